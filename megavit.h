@@ -397,6 +397,241 @@ static int mgv__align_up(size_t value, size_t alignment, size_t *out) {
     return 1;
 }
 
+/* Memory from the caller's allocator, or from malloc, on a 64-byte boundary whatever the allocator's own alignment is,
+   so that vector code and device copies can rely on it. The block starts with this header; mgv__free finds the original there. */
+enum { MGV__ALIGNMENT = 64 };
+typedef struct mgv__block {
+    void *memory; /* as the allocator gave it */
+    size_t bytes; /* as the allocator was asked for */
+} mgv__block;
+
+/* Not zeroed. Zero bytes give a pointer too. NULL: the allocator gave nothing, or the size does not fit. */
+static void *mgv__alloc(const mgv_allocator *allocator, size_t bytes) {
+    mgv__block block;
+    size_t misfit;
+    char *result;
+    if (!mgv__add(bytes, sizeof block + MGV__ALIGNMENT, &block.bytes)) return NULL;
+    block.memory = allocator->alloc ? allocator->alloc(allocator->user, block.bytes) : malloc(block.bytes);
+    if (block.memory == NULL) return NULL;
+    result = (char *)block.memory + sizeof block;
+    misfit = (size_t)((uintptr_t)result % MGV__ALIGNMENT);
+    if (misfit != 0) result += MGV__ALIGNMENT - misfit;
+    memcpy(result - sizeof block, &block, sizeof block);
+    return result;
+}
+/* count elements of size bytes each. */
+static void *mgv__alloc_array(const mgv_allocator *allocator, size_t count, size_t size) {
+    size_t bytes;
+    return mgv__mul(count, size, &bytes) ? mgv__alloc(allocator, bytes) : NULL;
+}
+/* memory: from mgv__alloc with the same allocator, or NULL. */
+static void mgv__free(const mgv_allocator *allocator, void *memory) {
+    mgv__block block;
+    if (memory == NULL) return;
+    memcpy(&block, (char *)memory - sizeof block, sizeof block);
+    if (allocator->free) allocator->free(allocator->user, block.memory, block.bytes);
+    else free(block.memory);
+}
+
+/* Bytes of the UTF-8 sequence at text, 1 to 4, or 0 where the bytes are not UTF-8: cut short, overlong, a surrogate, above U+10FFFF.
+   (Unicode 15, table 3-7.) */
+static size_t mgv__utf8_length(const char *text, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)text;
+    size_t length, i;
+    unsigned char low = 0x80, high = 0xBF; /* what the second byte may be */
+    if (bytes == 0) return 0;
+    if (p[0] < 0x80) return 1;
+    if (p[0] < 0xC2 || p[0] > 0xF4) return 0;
+    length = p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+    if (length > bytes) return 0;
+    if (p[0] == 0xE0) low = 0xA0;
+    if (p[0] == 0xED) high = 0x9F;
+    if (p[0] == 0xF0) low = 0x90;
+    if (p[0] == 0xF4) high = 0x8F;
+    if (p[1] < low || p[1] > high) return 0;
+    for (i = 2; i < length; i++) {
+        if (p[i] < 0x80 || p[i] > 0xBF) return 0;
+    }
+    return length;
+}
+
+/* A text that is being put together in a buffer of fixed size. What does not fit is left out, never half a character. */
+typedef struct mgv__text {
+    char *data;
+    size_t capacity; /* with the terminating zero */
+    size_t length;
+    int full;
+} mgv__text;
+
+static void mgv__text_bytes(mgv__text *text, const char *bytes, size_t count) {
+    if (count >= text->capacity - text->length) text->full = 1;
+    if (text->full) return;
+    memcpy(text->data + text->length, bytes, count);
+    text->length += count;
+}
+static void mgv__text_string(mgv__text *text, const char *string) {
+    size_t left = strlen(string), length;
+    for (; left > 0; string += length, left -= length) {
+        length = mgv__utf8_length(string, left);
+        if (length == 0) mgv__text_bytes(text, "?", 1);
+        else mgv__text_bytes(text, string, length);
+        if (length == 0) length = 1;
+    }
+}
+static void mgv__text_unsigned(mgv__text *text, uint64_t value) {
+    char digits[20];
+    size_t first = sizeof digits;
+    do {
+        digits[--first] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value != 0);
+    mgv__text_bytes(text, digits + first, sizeof digits - first);
+}
+/* A string that a file brought along: in quotes, nothing in it that could steer a terminal or fake a line of a log, at most 80 bytes of it. */
+static void mgv__text_quoted(mgv__text *text, const char *string) {
+    static const char hex[] = "0123456789ABCDEF";
+    size_t total = strlen(string), shown = 0, length;
+    mgv__text_bytes(text, "\"", 1);
+    while (shown < total) {
+        unsigned char byte = (unsigned char)string[shown];
+        length = mgv__utf8_length(string + shown, total - shown);
+        if (shown + (length ? length : 1) > 80) break;
+        /* U+0080 to U+009F, C2 80 to C2 9F, are control characters too. */
+        if (length == 0 || byte < 0x20 || byte == 0x7F || (byte == 0xC2 && (unsigned char)string[shown + 1] < 0xA0)) {
+            char escape[4];
+            size_t i, count = length ? length : 1;
+            for (i = 0; i < count; i++) {
+                byte = (unsigned char)string[shown + i];
+                escape[0] = '\\';
+                escape[1] = 'x';
+                escape[2] = hex[byte >> 4];
+                escape[3] = hex[byte & 15];
+                mgv__text_bytes(text, escape, 4);
+            }
+            length = count;
+        } else {
+            if (byte == '"' || byte == '\\') mgv__text_bytes(text, "\\", 1);
+            mgv__text_bytes(text, string + shown, length);
+        }
+        shown += length;
+    }
+    mgv__text_bytes(text, "\"", 1);
+    if (shown < total) mgv__text_bytes(text, "...", 3);
+}
+/* %s a string of ours or of the caller, %q a string from a file, %u uint64_t, %i int64_t, %% a percent sign; nothing else.
+   printf is not used: it depends on the locale, and a host may not have it. */
+static void mgv__format(char *buffer, size_t capacity, const char *format, va_list arguments) {
+    mgv__text text;
+    text.data = buffer;
+    text.capacity = capacity;
+    text.length = 0;
+    text.full = 0;
+    while (*format) {
+        size_t plain = strcspn(format, "%");
+        mgv__text_bytes(&text, format, plain);
+        format += plain;
+        if (*format == 0) break;
+        format++;
+        switch (*format) {
+        case 's': mgv__text_string(&text, va_arg(arguments, const char *)); break;
+        case 'q': mgv__text_quoted(&text, va_arg(arguments, const char *)); break;
+        case 'u': mgv__text_unsigned(&text, va_arg(arguments, uint64_t)); break;
+        case 'i': {
+            int64_t value = va_arg(arguments, int64_t);
+            if (value < 0) mgv__text_bytes(&text, "-", 1);
+            mgv__text_unsigned(&text, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
+            break;
+        }
+        default: mgv__text_bytes(&text, "%", 1); break;
+        }
+        if (*format) format++;
+    }
+    buffer[text.length] = 0;
+}
+
+/* Returns code, with the sentence in *error unless that is NULL. Formats: see mgv__format. Arguments may lie in *error itself. */
+static mgv_result mgv__fail(mgv_error *error, mgv_result code, const char *format, ...) {
+    mgv_error result;
+    va_list arguments;
+    if (error == NULL) return code;
+    result.code = code;
+    va_start(arguments, format);
+    mgv__format(result.message, sizeof result.message, format, arguments);
+    va_end(arguments);
+    *error = result;
+    return code;
+}
+/* level: MGV_LOG_*. Formats: see mgv__format. */
+static void mgv__log(const mgv_logger *logger, int32_t level, const char *format, ...) {
+    char message[sizeof(((mgv_error *)0)->message)];
+    va_list arguments;
+    if (logger->log == NULL) return;
+    va_start(arguments, format);
+    mgv__format(message, sizeof message, format, arguments);
+    va_end(arguments);
+    logger->log(logger->user, level, message);
+}
+
+static mgv_result mgv__fail_nomem(mgv_error *error, const char *what, uint64_t bytes) {
+    return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory: %s needs %u bytes", what, bytes);
+}
+/* Half an allocator would free with one function what another gave. */
+static mgv_result mgv__allocator_check(const mgv_allocator *allocator, mgv_error *error) {
+    if ((allocator->alloc == NULL) == (allocator->free == NULL)) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "an mgv_allocator has both alloc and free, or neither");
+}
+
+typedef struct mgv__result_row {
+    const char *name;
+    const char *text;
+} mgv__result_row;
+static const mgv__result_row mgv__results[] = { /* by -code */
+    {"MGV_OK", "done"},
+    {"MGV_ERROR_ARGUMENT", "an argument is one that no call can accept"},
+    {"MGV_ERROR_NOMEM", "the allocator gave no memory"},
+    {"MGV_ERROR_IO", "a file could not be opened or read, or changed while it was read"},
+    {"MGV_ERROR_FORMAT", "a file breaks the rules of its format"},
+    {"MGV_ERROR_MODEL", "config and tensors are not one whole model"},
+    {"MGV_ERROR_UNSUPPORTED", "well formed, but nothing that this version runs"},
+    {"MGV_ERROR_CAPACITY", "more pictures, tokens or pixels than the engine was made for"},
+    {"MGV_ERROR_BUSY", "work is still under way"},
+    {"MGV_ERROR_TIMEOUT", "the work made no progress within its bound"},
+    {"MGV_ERROR_NO_DEVICE", "no driver, no GPU, or none that the kernels were compiled for"},
+    {"MGV_ERROR_DEVICE", "a CUDA call failed"},
+    {"MGV_ERROR_DEVICE_LOST", "the CUDA context is gone; only destroying the handles remains"},
+};
+static const mgv__result_row *mgv__result_find(mgv_result result) {
+    static const mgv__result_row unknown = {"MGV_ERROR_UNKNOWN", "no result code of this version"};
+    if (result > 0 || result <= -(int)(sizeof mgv__results / sizeof mgv__results[0])) return &unknown;
+    return &mgv__results[-result];
+}
+MEGAVIT_API const char *mgv_result_name(mgv_result result) { return mgv__result_find(result)->name; }
+MEGAVIT_API const char *mgv_result_text(mgv_result result) { return mgv__result_find(result)->text; }
+MEGAVIT_API const char *mgv_version(void) { return MGV_VERSION; }
+
+typedef struct mgv__dtype_row {
+    const char *name; /* in safetensors headers */
+    uint32_t bits;
+} mgv__dtype_row;
+static const mgv__dtype_row mgv__dtypes[] = { /* by mgv_dtype; huggingface/safetensors, safetensors/src/tensor.rs, enum Dtype */
+    {"?", 0},
+    {"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32},
+    {"C64", 64}, {"F64", 64}, {"I64", 64}, {"U64", 64},
+};
+static const mgv__dtype_row *mgv__dtype_find(mgv_dtype dtype) {
+    return &mgv__dtypes[dtype > MGV_DTYPE_NONE && dtype < MGV_DTYPE_COUNT ? dtype : MGV_DTYPE_NONE];
+}
+MEGAVIT_API const char *mgv_dtype_name(mgv_dtype dtype) { return mgv__dtype_find(dtype)->name; }
+MEGAVIT_API uint32_t mgv_dtype_bits(mgv_dtype dtype) { return mgv__dtype_find(dtype)->bits; }
+
+/* C99 has no static assert: an array of negative size is an error everywhere. */
+#define MGV__STATIC_ASSERT(condition, name) typedef char mgv__static_assert_##name[(condition) ? 1 : -1]
+MGV__STATIC_ASSERT(sizeof mgv__results / sizeof mgv__results[0] == 1 - MGV_ERROR_DEVICE_LOST, every_result_has_a_row);
+MGV__STATIC_ASSERT(sizeof mgv__dtypes / sizeof mgv__dtypes[0] == MGV_DTYPE_COUNT, every_dtype_has_a_row);
+MGV__STATIC_ASSERT(sizeof(mgv_error) == 512, error_is_512_bytes);
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>ops: a model is a list of operations over named buffers
 
