@@ -1,0 +1,157 @@
+# megavit: plain `make` says what there is.
+#
+# Everything that is built lies under $(BUILD). Variants (sanitizers, another compiler) are the same rules with other
+# values of BUILD, CC and CFLAGS, so that no rule is written twice.
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CXX ?= g++
+CLANG ?= clang
+BUILD ?= build
+CFLAGS ?= -O2 -g
+WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
+SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+# CUDA=DIR: build the command line with the CUDA backend, against the toolkit in DIR. Nothing else needs a toolkit.
+CUDA ?=
+SECONDS ?= 60
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+VERSION := $(shell sed -n 's/^\#define MGV_VERSION "\(.*\)"/\1/p' megavit.h)
+
+ifeq ($(CUDA),)
+CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
+CUDA_LIBS :=
+else
+CUDA_CFLAGS := -isystem $(CUDA)/include
+CUDA_LIBS := -L$(CUDA)/lib64 -lcudart
+endif
+
+COMPILE = $(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) $(WARNINGS) $(CUDA_CFLAGS) -I. -MMD -MP
+# A test includes the implementation to reach its internals and does not call all of them.
+COMPILE_TEST = $(COMPILE) -Wno-unused-function
+# Code that is not ours, such as stb_image, is compiled in files of their own, without our warnings.
+COMPILE_FOREIGN = $(CC) -std=c99 $(CFLAGS) -w -I. -MMD -MP
+LIBS := -lpthread -lm
+
+TEST_SOURCES := $(sort $(wildcard tests/test_*.c))
+TEST_SCRIPTS := $(sort $(wildcard tests/test_*.sh))
+TESTS := $(TEST_SOURCES:tests/%.c=$(BUILD)/tests/%)
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) \
+            $(patsubst examples/%.cc,$(BUILD)/examples/%,$(wildcard examples/*.cc))
+# The command line: one file a command, all named tools/megavit*.c; stb_image lies in a file of its own.
+CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
+CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
+
+.PHONY: help test test-asan test-clang test-header fuzz fuzz-smoke bench-cpu examples demo dist install clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+help:
+	@echo "megavit $(VERSION)"
+	@echo
+	@echo "  make demo                  find the pictures most like each other, name what they show"
+	@echo "  make test                  build and run all tests (make -j2 test to build on two cores)"
+	@echo "  make build/megavit         the command line; build/megavit --help"
+	@echo "  make examples              the programs of examples/, under build/examples/"
+	@echo
+	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
+	@echo "  make test-clang            the tests compiled by clang"
+	@echo "  make test-header           only the header: every compiler and dialect that is there"
+	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
+	@echo "  make bench-cpu             milliseconds an image on this CPU"
+	@echo
+	@echo "  make dist                  what a user vendors, as one archive under build/"
+	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package"
+	@echo "  make clean                 removes build/"
+
+# ---- the command line ----
+
+$(BUILD)/megavit: $(CLI_OBJECTS)
+	$(CC) $(CFLAGS) $^ -o $@ -lsqlite3 $(LIBS) $(CUDA_LIBS)
+
+$(BUILD)/tools/megavit%.o: tools/megavit%.c
+	@mkdir -p $(@D)
+	$(COMPILE) -c $< -o $@
+
+$(BUILD)/tools/stb.o: tools/stb.c
+	@mkdir -p $(@D)
+	$(COMPILE_FOREIGN) -c $< -o $@
+
+# ---- examples ----
+
+examples: $(EXAMPLES)
+
+$(BUILD)/examples/%: examples/%.c $(BUILD)/tools/stb.o
+	@mkdir -p $(@D)
+	$(COMPILE) $< $(BUILD)/tools/stb.o -o $@ $(LIBS) $(CUDA_LIBS)
+
+$(BUILD)/examples/%: examples/%.cc $(BUILD)/tools/stb.o
+	@mkdir -p $(@D)
+	$(CXX) -std=c++11 $(CFLAGS) $(filter-out -Wstrict-prototypes,$(WARNINGS)) $(CUDA_CFLAGS) -I. -MMD -MP $< $(BUILD)/tools/stb.o -o $@ $(LIBS) $(CUDA_LIBS)
+
+# ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
+
+test: $(TESTS) $(if $(CLI_SOURCES),$(BUILD)/megavit) $(EXAMPLES)
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TESTS) $(TEST_SCRIPTS)
+
+$(BUILD)/tests/%: tests/%.c
+	@mkdir -p $(@D)
+	$(COMPILE_TEST) $< -o $@ -lcmocka $(LIBS)
+
+test-header:
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh
+
+# The header's own matrix does not depend on how the tests are compiled: once is enough.
+test-asan:
+	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS="$(filter-out tests/test_header.sh,$(TEST_SCRIPTS))"
+
+test-clang:
+	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS="$(filter-out tests/test_header.sh,$(TEST_SCRIPTS))"
+
+# ---- fuzzing ----
+
+fuzz: $(FUZZERS:%=build/fuzz/%)
+
+build/fuzz/%: tests/fuzz/%.c
+	@mkdir -p $(@D)
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function -DMEGAVIT_NO_CUDA -I. -MMD -MP $< -o $@ $(LIBS)
+
+fuzz-smoke: fuzz
+	@tests/fuzz/smoke $(SECONDS) $(FUZZERS)
+
+# ---- benchmark, demo ----
+
+$(BUILD)/bench_cpu: tools/bench_cpu.c
+	@mkdir -p $(@D)
+	$(COMPILE) $< -o $@ $(LIBS)
+
+bench-cpu: $(BUILD)/bench_cpu
+	$(BUILD)/bench_cpu
+
+demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
+	@BUILD=$(BUILD) tools/demo.sh
+
+# ---- release ----
+
+dist:
+	@mkdir -p $(BUILD)
+	@tools/dist.sh $(VERSION) $(BUILD)
+
+$(BUILD)/megavit.pc: megavit.pc.in megavit.h
+	@mkdir -p $(@D)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+
+install: $(BUILD)/megavit
+	install -D -m 644 megavit.h $(DESTDIR)$(PREFIX)/include/megavit.h
+	install -D -m 755 $(BUILD)/megavit $(DESTDIR)$(PREFIX)/bin/megavit
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' megavit.pc.in > $(BUILD)/megavit.pc
+	install -D -m 644 $(BUILD)/megavit.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/megavit.pc
+	install -D -m 644 cmake/megavitConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/megavit/megavitConfig.cmake
+
+clean:
+	rm -rf build
+
+-include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d build/fuzz/*.d)
