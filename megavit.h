@@ -31,7 +31,9 @@
 #define MGV_VERSION "0.1.0"
 
 #ifndef MEGAVIT_API
-#ifdef MEGAVIT_STATIC
+#if defined(MEGAVIT_STATIC) && defined(__GNUC__)
+#define MEGAVIT_API __attribute__((unused)) static
+#elif defined(MEGAVIT_STATIC)
 #define MEGAVIT_API static
 #else
 #define MEGAVIT_API extern

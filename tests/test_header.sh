@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# What a program that vendors megavit.h relies on: it compiles without a warning in every dialect and with every
+# compiler that is here, links twice, keeps no writable global and calls nothing that a library must not call.
+#
+# Speaks TAP. A compiler that is absent is a skipped test, not a passed one.
+cd "$(dirname "$0")/.." || exit 1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+number=0
+
+# check NAME COMMAND...: one test; what the command said is shown when it failed.
+check() {
+    local name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$scratch/said" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        head -n 12 "$scratch/said" | sed 's/^/# /'
+    fi
+}
+skip() {
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP $2"
+}
+
+common="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I."
+c_only=-Wstrict-prototypes
+
+cat >"$scratch/implementation.c" <<'C'
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+#include "megavit.h"
+C
+cat >"$scratch/declarations.c" <<'C'
+#include "megavit.h"
+const char *linked_version(void);
+const char *linked_version(void) { return mgv_version(); }
+C
+cat >"$scratch/static_user.c" <<'C'
+#define MEGAVIT_STATIC
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+const char *USER(void);
+const char *USER(void) { return mgv_version(); }
+C
+cat >"$scratch/main.c" <<'C'
+#include <string.h>
+#include "megavit.h"
+const char *linked_version(void);
+int main(void) { return strcmp(linked_version(), MGV_VERSION) != 0; }
+C
+cat >"$scratch/static_main.c" <<'C'
+#include <string.h>
+const char *first(void);
+const char *second(void);
+int main(void) { return strcmp(first(), second()) != 0; }
+C
+for file in implementation declarations static_user main; do cp "$scratch/$file.c" "$scratch/$file.cc"; done
+
+# ---- every compiler, dialect and option that takes something away ----
+
+# matrix LABEL C_COMPILER C++_COMPILER OPTIONS: the implementation in four dialects.
+matrix() {
+    local label=$1 cc=$2 cxx=$3 options=$4 probe=$scratch/probe
+    printf '#include <stdlib.h>\n#include <math.h>\nint probe(void) { return EXIT_SUCCESS; }\n' >"$probe.c"
+    # shellcheck disable=SC2086
+    if ! command -v "$cc" >/dev/null || ! "$cc" $options -fsyntax-only "$probe.c" 2>/dev/null; then
+        skip "$label as C99" "no $cc that takes '$options'"
+        skip "$label as C11" "no $cc that takes '$options'"
+    else
+        # shellcheck disable=SC2086
+        for dialect in c99 c11; do
+            check "$label as ${dialect^^}" "$cc" -std=$dialect $options $common $c_only -Wno-unused-function -fsyntax-only "$scratch/implementation.c"
+        done
+    fi
+    printf '#include <cstdlib>\nint probe() { return EXIT_SUCCESS; }\n' >"$probe.cc"
+    # shellcheck disable=SC2086
+    if ! command -v "$cxx" >/dev/null || ! "$cxx" $options -fsyntax-only "$probe.cc" 2>/dev/null; then
+        skip "$label as C++11" "no $cxx that takes '$options'"
+        skip "$label as C++17" "no $cxx that takes '$options'"
+    else
+        # shellcheck disable=SC2086
+        for dialect in c++11 c++17; do
+            check "$label as ${dialect^^}" "$cxx" -std=$dialect $options $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
+        done
+    fi
+}
+
+cuda=$(ls -d "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" 2>/dev/null)
+for pair in gcc:g++ clang:clang++; do
+    cc=${pair%:*} cxx=${pair#*:}
+    matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA"
+    matrix "$cc -m32" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -m32"
+    matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
+    if [ -n "$cuda" ]; then
+        matrix "$cc with CUDA" "$cc" "$cxx" "-isystem ${cuda%/*}"
+    else
+        skip "$cc with CUDA" "no CUDA toolkit"
+    fi
+done
+matrix "MinGW" x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++ "-DMEGAVIT_NO_CUDA"
+check "g++ without exceptions and RTTI" \
+    g++ -std=c++11 -fno-exceptions -fno-rtti -DMEGAVIT_NO_CUDA $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
+check "gcc -O3 -ffast-math" gcc -std=c99 -O3 -ffast-math -DMEGAVIT_NO_CUDA $common -Wno-unused-function -c "$scratch/implementation.c" -o "$scratch/fast.o"
+
+# ---- linking ----
+
+build_and_run() {
+    local program=$scratch/program
+    "$@" -I. -o "$program" -lpthread -lm && "$program"
+}
+check "one implementation, two users, C" \
+    build_and_run gcc -DMEGAVIT_NO_CUDA "$scratch/implementation.c" "$scratch/declarations.c" "$scratch/main.c"
+check "one implementation in C, two users in C++" bash -c "
+    gcc -DMEGAVIT_NO_CUDA -I. -c $scratch/implementation.c -o $scratch/c.o &&
+    g++ -DMEGAVIT_NO_CUDA -I. $scratch/c.o $scratch/declarations.cc $scratch/main.cc -o $scratch/mixed -lpthread -lm && $scratch/mixed"
+for compiler in gcc g++; do
+    [ $compiler = gcc ] && extension=c || extension=cc
+    check "MEGAVIT_STATIC in two files, $compiler" bash -c "
+        sed 's/USER/first/' $scratch/static_user.$extension >$scratch/first.$extension
+        sed 's/USER/second/' $scratch/static_user.$extension >$scratch/second.$extension
+        cp $scratch/static_main.c $scratch/static_main.cc
+        $compiler -O1 -Wall -Wextra -Wno-unused-function -Werror -DMEGAVIT_NO_CUDA -I. $scratch/first.$extension $scratch/second.$extension \
+            $scratch/static_main.$extension -o $scratch/static -lpthread -lm && $scratch/static"
+done
+check "declarations alone define and need nothing" bash -c "
+    printf '#include \"megavit.h\"\ntypedef int nothing;\n' >$scratch/empty.c
+    gcc -I. -c $scratch/empty.c -o $scratch/empty.o && ! nm $scratch/empty.o | grep ."
+
+# ---- what lies in the object file ----
+
+forbidden='_?exit|_Exit|quick_exit|abort|atexit|signal|sigaction|raise|setlocale|localeconv|strto(d|f|ld)|ato[fil]|.*scanf'
+forbidden="$forbidden|_*v?(f|s|sn|d|as)?printf(_chk)?|puts|fputs|putchar|perror|__assert.*|_assert|_wassert|s?rand|getenv"
+no_forbidden_symbol() {
+    ! nm --undefined-only "$1" | awk '{ print $NF }' | sed 's/@.*//' | grep -Ex "$forbidden"
+}
+# Constant tables that hold pointers lie in .data.rel.ro: the loader writes them once and then locks them.
+no_writable_global() {
+    ! objdump -h "$1" | awk '$2 ~ /^\.(data|bss|tdata|tbss)/ && $2 !~ /^\.data\.rel\.ro/ && $3 !~ /^0+$/ { print $2, $3; bad = 1 } END { exit !bad }' || return 1
+    ! nm "$1" | grep -E ' [CBDGS] '
+}
+only_prefixed_symbols() {
+    ! nm --defined-only --extern-only "$1" | awk 'NF == 3 { print $3 }' | grep -v '^mgv_[a-z]'
+}
+for compiler in gcc clang; do
+    for optimise in -O0 -O2; do
+        object=$scratch/$compiler$optimise.o
+        if ! command -v $compiler >/dev/null; then
+            skip "symbols of $compiler $optimise" "no $compiler"
+            continue
+        fi
+        check "$compiler $optimise compiles with all warnings" \
+            $compiler -std=c99 $optimise -fPIC -DMEGAVIT_NO_CUDA $common $c_only -Wno-unused-function -c "$scratch/implementation.c" -o "$object"
+        check "$compiler $optimise: no abort, exit, printf, assert, setlocale, signal, atexit, strtod" no_forbidden_symbol "$object"
+        check "$compiler $optimise: no writable global" no_writable_global "$object"
+        check "$compiler $optimise: every symbol starts with mgv_" only_prefixed_symbols "$object"
+    done
+done
+no_file_call() {
+    gcc -O2 -DMEGAVIT_NO_STDIO -DMEGAVIT_NO_CUDA -I. -c "$scratch/implementation.c" -o "$scratch/no_stdio.o" || return 1
+    ! nm --undefined-only "$scratch/no_stdio.o" | awk '{ print $NF }' | grep -Ex 'f(open|read|close|seek|seeko|tell|tello|write|flush)(64)?|open|read|close|std(in|out|err)'
+}
+check "MEGAVIT_NO_STDIO opens no file" no_file_call
+
+# ---- the gates themselves: each must reject what it is there for ----
+
+cat >"$scratch/planted.c" <<'C'
+#include <stdio.h>
+#include <stdlib.h>
+int mgv_counter = 1;
+int stray(const char *text) { printf("%d", mgv_counter++); return (int)strtod(text, NULL); }
+C
+gcc -O2 -c "$scratch/planted.c" -o "$scratch/planted.o"
+check "the gate on calls sees a planted strtod" bash -c "! ($(declare -f no_forbidden_symbol); forbidden='$forbidden'; no_forbidden_symbol $scratch/planted.o)"
+check "the gate on globals sees a planted global" bash -c "! ($(declare -f no_writable_global); no_writable_global $scratch/planted.o)"
+check "the gate on names sees a planted name" bash -c "! ($(declare -f only_prefixed_symbols); only_prefixed_symbols $scratch/planted.o)"
+
+echo "1..$number"
