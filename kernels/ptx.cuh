@@ -1,0 +1,248 @@
+/* megavit: one wrapper per PTX instruction. The only file with asm.
+
+   Each wrapper is named after its instruction and takes plain values: shared-memory addresses as uint32_t (the .shared::cta or
+   .shared::cluster window), matrix descriptors as uint64_t, tensor maps as const CUtensorMap *. "sm_90+" or "sm_90a" says where the
+   instruction exists. An executable model of the machine stands behind the same names: it is included first and defines MGV_PTX_CUH. */
+#ifndef MGV_PTX_CUH
+#define MGV_PTX_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+#define DEVICE static __device__ __forceinline__
+
+/* --- addresses, identity, warps ------------------------------------------------------------------------------- */
+
+DEVICE uint32_t shared_address(const void *pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
+DEVICE void shared_store_u32(uint32_t address, uint32_t value) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory"); }
+DEVICE uint32_t shared_load_u32(uint32_t address) {
+    uint32_t value;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) {
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
+}
+/* sm_90+: rank of this CTA in its cluster, number of this cluster and of all clusters. */
+DEVICE uint32_t cluster_ctarank(void) { uint32_t v; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(v)); return v; }
+DEVICE uint32_t clusterid_x(void) { uint32_t v; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(v)); return v; }
+DEVICE uint32_t nclusterid_x(void) { uint32_t v; asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(v)); return v; }
+/* sm_90+: the address, in the cluster's window, of the same shared-memory offset in CTA `rank`. */
+DEVICE uint32_t mapa_shared_cluster(uint32_t address, uint32_t rank) {
+    uint32_t v;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(v) : "r"(address), "r"(rank));
+    return v;
+}
+/* sm_90+: arrive at and wait for the cluster's hardware barrier; every thread of the cluster does both. */
+DEVICE void barrier_cluster_arrive_release(void) { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void barrier_cluster_wait_acquire(void) { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+DEVICE void bar_sync_all(void) { asm volatile("bar.sync 0;" ::: "memory"); }
+/* Named barrier `id` among `threads` threads, a multiple of 32. Barrier 0 belongs to bar_sync_all. */
+DEVICE void bar_sync(uint32_t id, uint32_t threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEVICE void warp_sync(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
+    float v;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(v) : "f"(value), "r"(lane_mask));
+    return v;
+}
+DEVICE uint32_t shfl_idx_u32(uint32_t value, uint32_t lane) {
+    uint32_t v;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(v) : "r"(value), "r"(lane));
+    return v;
+}
+/* 1 when the predicate holds on all 32 lanes. */
+DEVICE uint32_t vote_all(uint32_t predicate) {
+    uint32_t v;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nvote.sync.all.pred q, p, 0xffffffff;\nselp.u32 %0, 1, 0, q;\n}" : "=r"(v) : "r"(predicate));
+    return v;
+}
+/* sm_90a: moves registers between warpgroups; COUNT a multiple of 8 in [24, 256], run by every warp of the warpgroup. */
+template <int COUNT> DEVICE void setmaxnreg_inc(void) { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT> DEVICE void setmaxnreg_dec(void) { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+DEVICE void nanosleep(uint32_t nanoseconds) { asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds)); }
+DEVICE uint64_t globaltimer(void) { uint64_t v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
+
+/* --- mbarriers, sm_90+ ----------------------------------------------------------------------------------------- */
+
+DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
+/* Makes initialised barriers visible to the cluster and to the copy engine; a CTA or cluster barrier must follow. */
+DEVICE void fence_mbarrier_init_release_cluster(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void mbarrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* `barrier` is an address of the cluster window, from mapa. */
+DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+/* 1 when the phase of this parity has completed. May suspend the thread for a while; acquires at cluster scope, since other CTAs arrive too. */
+DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    return done;
+}
+
+/* --- proxies: ordering between ordinary accesses and the copy engine or tensor cores, sm_90+ --------------------- */
+
+DEVICE void fence_proxy_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_proxy_async_global(void) { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+/* --- the copy engine (TMA), sm_90+ ------------------------------------------------------------------------------- */
+
+DEVICE void prefetch_tensormap(const CUtensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
+/* Into the same offset, and completing on the same barrier offset, of every CTA whose bit is set in `mask`. */
+DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier, uint16_t mask) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask) : "memory");
+}
+DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
+DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
+                 ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(source) : "memory");
+}
+DEVICE void cp_async_bulk_commit_group(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/* At most COUNT of this thread's groups are still under way; _read: still being read from shared memory. */
+template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(COUNT) : "memory"); }
+template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(COUNT) : "memory"); }
+
+/* --- global memory, sm_70+ --------------------------------------------------------------------------------------- */
+
+DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) { uint32_t v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { uint32_t v; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
+    asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p) : "memory");
+}
+DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory"); }
+DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) {
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    return old;
+}
+DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) {
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(p), "r"(expected), "r"(desired) : "memory");
+    return old;
+}
+/* Reads of memory that nothing writes while the kernel runs: weights, tables, pixels. */
+DEVICE float ld_global_nc_f32(const float *p) { float v; asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p)); return v; }
+DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p)); }
+DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+/* --- arithmetic -------------------------------------------------------------------------------------------------- */
+
+DEVICE float ex2_approx(float x) { float v; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x)); return v; }
+DEVICE float tanh_approx(float x) { float v; asm("tanh.approx.f32 %0, %1;" : "=f"(v) : "f"(x)); return v; } /* sm_75+ */
+DEVICE float rsqrt_approx(float x) { float v; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x)); return v; }
+DEVICE float rcp_approx(float x) { float v; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x)); return v; }
+/* Two floats rounded to nearest even as bf16; `low` in bits 0-15. sm_80+ */
+DEVICE uint32_t cvt_rn_bf16x2(float low, float high) { uint32_t v; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low)); return v; }
+DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
+DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
+/* --- matrix fragments to and from shared memory -------------------------------------------------------------------- */
+
+/* Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. sm_90+ */
+DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) { /* sm_75+ */
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+
+/* --- tensor cores of sm_90a: wgmma ---------------------------------------------------------------------------------
+   D[64, N] (float, in registers) = A[64, 16] . B[N, 16]^T + (scale_d ? D : 0), bf16 operands. One overload for each N, told apart by the
+   size of the accumulator array, N / 2 floats a thread. ss: A and B through shared-memory descriptors, both K-major. rs: A from registers;
+   transposed_b: B is stored [16, N] (N contiguous). */
+
+DEVICE void wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit_group(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int COUNT> DEVICE void wgmma_wait_group(void) { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(COUNT) : "memory"); }
+/* Keeps the compiler from moving accumulator accesses across a wgmma wait. */
+template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define PTX_D8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define PTX_D16(d, i) PTX_D8(d, i), PTX_D8(d, i + 8)
+DEVICE void wgmma_m64k16_bf16_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k16 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, p, 1, 1, 0, 0;\n}\n"
+                 : PTX_D16(d, 0), PTX_D16(d, 16)
+                 : "l"(a), "l"(b), "r"(scale_d));
+}
+DEVICE void wgmma_m64k16_bf16_ss(float (&d)[64], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n128k16 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, p, 1, 1, 0, 0;\n}\n"
+                 : PTX_D16(d, 0), PTX_D16(d, 16), PTX_D16(d, 32), PTX_D16(d, 48)
+                 : "l"(a), "l"(b), "r"(scale_d));
+}
+DEVICE void wgmma_m64k16_bf16_ss(float (&d)[104], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n208k16 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %106, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n208k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
+                 "%96, %97, %98, %99, %100, %101, %102, %103}, "
+                 "%104, %105, p, 1, 1, 0, 0;\n}\n"
+                 : PTX_D16(d, 0), PTX_D16(d, 16), PTX_D16(d, 32), PTX_D16(d, 48),
+                   PTX_D16(d, 64), PTX_D16(d, 80), PTX_D8(d, 96)
+                 : "l"(a), "l"(b), "r"(scale_d));
+}
+DEVICE void wgmma_m64k16_bf16_ss(float (&d)[128], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n256k16 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,"
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+                 "%128, %129, p, 1, 1, 0, 0;\n}\n"
+                 : PTX_D16(d, 0), PTX_D16(d, 16), PTX_D16(d, 32), PTX_D16(d, 48),
+                   PTX_D16(d, 64), PTX_D16(d, 80), PTX_D16(d, 96), PTX_D16(d, 112)
+                 : "l"(a), "l"(b), "r"(scale_d));
+}
+DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,
+                                                uint32_t scale_d) { /* m64n64k16 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}\n"
+                 : PTX_D16(d, 0), PTX_D16(d, 16)
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(scale_d));
+}
+
+#undef PTX_D8
+#undef PTX_D16
+
+#endif /* MGV_PTX_CUH */
