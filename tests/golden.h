@@ -31,15 +31,16 @@ typedef struct golden_weight {
 typedef struct golden_picture {
     uint32_t width, height, frames;
     uint8_t *pixels;
+    size_t rows, columns; /* of its pixel values; 0: nothing is known about them */
+    uint64_t pixel_hash;
 } golden_picture;
 
 typedef struct golden_output {
     uint32_t picture;
-    char kind[32]; /* of an output; the name of an index vector */
+    char kind[32];
     uint32_t index;
-    size_t rows, columns; /* of an index vector: 1, count */
-    int is_index;
-    const char *data; /* float32 or int32, not aligned */
+    size_t rows, columns;
+    const char *data; /* float32, not aligned */
 } golden_output;
 
 typedef struct golden {
@@ -56,9 +57,12 @@ typedef struct golden {
 
 /* ---- the rule ---- */
 
+#define GOLDEN_FNV1A_START 0xCBF29CE484222325u
+static uint64_t golden_fnv1a(uint64_t hash, uint32_t value) { return (hash ^ value) * 0x100000001B3u; }
+
 static uint64_t golden_seed(const char *name) {
-    uint64_t seed = 0xCBF29CE484222325u;
-    for (; *name; name++) seed = (seed ^ (uint8_t)*name) * 0x100000001B3u;
+    uint64_t seed = GOLDEN_FNV1A_START;
+    for (; *name; name++) seed = golden_fnv1a(seed, (uint8_t)*name);
     return seed;
 }
 
@@ -122,15 +126,24 @@ static void golden_parse_picture(golden *g, const char *line) {
     for (i = 0; i < bytes; i++) p->pixels[i] = (uint8_t)(golden_bits(seed, i) >> 56);
 }
 
-static void golden_parse_output(golden *g, const char *line, int is_index) {
+static void golden_parse_output(golden *g, const char *line) {
     golden_output *o = &g->outputs[g->output_count++];
-    unsigned long rows = 1, columns = 0;
+    unsigned long rows, columns;
     assert_true(g->output_count <= GOLDEN_MAX_OUTPUTS);
-    o->is_index = is_index;
-    if (is_index) assert_int_equal(sscanf(line, "%u %31s %lu", &o->picture, o->kind, &columns), 3);
-    else assert_int_equal(sscanf(line, "%u %31s %u %lu %lu", &o->picture, o->kind, &o->index, &rows, &columns), 5);
+    assert_int_equal(sscanf(line, "%u %31s %u %lu %lu", &o->picture, o->kind, &o->index, &rows, &columns), 5);
     o->rows = (size_t)rows;
     o->columns = (size_t)columns;
+}
+
+static void golden_parse_pixels(golden *g, const char *line) {
+    unsigned picture;
+    unsigned long rows, columns;
+    unsigned long long hash;
+    assert_int_equal(sscanf(line, "%u %lu %lu %llu", &picture, &rows, &columns, &hash), 4);
+    assert_true(picture < g->picture_count);
+    g->pictures[picture].rows = (size_t)rows;
+    g->pictures[picture].columns = (size_t)columns;
+    g->pictures[picture].pixel_hash = hash;
 }
 
 static const char *golden_after(const char *line, const char *word) {
@@ -158,8 +171,8 @@ static void golden_open(golden *g, const char *name) {
         else if ((rest = golden_after(line, "directory"))) g->directory = rest;
         else if ((rest = golden_after(line, "weight"))) golden_parse_weight(g, rest);
         else if ((rest = golden_after(line, "picture"))) golden_parse_picture(g, rest);
-        else if ((rest = golden_after(line, "output"))) golden_parse_output(g, rest, 0);
-        else if ((rest = golden_after(line, "index"))) golden_parse_output(g, rest, 1);
+        else if ((rest = golden_after(line, "output"))) golden_parse_output(g, rest);
+        else if ((rest = golden_after(line, "pixels"))) golden_parse_pixels(g, rest);
         else if ((rest = golden_after(line, "limits"))) {
             unsigned long least, most;
             assert_int_equal(sscanf(rest, "%lu %lu", &least, &most), 2);
@@ -398,7 +411,7 @@ static mgv_output_kind golden_kind(const golden_output *output) {
 #define GOLDEN_TOLERANCE 1e-5
 
 typedef struct golden_run {
-    float *values[GOLDEN_MAX_OUTPUTS]; /* one for each output of the golden file; NULL for index vectors */
+    float *values[GOLDEN_MAX_OUTPUTS]; /* one for each output of the golden file */
 } golden_run;
 
 static void golden_free_run(golden_run *run) {
@@ -468,7 +481,7 @@ static void golden_check_alone(const golden *g, mgv_engine *engine, golden_run *
         for (i = 0; i < g->output_count; i++) {
             const golden_output *o = &g->outputs[i];
             mgv_shape shape;
-            if (o->picture != k || o->is_index || strcmp(o->kind, "pixels") == 0) continue;
+            if (o->picture != k) continue;
             outputs[n] = golden_new_output(o, o->rows);
             shape = golden_shape(engine, &image, 1, &outputs[n]);
             assert_int_equal(shape.rows, o->rows);
@@ -482,6 +495,32 @@ static void golden_check_alone(const golden *g, mgv_engine *engine, golden_run *
             double error = golden_relative_l2(outputs[i].data, o);
             if (!(error <= GOLDEN_TOLERANCE)) fail_msg("picture %u, %s %u: relative L2 %g", k, o->kind, o->index, error);
         }
+    }
+}
+
+/* The pixel values that the model sees, to the bit. */
+static void golden_check_pixels(const golden *g, mgv_engine *engine) {
+    uint32_t k;
+    for (k = 0; k < g->picture_count; k++) {
+        const golden_picture *picture = &g->pictures[k];
+        mgv_image image = golden_image(picture);
+        size_t i, count = picture->rows * picture->columns;
+        uint64_t hash = GOLDEN_FNV1A_START;
+        mgv_shape shape;
+        mgv_error error;
+        float *values;
+        if (count == 0) continue;
+        values = (float *)malloc(count * sizeof(float));
+        assert_non_null(values);
+        if (mgv_preprocess(engine, &image, values, count, &shape, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(shape.rows * shape.columns, count);
+        for (i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, &values[i], 4);
+            hash = golden_fnv1a(hash, bits);
+        }
+        if (hash != picture->pixel_hash) fail_msg("picture %u: pixel values differ from Pillow's", k);
+        free(values);
     }
 }
 
@@ -505,7 +544,7 @@ static void golden_check_batch(const golden *g, mgv_engine *engine, const golden
         for (k = 0; k < g->picture_count; k++) {
             for (j = 0; j < g->output_count; j++) {
                 const golden_output *alone = &g->outputs[j];
-                if (alone->picture != k || alone->is_index || strcmp(alone->kind, o->kind) != 0 || alone->index != o->index) continue;
+                if (alone->picture != k || strcmp(alone->kind, o->kind) != 0 || alone->index != o->index) continue;
                 assert_memory_equal(output.data + first_row * o->columns, run->values[j], alone->rows * alone->columns * sizeof(float));
             }
             first_row += (size_t)golden_shape(engine, &images[k], 1, &output).rows;
@@ -524,6 +563,7 @@ static void golden_check(const golden *g, const char *prefix, uint32_t shards) {
     for (t = 0; t < 2; t++) {
         uint32_t threads = thread_counts[t];
         mgv_engine *engine = golden_engine(g, model, &threads);
+        golden_check_pixels(g, engine);
         golden_check_alone(g, engine, &runs[t]);
         golden_check_batch(g, engine, &runs[t]);
         assert_int_equal(mgv_engine_destroy(engine), MGV_OK);

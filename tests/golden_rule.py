@@ -1,7 +1,7 @@
 """Golden files: what transformers answers, for weights and pictures that a rule makes.
 
-A golden file is text lines, a line `end`, and then the data of the `output` and `index` lines, in their order, as
-little-endian float32 and int32. Weights and pictures are not stored: Python and C make them from names by the rule
+A golden file is text lines, a line `end`, and then the data of the `output` lines, in their order, as little-endian
+float32. Weights and pictures are not stored: Python and C make them from names by the rule
 below (C: tests/golden.h), so that a file holds little more than what the model must answer.
 
     about TEXT                                         how the file came to be
@@ -10,8 +10,8 @@ below (C: tests/golden.h), so that a file holds little more than what the model 
     directory NAME                                     instead of weights: a directory saved by save_pretrained, beside the file
     picture WIDTH HEIGHT FRAMES                        8-bit RGB; byte i of picture k is the top byte of rule_bits("picture k", i)
     limits MIN MAX                                     min_pixels and max_pixels to encode with, if not the model's own
-    output PICTURE KIND INDEX ROWS COLUMNS             KIND: pooled, tokens, layer, deepstack, pixels
-    index PICTURE NAME COUNT                           int32
+    output PICTURE KIND INDEX ROWS COLUMNS             KIND: pooled, tokens, layer, deepstack
+    pixels PICTURE ROWS COLUMNS HASH                   pixel values: FNV-1a over the little-endian float32 words, [ROWS, COLUMNS]
 """
 import json
 import math
@@ -24,11 +24,16 @@ DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 BITS = {torch.float32: 24, torch.float16: 7, torch.bfloat16: 7}
 
 
+def fnv1a(values):
+    result = 0xCBF29CE484222325
+    for value in values:
+        result = (result ^ value) * 0x100000001B3 % 2**64
+    return result
+
+
 def rule_bits(name, count):
     """64 random bits for each i < count: splitmix64, started by the FNV-1a hash of the name."""
-    seed = 0xCBF29CE484222325
-    for byte in name.encode():
-        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    seed = fnv1a(name.encode())
     with np.errstate(over="ignore"):
         z = np.uint64(seed) + (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -47,7 +52,7 @@ def scale_and_offset(name, shape):
         return 1.0, 0.0
     if len(shape) == 1:
         return (0.5, 1.0) if name.endswith("weight") else (0.25, 0.0)
-    return 2.0 ** round(math.log2(2.5 / math.sqrt(math.prod(shape[1:])))), 0.0
+    return 2.0 ** round(math.log2(2.0 / math.sqrt(math.prod(shape[1:])))), 0.0
 
 
 def fill(model, dtype, prefix=""):
@@ -94,10 +99,9 @@ class Golden:
         self.line(f"output {picture_number} {kind} {index} {value.shape[0]} {value.shape[1]}")
         self.blocks.append(value)
 
-    def index(self, picture_number, name, value):
-        value = np.ascontiguousarray(np.asarray(value).reshape(-1), "<i4")
-        self.line(f"index {picture_number} {name} {value.size}")
-        self.blocks.append(value)
+    def pixels(self, picture_number, value):
+        words = np.ascontiguousarray(value.numpy(), "<f4").view("<u4")
+        self.line(f"pixels {picture_number} {words.shape[0]} {words.shape[1]} {fnv1a(words.reshape(-1).tolist())}")
 
     def write(self, path):
         if self.errors:

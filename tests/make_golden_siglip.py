@@ -54,6 +54,7 @@ def record(golden, model, processor, pictures, wanted):
         golden.line(f"picture {width} {height} 1")
         pixels = processor(Image.fromarray(golden_rule.picture(k, width, height)[0]), return_tensors="pt")["pixel_values"]
         assert pixels.dtype == torch.float32
+        golden.pixels(k, pixels.reshape(-1, pixels.shape[-1]))
         answer = model(pixel_values=pixels, output_hidden_states=True)
         exact = exact_model(pixel_values=pixels.double(), output_hidden_states=True)
         if "pooled" in wanted and answer.pooler_output is not None:
