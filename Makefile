@@ -84,17 +84,17 @@ $(BUILD)/tools/stb.o: tools/stb.c
 
 examples: $(EXAMPLES)
 
-$(BUILD)/examples/%: examples/%.c $(BUILD)/tools/stb.o
+$(BUILD)/examples/%: examples/%.c
 	@mkdir -p $(@D)
-	$(COMPILE) $< $(BUILD)/tools/stb.o -o $@ $(LIBS) $(CUDA_LIBS)
+	$(COMPILE) $< -o $@ $(LIBS) $(CUDA_LIBS)
 
-$(BUILD)/examples/%: examples/%.cc $(BUILD)/tools/stb.o
+$(BUILD)/examples/%: examples/%.cc
 	@mkdir -p $(@D)
-	$(CXX) -std=c++11 $(CFLAGS) $(filter-out -Wstrict-prototypes,$(WARNINGS)) $(CUDA_CFLAGS) -I. -MMD -MP $< $(BUILD)/tools/stb.o -o $@ $(LIBS) $(CUDA_LIBS)
+	$(CXX) -std=c++11 $(CFLAGS) $(filter-out -Wstrict-prototypes,$(WARNINGS)) $(CUDA_CFLAGS) -I. -MMD -MP $< -o $@ $(LIBS) $(CUDA_LIBS)
 
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
-test: $(TESTS) $(if $(CLI_SOURCES),$(BUILD)/megavit) $(EXAMPLES)
+test: $(TESTS)
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TESTS) $(TEST_SCRIPTS)
 
 $(BUILD)/tests/%: tests/%.c
@@ -132,24 +132,26 @@ bench-cpu: $(BUILD)/bench_cpu
 	$(BUILD)/bench_cpu
 
 demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
-	@BUILD=$(BUILD) tools/demo.sh
+	@$(BUILD)/examples/most_alike examples/model $(BUILD)/demo.png examples/pictures/*.png
+	@echo
+	@$(BUILD)/megavit classify --model examples/model --labels examples/model/labels.safetensors examples/pictures
 
 # ---- release ----
 
 dist:
 	@mkdir -p $(BUILD)
-	@tools/dist.sh $(VERSION) $(BUILD)
-
-$(BUILD)/megavit.pc: megavit.pc.in megavit.h
-	@mkdir -p $(@D)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+	tar --transform 's|^|megavit-$(VERSION)/|' --owner=0 --group=0 -czf $(BUILD)/megavit-$(VERSION).tar.gz \
+	    megavit.h README.md LICENSE CHANGELOG.md SECURITY.md CMakeLists.txt megavit.pc.in cmake
+	@echo $(BUILD)/megavit-$(VERSION).tar.gz
 
 install: $(BUILD)/megavit
 	install -D -m 644 megavit.h $(DESTDIR)$(PREFIX)/include/megavit.h
 	install -D -m 755 $(BUILD)/megavit $(DESTDIR)$(PREFIX)/bin/megavit
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' megavit.pc.in > $(BUILD)/megavit.pc
+	sed -e 's|@VERSION@|$(VERSION)|' cmake/megavitConfigVersion.cmake.in > $(BUILD)/megavitConfigVersion.cmake
 	install -D -m 644 $(BUILD)/megavit.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/megavit.pc
 	install -D -m 644 cmake/megavitConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/megavit/megavitConfig.cmake
+	install -m 644 $(BUILD)/megavitConfigVersion.cmake $(DESTDIR)$(PREFIX)/lib/cmake/megavit/
 
 clean:
 	rm -rf build

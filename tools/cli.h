@@ -1,0 +1,145 @@
+/* What the commands of the megavit program share.
+
+   One file a command (megavit_embed.c …), each with a table of its options and one function that runs it. The words of
+   the command line, the exit codes and the one line a bad file gets are a contract that scripts rely on. */
+#ifndef MEGAVIT_CLI_H
+#define MEGAVIT_CLI_H
+
+#include <stdio.h>
+#include "megavit.h"
+
+enum {
+    CLI_DONE = 0,
+    CLI_USAGE = 1,    /* the command line is wrong */
+    CLI_BAD_FILE = 2, /* a file or picture is */
+    CLI_MACHINE = 3   /* memory, GPU */
+};
+
+/* ---- messages (megavit.c) ---- */
+
+/* Prints "megavit: FILE: message" as one line on stderr and returns status. file may be NULL. Control characters are
+   escaped, so that whatever a file is called or says, the message stays one line. */
+int cli_fail(int status, const char *file, const char *format, ...);
+/* The same for what the library said. */
+int cli_fail_library(const char *file, mgv_result result, const mgv_error *error);
+
+/* ---- options (megavit.c) ---- */
+
+typedef struct cli_list {
+    const char **items;
+    size_t count, room;
+} cli_list;
+/* 0, or CLI_MACHINE after saying so. */
+int cli_list_add(cli_list *list, const char *item);
+/* Frees the list, not the names in it. */
+void cli_list_free(cli_list *list);
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* int: set to 1 */
+    CLI_TEXT,   /* const char * */
+    CLI_COUNT,  /* uint32_t in [1, 2^20] */
+    CLI_CHOICE, /* int32_t: place of the word in `argument`, which holds the words with '|' between */
+    CLI_NAMES   /* cli_list: every word up to the next option */
+} cli_kind;
+
+typedef struct cli_option {
+    const char *name;     /* "--model", "-o" */
+    cli_kind kind;
+    void *value;
+    const char *argument; /* "DIR"; NULL for a flag */
+    const char *help;
+} cli_option;
+
+typedef struct cli_command {
+    const char *name;
+    const char *usage;   /* what follows the name */
+    const char *summary; /* one line */
+    const char *details; /* for --help; may be NULL */
+    int (*run)(const struct cli_command *command, int argc, char **argv);
+} cli_command;
+
+enum { CLI_GO_ON = -1 };
+/* Reads the command's arguments into the options' values. operands: where words that belong to no option go, or NULL if
+   there may be none. The table ends with a NULL name. CLI_GO_ON, or the exit code if the program should end here. */
+int cli_parse(const cli_command *command, const cli_option *options, cli_list *operands, int argc, char **argv);
+/* Says what is wrong with the command line and where to read more; CLI_USAGE. */
+int cli_usage(const cli_command *command, const char *format, ...);
+
+extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify;
+
+/* ---- pictures (megavit_pictures.c) ---- */
+
+/* Replaces a directory by the pictures in it, sorted by name, and "-" by the names on standard input, a line each.
+   What could not be read is reported and left out. Returns the worst exit code met. */
+int cli_expand(const cli_list *names, cli_list *pictures);
+
+typedef struct cli_picture {
+    const char *name;
+    mgv_image image;
+    unsigned char *pixels;
+} cli_picture;
+/* Looks only at the head of the file: width and height. Reports a failure. */
+int cli_picture_size(const char *name, uint32_t *width, uint32_t *height);
+/* Decodes. Reports a failure. The pixels are in the file's own channels; the library turns them into RGB. */
+int cli_picture_load(cli_picture *picture, const char *name);
+void cli_picture_free(cli_picture *picture);
+
+/* ---- a model at work (megavit_session.c) ---- */
+
+typedef struct cli_session_options {
+    const char *model;
+    int32_t backend, resize;
+    uint32_t batch, threads;
+} cli_session_options;
+/* The rows of an option table that fill one. */
+#define CLI_SESSION_OPTIONS(options) \
+    {"--model", CLI_TEXT, &(options).model, "DIR", "the model: a directory as Hugging Face stores it"}, \
+    {"--backend", CLI_CHOICE, &(options).backend, "auto|cpu|cuda", "where it runs (auto: the GPU if there is one it knows)"}, \
+    {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
+    {"--threads", CLI_COUNT, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
+#define CLI_BATCH_OPTION(options) \
+    {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); the result does not depend on it"}
+
+typedef struct cli_session cli_session;
+/* Opens the model alone; cli_session_pictures makes the engine. NULL after saying why, with *status set. */
+cli_session *cli_session_open(const cli_session_options *options, int *status);
+const mgv_model_info *cli_session_info(const cli_session *session);
+/* Makes an engine that fits these pictures. Those that cannot be read are reported and taken out of the list. The worst
+   exit code met; CLI_MACHINE or an empty list means that there is nothing to go on with. */
+int cli_session_pictures(cli_session *session, cli_list *pictures);
+mgv_engine *cli_session_engine(cli_session *session);
+void cli_session_close(cli_session *session);
+
+/* What the caller of cli_session_encode does with the rows of one picture; 0 or the exit code to stop with. */
+typedef int cli_sink(void *user, const char *name, const mgv_shape *shape, const float *rows);
+/* Decodes and encodes the pictures in batches and hands every picture's rows to sink, in order. A bad picture is reported
+   and skipped. Returns the worst exit code met. */
+int cli_session_encode(cli_session *session, const cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user);
+
+/* ---- files that we write (megavit_write.c) ---- */
+
+/* A file that appears under its name only when it is whole. */
+typedef struct cli_file cli_file;
+/* path NULL: standard output. Reports a failure and returns NULL. */
+cli_file *cli_file_create(const char *path);
+FILE *cli_file_stream(cli_file *file);
+/* Makes it appear; reports a failure. The handle is gone afterwards. */
+int cli_file_commit(cli_file *file);
+/* Forgets it: nothing appears. NULL is allowed. */
+void cli_file_abandon(cli_file *file);
+
+enum { CLI_NPY_HEADER = 128 };
+/* Writes the header of an array in NumPy's format 1.0, always CLI_NPY_HEADER bytes, at the stream's position.
+   descr: "<f4", "<i8" … */
+void cli_npy_header(FILE *stream, const char *descr, const uint64_t *shape, uint32_t rank);
+/* Numbers as an .npy file holds them: little-endian, whatever the machine is. */
+void cli_write_floats(FILE *stream, const float *values, uint64_t count);
+void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count);
+/* Text that came out of a file, on one line: control characters are escaped. */
+void cli_print_text(FILE *stream, const char *text);
+/* A string as JSON, quotes included; bytes that are no UTF-8 become U+FFFD. */
+void cli_json_string(FILE *stream, const char *text);
+/* Floats as a JSON array with as many digits as give the same float back; null for what JSON cannot say. */
+void cli_json_floats(FILE *stream, const float *values, uint64_t count);
+
+#endif

@@ -1,0 +1,193 @@
+/* megavit: embeddings of pictures from the command line. A thin user of megavit.h. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/cli.h"
+
+static const cli_command *const commands[] = {&cli_embed, &cli_preprocess, &cli_inspect, &cli_search, &cli_classify};
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+/* ---- messages ---- */
+
+static void print_message(const char *file, const char *format, va_list arguments) {
+    char message[1024];
+    vsnprintf(message, sizeof message, format, arguments);
+    fputs("megavit: ", stderr);
+    if (file) {
+        cli_print_text(stderr, file);
+        fputs(": ", stderr);
+    }
+    cli_print_text(stderr, message);
+    fputc('\n', stderr);
+}
+
+int cli_fail(int status, const char *file, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    print_message(file, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int cli_fail_library(const char *file, mgv_result result, const mgv_error *error) {
+    int status = CLI_BAD_FILE;
+    switch (result) {
+    case MGV_ERROR_ARGUMENT: status = CLI_USAGE; break;
+    case MGV_ERROR_NOMEM:
+    case MGV_ERROR_BUSY:
+    case MGV_ERROR_TIMEOUT:
+    case MGV_ERROR_NO_DEVICE:
+    case MGV_ERROR_DEVICE:
+    case MGV_ERROR_DEVICE_LOST: status = CLI_MACHINE; break;
+    default: break;
+    }
+    return cli_fail(status, file, "%s", error->message[0] ? error->message : mgv_result_text(result));
+}
+
+/* ---- options ---- */
+
+int cli_list_add(cli_list *list, const char *item) {
+    if (list->count == list->room) {
+        size_t room = list->room ? list->room * 2 : 16;
+        const char **items = realloc(list->items, room * sizeof *items);
+        if (!items) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", room);
+        list->items = items;
+        list->room = room;
+    }
+    list->items[list->count++] = item;
+    return 0;
+}
+
+void cli_list_free(cli_list *list) {
+    free(list->items);
+    memset(list, 0, sizeof *list);
+}
+
+int cli_usage(const cli_command *command, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    print_message(command->name, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "usage: megavit %s %s (megavit %s --help tells more)\n", command->name, command->usage, command->name);
+    return CLI_USAGE;
+}
+
+static void print_help(const cli_command *command, const cli_option *options) {
+    printf("megavit %s - %s\n\nusage: megavit %s %s\n\n", command->name, command->summary, command->name, command->usage);
+    for (; options->name; options++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", options->name, options->argument ? " " : "", options->argument ? options->argument : "");
+        printf("  %-30s %s\n", left, options->help);
+    }
+    if (command->details) printf("\n%s", command->details);
+}
+
+/* The place of `word` among `words`, which are separated by '|'; -1 if it is not there. */
+static int32_t choice(const char *words, const char *word) {
+    size_t length = strlen(word);
+    for (int32_t place = 0;; place++) {
+        size_t end = strcspn(words, "|");
+        if (end == length && strncmp(words, word, length) == 0) return place;
+        if (!words[end]) return -1;
+        words += end + 1;
+    }
+}
+
+static int read_count(const char *text, uint32_t *count) {
+    uint32_t value = 0;
+    if (!*text) return 0;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9') return 0;
+        value = value * 10 + (uint32_t)(*text - '0');
+        if (value > (1u << 20)) return 0;
+    }
+    *count = value;
+    return value > 0;
+}
+
+static int set_option(const cli_command *command, const cli_option *option, const char *text) {
+    switch (option->kind) {
+    case CLI_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
+    case CLI_COUNT:
+        if (read_count(text, (uint32_t *)option->value)) return CLI_GO_ON;
+        return cli_usage(command, "%s takes a number from 1 to %u, not '%s'", option->name, 1u << 20, text);
+    case CLI_CHOICE:
+        *(int32_t *)option->value = choice(option->argument, text);
+        if (*(int32_t *)option->value >= 0) return CLI_GO_ON;
+        return cli_usage(command, "%s takes %s, not '%s'", option->name, option->argument, text);
+    case CLI_NAMES: return cli_list_add((cli_list *)option->value, text) ? CLI_MACHINE : CLI_GO_ON;
+    case CLI_FLAG: break;
+    }
+    return cli_usage(command, "%s takes nothing", option->name);
+}
+
+int cli_parse(const cli_command *command, const cli_option *options, cli_list *operands, int argc, char **argv) {
+    const cli_option *names = NULL; /* the CLI_NAMES option whose names follow */
+    int options_ended = 0;
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i], *text;
+        const cli_option *option = options;
+        size_t length;
+        int status;
+        if (options_ended || word[0] != '-' || !word[1]) {
+            if (!names && !operands) return cli_usage(command, "'%s' is one word too many", word);
+            if (cli_list_add(names ? (cli_list *)names->value : operands, word)) return CLI_MACHINE;
+            continue;
+        }
+        names = NULL;
+        if (strcmp(word, "--") == 0) {
+            options_ended = 1;
+            continue;
+        }
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            print_help(command, options);
+            return CLI_DONE;
+        }
+        length = strcspn(word, "=");
+        while (option->name && (strlen(option->name) != length || strncmp(option->name, word, length) != 0)) option++;
+        if (!option->name) return cli_usage(command, "there is no option '%s'", word);
+        if (option->kind == CLI_NAMES && !word[length]) {
+            names = option;
+            continue;
+        }
+        if (option->kind == CLI_FLAG && !word[length]) {
+            *(int *)option->value = 1;
+            continue;
+        }
+        text = word[length] ? word + length + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (!text) return cli_usage(command, "%s needs %s", option->name, option->argument);
+        if (!*text) return cli_usage(command, "%s is empty", option->name);
+        status = set_option(command, option, text);
+        if (status != CLI_GO_ON) return status;
+    }
+    return CLI_GO_ON;
+}
+
+/* ---- the program ---- */
+
+static void print_commands(FILE *stream) {
+    fprintf(stream, "megavit %s - embeddings of pictures\n\nusage: megavit COMMAND ...\n\n", mgv_version());
+    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(stream, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(stream, "\nmegavit COMMAND --help tells more about each.\n"
+                    "Exit codes: 0 done, 1 a usage mistake, 2 a bad file or picture, 3 the machine (memory, GPU).\n");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_commands(stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_commands(stdout);
+        return CLI_DONE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("megavit %s\n", mgv_version());
+        return CLI_DONE;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0) return commands[i]->run(commands[i], argc - 2, argv + 2);
+    cli_fail(CLI_USAGE, NULL, "there is no command '%s'", argv[1]);
+    print_commands(stderr);
+    return CLI_USAGE;
+}

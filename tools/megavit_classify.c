@@ -1,0 +1,242 @@
+/* megavit classify: which of the labels fit a picture, with text embeddings that somebody computed before.
+
+   A labels file is a safetensors file with a tensor `embeddings` [labels, width] and, in its metadata, `names` (one a line)
+   and optionally `scale` and `bias`. The probability of a label is sigmoid(scale * cosine + bias), each label by itself, as
+   in "Sigmoid Loss for Language Image Pre-Training" (arXiv 2303.15343). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/cli.h"
+
+#define MAX_LABEL_BYTES (256u * 1024u * 1024u)
+
+typedef struct labels {
+    uint32_t count, width;
+    float *embeddings; /* [count, width], each of length 1 */
+    char *text;        /* all names, zeros between them */
+    const char **names;
+    double scale, bias;
+} labels;
+
+typedef struct ranking {
+    const labels *labels;
+    uint32_t k;
+    double *probability;
+} ranking;
+
+/* ---- reading a labels file ---- */
+
+static float half_to_float(uint16_t half) {
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    double value = exponent == 0 ? ldexp(fraction, -24) : exponent < 31 ? ldexp(fraction + 1024, exponent - 25) : fraction ? NAN : INFINITY;
+    return (float)(half & 0x8000 ? -value : value);
+}
+
+static float element(const unsigned char *bytes, mgv_dtype dtype, size_t i) {
+    uint32_t bits;
+    float value;
+    if (dtype == MGV_DTYPE_F32) {
+        bytes += 4 * i;
+        bits = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    } else {
+        bits = (uint32_t)bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8;
+        if (dtype == MGV_DTYPE_F16) return half_to_float((uint16_t)bits);
+        bits <<= 16;
+    }
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static int fail_label(const char *path, const char *rule) { return cli_fail(CLI_BAD_FILE, path, "not a labels file: %s", rule); }
+
+static int take_embeddings(labels *l, const char *path, const unsigned char *bytes, mgv_dtype dtype) {
+    l->embeddings = malloc((size_t)l->count * l->width * sizeof *l->embeddings);
+    if (!l->embeddings) return cli_fail(CLI_MACHINE, path, "out of memory for %u labels", l->count);
+    for (uint32_t i = 0; i < l->count; i++) {
+        float *row = l->embeddings + (size_t)i * l->width;
+        double square = 0;
+        for (uint32_t k = 0; k < l->width; k++) {
+            row[k] = element(bytes, dtype, (size_t)i * l->width + k);
+            square += (double)row[k] * (double)row[k];
+        }
+        if (!isfinite(square) || square <= 0) return fail_label(path, "an embedding is zero or not finite");
+        for (uint32_t k = 0; k < l->width; k++) row[k] = (float)((double)row[k] / sqrt(square));
+    }
+    return 0;
+}
+
+static int read_embeddings(labels *l, const char *path, mgv_safetensors *file, uint32_t width) {
+    mgv_tensor_info tensor;
+    mgv_error error;
+    mgv_result result;
+    unsigned char *bytes;
+    uint32_t number;
+    int status;
+    if (mgv_safetensors_find(file, "embeddings", &number) != MGV_OK || mgv_safetensors_get_tensor(file, number, &tensor) != MGV_OK)
+        return fail_label(path, "there is no tensor 'embeddings'");
+    if (tensor.dtype != MGV_DTYPE_F32 && tensor.dtype != MGV_DTYPE_F16 && tensor.dtype != MGV_DTYPE_BF16)
+        return fail_label(path, "'embeddings' must be F32, F16 or BF16");
+    if (tensor.rank != 2 || tensor.shape[0] == 0 || tensor.bytes > MAX_LABEL_BYTES) return fail_label(path, "'embeddings' must be [labels, width], 256 MiB at most");
+    if (tensor.shape[1] != width)
+        return cli_fail(CLI_BAD_FILE, path, "labels of width %llu; the model's pooled embeddings have %u", (unsigned long long)tensor.shape[1], width);
+    l->count = (uint32_t)tensor.shape[0];
+    l->width = width;
+    bytes = malloc((size_t)tensor.bytes);
+    if (!bytes) return cli_fail(CLI_MACHINE, path, "out of memory for %u labels", l->count);
+    result = mgv_safetensors_read(file, number, bytes, tensor.bytes, &error);
+    status = result == MGV_OK ? take_embeddings(l, path, bytes, tensor.dtype) : cli_fail_library(path, result, &error);
+    free(bytes);
+    return status;
+}
+
+static const char *metadata(const mgv_safetensors *file, const char *wanted) {
+    for (uint32_t i = 0; i < mgv_safetensors_metadata_count(file); i++) {
+        const char *key, *value;
+        if (mgv_safetensors_get_metadata(file, i, &key, &value) == MGV_OK && strcmp(key, wanted) == 0) return value;
+    }
+    return NULL;
+}
+
+static int read_names(labels *l, const char *path, const char *text) {
+    uint32_t found = 0;
+    char *at;
+    if (!text) return fail_label(path, "its metadata has no 'names'");
+    l->text = malloc(strlen(text) + 1);
+    l->names = malloc(l->count * sizeof *l->names);
+    if (!l->text || !l->names) return cli_fail(CLI_MACHINE, path, "out of memory for %u labels", l->count);
+    strcpy(l->text, text);
+    for (at = l->text; at && found < l->count; found++) {
+        l->names[found] = at;
+        at = strchr(at, '\n');
+        if (at) *at++ = 0;
+    }
+    if (found < l->count || (at && *at)) return cli_fail(CLI_BAD_FILE, path, "not a labels file: 'names' must have one line for each of the %u embeddings", l->count);
+    return 0;
+}
+
+static int read_number(const mgv_safetensors *file, const char *path, const char *key, double *value) {
+    const char *text = metadata(file, key);
+    char *end;
+    if (!text) return 0;
+    *value = strtod(text, &end);
+    if (end == text || *end || !isfinite(*value)) return cli_fail(CLI_BAD_FILE, path, "not a labels file: '%s' in its metadata is no number", key);
+    return 0;
+}
+
+static int read_labels(labels *l, const char *path, uint32_t width) {
+    mgv_safetensors *file = NULL;
+    mgv_safetensors_desc desc;
+    mgv_error error;
+    mgv_result result;
+    int status;
+    memset(&desc, 0, sizeof desc);
+    desc.path = path;
+    l->scale = 1;
+    result = mgv_safetensors_open(&file, &desc, &error);
+    if (result != MGV_OK) {
+        status = cli_fail_library(path, result, &error);
+        return status == CLI_USAGE ? CLI_BAD_FILE : status;
+    }
+    status = read_embeddings(l, path, file, width);
+    if (!status) status = read_names(l, path, metadata(file, "names"));
+    if (!status) status = read_number(file, path, "scale", &l->scale);
+    if (!status) status = read_number(file, path, "bias", &l->bias);
+    mgv_safetensors_close(file);
+    return status;
+}
+
+/* ---- one picture ---- */
+
+static int print_labels(void *user, const char *name, const mgv_shape *shape, const float *rows) {
+    ranking *r = user;
+    const labels *l = r->labels;
+    (void)shape;
+    for (uint32_t i = 0; i < l->count; i++) {
+        double cosine = 0;
+        for (uint32_t k = 0; k < l->width; k++) cosine += (double)rows[k] * (double)l->embeddings[(size_t)i * l->width + k];
+        r->probability[i] = 1 / (1 + exp(-(l->scale * cosine + l->bias)));
+    }
+    cli_print_text(stdout, name);
+    putchar('\n');
+    for (uint32_t shown = 0; shown < r->k && shown < l->count; shown++) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < l->count; i++)
+            if (r->probability[i] > r->probability[best]) best = i;
+        printf("  %8.4f  ", r->probability[best]);
+        cli_print_text(stdout, l->names[best]);
+        putchar('\n');
+        r->probability[best] = -1; /* shown */
+    }
+    return 0;
+}
+
+/* ---- the command ---- */
+
+static int classify(const cli_command *command, cli_session *session, const char *path, uint32_t k, cli_list *pictures) {
+    uint32_t width = cli_session_info(session)->pooled_width;
+    labels l;
+    ranking r;
+    mgv_output output;
+    int worst;
+    if (!width) return cli_usage(command, "this model has no pooling head, and labels are compared with pooled embeddings");
+    memset(&l, 0, sizeof l);
+    memset(&r, 0, sizeof r);
+    memset(&output, 0, sizeof output);
+    output.kind = MGV_OUTPUT_POOLED;
+    output.normalize = 1;
+    r.labels = &l;
+    r.k = k;
+    worst = read_labels(&l, path, width);
+    if (!worst) {
+        r.probability = malloc(l.count * sizeof *r.probability);
+        if (!r.probability) worst = cli_fail(CLI_MACHINE, NULL, "out of memory for %u labels", l.count);
+    }
+    if (!worst) {
+        int status = 0;
+        worst = cli_session_pictures(session, pictures);
+        if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, print_labels, &r);
+        if (status > worst) worst = status;
+    }
+    free(r.probability);
+    free(l.embeddings);
+    free(l.text);
+    free(l.names);
+    return worst;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    cli_session_options o;
+    const char *path = NULL;
+    uint32_t k = 3;
+    cli_list names = {0}, pictures = {0};
+    cli_session *session;
+    int status, worst;
+    memset(&o, 0, sizeof o);
+    const cli_option options[] = {
+        CLI_SESSION_OPTIONS(o),
+        CLI_BATCH_OPTION(o),
+        {"--labels", CLI_TEXT, &path, "FILE", "a labels file (safetensors): 'embeddings' [labels, width]; metadata names, scale, bias"},
+        {"-k", CLI_COUNT, &k, "N", "labels to print of each picture (3)"},
+        {NULL, CLI_FLAG, NULL, NULL, NULL},
+    };
+    status = cli_parse(command, options, &names, argc, argv);
+    if (status != CLI_GO_ON) return status;
+    if (!o.model) return cli_usage(command, "--model DIR is missing");
+    if (!path) return cli_usage(command, "--labels FILE is missing");
+    if (names.count == 0) return cli_usage(command, "there is no IMAGE");
+    worst = cli_expand(&names, &pictures);
+    if (worst < CLI_MACHINE && pictures.count) {
+        session = cli_session_open(&o, &status);
+        if (session) status = classify(command, session, path, k, &pictures);
+        cli_session_close(session);
+        if (status > worst) worst = status;
+    }
+    cli_list_free(&names);
+    cli_list_free(&pictures);
+    return worst;
+}
+
+const cli_command cli_classify = {
+    "classify", "--model DIR --labels FILE.safetensors IMAGE...", "which of the stored labels fit a picture",
+    "Prints the best labels of each picture with their probabilities, sigmoid(scale * cosine + bias), each label by itself.\n",
+    run};

@@ -1,0 +1,237 @@
+/* megavit embed: pictures in, a NumPy array or JSON lines out. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tools/cli.h"
+
+enum { FORMAT_NPY = 0, FORMAT_JSONL };
+
+typedef struct embed_options {
+    cli_session_options session;
+    const char *what;
+    int normalize;
+    int32_t format;
+    const char *output;
+} embed_options;
+
+typedef struct embed_writer {
+    FILE *stream;
+    int32_t format;
+    int rows_vary;      /* token counts depend on the picture */
+    int one_row;        /* pooled */
+    uint64_t pictures, rows, columns;
+    uint64_t *offsets;  /* first row of each picture, and one more; only if rows_vary */
+    size_t offset_room;
+} embed_writer;
+
+/* ---- what to compute ---- */
+
+static const struct {
+    const char *name;
+    mgv_output_kind kind;
+    int indexed;
+} outputs[] = {
+    {"pooled", MGV_OUTPUT_POOLED, 0},
+    {"tokens", MGV_OUTPUT_TOKENS, 0},
+    {"layer:", MGV_OUTPUT_LAYER, 1},
+    {"deepstack:", MGV_OUTPUT_DEEPSTACK, 1},
+};
+
+static int read_what(const char *text, mgv_output *output) {
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        size_t length = strlen(outputs[i].name);
+        uint32_t index = 0;
+        if (strncmp(text, outputs[i].name, length) != 0 || (text[length] != 0) != outputs[i].indexed) continue;
+        for (text += length; *text; text++) {
+            if (*text < '0' || *text > '9' || index > 10000) return 0;
+            index = index * 10 + (uint32_t)(*text - '0');
+        }
+        output->kind = outputs[i].kind;
+        output->index = index;
+        return 1;
+    }
+    return 0;
+}
+
+/* Before any picture is decoded: does the model have what is asked for? */
+static int check_what(const cli_command *command, const mgv_model_info *info, const mgv_output *output) {
+    if (output->kind == MGV_OUTPUT_POOLED && info->pooled_width == 0)
+        return cli_usage(command, "this model has no pooling head: ask for --what tokens or layer:N");
+    if (output->kind == MGV_OUTPUT_LAYER && output->index > info->layers)
+        return cli_usage(command, "--what layer:%u: this model has layer:0 to layer:%u", output->index, info->layers);
+    if (output->kind == MGV_OUTPUT_DEEPSTACK && info->deepstack_count == 0)
+        return cli_usage(command, "--what deepstack:%u: this model has no DeepStack outputs", output->index);
+    if (output->kind == MGV_OUTPUT_DEEPSTACK && output->index >= info->deepstack_count)
+        return cli_usage(command, "--what deepstack:%u: this model has deepstack:0 to deepstack:%u", output->index, info->deepstack_count - 1);
+    return CLI_GO_ON;
+}
+
+/* ---- writing ---- */
+
+static int note_offset(embed_writer *writer) {
+    if (writer->pictures + 2 > writer->offset_room) {
+        size_t room = writer->offset_room ? writer->offset_room * 2 : 64;
+        uint64_t *offsets = realloc(writer->offsets, room * sizeof *offsets);
+        if (!offsets) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu offsets", room);
+        writer->offsets = offsets;
+        writer->offset_room = room;
+    }
+    writer->offsets[writer->pictures] = writer->rows;
+    return 0;
+}
+
+static void write_json_line(embed_writer *writer, const char *name, const mgv_shape *shape, const float *rows) {
+    fputs("{\"file\": ", writer->stream);
+    cli_json_string(writer->stream, name);
+    fputs(", \"embedding\": ", writer->stream);
+    if (writer->one_row) {
+        cli_json_floats(writer->stream, rows, shape->columns);
+    } else {
+        fputc('[', writer->stream);
+        for (uint64_t row = 0; row < shape->rows; row++) {
+            if (row) fputs(", ", writer->stream);
+            cli_json_floats(writer->stream, rows + row * shape->columns, shape->columns);
+        }
+        fputc(']', writer->stream);
+    }
+    fputs("}\n", writer->stream);
+}
+
+static int write_picture(void *user, const char *name, const mgv_shape *shape, const float *rows) {
+    embed_writer *writer = user;
+    if (writer->rows_vary && note_offset(writer)) return CLI_MACHINE;
+    if (writer->format == FORMAT_JSONL) write_json_line(writer, name, shape, rows);
+    else cli_write_floats(writer->stream, rows, shape->rows * shape->columns);
+    writer->columns = shape->columns;
+    writer->rows += shape->rows;
+    writer->pictures++;
+    return ferror(writer->stream) ? cli_fail(CLI_BAD_FILE, NULL, "cannot write the embeddings") : 0;
+}
+
+/* pooled [n, D]; tokens [n, tokens, D]; tokens of a model whose pictures differ in size [all tokens, D]. */
+static void write_npy_header(embed_writer *writer) {
+    uint64_t shape[3];
+    uint32_t rank = 0;
+    if (writer->rows_vary) {
+        shape[rank++] = writer->rows;
+    } else {
+        shape[rank++] = writer->pictures;
+        if (!writer->one_row) shape[rank++] = writer->rows / writer->pictures;
+    }
+    shape[rank++] = writer->columns;
+    rewind(writer->stream);
+    cli_npy_header(writer->stream, "<f4", shape, rank);
+}
+
+/* FILE.offsets.npy: rows [offsets[i], offsets[i + 1]) belong to picture i. */
+static int write_offsets(embed_writer *writer, const char *path) {
+    size_t room = strlen(path) + sizeof ".offsets.npy";
+    char *name = malloc(room);
+    uint64_t count = writer->pictures + 1;
+    cli_file *file;
+    int status = CLI_BAD_FILE;
+    if (!name) return cli_fail(CLI_MACHINE, NULL, "out of memory");
+    snprintf(name, room, "%s.offsets.npy", path);
+    file = cli_file_create(name);
+    if (file) {
+        cli_npy_header(cli_file_stream(file), "<i8", &count, 1);
+        writer->offsets[writer->pictures] = writer->rows;
+        cli_write_uint64s(cli_file_stream(file), writer->offsets, count);
+        status = cli_file_commit(file);
+    }
+    free(name);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static int encode_to_file(cli_session *session, const embed_options *options, const cli_list *pictures, const mgv_output *output) {
+    const mgv_model_info *info = cli_session_info(session);
+    cli_file *file = cli_file_create(options->output);
+    embed_writer writer;
+    int worst;
+    if (!file) return CLI_BAD_FILE;
+    memset(&writer, 0, sizeof writer);
+    writer.stream = cli_file_stream(file);
+    writer.format = options->format;
+    writer.one_row = output->kind == MGV_OUTPUT_POOLED;
+    writer.rows_vary = !writer.one_row && info->tokens_per_image == 0;
+    if (writer.format == FORMAT_NPY) write_npy_header(&writer); /* its place; the numbers come at the end */
+    worst = cli_session_encode(session, pictures, output, write_picture, &writer);
+    if (worst <= CLI_BAD_FILE && writer.pictures > 0) {
+        int status = 0;
+        if (writer.format == FORMAT_NPY) write_npy_header(&writer);
+        if (writer.format == FORMAT_NPY && writer.rows_vary && writer.pictures > 1) status = write_offsets(&writer, options->output);
+        if (!status) status = cli_file_commit(file);
+        else cli_file_abandon(file);
+        if (status > worst) worst = status;
+    } else {
+        cli_file_abandon(file);
+    }
+    free(writer.offsets);
+    return worst;
+}
+
+static int run_session(const cli_command *command, const embed_options *options, cli_list *pictures, mgv_output *output) {
+    int worst = 0, status;
+    cli_session *session = cli_session_open(&options->session, &status);
+    const mgv_model_info *info;
+    if (!session) return status;
+    info = cli_session_info(session);
+    if (!options->what) output->kind = info->pooled_width ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
+    status = check_what(command, info, output);
+    if (status == CLI_GO_ON && !options->output && options->format == FORMAT_NPY && info->tokens_per_image == 0 &&
+        output->kind != MGV_OUTPUT_POOLED && pictures->count > 1)
+        status = cli_usage(command, "the tokens of several pictures need -o FILE for FILE.offsets.npy, or --format jsonl");
+    if (status == CLI_GO_ON) {
+        worst = cli_session_pictures(session, pictures);
+        status = 0;
+        if (worst < CLI_MACHINE && pictures->count > 0) status = encode_to_file(session, options, pictures, output);
+    }
+    cli_session_close(session);
+    return status > worst ? status : worst;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    embed_options o;
+    mgv_output output;
+    cli_list names = {0}, pictures = {0};
+    int status, worst;
+    memset(&o, 0, sizeof o);
+    memset(&output, 0, sizeof output);
+    const cli_option options[] = {
+        CLI_SESSION_OPTIONS(o.session),
+        CLI_BATCH_OPTION(o.session),
+        {"--what", CLI_TEXT, &o.what, "WHAT", "pooled, tokens, layer:N or deepstack:J (pooled, or tokens without a pooling head)"},
+        {"--normalize", CLI_FLAG, &o.normalize, NULL, "divide every row by its length"},
+        {"--format", CLI_CHOICE, &o.format, "npy|jsonl", "a NumPy array of float32, or one JSON object a line (npy)"},
+        {"-o", CLI_TEXT, &o.output, "FILE", "where to (standard output); it appears when it is whole"},
+        {NULL, CLI_FLAG, NULL, NULL, NULL},
+    };
+    status = cli_parse(command, options, &names, argc, argv);
+    if (status != CLI_GO_ON) return status;
+    if (!o.session.model) return cli_usage(command, "--model DIR is missing");
+    if (names.count == 0) return cli_usage(command, "there is no IMAGE");
+    if (o.what && !read_what(o.what, &output)) return cli_usage(command, "--what takes pooled, tokens, layer:N or deepstack:J, not '%s'", o.what);
+    if (!o.output && o.format == FORMAT_NPY && isatty(STDOUT_FILENO))
+        return cli_usage(command, "npy is not for a terminal: give -o FILE or --format jsonl");
+    output.normalize = (uint32_t)o.normalize;
+    worst = cli_expand(&names, &pictures);
+    if (worst < CLI_MACHINE && pictures.count > 0) {
+        status = run_session(command, &o, &pictures, &output);
+        if (status > worst) worst = status;
+    }
+    cli_list_free(&names);
+    cli_list_free(&pictures);
+    return worst;
+}
+
+const cli_command cli_embed = {
+    "embed", "--model DIR [options] IMAGE...", "embeddings of pictures, as a NumPy array or JSON lines",
+    "IMAGE is a picture, a directory (the pictures in it, sorted by name) or - (names on standard input, a line each).\n"
+    "Rows come in the order of the pictures. A picture that cannot be read is reported in one line on standard error and\n"
+    "left out; the exit code is then 2.\n\n"
+    "npy:   pooled [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
+    "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end.\n"
+    "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits; null for what is not finite.\n",
+    run};

@@ -1,0 +1,154 @@
+/* megavit inspect: what is in a safetensors file or a model's directory, and whether all of it is valid. */
+#include <string.h>
+#include <sys/stat.h>
+#include "tools/cli.h"
+
+/* ---- the table of tensors ---- */
+
+/* A dtype without a name of its own in the table counts here; the format has 22. */
+typedef struct totals {
+    uint64_t elements, bytes;
+    uint64_t of_dtype[MGV_DTYPE_COUNT]; /* tensors */
+} totals;
+
+static void print_shape(const mgv_tensor_info *tensor) {
+    char text[MGV_MAX_RANK * 24 + 3];
+    size_t used = (size_t)snprintf(text, sizeof text, "[");
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu", i ? ", " : "", (unsigned long long)tensor->shape[i]);
+    snprintf(text + used, sizeof text - used, "]");
+    printf("%-22s", text);
+}
+
+/* The library has checked that elements of less than a byte fill their bytes exactly. */
+static uint64_t element_count(const mgv_tensor_info *tensor) {
+    uint64_t bits = mgv_dtype_bits(tensor->dtype);
+    return tensor->bytes / bits * 8 + tensor->bytes % bits * 8 / bits;
+}
+
+static void print_tensor(const mgv_tensor_info *tensor, totals *sum) {
+    printf("%-12s", mgv_dtype_name(tensor->dtype));
+    print_shape(tensor);
+    printf(" %12llu  ", (unsigned long long)tensor->bytes);
+    cli_print_text(stdout, tensor->name);
+    putchar('\n');
+    sum->elements += element_count(tensor);
+    sum->bytes += tensor->bytes;
+    sum->of_dtype[tensor->dtype]++;
+}
+
+static void print_table_head(void) { printf("%-12s%-22s %12s  %s\n", "dtype", "shape", "bytes", "name"); }
+
+static void print_totals(const totals *sum, uint32_t count) {
+    printf("\n%u tensors, %llu elements, %llu bytes:", count, (unsigned long long)sum->elements, (unsigned long long)sum->bytes);
+    for (int dtype = 0; dtype < MGV_DTYPE_COUNT; dtype++)
+        if (sum->of_dtype[dtype]) printf(" %llu %s", (unsigned long long)sum->of_dtype[dtype], mgv_dtype_name(dtype));
+    putchar('\n');
+}
+
+/* ---- one file ---- */
+
+static int inspect_file(const char *path) {
+    mgv_safetensors *file = NULL;
+    mgv_safetensors_desc desc;
+    mgv_error error;
+    mgv_result result;
+    totals sum;
+    uint32_t count;
+    memset(&desc, 0, sizeof desc);
+    memset(&sum, 0, sizeof sum);
+    desc.path = path;
+    result = mgv_safetensors_open(&file, &desc, &error);
+    if (result != MGV_OK) return cli_fail_library(path, result, &error);
+    count = mgv_safetensors_tensor_count(file);
+    for (uint32_t i = 0; i < mgv_safetensors_metadata_count(file); i++) {
+        const char *key, *value;
+        if (mgv_safetensors_get_metadata(file, i, &key, &value) != MGV_OK) continue;
+        printf("metadata  ");
+        cli_print_text(stdout, key);
+        printf(" = ");
+        cli_print_text(stdout, value);
+        putchar('\n');
+    }
+    print_table_head();
+    for (uint32_t i = 0; i < count; i++) {
+        mgv_tensor_info tensor;
+        if (mgv_safetensors_get_tensor(file, i, &tensor) == MGV_OK) print_tensor(&tensor, &sum);
+    }
+    print_totals(&sum, count);
+    mgv_safetensors_close(file);
+    return CLI_DONE;
+}
+
+/* ---- a model ---- */
+
+static void print_outputs(const mgv_model_info *info) {
+    printf("outputs   ");
+    if (info->pooled_width) printf("pooled [%u], ", info->pooled_width);
+    if (info->tokens_per_image) printf("tokens [%u, %u], ", info->tokens_per_image, info->token_width);
+    else printf("tokens [any, %u], ", info->token_width);
+    printf("layer:0 to layer:%u", info->layers);
+    if (info->deepstack_count) printf(", deepstack:0 to deepstack:%u", info->deepstack_count - 1);
+    putchar('\n');
+}
+
+static void print_model(const mgv_model_info *info) {
+    printf("model     %s vision tower\n", info->family_name);
+    if (info->image_size) printf("pictures  %u x %u pixels", info->image_size, info->image_size);
+    else printf("pictures  of any size");
+    printf(" in patches of %u x %u", info->patch, info->patch);
+    if (info->merge > 1) printf(", %u x %u merged", info->merge, info->merge);
+    putchar('\n');
+    printf("layers    %u, width %u, MLP %u, %u heads of %u\n", info->layers, info->hidden, info->intermediate, info->heads, info->head_dim);
+    print_outputs(info);
+    printf("weights   %llu parameters, %llu bytes in memory, %s\n", (unsigned long long)info->parameters, (unsigned long long)info->bytes,
+           info->dtype == MGV_DTYPE_NONE ? "mixed" : mgv_dtype_name(info->dtype));
+    if (info->flops_per_image > 0) printf("work      %.4g GFLOP an image\n", info->flops_per_image * 1e-9);
+    else printf("work      depends on the picture: see megavit plan\n");
+    printf("hash      %016llx\n\n", (unsigned long long)info->hash);
+}
+
+static int inspect_model(const char *path) {
+    mgv_model *model = NULL;
+    mgv_model_desc desc;
+    mgv_model_info info;
+    mgv_error error;
+    mgv_result result;
+    totals sum;
+    memset(&desc, 0, sizeof desc);
+    memset(&sum, 0, sizeof sum);
+    desc.path = path;
+    result = mgv_model_open(&model, &desc, &error);
+    if (result == MGV_OK) result = mgv_model_get_info(model, &info);
+    if (result != MGV_OK) return cli_fail_library(path, result, &error);
+    print_model(&info);
+    print_table_head();
+    for (uint32_t i = 0; i < info.tensor_count; i++) {
+        mgv_tensor_info tensor;
+        if (mgv_model_get_tensor(model, i, &tensor) == MGV_OK) print_tensor(&tensor, &sum);
+    }
+    print_totals(&sum, info.tensor_count);
+    mgv_model_close(model);
+    return CLI_DONE;
+}
+
+/* ---- the command ---- */
+
+static int run(const cli_command *command, int argc, char **argv) {
+    static const cli_option options[] = {{NULL, CLI_FLAG, NULL, NULL, NULL}};
+    cli_list paths = {0};
+    struct stat about;
+    int status = cli_parse(command, options, &paths, argc, argv);
+    if (status != CLI_GO_ON) return status;
+    if (paths.count != 1) return cli_usage(command, "one PATH, not %zu", paths.count);
+    if (stat(paths.items[0], &about) == 0 && S_ISDIR(about.st_mode)) status = inspect_model(paths.items[0]);
+    else status = inspect_file(paths.items[0]);
+    cli_list_free(&paths);
+    return status == CLI_USAGE ? CLI_BAD_FILE : status;
+}
+
+const cli_command cli_inspect = {
+    "inspect", "PATH", "what is in a safetensors file or a model's directory",
+    "PATH is a safetensors file, which is checked whole but for the values of its tensors, or a model's directory, which is\n"
+    "opened as for use. Only the tensors of the vision tower are listed for a directory. Exit code 0: all of it is valid.\n",
+    run};

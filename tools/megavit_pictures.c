@@ -1,0 +1,156 @@
+/* From names on the command line to pixels: directories, standard input, decoding with stb_image. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <stb/stb_image.h>
+#include "tools/cli.h"
+
+/* What a few bytes of file may make us allocate: the number of pixels at which Pillow calls a picture a decompression
+   bomb, and a file size that no picture of so many pixels needs. */
+#define MAX_PIXELS 178956970u
+#define MAX_FILE_BYTES (1024u * 1024u * 1024u)
+
+/* ---- names ---- */
+
+static char *copy_text(const char *text, size_t length) {
+    char *copy = malloc(length + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    return copy;
+}
+
+static int has_picture_extension(const char *name) {
+    static const char *const extensions[] = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tga", ".psd", ".ppm", ".pgm", ".pnm"};
+    const char *dot = strrchr(name, '.');
+    if (!dot || dot == name) return 0;
+    for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++)
+        if (strcasecmp(dot, extensions[i]) == 0) return 1;
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static int add_directory(const char *directory, cli_list *pictures) {
+    size_t first = pictures->count;
+    const struct dirent *entry;
+    DIR *stream = opendir(directory);
+    int status = 0;
+    if (!stream) return cli_fail(CLI_BAD_FILE, directory, "cannot read the directory: %s", strerror(errno));
+    while (!status && (entry = readdir(stream)) != NULL) {
+        size_t length = strlen(directory), bytes = length + 1 + strlen(entry->d_name) + 1;
+        char *path;
+        if (!has_picture_extension(entry->d_name)) continue;
+        path = malloc(bytes);
+        if (!path) {
+            status = cli_fail(CLI_MACHINE, NULL, "out of memory for names");
+            break;
+        }
+        snprintf(path, bytes, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", entry->d_name);
+        status = cli_list_add(pictures, path);
+    }
+    closedir(stream);
+    if (status) return status;
+    if (pictures->count == first) return cli_fail(CLI_BAD_FILE, directory, "there is no picture in this directory");
+    qsort(pictures->items + first, pictures->count - first, sizeof *pictures->items, compare_names);
+    return 0;
+}
+
+static int add_name(const char *name, cli_list *pictures) {
+    struct stat about;
+    if (stat(name, &about) == 0 && S_ISDIR(about.st_mode)) return add_directory(name, pictures);
+    return cli_list_add(pictures, name);
+}
+
+static int add_standard_input(cli_list *pictures) {
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    int worst = 0;
+    while ((length = getline(&line, &room, stdin)) >= 0) {
+        char *name;
+        int status;
+        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) length--;
+        if (length == 0) continue;
+        name = copy_text(line, (size_t)length);
+        status = name ? add_name(name, pictures) : cli_fail(CLI_MACHINE, NULL, "out of memory for names");
+        if (status > worst) worst = status;
+        if (status == CLI_MACHINE) break;
+    }
+    free(line);
+    return worst;
+}
+
+int cli_expand(const cli_list *names, cli_list *pictures) {
+    int worst = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        int status = strcmp(names->items[i], "-") == 0 ? add_standard_input(pictures) : add_name(names->items[i], pictures);
+        if (status > worst) worst = status;
+        if (status == CLI_MACHINE) break;
+    }
+    return worst;
+}
+
+/* ---- decoding ---- */
+
+static FILE *open_picture(const char *name) {
+    struct stat about;
+    FILE *stream = NULL;
+    if (stat(name, &about) != 0) cli_fail(0, name, "cannot open the picture: %s", strerror(errno));
+    else if (!S_ISREG(about.st_mode)) cli_fail(0, name, "not a regular file");
+    else if ((uintmax_t)about.st_size > MAX_FILE_BYTES) cli_fail(0, name, "the file has more than %u bytes", MAX_FILE_BYTES);
+    else if (!(stream = fopen(name, "rb"))) cli_fail(0, name, "cannot open the picture: %s", strerror(errno));
+    return stream;
+}
+
+static int check_size(const char *name, int width, int height) {
+    if ((uint64_t)width * (uint64_t)height <= MAX_PIXELS) return 0;
+    return cli_fail(CLI_BAD_FILE, name, "the picture has %d x %d pixels; the limit is %u in all", width, height, MAX_PIXELS);
+}
+
+static int fail_decode(const char *name) {
+    const char *reason = stbi_failure_reason();
+    return cli_fail(CLI_BAD_FILE, name, "cannot decode the picture: %s", reason ? reason : "no reason given");
+}
+
+int cli_picture_size(const char *name, uint32_t *width, uint32_t *height) {
+    int w, h, channels, found;
+    FILE *stream = open_picture(name);
+    if (!stream) return CLI_BAD_FILE;
+    found = stbi_info_from_file(stream, &w, &h, &channels);
+    fclose(stream);
+    if (!found || w <= 0 || h <= 0) return fail_decode(name);
+    *width = (uint32_t)w;
+    *height = (uint32_t)h;
+    return check_size(name, w, h);
+}
+
+int cli_picture_load(cli_picture *picture, const char *name) {
+    static const mgv_pixel_format formats[5] = {0, MGV_PIXELS_GRAY8, MGV_PIXELS_GRAY_ALPHA8, MGV_PIXELS_RGB8, MGV_PIXELS_RGBA8};
+    int width, height, channels;
+    uint32_t unused_width, unused_height;
+    FILE *stream;
+    memset(picture, 0, sizeof *picture);
+    if (cli_picture_size(name, &unused_width, &unused_height)) return CLI_BAD_FILE;
+    stream = open_picture(name);
+    if (!stream) return CLI_BAD_FILE;
+    /* 0 channels asked for: the file's own, so that alpha is dropped and not blended with anything. */
+    picture->pixels = stbi_load_from_file(stream, &width, &height, &channels, 0);
+    fclose(stream);
+    if (!picture->pixels) return fail_decode(name);
+    picture->name = name;
+    picture->image.format = formats[channels];
+    picture->image.pixels = picture->pixels;
+    picture->image.bytes = (uint64_t)width * (uint64_t)height * (uint64_t)channels;
+    picture->image.width = (uint32_t)width;
+    picture->image.height = (uint32_t)height;
+    return 0;
+}
+
+void cli_picture_free(cli_picture *picture) {
+    stbi_image_free(picture->pixels);
+    memset(picture, 0, sizeof *picture);
+}

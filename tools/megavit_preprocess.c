@@ -1,0 +1,77 @@
+/* megavit preprocess: the pixel values that a model sees, as transformers' image processors give them. */
+#include <stdlib.h>
+#include <string.h>
+#include "tools/cli.h"
+
+/* transformers' shapes: [1, 3, height, width] for models of one size, rows of patches for the others. */
+static int write_pixels(const cli_session *session, const char *path, const mgv_grid *grid, const mgv_shape *shape, const float *values) {
+    cli_file *file = cli_file_create(path);
+    uint64_t image[4] = {1, 3, grid->height, grid->width}, patches[2] = {shape->rows, shape->columns};
+    FILE *stream;
+    if (!file) return CLI_BAD_FILE;
+    stream = cli_file_stream(file);
+    if (cli_session_info(session)->image_size) cli_npy_header(stream, "<f4", image, 4);
+    else cli_npy_header(stream, "<f4", patches, 2);
+    cli_write_floats(stream, values, shape->rows * shape->columns);
+    return cli_file_commit(file);
+}
+
+static int preprocess_picture(cli_session *session, const cli_picture *picture, const char *path) {
+    mgv_engine *engine = cli_session_engine(session);
+    mgv_grid grid;
+    mgv_shape shape;
+    mgv_error error;
+    uint64_t count;
+    float *values;
+    int status;
+    mgv_result result = mgv_engine_grid(engine, &picture->image, &grid, &error);
+    if (result == MGV_OK) result = mgv_preprocess(engine, &picture->image, NULL, 0, &shape, &error);
+    if (result != MGV_OK) return cli_fail_library(picture->name, result, &error);
+    count = shape.rows * shape.columns;
+    values = count <= SIZE_MAX / sizeof *values ? malloc((size_t)count * sizeof *values) : NULL;
+    if (!values) return cli_fail(CLI_MACHINE, NULL, "out of memory for %llu floats", (unsigned long long)count);
+    result = mgv_preprocess(engine, &picture->image, values, count, &shape, &error);
+    if (result == MGV_OK) status = write_pixels(session, path, &grid, &shape, values);
+    else status = cli_fail_library(picture->name, result, &error);
+    free(values);
+    if (!status && cli_session_info(session)->image_size == 0) printf("grid_thw %u %u %u\n", grid.t, grid.h, grid.w);
+    return status;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    cli_session_options o;
+    const char *output = NULL;
+    cli_list names = {0};
+    cli_session *session;
+    int status;
+    memset(&o, 0, sizeof o);
+    const cli_option options[] = {
+        CLI_SESSION_OPTIONS(o),
+        {"-o", CLI_TEXT, &output, "FILE.npy", "where to; it appears when it is whole"},
+        {NULL, CLI_FLAG, NULL, NULL, NULL},
+    };
+    status = cli_parse(command, options, &names, argc, argv);
+    if (status != CLI_GO_ON) return status;
+    if (!o.model) return cli_usage(command, "--model DIR is missing");
+    if (!output) return cli_usage(command, "-o FILE.npy is missing");
+    if (names.count != 1) return cli_usage(command, "one IMAGE, not %zu", names.count);
+    session = cli_session_open(&o, &status);
+    if (session) {
+        cli_picture picture;
+        status = cli_session_pictures(session, &names);
+        if (!status) status = cli_picture_load(&picture, names.items[0]);
+        if (!status) {
+            status = preprocess_picture(session, &picture, output);
+            cli_picture_free(&picture);
+        }
+    }
+    cli_session_close(session);
+    cli_list_free(&names);
+    return status;
+}
+
+const cli_command cli_preprocess = {
+    "preprocess", "--model DIR [--resize pillow|torchvision] -o FILE.npy IMAGE", "the pixel values that the model sees, as a NumPy array",
+    "Models of one size: [1, 3, height, width] float32. Others: [patches, values of a patch], and a line 'grid_thw T H W' on\n"
+    "standard output.\n",
+    run};

@@ -1,0 +1,288 @@
+/* A model at work: opens it, makes an engine that fits the pictures at hand, encodes them in batches. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "tools/cli.h"
+
+enum { DEFAULT_BATCH = 8, DEFAULT_TOKENS = 4096 };
+
+struct cli_session {
+    cli_session_options options;
+    mgv_model *model;
+    mgv_model_info info;
+    mgv_engine *engine;
+    mgv_threads *threads;
+    uint32_t max_tokens; /* of one encode */
+};
+
+static uint32_t core_count(void) {
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > 256 ? 256 : (uint32_t)count;
+}
+
+cli_session *cli_session_open(const cli_session_options *options, int *status) {
+    cli_session *session = calloc(1, sizeof *session);
+    mgv_model_desc desc;
+    mgv_error error;
+    mgv_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.path = options->model;
+    if (!session) {
+        *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
+        return NULL;
+    }
+    session->options = *options;
+    if (!session->options.batch) session->options.batch = DEFAULT_BATCH;
+    if (!session->options.threads) session->options.threads = core_count();
+    result = mgv_model_open(&session->model, &desc, &error);
+    if (result == MGV_OK) result = mgv_model_get_info(session->model, &session->info);
+    if (result != MGV_OK) {
+        *status = cli_fail_library(options->model, result, &error);
+        /* Whatever is wrong with a model's directory is a bad file, not a wrong command line. */
+        if (*status == CLI_USAGE) *status = CLI_BAD_FILE;
+        cli_session_close(session);
+        return NULL;
+    }
+    *status = CLI_DONE;
+    return session;
+}
+
+const mgv_model_info *cli_session_info(const cli_session *session) { return &session->info; }
+mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
+
+void cli_session_close(cli_session *session) {
+    if (!session) return;
+    mgv_engine_destroy(session->engine);
+    mgv_threads_destroy(session->threads);
+    mgv_model_close(session->model);
+    free(session);
+}
+
+static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_height, uint32_t max_images, uint32_t max_tokens) {
+    mgv_engine_desc desc;
+    mgv_error error;
+    mgv_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = session->options.backend;
+    desc.resize = session->options.resize;
+    desc.max_images = max_images;
+    desc.max_tokens = max_tokens;
+    desc.max_width = max_width;
+    desc.max_height = max_height;
+    if (!session->threads && session->options.threads > 1) {
+        result = mgv_threads_create(&session->threads, session->options.threads, NULL, &error);
+        if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    }
+    if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
+    mgv_engine_destroy(session->engine);
+    session->engine = NULL;
+    result = mgv_engine_create(&session->engine, session->model, &desc, &error);
+    return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
+}
+
+/* What a picture of this size would need; its pixels are not looked at. */
+static mgv_result picture_grid(const cli_session *session, uint32_t width, uint32_t height, mgv_grid *grid, mgv_error *error) {
+    static const unsigned char no_pixels[1];
+    mgv_image image;
+    memset(&image, 0, sizeof image);
+    image.pixels = no_pixels;
+    image.width = width;
+    image.height = height;
+    return mgv_engine_grid(session->engine, &image, grid, error);
+}
+
+/* The tokens of one encode: enough for the largest picture. Pictures whose layout the model cannot take are reported and
+   taken out of the list. sizes: width and height of each. */
+static int measure_tokens(cli_session *session, cli_list *pictures, const uint32_t (*sizes)[2], uint32_t *tokens) {
+    size_t kept = 0;
+    int worst = 0;
+    *tokens = DEFAULT_TOKENS;
+    for (size_t i = 0; i < pictures->count; i++) {
+        mgv_grid grid;
+        mgv_error error;
+        mgv_result result = picture_grid(session, sizes[i][0], sizes[i][1], &grid, &error);
+        /* This engine may be too small for the picture; the grid says how large the next one must be. */
+        if (result != MGV_OK && (result != MGV_ERROR_CAPACITY || grid.tokens == 0)) {
+            cli_fail_library(pictures->items[i], result, &error);
+            worst = CLI_BAD_FILE;
+            continue;
+        }
+        if (grid.tokens > *tokens) *tokens = grid.tokens;
+        pictures->items[kept++] = pictures->items[i];
+    }
+    pictures->count = kept;
+    return worst;
+}
+
+int cli_session_pictures(cli_session *session, cli_list *pictures) {
+    uint32_t(*sizes)[2] = malloc((pictures->count + 1) * sizeof *sizes);
+    uint32_t max_width = 1, max_height = 1, max_images = session->options.batch;
+    size_t kept = 0;
+    int worst = 0, status;
+    if (!sizes) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", pictures->count);
+    for (size_t i = 0; i < pictures->count; i++) {
+        uint32_t width, height;
+        if (cli_picture_size(pictures->items[i], &width, &height)) {
+            worst = CLI_BAD_FILE;
+            continue;
+        }
+        if (width > max_width) max_width = width;
+        if (height > max_height) max_height = height;
+        sizes[kept][0] = width;
+        sizes[kept][1] = height;
+        pictures->items[kept++] = pictures->items[i];
+    }
+    pictures->count = kept;
+    if (max_images > kept) max_images = kept ? (uint32_t)kept : 1;
+    if (kept == 0) {
+        free(sizes);
+        return worst;
+    }
+    session->max_tokens = 0;
+    status = make_engine(session, max_width, max_height, max_images, 0);
+    if (!status && session->info.tokens_per_image == 0) {
+        uint32_t tokens;
+        int bad = measure_tokens(session, pictures, (const uint32_t(*)[2])sizes, &tokens);
+        if (bad > worst) worst = bad;
+        if (tokens > DEFAULT_TOKENS) status = make_engine(session, max_width, max_height, max_images, tokens);
+        session->max_tokens = tokens;
+    }
+    free(sizes);
+    return status > worst ? status : worst;
+}
+
+/* ---- encoding ---- */
+
+typedef struct batch {
+    cli_picture *pictures;
+    mgv_image *images;
+    uint32_t count;
+    uint32_t tokens;
+    float *rows;
+    uint64_t room; /* floats behind rows */
+} batch;
+
+static void batch_clear(batch *b) {
+    for (uint32_t i = 0; i < b->count; i++) cli_picture_free(&b->pictures[i]);
+    b->count = 0;
+    b->tokens = 0;
+}
+
+static int batch_reserve(batch *b, uint64_t floats) {
+    float *rows;
+    if (floats <= b->room) return 0;
+    rows = floats <= SIZE_MAX / sizeof *rows ? realloc(b->rows, (size_t)floats * sizeof *rows) : NULL;
+    if (!rows) return cli_fail(CLI_MACHINE, NULL, "out of memory for %llu floats", (unsigned long long)floats);
+    b->rows = rows;
+    b->room = floats;
+    return 0;
+}
+
+/* Encodes what the batch holds and hands it on. */
+static int batch_encode(cli_session *session, batch *b, const mgv_output *what, cli_sink *sink, void *user) {
+    mgv_output output = *what;
+    mgv_encode_desc desc;
+    mgv_shape shape;
+    mgv_error error;
+    mgv_result result;
+    const float *rows;
+    for (uint32_t i = 0; i < b->count; i++) b->images[i] = b->pictures[i].image;
+    result = mgv_engine_shape(session->engine, b->images, b->count, &output, &shape, &error);
+    if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    if (batch_reserve(b, shape.rows * shape.columns)) return CLI_MACHINE;
+    output.data = b->rows;
+    output.capacity = b->room;
+    memset(&desc, 0, sizeof desc);
+    desc.images = b->images;
+    desc.image_count = b->count;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    result = mgv_encode_blocking(session->engine, &desc, &error);
+    if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    rows = b->rows;
+    for (uint32_t i = 0; i < b->count; i++) {
+        int status;
+        result = mgv_engine_shape(session->engine, &b->images[i], 1, &output, &shape, &error);
+        if (result != MGV_OK) return cli_fail_library(b->pictures[i].name, result, &error);
+        status = sink(user, b->pictures[i].name, &shape, rows);
+        if (status) return status;
+        rows += shape.rows * shape.columns;
+    }
+    return 0;
+}
+
+/* Decodes a picture and asks the engine whether it takes it, so that one bad picture does not spoil its batch. */
+static int load_checked(cli_session *session, cli_picture *picture, const char *name, uint32_t *tokens) {
+    mgv_grid grid;
+    mgv_error error;
+    mgv_result result;
+    if (cli_picture_load(picture, name)) return CLI_BAD_FILE;
+    result = mgv_engine_grid(session->engine, &picture->image, &grid, &error);
+    *tokens = grid.tokens;
+    if (result == MGV_OK) return 0;
+    cli_picture_free(picture);
+    cli_fail_library(name, result, &error);
+    return CLI_BAD_FILE;
+}
+
+static void show_progress(size_t done, size_t count, double seconds) {
+    if (!isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r%zu of %zu pictures, %.1f a second ", done, count, seconds > 0 ? (double)done / seconds : 0.0);
+    if (done == count) fputc('\n', stderr);
+}
+
+static double seconds_since(const struct timespec *start) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
+}
+
+static int encode_all(cli_session *session, batch *b, const cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user) {
+    uint32_t room = session->options.batch;
+    struct timespec start;
+    int worst = 0, status;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    if (room > pictures->count) room = (uint32_t)pictures->count;
+    for (size_t i = 0; i < pictures->count; i++) {
+        cli_picture picture;
+        uint32_t tokens;
+        if (load_checked(session, &picture, pictures->items[i], &tokens)) {
+            worst = CLI_BAD_FILE;
+            continue;
+        }
+        if (b->count == room || (session->max_tokens && b->count && tokens > session->max_tokens - b->tokens)) {
+            status = batch_encode(session, b, output, sink, user);
+            batch_clear(b);
+            if (status) {
+                cli_picture_free(&picture);
+                return status;
+            }
+            show_progress(i, pictures->count, seconds_since(&start));
+        }
+        b->pictures[b->count++] = picture;
+        b->tokens += tokens;
+    }
+    if (b->count) {
+        status = batch_encode(session, b, output, sink, user);
+        batch_clear(b);
+        if (status) return status;
+    }
+    show_progress(pictures->count, pictures->count, seconds_since(&start));
+    return worst;
+}
+
+int cli_session_encode(cli_session *session, const cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user) {
+    batch b;
+    int status;
+    memset(&b, 0, sizeof b);
+    b.pictures = calloc(session->options.batch, sizeof *b.pictures);
+    b.images = calloc(session->options.batch, sizeof *b.images);
+    if (b.pictures && b.images) status = encode_all(session, &b, pictures, output, sink, user);
+    else status = cli_fail(CLI_MACHINE, NULL, "out of memory for a batch of %u", session->options.batch);
+    batch_clear(&b);
+    free(b.pictures);
+    free(b.images);
+    free(b.rows);
+    return status;
+}

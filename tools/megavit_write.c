@@ -1,0 +1,184 @@
+/* Files that appear whole or not at all; NumPy arrays; JSON. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tools/cli.h"
+
+struct cli_file {
+    FILE *stream;
+    char *path;      /* NULL: standard output */
+    char *temporary; /* NULL: the bytes go to path directly, which is a device or a pipe */
+};
+
+static int path_is_special(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+}
+
+static cli_file *fail_create(cli_file *file, const char *path, const char *reason) {
+    cli_fail(0, path ? path : "standard output", "cannot write: %s", reason);
+    cli_file_abandon(file);
+    return NULL;
+}
+
+/* Standard output gets its bytes at the end, out of a temporary file, so that a header can be written last. */
+cli_file *cli_file_create(const char *path) {
+    cli_file *file = calloc(1, sizeof *file);
+    size_t room = path ? strlen(path) + 32 : 0;
+    int descriptor;
+    if (!file) return fail_create(NULL, path, "out of memory");
+    if (!path) {
+        file->stream = tmpfile();
+        return file->stream ? file : fail_create(file, path, strerror(errno));
+    }
+    file->path = malloc(room);
+    if (!file->path) return fail_create(file, path, "out of memory");
+    strcpy(file->path, path);
+    if (path_is_special(path)) {
+        file->stream = tmpfile();
+        return file->stream ? file : fail_create(file, path, strerror(errno));
+    }
+    file->temporary = malloc(room);
+    if (!file->temporary) return fail_create(file, path, "out of memory");
+    snprintf(file->temporary, room, "%s.%ld.partial", path, (long)getpid());
+    descriptor = open(file->temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (descriptor < 0) {
+        int reason = errno;
+        free(file->temporary); /* not ours: nothing to remove */
+        file->temporary = NULL;
+        return fail_create(file, path, strerror(reason));
+    }
+    file->stream = fdopen(descriptor, "w+b");
+    if (!file->stream) {
+        close(descriptor);
+        return fail_create(file, path, strerror(errno));
+    }
+    return file;
+}
+
+FILE *cli_file_stream(cli_file *file) { return file->stream; }
+
+void cli_file_abandon(cli_file *file) {
+    if (!file) return;
+    if (file->stream) fclose(file->stream);
+    if (file->temporary) remove(file->temporary);
+    free(file->temporary);
+    free(file->path);
+    free(file);
+}
+
+static int copy_stream(FILE *from, FILE *to) {
+    char block[65536];
+    size_t bytes;
+    rewind(from);
+    while ((bytes = fread(block, 1, sizeof block, from)) > 0)
+        if (fwrite(block, 1, bytes, to) != bytes) return 0;
+    return !ferror(from) && fflush(to) == 0;
+}
+
+static int commit_copy(cli_file *file) {
+    FILE *to = file->path ? fopen(file->path, "wb") : stdout;
+    int good = to && copy_stream(file->stream, to);
+    if (to && to != stdout && fclose(to) != 0) good = 0;
+    return good;
+}
+
+int cli_file_commit(cli_file *file) {
+    int good = fflush(file->stream) == 0 && !ferror(file->stream);
+    if (good && !file->temporary) good = commit_copy(file);
+    if (good && file->temporary) good = fsync(fileno(file->stream)) == 0 && rename(file->temporary, file->path) == 0;
+    if (!good) {
+        int status = cli_fail(CLI_BAD_FILE, file->path ? file->path : "standard output", "cannot write: %s", strerror(errno));
+        cli_file_abandon(file);
+        return status;
+    }
+    free(file->temporary); /* it has its name now */
+    file->temporary = NULL;
+    cli_file_abandon(file);
+    return 0;
+}
+
+/* ---- formats ---- */
+
+/* The format: numpy.lib.format. Padding to 128 bytes leaves room for any shape, so the header can be rewritten in place. */
+void cli_npy_header(FILE *stream, const char *descr, const uint64_t *shape, uint32_t rank) {
+    char header[CLI_NPY_HEADER];
+    size_t used;
+    memset(header, ' ', sizeof header);
+    memcpy(header, "\x93NUMPY\x01\x00", 8);
+    header[8] = CLI_NPY_HEADER - 10;
+    header[9] = 0;
+    used = 10;
+    used += (size_t)snprintf(header + used, sizeof header - used, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (uint32_t i = 0; i < rank; i++)
+        used += (size_t)snprintf(header + used, sizeof header - used, "%s%llu%s", i ? " " : "", (unsigned long long)shape[i],
+                                 i + 1 < rank || rank == 1 ? "," : "");
+    used += (size_t)snprintf(header + used, sizeof header - used, "), }");
+    header[used] = ' ';
+    header[sizeof header - 1] = '\n';
+    fwrite(header, 1, sizeof header, stream);
+}
+
+static void write_little_endian(FILE *stream, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) fputc((int)(value >> (8 * i) & 0xFF), stream);
+}
+
+void cli_write_floats(FILE *stream, const float *values, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        write_little_endian(stream, bits, 4);
+    }
+}
+
+void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) write_little_endian(stream, values[i], 8);
+}
+
+void cli_print_text(FILE *stream, const char *text) {
+    for (; *text; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte < 0x20 || byte == 0x7F) fprintf(stream, "\\x%02X", byte);
+        else fputc(byte, stream);
+    }
+}
+
+/* Bytes of the UTF-8 character at text; 0 if there is none (RFC 3629). */
+static size_t utf8_length(const unsigned char *text) {
+    size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xC2 && text[0] < 0xE0 ? 2 : (text[0] & 0xF0) == 0xE0 ? 3 : text[0] >= 0xF0 && text[0] < 0xF5 ? 4 : 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xC0) != 0x80) return 0;
+    if (text[0] == 0xE0 && text[1] < 0xA0) return 0;                     /* overlong */
+    if (text[0] == 0xED && text[1] >= 0xA0) return 0;                    /* a surrogate */
+    if (text[0] == 0xF0 && text[1] < 0x90) return 0;                     /* overlong */
+    if (text[0] == 0xF4 && text[1] >= 0x90) return 0;                    /* over U+10FFFF */
+    return length;
+}
+
+void cli_json_string(FILE *stream, const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+    fputc('"', stream);
+    while (*at) {
+        size_t length = utf8_length(at);
+        if (length == 0) fputs("\\ufffd", stream);
+        else if (*at == '"' || *at == '\\') fprintf(stream, "\\%c", *at);
+        else if (*at < 0x20) fprintf(stream, "\\u%04x", *at);
+        else fwrite(at, 1, length, stream);
+        at += length ? length : 1;
+    }
+    fputc('"', stream);
+}
+
+void cli_json_floats(FILE *stream, const float *values, uint64_t count) {
+    fputc('[', stream);
+    for (uint64_t i = 0; i < count; i++) {
+        if (i) fputs(", ", stream);
+        if (isfinite(values[i])) fprintf(stream, "%.9g", (double)values[i]);
+        else fputs("null", stream);
+    }
+    fputc(']', stream);
+}
