@@ -100,8 +100,9 @@ typedef struct mgv_logger {
 } mgv_logger;
 
 /* Files. Default: stdio, unless MEGAVIT_NO_STDIO. Paths are UTF-8 with '/' between parts. Return 0 for success.
-   open of a file that is not there returns MGV_FILE_ABSENT; read fills all of the bytes asked for or fails. */
-enum { MGV_FILE_ABSENT = 1 };
+   open of a file that is not there returns MGV_FILE_ABSENT; read fills all of the bytes asked for or fails. Any other
+   code is a failure too, and ends up in the message. */
+enum { MGV_FILE_ABSENT = 1, MGV_FILE_NOT_REGULAR = 2 /* a directory, a pipe, a device */, MGV_FILE_CHANGED = 3 /* its size, since it was opened */ };
 typedef struct mgv_file_io {
     void *user;
     int32_t (*open)(void *user, const char *path, void **file, uint64_t *size);
@@ -145,6 +146,35 @@ typedef struct mgv_tensor_info {
     uint64_t offset; /* of the first byte, from the start of the file */
     uint64_t bytes;
 } mgv_tensor_info;
+
+typedef struct mgv_safetensors mgv_safetensors;
+
+typedef struct mgv_safetensors_desc {
+    uint32_t struct_size;
+    uint32_t reserved;
+    const char *path;          /* of the file, needed only during the call; or NULL, and the file lies in memory: */
+    const void *data;          /* must stay until the handle is closed */
+    uint64_t bytes;
+    mgv_file_io io;            /* how the file at `path` is read */
+    mgv_allocator allocator;
+    uint64_t max_header_bytes; /* 0: 100,000,000 */
+} mgv_safetensors_desc;
+
+/* Opens one safetensors file and checks its whole header; the data is not read. Any of the format's dtypes is welcome. */
+MEGAVIT_API mgv_result mgv_safetensors_open(mgv_safetensors **file, const mgv_safetensors_desc *desc, mgv_error *error);
+/* NULL is allowed. */
+MEGAVIT_API void mgv_safetensors_close(mgv_safetensors *file);
+/* NULL has none. */
+MEGAVIT_API uint32_t mgv_safetensors_tensor_count(const mgv_safetensors *file);
+MEGAVIT_API uint32_t mgv_safetensors_metadata_count(const mgv_safetensors *file);
+/* Tensor i of [0, tensor_count), in the order of the header. */
+MEGAVIT_API mgv_result mgv_safetensors_get_tensor(const mgv_safetensors *file, uint32_t i, mgv_tensor_info *info);
+/* The number of the tensor of this name; MGV_ERROR_MODEL: there is none. */
+MEGAVIT_API mgv_result mgv_safetensors_find(const mgv_safetensors *file, const char *name, uint32_t *i);
+/* Entry i of __metadata__; the strings belong to the handle. */
+MEGAVIT_API mgv_result mgv_safetensors_get_metadata(const mgv_safetensors *file, uint32_t i, const char **key, const char **value);
+/* The bytes of tensor i as they are stored: little-endian, row-major. capacity: bytes of room behind data. One thread at a time. */
+MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, void *data, uint64_t capacity, mgv_error *error);
 
 /* ---------------------------------------------------------------------------------------------------------------
    Models. A model is validated whole when it is opened, never changes afterwards, and may be used by any number of
@@ -371,11 +401,24 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
-#ifndef MEGAVIT_NO_STDIO
-#include <stdio.h>
-#endif
 #include <stdlib.h>
 #include <time.h>
+#ifndef MEGAVIT_NO_STDIO
+#if defined(_WIN32)
+#define MGV__WINDOWS_FILES
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <wchar.h>
+#elif defined(__unix__) || defined(__unix) || defined(__APPLE__)
+#define MGV__POSIX_FILES
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#endif
+#endif
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>memory: checked sizes, allocation, messages */
@@ -389,6 +432,12 @@ static int mgv__mul(size_t a, size_t b, size_t *out) {
 static int mgv__add(size_t a, size_t b, size_t *out) {
     if (a > SIZE_MAX - b) return 0;
     *out = a + b;
+    return 1;
+}
+/* The same for positions and sizes in files, which may be larger than memory. */
+static int mgv__mul64(uint64_t a, uint64_t b, uint64_t *out) {
+    if (b != 0 && a > UINT64_MAX / b) return 0;
+    *out = a * b;
     return 1;
 }
 /* alignment: a power of two. */
@@ -583,6 +632,12 @@ static mgv_result mgv__allocator_check(const mgv_allocator *allocator, mgv_error
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "an mgv_allocator has both alloc and free, or neither");
 }
 
+/* A description as this version knows it: what a caller of an older header does not have is zero, what a newer one has is left out. */
+static void mgv__copy_desc(void *ours, size_t our_size, const void *theirs, uint32_t their_size) {
+    memset(ours, 0, our_size);
+    memcpy(ours, theirs, their_size == 0 || their_size > our_size ? our_size : their_size);
+}
+
 typedef struct mgv__result_row {
     const char *name;
     const char *text;
@@ -633,6 +688,1399 @@ MEGAVIT_API uint32_t mgv_dtype_bits(mgv_dtype dtype) { return mgv__dtype_find(dt
 MGV__STATIC_ASSERT(sizeof mgv__results / sizeof mgv__results[0] == 1 - MGV_ERROR_DEVICE_LOST, every_result_has_a_row);
 MGV__STATIC_ASSERT(sizeof mgv__dtypes / sizeof mgv__dtypes[0] == MGV_DTYPE_COUNT, every_dtype_has_a_row);
 MGV__STATIC_ASSERT(sizeof(mgv_error) == 512, error_is_512_bytes);
+
+/* Orders items by merging, in place; scratch holds as many. Equal ones keep their order; what is ordered already costs one pass. No input makes
+   it quadratic, and over strings it reads each one's bytes at most as often as there are passes. */
+typedef int (*mgv__compare)(const void *context, uint32_t a, uint32_t b);
+static void mgv__sort(uint32_t *items, uint32_t *scratch, size_t count, mgv__compare compare, const void *context) {
+    size_t width, begin;
+    for (width = 1; width < count; width *= 2) {
+        for (begin = 0; count - begin > width; begin += 2 * width) {
+            size_t middle = begin + width, end = count - middle > width ? middle + width : count;
+            size_t left = 0, right = middle, out = begin;
+            if (compare(context, items[middle - 1], items[middle]) <= 0) {
+                if (end == count) break;
+                continue;
+            }
+            memcpy(scratch, items + begin, width * sizeof items[0]);
+            while (left < width && right < end) {
+                items[out++] = compare(context, scratch[left], items[right]) <= 0 ? scratch[left++] : items[right++];
+            }
+            while (left < width) items[out++] = scratch[left++];
+            if (end == count) break;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>json: a strict JSON reader
+
+   RFC 8259, and stricter where two readers could understand one text differently: the top level is an object, no
+   object has a key twice (compared after escapes are resolved), U+0000 does not occur, nesting ends at 64 levels.
+
+   A text is checked whole before anything is read from it, in one pass and without recursion. No tree is made: values
+   are found by walking the checked text again, so a hostile file of n bytes costs at most 1.6 n bytes of scratch
+   (8 bytes a key, and no key with its value is shorter than 5) and time in proportion to n, keys times their logarithm. */
+
+enum { MGV__JSON_MAX_DEPTH = 64 };
+
+typedef struct mgv__json_scan {
+    char *p;           /* the next byte; the text ends with a zero byte at end */
+    char *start, *end;
+    const char *rule;  /* what the text breaks, at p */
+    uint32_t *keys;    /* where the keys of all open objects start, one object's after the other's */
+    uint32_t *scratch;
+    size_t key_count;
+} mgv__json_scan;
+
+static int mgv__json_broken(mgv__json_scan *scan, char *p, const char *rule) {
+    scan->p = p;
+    scan->rule = rule;
+    return 0;
+}
+static char *mgv__json_skip_space(char *p) {
+    while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t') p++;
+    return p;
+}
+static int mgv__json_hex4(const char *p, uint32_t *code) {
+    int i;
+    *code = 0;
+    for (i = 0; i < 4; i++) {
+        char c = p[i];
+        uint32_t digit;
+        if (c >= '0' && c <= '9') digit = (uint32_t)(c - '0');
+        else if (c >= 'a' && c <= 'f') digit = (uint32_t)(c - 'a') + 10;
+        else if (c >= 'A' && c <= 'F') digit = (uint32_t)(c - 'A') + 10;
+        else return 0;
+        *code = *code * 16 + digit;
+    }
+    return 1;
+}
+static size_t mgv__json_utf8(char *out, uint32_t code) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xE0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (code & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (code & 0x3F));
+    return 4;
+}
+static const char mgv__json_escape_letters[] = "\"\\/bfnrt";
+static const char mgv__json_escape_values[] = "\"\\/\b\f\n\r\t";
+
+/* The escape at *in, which moves behind it. */
+static int mgv__json_scan_escape(mgv__json_scan *scan, char **in, uint32_t *code) {
+    char *p = *in;
+    uint32_t low;
+    if (p[1] != 'u') {
+        const char *letter = p[1] ? strchr(mgv__json_escape_letters, p[1]) : NULL;
+        if (letter == NULL) return mgv__json_broken(scan, p, "an escape that JSON does not have");
+        *code = (uint32_t)mgv__json_escape_values[letter - mgv__json_escape_letters];
+        *in = p + 2;
+        return 1;
+    }
+    if (!mgv__json_hex4(p + 2, code)) return mgv__json_broken(scan, p, "\\u without four hexadecimal digits");
+    if (*code == 0) return mgv__json_broken(scan, p, "U+0000 in a string");
+    *in = p + 6;
+    if (*code < 0xD800 || *code > 0xDFFF) return 1;
+    if (*code > 0xDBFF || p[6] != '\\' || p[7] != 'u' || !mgv__json_hex4(p + 8, &low) || low < 0xDC00 || low > 0xDFFF) {
+        return mgv__json_broken(scan, p, "half of a surrogate pair");
+    }
+    *code = 0x10000 + ((*code - 0xD800) << 10) + (low - 0xDC00);
+    *in = p + 12;
+    return 1;
+}
+/* The one spelling of a character that was escaped; never longer than any escape of it. */
+static size_t mgv__json_spell(char *out, uint32_t code) {
+    const char *value = code < 0x80 && code != '/' ? strchr(mgv__json_escape_values, (int)code) : NULL;
+    if (value != NULL) {
+        out[0] = '\\';
+        out[1] = mgv__json_escape_letters[value - mgv__json_escape_values];
+        return 2;
+    }
+    if (code < 0x20) {
+        memcpy(out, "\\u00", 4);
+        out[4] = (char)('0' + (code >> 4));
+        out[5] = "0123456789ABCDEF"[code & 15];
+        return 6;
+    }
+    return mgv__json_utf8(out, code);
+}
+/* The string at p. It is rewritten with one spelling for each character, the gap behind it is filled with spaces: from
+   then on two strings are equal exactly where their bytes are, and the text is still JSON of the same length. */
+static int mgv__json_scan_string(mgv__json_scan *scan) {
+    char *in = scan->p + 1, *out = in;
+    uint32_t code;
+    size_t length;
+    while (*in != '"') {
+        unsigned char byte = (unsigned char)*in;
+        if (byte == '\\') {
+            if (!mgv__json_scan_escape(scan, &in, &code)) return 0;
+            out += mgv__json_spell(out, code);
+            continue;
+        }
+        if (in == scan->end) return mgv__json_broken(scan, in, "the text ends inside a string");
+        if (byte < 0x20) return mgv__json_broken(scan, in, "a control character in a string");
+        length = byte < 0x80 ? 1 : mgv__utf8_length(in, (size_t)(scan->end - in));
+        if (length == 0) return mgv__json_broken(scan, in, "a string that is not UTF-8");
+        if (in != out) memmove(out, in, length);
+        in += length;
+        out += length;
+    }
+    *out = '"';
+    while (out < in) *++out = ' ';
+    scan->p = in + 1;
+    return 1;
+}
+static char *mgv__json_skip_digits(char *p) {
+    while (*p >= '0' && *p <= '9') p++;
+    return p;
+}
+static int mgv__json_scan_number(mgv__json_scan *scan) {
+    char *p = scan->p, *digits;
+    if (*p == '-') p++;
+    digits = p;
+    p = mgv__json_skip_digits(p);
+    if (p == digits) return mgv__json_broken(scan, scan->p, "a value was expected");
+    if (*digits == '0' && p > digits + 1) return mgv__json_broken(scan, scan->p, "a number with a leading zero");
+    if (*p == '.') {
+        digits = p + 1;
+        p = mgv__json_skip_digits(digits);
+        if (p == digits) return mgv__json_broken(scan, scan->p, "a number without digits behind its point");
+    }
+    if (*p == 'e' || *p == 'E') {
+        digits = p + (p[1] == '+' || p[1] == '-' ? 2 : 1);
+        p = mgv__json_skip_digits(digits);
+        if (p == digits) return mgv__json_broken(scan, scan->p, "a number without digits in its exponent");
+    }
+    scan->p = p;
+    return 1;
+}
+static int mgv__json_scan_scalar(mgv__json_scan *scan) {
+    static const char *const words[] = {"true", "false", "null"};
+    size_t i;
+    if (*scan->p == '"') return mgv__json_scan_string(scan);
+    for (i = 0; i < 3; i++) {
+        size_t length = strlen(words[i]);
+        if (strncmp(scan->p, words[i], length) != 0) continue;
+        scan->p += length;
+        return 1;
+    }
+    return mgv__json_scan_number(scan);
+}
+/* A key and its colon, up to the value. */
+static int mgv__json_scan_key(mgv__json_scan *scan) {
+    if (*scan->p != '"') return mgv__json_broken(scan, scan->p, "a key in quotes was expected");
+    scan->keys[scan->key_count++] = (uint32_t)(scan->p - scan->start);
+    if (!mgv__json_scan_string(scan)) return 0;
+    scan->p = mgv__json_skip_space(scan->p);
+    if (*scan->p != ':') return mgv__json_broken(scan, scan->p, "a colon was expected behind a key");
+    scan->p = mgv__json_skip_space(scan->p + 1);
+    return 1;
+}
+/* Orders two checked strings by their bytes. */
+static int mgv__json_compare_strings(const char *a, const char *b) {
+    for (a++, b++; *a == *b; a++, b++) {
+        if (*a == '"') return 0;
+        if (*a == '\\' && *++a != *++b) break;
+    }
+    return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+}
+static int mgv__json_compare_keys(const void *text, uint32_t a, uint32_t b) {
+    return mgv__json_compare_strings((const char *)text + a, (const char *)text + b);
+}
+/* Takes the keys from first on, those of one object, off the stack. */
+static int mgv__json_scan_duplicates(mgv__json_scan *scan, size_t first) {
+    uint32_t *keys = scan->keys + first;
+    size_t count = scan->key_count - first, i;
+    mgv__sort(keys, scan->scratch, count, mgv__json_compare_keys, scan->start);
+    for (i = 1; i < count; i++) {
+        if (mgv__json_compare_keys(scan->start, keys[i - 1], keys[i]) == 0) {
+            return mgv__json_broken(scan, scan->start + keys[i], "a key that its object already has");
+        }
+    }
+    scan->key_count = first;
+    return 1;
+}
+static int mgv__json_scan_text(mgv__json_scan *scan) {
+    char close[MGV__JSON_MAX_DEPTH];
+    size_t first_key[MGV__JSON_MAX_DEPTH], depth = 0;
+    scan->p = mgv__json_skip_space(scan->p);
+    if (*scan->p != '{') return mgv__json_broken(scan, scan->p, "the top level is not an object");
+    do { /* p is at a value */
+        if (*scan->p == '{' || *scan->p == '[') {
+            if (depth == MGV__JSON_MAX_DEPTH) return mgv__json_broken(scan, scan->p, "nesting deeper than 64 levels");
+            close[depth] = *scan->p == '{' ? '}' : ']';
+            first_key[depth++] = scan->key_count;
+            scan->p = mgv__json_skip_space(scan->p + 1);
+            if (*scan->p != close[depth - 1]) {
+                if (close[depth - 1] == '}' && !mgv__json_scan_key(scan)) return 0;
+                continue;
+            }
+        } else if (!mgv__json_scan_scalar(scan)) {
+            return 0;
+        }
+        while (depth > 0) { /* p is behind a value, or behind the bracket that opens an empty container */
+            scan->p = mgv__json_skip_space(scan->p);
+            if (*scan->p == ',') {
+                scan->p = mgv__json_skip_space(scan->p + 1);
+                if (close[depth - 1] == '}' && !mgv__json_scan_key(scan)) return 0;
+                break;
+            }
+            if (*scan->p != close[depth - 1]) {
+                return mgv__json_broken(scan, scan->p, scan->p == scan->end ? "the text ends inside an object or array"
+                                                                            : "a comma or a closing bracket was expected");
+            }
+            scan->p++;
+            depth--;
+            if (close[depth] == '}' && !mgv__json_scan_duplicates(scan, first_key[depth])) return 0;
+        }
+    } while (depth > 0);
+    scan->p = mgv__json_skip_space(scan->p);
+    if (scan->p != scan->end) return mgv__json_broken(scan, scan->p, "something follows the closing brace");
+    return 1;
+}
+/* Checks text[0 .. bytes), which must be followed by a zero byte, and respells its strings. file: for the message. */
+static mgv_result mgv__json_check(char *text, size_t bytes, const char *file, const mgv_allocator *allocator, mgv_error *error) {
+    mgv__json_scan scan;
+    size_t keys = 0, key_bytes;
+    char *colon;
+    int good;
+    if (bytes >= UINT32_MAX) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: JSON of 4 GiB or more", file);
+    for (colon = text; (colon = (char *)memchr(colon, ':', bytes - (size_t)(colon - text))) != NULL; colon++) keys++;
+    if (keys > bytes / 5 + 1) keys = bytes / 5 + 1; /* colons inside strings */
+    if (!mgv__mul(keys, 2 * sizeof(uint32_t), &key_bytes)) return mgv__fail_nomem(error, "reading JSON", bytes);
+    scan.p = scan.start = text;
+    scan.end = text + bytes;
+    scan.rule = NULL;
+    scan.key_count = 0;
+    scan.keys = (uint32_t *)mgv__alloc(allocator, key_bytes);
+    if (scan.keys == NULL) return mgv__fail_nomem(error, "reading JSON", key_bytes);
+    scan.scratch = scan.keys + keys;
+    good = mgv__json_scan_text(&scan);
+    mgv__free(allocator, scan.keys);
+    if (good) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_FORMAT, "%s: JSON byte %u: %s", file, (uint64_t)(scan.p - text), scan.rule);
+}
+
+/* From here on: reading a checked text. A value is the pointer to its first byte, which tells its kind: { [ " t f n or a number. */
+
+static char *mgv__json_skip_string(char *p) {
+    for (p++; *p != '"'; p++) {
+        if (*p == '\\') p++;
+    }
+    return p + 1;
+}
+static char *mgv__json_skip_value(char *p) {
+    size_t depth = 0;
+    do {
+        if (*p == '"') {
+            p = mgv__json_skip_string(p);
+            continue;
+        }
+        if (*p == '{' || *p == '[') depth++;
+        if (*p == '}' || *p == ']') depth--;
+        p++;
+        if (depth == 0) p += strcspn(p, ",}] \t\r\n"); /* the rest of a number or word; behind a bracket there is none */
+    } while (depth > 0);
+    return p;
+}
+/* Walks an object or array: at = container + 1; while (mgv__json_next(&at, &key, &value)). key: NULL for an array.
+   What was given out may be changed in place before the next call. */
+static int mgv__json_next(char **at, char **key, char **value) {
+    char *p = mgv__json_skip_space(*at);
+    if (*p == ',') p = mgv__json_skip_space(p + 1);
+    if (*p == '}' || *p == ']') return 0;
+    if (key != NULL) {
+        *key = p;
+        p = mgv__json_skip_space(mgv__json_skip_string(p)) + 1;
+        p = mgv__json_skip_space(p);
+    }
+    *value = p;
+    *at = mgv__json_skip_value(p);
+    return 1;
+}
+/* Is this value the string `plain`, which has no character that JSON must escape? */
+static int mgv__json_is(const char *value, const char *plain) {
+    size_t length = strlen(plain);
+    return *value == '"' && strncmp(value + 1, plain, length) == 0 && value[1 + length] == '"';
+}
+/* The string as a C string, written to out, which may be value itself and needs no more bytes than value has with its quotes. */
+static const char *mgv__json_string(const char *value, char *out) {
+    const char *result = out, *p = value + 1;
+    uint32_t code;
+    while (*p != '"') {
+        if (*p != '\\') {
+            *out++ = *p++;
+        } else if (p[1] == 'u') {
+            mgv__json_hex4(p + 2, &code);
+            *out++ = (char)code; /* after respelling only control characters */
+            p += 6;
+        } else {
+            *out++ = mgv__json_escape_values[strchr(mgv__json_escape_letters, p[1]) - mgv__json_escape_letters];
+            p += 2;
+        }
+    }
+    *out = 0;
+    return result;
+}
+/* A plain integer from 0 to 2^64 - 1: no sign, point or exponent. Returns 0 for everything else. */
+static int mgv__json_u64(const char *value, uint64_t *out) {
+    uint64_t result = 0;
+    const char *p = value;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (result > (UINT64_MAX - digit) / 10) return 0;
+        result = result * 10 + digit;
+    }
+    if (p == value || *p == '.' || *p == 'e' || *p == 'E') return 0;
+    *out = result;
+    return 1;
+}
+
+/* Decimal to double, correctly rounded (half to even) for any number of digits and on any machine, without strtod, which
+   follows the locale, and without floating-point arithmetic, which x87 rounds twice. The number is made as a natural
+   number of 32-bit limbs, times a power of two; 769 digits and one for "more follow" decide every case (the longest
+   halfway point between two doubles has 767 digits). */
+enum {
+    MGV__DECIMAL_DIGITS = 769,
+    MGV__DECIMAL_LIMBS = 224 /* 770 digits (80 limbs), or those over 10^1100 with 64 bits to spare (198) */
+};
+typedef struct mgv__decimal {
+    uint32_t limbs[MGV__DECIMAL_LIMBS]; /* the lowest first */
+    uint32_t count;                     /* the highest is not 0 */
+} mgv__decimal;
+
+static void mgv__decimal_multiply_add(mgv__decimal *number, uint32_t factor, uint32_t term) {
+    uint64_t carry = term;
+    uint32_t i;
+    for (i = 0; i < number->count; i++) {
+        carry += (uint64_t)number->limbs[i] * factor;
+        number->limbs[i] = (uint32_t)carry;
+        carry >>= 32;
+    }
+    if (carry != 0) number->limbs[number->count++] = (uint32_t)carry;
+}
+/* Returns the remainder. */
+static uint32_t mgv__decimal_divide(mgv__decimal *number, uint32_t divisor) {
+    uint64_t rest = 0;
+    uint32_t i;
+    for (i = number->count; i-- > 0;) {
+        rest = rest << 32 | number->limbs[i];
+        number->limbs[i] = (uint32_t)(rest / divisor);
+        rest %= divisor;
+    }
+    while (number->count > 0 && number->limbs[number->count - 1] == 0) number->count--;
+    return (uint32_t)rest;
+}
+/* The double next to number * 2^exponent; more: a little above that. Returns 0 where it is beyond the largest double. */
+static int mgv__decimal_round(const mgv__decimal *number, int32_t exponent, int more, double *out) {
+    uint64_t top = 0, bits, rest, half;
+    int32_t highest = (int32_t)number->count * 32 - 1, first, drop, bit;
+    while (!(number->limbs[highest / 32] >> (highest % 32) & 1)) highest--;
+    first = highest - 63; /* bits first to highest go to top; below bit 0 there is nothing */
+    for (bit = highest; bit >= first; bit--) top = top << 1 | (bit < 0 ? 0 : number->limbs[bit / 32] >> (bit % 32) & 1);
+    for (bit = first - 1; bit >= 0 && !more; bit--) more = (int)(number->limbs[bit / 32] >> (bit % 32) & 1);
+    exponent += highest; /* the value is at least 2^exponent and below twice that */
+    drop = exponent >= -1022 ? 11 : 11 - 1022 - exponent;
+    if (drop > 64) {
+        *out = 0;
+        return 1;
+    }
+    bits = drop == 64 ? 0 : top >> drop;
+    rest = drop == 64 ? top : top & (((uint64_t)1 << drop) - 1);
+    half = (uint64_t)1 << (drop - 1);
+    if (rest > half || (rest == half && (more || (bits & 1)))) bits++;
+    if (exponent > 1023) return 0;
+    if (exponent >= -1022) bits += (uint64_t)(exponent + 1022) << 52; /* the leading one of bits adds the last one to the exponent */
+    if (bits >= (uint64_t)0x7FF << 52) return 0;
+    memcpy(out, &bits, sizeof bits);
+    return 1;
+}
+/* Returns 0 for what is no number, and for numbers beyond the largest double. */
+static int mgv__json_double(const char *value, double *out) {
+    mgv__decimal number;
+    const char *p = value;
+    int64_t exponent = 0, written = 0, digits = 0; /* the value is the kept digits times 10^exponent */
+    int point = 0, more = 0, negative = *p == '-', shift_limbs = 0;
+    if (negative) p++;
+    if (*p < '0' || *p > '9') return 0;
+    number.count = 0;
+    for (; (*p >= '0' && *p <= '9') || *p == '.'; p++) {
+        if (*p == '.') {
+            point = 1;
+            continue;
+        }
+        exponent -= point;
+        if (digits == 0 && *p == '0') continue;
+        if (digits < MGV__DECIMAL_DIGITS) {
+            mgv__decimal_multiply_add(&number, 10, (uint32_t)(*p - '0'));
+            digits++;
+            continue;
+        }
+        exponent++;
+        more |= *p != '0';
+    }
+    if (*p == 'e' || *p == 'E') {
+        int down = p[1] == '-';
+        for (p += p[1] == '-' || p[1] == '+' ? 2 : 1; *p >= '0' && *p <= '9'; p++) {
+            if (written < (int64_t)1 << 40) written = written * 10 + (*p - '0');
+        }
+        exponent += down ? -written : written;
+    }
+    *out = 0;
+    if (digits > 0 && digits + exponent > 310) return 0;
+    if (digits > 0 && digits + exponent >= -330) {
+        for (; exponent >= 9; exponent -= 9) mgv__decimal_multiply_add(&number, 1000000000, 0);
+        for (; exponent > 0; exponent--) mgv__decimal_multiply_add(&number, 10, 0);
+        if (exponent < 0) { /* 10^n < 2^(3.322 n) */
+            shift_limbs = (int)(-exponent * 3322 / 32000) + 4;
+            memmove(number.limbs + shift_limbs, number.limbs, number.count * sizeof number.limbs[0]);
+            memset(number.limbs, 0, (size_t)shift_limbs * sizeof number.limbs[0]);
+            number.count += (uint32_t)shift_limbs;
+        }
+        for (; exponent <= -9; exponent += 9) more |= mgv__decimal_divide(&number, 1000000000) != 0;
+        for (; exponent < 0; exponent++) more |= mgv__decimal_divide(&number, 10) != 0;
+        if (!mgv__decimal_round(&number, -32 * shift_limbs, more, out)) return 0;
+    }
+    if (negative) *out = -*out;
+    return 1;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>files: where files come from; safetensors; a checkpoint of one or many shards */
+
+/* The default mgv_file_io; user is the mgv_allocator. Only regular files are opened: a directory cannot be read, and a FIFO or a terminal would wait
+   for ever. A file whose size changes after it was opened fails to read. MEGAVIT_NO_STDIO, or a system that is neither
+   POSIX nor Windows, leaves this out: then models come from memory or from the caller's callbacks. */
+#if defined(MGV__WINDOWS_FILES)
+typedef struct mgv__disk_file {
+    FILE *stream;
+    int64_t size;
+} mgv__disk_file;
+
+enum { MGV__MAX_WIDE_PATH = 4096 };
+/* UTF-8 to UTF-16. Returns 0 where the path is not UTF-8 or too long. */
+static int mgv__widen(const char *path, wchar_t *wide) {
+    size_t left = strlen(path), length, count = 0;
+    for (; left > 0; path += length, left -= length) {
+        const unsigned char *p = (const unsigned char *)path;
+        uint32_t code;
+        length = mgv__utf8_length(path, left);
+        if (length == 0 || count + 3 > MGV__MAX_WIDE_PATH) return 0;
+        if (length == 1) code = p[0];
+        else if (length == 2) code = (uint32_t)(p[0] & 0x1F) << 6 | (p[1] & 0x3F);
+        else if (length == 3) code = (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
+        else code = (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 | (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
+        if (code >= 0x10000) {
+            wide[count++] = (wchar_t)(0xD7C0 + (code >> 10));
+            code = 0xDC00 | (code & 0x3FF);
+        }
+        wide[count++] = (wchar_t)code;
+    }
+    wide[count] = 0;
+    return 1;
+}
+static int32_t mgv__disk_open(void *user, const char *path, void **file, uint64_t *size) {
+    wchar_t wide[MGV__MAX_WIDE_PATH];
+    struct _stat64 status;
+    mgv__disk_file *result;
+    if (!mgv__widen(path, wide)) return -EINVAL;
+    if (_wstat64(wide, &status) != 0) return errno == ENOENT ? MGV_FILE_ABSENT : -errno;
+    if ((status.st_mode & _S_IFMT) != _S_IFREG) return MGV_FILE_NOT_REGULAR;
+    result = (mgv__disk_file *)mgv__alloc((const mgv_allocator *)user, sizeof *result);
+    if (result == NULL) return -ENOMEM;
+    if (_wfopen_s(&result->stream, wide, L"rb") != 0) {
+        mgv__free((const mgv_allocator *)user, result);
+        return -EACCES;
+    }
+    result->size = status.st_size;
+    *file = result;
+    *size = (uint64_t)status.st_size;
+    return 0;
+}
+static int32_t mgv__disk_read(void *user, void *file, uint64_t offset, void *buffer, size_t bytes) {
+    mgv__disk_file *disk = (mgv__disk_file *)file;
+    struct _stat64 status;
+    (void)user;
+    if (_fseeki64(disk->stream, (int64_t)offset, SEEK_SET) != 0) return -errno;
+    if (fread(buffer, 1, bytes, disk->stream) != bytes) return feof(disk->stream) ? MGV_FILE_CHANGED : -EIO;
+    if (_fstat64(_fileno(disk->stream), &status) != 0) return -errno;
+    return status.st_size == disk->size ? 0 : MGV_FILE_CHANGED;
+}
+static void mgv__disk_close(void *user, void *file) {
+    (void)fclose(((mgv__disk_file *)file)->stream);
+    mgv__free((const mgv_allocator *)user, file);
+}
+#elif defined(MGV__POSIX_FILES)
+typedef struct mgv__disk_file {
+    int descriptor;
+    off_t size;
+} mgv__disk_file;
+
+static int32_t mgv__disk_open(void *user, const char *path, void **file, uint64_t *size) {
+    struct stat status;
+    mgv__disk_file *result;
+    int flags = O_RDONLY | O_NONBLOCK; /* so that opening a FIFO returns */
+    int descriptor, code = 0;
+#ifdef O_CLOEXEC
+    flags |= O_CLOEXEC;
+#endif
+    do descriptor = open(path, flags);
+    while (descriptor < 0 && errno == EINTR);
+    if (descriptor < 0) return errno == ENOENT || errno == ENOTDIR ? MGV_FILE_ABSENT : -errno;
+    result = (mgv__disk_file *)mgv__alloc((const mgv_allocator *)user, sizeof *result);
+    if (result == NULL) code = -ENOMEM;
+    else if (fstat(descriptor, &status) != 0) code = -errno;
+    else if (!S_ISREG(status.st_mode)) code = MGV_FILE_NOT_REGULAR;
+    if (code != 0) {
+        mgv__free((const mgv_allocator *)user, result);
+        (void)close(descriptor);
+        return code;
+    }
+    result->descriptor = descriptor;
+    result->size = status.st_size;
+    *file = result;
+    *size = (uint64_t)status.st_size;
+    return 0;
+}
+static int32_t mgv__disk_read(void *user, void *file, uint64_t offset, void *buffer, size_t bytes) {
+    const mgv__disk_file *disk = (const mgv__disk_file *)file;
+    const size_t most = (size_t)1 << 30; /* some systems refuse to read 2 GiB at once */
+    struct stat status;
+    char *out = (char *)buffer;
+    (void)user;
+    if (lseek(disk->descriptor, (off_t)offset, SEEK_SET) < 0) return -errno;
+    while (bytes > 0) {
+        ssize_t got = read(disk->descriptor, out, bytes < most ? bytes : most);
+        if (got == 0) return MGV_FILE_CHANGED;
+        if (got < 0 && errno != EINTR) return -errno;
+        if (got < 0) continue;
+        out += got;
+        bytes -= (size_t)got;
+    }
+    if (fstat(disk->descriptor, &status) != 0) return -errno;
+    return status.st_size == disk->size ? 0 : MGV_FILE_CHANGED;
+}
+static void mgv__disk_close(void *user, void *file) {
+    (void)close(((mgv__disk_file *)file)->descriptor);
+    mgv__free((const mgv_allocator *)user, file);
+}
+#endif
+
+/* Where the files of one model come from: a directory (or whatever the callbacks make of its path), or memory. It must
+   not be moved while it is in use, and what the description points to must stay. */
+typedef struct mgv__source {
+    mgv_file_io io;
+    mgv_allocator allocator;
+    mgv_logger logger;
+    const char *path;                    /* NULL: memory_files, or names go to the callbacks as they are */
+    const mgv_memory_file *memory_files; /* NULL: io is used */
+    uint32_t memory_file_count;
+    uint64_t max_header_bytes;
+} mgv__source;
+
+/* Files are read with the caller's functions, or with ours where there are none. */
+static mgv_result mgv__source_use_io(mgv__source *source, mgv_error *error) {
+    mgv_file_io *io = &source->io;
+    if (io->open != NULL && io->read != NULL && io->close != NULL) return MGV_OK;
+    if (io->open != NULL || io->read != NULL || io->close != NULL) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "an mgv_file_io has open, read and close, or none of them");
+    }
+#if defined(MGV__WINDOWS_FILES) || defined(MGV__POSIX_FILES)
+    io->user = &source->allocator;
+    io->open = mgv__disk_open;
+    io->read = mgv__disk_read;
+    io->close = mgv__disk_close;
+    return MGV_OK;
+#else
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "this build opens no files (MEGAVIT_NO_STDIO): give memory_files or an mgv_file_io");
+#endif
+}
+static mgv_result mgv__source_open(mgv__source *source, const mgv_model_desc *desc, mgv_error *error) {
+    mgv_model_desc full;
+    mgv_result result;
+    uint32_t i;
+    memset(source, 0, sizeof *source);
+    if (desc == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "the mgv_model_desc is NULL");
+    mgv__copy_desc(&full, sizeof full, desc, desc->struct_size);
+    source->io = full.io;
+    source->allocator = full.allocator;
+    source->logger = full.logger;
+    source->path = full.path;
+    source->memory_files = full.memory_files;
+    source->memory_file_count = full.memory_file_count;
+    source->max_header_bytes = full.max_header_bytes ? full.max_header_bytes : 100000000;
+    /* Positions in JSON are kept in 32 bits. */
+    if (source->max_header_bytes > UINT32_MAX - 1) source->max_header_bytes = UINT32_MAX - 1;
+    result = mgv__allocator_check(&source->allocator, error);
+    if (result != MGV_OK) return result;
+    if (source->memory_files == NULL) {
+        if (source->memory_file_count != 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "memory_file_count without memory_files");
+        if (source->path == NULL && source->io.open == NULL) {
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "a model needs a path, memory_files or an mgv_file_io");
+        }
+        return mgv__source_use_io(source, error);
+    }
+    if (source->path != NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "a model comes from a path or from memory_files, not from both");
+    for (i = 0; i < source->memory_file_count; i++) {
+        const mgv_memory_file *file = &source->memory_files[i];
+        if (file->name != NULL && (file->data != NULL || file->bytes == 0)) continue;
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "memory file %u has no name or no data", (uint64_t)i);
+    }
+    return MGV_OK;
+}
+
+/* For messages. */
+static const char *mgv__source_name(const mgv__source *source) {
+    return source->memory_files ? "the memory files" : source->path ? source->path : "the files of the callbacks";
+}
+
+typedef struct mgv__file {
+    mgv__source *source; /* NULL: not open */
+    const char *name;
+    void *handle;        /* of source->io */
+    const char *memory;  /* of a memory file */
+    uint64_t size;
+} mgv__file;
+
+/* source->path, a slash and name; to be freed. */
+static char *mgv__source_join(mgv__source *source, const char *name) {
+    size_t path_bytes = source->path ? strlen(source->path) : 0, name_bytes = strlen(name), bytes;
+    int slash = path_bytes > 0 && source->path[path_bytes - 1] != '/';
+    char *result;
+    if (!mgv__add(path_bytes, name_bytes, &bytes) || !mgv__add(bytes, 2, &bytes)) return NULL;
+    result = (char *)mgv__alloc(&source->allocator, bytes);
+    if (result == NULL) return NULL;
+    if (path_bytes > 0) memcpy(result, source->path, path_bytes);
+    if (slash) result[path_bytes++] = '/';
+    memcpy(result + path_bytes, name, name_bytes + 1);
+    return result;
+}
+/* What the code of a failed callback means; the code itself goes into the message too. */
+static const char *mgv__file_io_text(int32_t code) {
+    switch (code) {
+    case MGV_FILE_ABSENT: return "there is no such file";
+    case MGV_FILE_NOT_REGULAR: return "not a regular file";
+    case MGV_FILE_CHANGED: return "its size changed while it was read";
+    default: return "the system refuses it";
+    }
+}
+/* absent: set to 1, with MGV_OK, where there is no such file; NULL makes that an error. name must outlive the file. */
+static mgv_result mgv__file_open(mgv__file *file, mgv__source *source, const char *name, int *absent, mgv_error *error) {
+    const mgv_memory_file *memory = source->memory_files, *memory_end = memory ? memory + source->memory_file_count : NULL;
+    int32_t code = MGV_FILE_ABSENT;
+    char *path;
+    memset(file, 0, sizeof *file);
+    file->name = name;
+    if (absent != NULL) *absent = 0;
+    if (memory != NULL) {
+        while (memory < memory_end && strcmp(memory->name, name) != 0) memory++;
+        if (memory < memory_end) {
+            file->memory = (const char *)memory->data;
+            file->size = memory->bytes;
+            code = 0;
+        }
+    } else {
+        path = mgv__source_join(source, name);
+        if (path == NULL) return mgv__fail_nomem(error, "a file name", strlen(name));
+        code = source->io.open(source->io.user, path, &file->handle, &file->size);
+        mgv__free(&source->allocator, path);
+    }
+    if (code == MGV_FILE_ABSENT && absent != NULL) {
+        *absent = 1;
+        return MGV_OK;
+    }
+    if (code != 0) {
+        return mgv__fail(error, MGV_ERROR_IO, "%s: cannot be opened: %s (code %i)", name, mgv__file_io_text(code), (int64_t)code);
+    }
+    file->source = source;
+    return MGV_OK;
+}
+static mgv_result mgv__file_read(mgv__file *file, uint64_t offset, void *out, size_t bytes, mgv_error *error) {
+    const mgv_file_io *io = &file->source->io;
+    int32_t code;
+    if (bytes > file->size || offset > file->size - bytes) {
+        return mgv__fail(error, MGV_ERROR_IO, "%s: bytes %u to %u are beyond its end at %u", file->name, offset, offset + bytes, file->size);
+    }
+    if (bytes == 0) return MGV_OK;
+    if (file->source->memory_files != NULL) {
+        memcpy(out, file->memory + offset, bytes);
+        return MGV_OK;
+    }
+    code = io->read(io->user, file->handle, offset, out, bytes);
+    if (code == 0) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_IO, "%s: %u bytes at %u cannot be read: %s (code %i)", file->name, (uint64_t)bytes, offset,
+                     mgv__file_io_text(code), (int64_t)code);
+}
+/* A file that is not open, all zero, is allowed. */
+static void mgv__file_close(mgv__file *file) {
+    if (file->source != NULL && file->source->memory_files == NULL) file->source->io.close(file->source->io.user, file->handle);
+    memset(file, 0, sizeof *file);
+}
+
+/* A whole JSON file, checked (see >>json), in memory of the source's allocator, followed by a zero byte. absent: as in mgv__file_open, *text is then NULL. */
+static mgv_result mgv__source_read_json(mgv__source *source, const char *name, char **text, size_t *bytes, int *absent, mgv_error *error) {
+    mgv__file file;
+    mgv_result result = mgv__file_open(&file, source, name, absent, error);
+    *text = NULL;
+    *bytes = 0;
+    if (result != MGV_OK || file.source == NULL) return result;
+    if (file.size > source->max_header_bytes) {
+        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are more than the %u allowed", name, file.size, source->max_header_bytes);
+    } else {
+        *bytes = (size_t)file.size;
+        *text = (char *)mgv__alloc(&source->allocator, *bytes + 1);
+        if (*text == NULL) result = mgv__fail_nomem(error, name, file.size);
+    }
+    if (result == MGV_OK) result = mgv__file_read(&file, 0, *text, *bytes, error);
+    mgv__file_close(&file);
+    if (result == MGV_OK) {
+        (*text)[*bytes] = 0;
+        result = mgv__json_check(*text, *bytes, name, &source->allocator, error);
+    }
+    if (result == MGV_OK) return MGV_OK;
+    mgv__free(&source->allocator, *text);
+    *text = NULL;
+    *bytes = 0;
+    return result;
+}
+
+/* Safetensors: a u64 length N, N bytes of JSON, data. (huggingface/safetensors, README.md "Format", and
+   safetensors/src/tensor.rs, Metadata::validate.) Stricter than the Rust reader in this:
+     - no key twice in any object, also in __metadata__ and in fields that are skipped;
+     - no U+0000 in any string, 64 levels of nesting at most;
+     - rank 8 at most;
+     - the product of the dimensions that are not 0 must fit, also where another dimension is 0;
+     - a tensor is an object, a dtype a string: serde's other spellings are refused. */
+
+typedef struct mgv__tensor {
+    const char *name;
+    uint32_t file;                /* shard number */
+    mgv_dtype dtype;
+    uint32_t rank;
+    uint64_t shape[MGV_MAX_RANK];
+    uint64_t offset;              /* of the first byte in its file */
+    uint64_t bytes;
+    const void *data;             /* little-endian, row-major, 64-byte aligned; NULL until read */
+} mgv__tensor;
+
+typedef struct mgv__shard {
+    const char *name;
+    uint64_t size;         /* of the file; 0: not looked at yet */
+    uint64_t header_bytes; /* N */
+} mgv__shard;
+
+typedef struct mgv__metadata {
+    const char *key;
+    const char *value;
+} mgv__metadata;
+
+/* All tensors of a model's safetensors files, whose headers have been validated whole. Only headers are in memory. At most one file is open
+   at a time, so any number of shards can be read. */
+typedef struct mgv__checkpoint {
+    mgv__source *source;
+    mgv__shard *shards;
+    uint32_t shard_count;
+    mgv__tensor *tensors;    /* in the order of shards and headers */
+    uint32_t tensor_count;
+    uint32_t *by_name;       /* tensor numbers, ordered by name */
+    mgv__metadata *metadata; /* of all shards */
+    uint32_t metadata_count;
+    char *shard_names;
+    char *headers;           /* the texts of all headers; names and metadata point into it */
+    mgv__file file;          /* the open shard */
+    uint32_t open_shard;
+} mgv__checkpoint;
+
+static void mgv__checkpoint_close(mgv__checkpoint *checkpoint) {
+    const mgv_allocator *allocator;
+    if (checkpoint->source == NULL) return;
+    allocator = &checkpoint->source->allocator;
+    mgv__file_close(&checkpoint->file);
+    mgv__free(allocator, checkpoint->shards);
+    mgv__free(allocator, checkpoint->tensors);
+    mgv__free(allocator, checkpoint->by_name);
+    mgv__free(allocator, checkpoint->metadata);
+    mgv__free(allocator, checkpoint->shard_names);
+    mgv__free(allocator, checkpoint->headers);
+    memset(checkpoint, 0, sizeof *checkpoint);
+}
+
+static uint64_t mgv__read_u64(const unsigned char *bytes) {
+    uint64_t result = 0;
+    int i;
+    for (i = 7; i >= 0; i--) result = result << 8 | bytes[i];
+    return result;
+}
+/* Opens a shard unless it is the open one. The first time its size and header length are checked, later they must be what they were. */
+static mgv_result mgv__checkpoint_select(mgv__checkpoint *checkpoint, uint32_t number, mgv_error *error) {
+    mgv__shard *shard = &checkpoint->shards[number];
+    mgv__file *file = &checkpoint->file;
+    unsigned char length[8];
+    uint64_t header_bytes;
+    mgv_result result;
+    if (file->source != NULL && checkpoint->open_shard == number) return MGV_OK;
+    mgv__file_close(file);
+    result = mgv__file_open(file, checkpoint->source, shard->name, NULL, error);
+    if (result != MGV_OK) return result;
+    checkpoint->open_shard = number;
+    if (shard->size != 0 && file->size != shard->size) {
+        result = mgv__fail(error, MGV_ERROR_IO, "%s: its size changed from %u to %u bytes while it was read", shard->name, shard->size,
+                           file->size);
+        mgv__file_close(file);
+        return result;
+    }
+    if (file->size < 8) {
+        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are no safetensors file: the header length alone has 8", shard->name, file->size);
+        mgv__file_close(file);
+        return result;
+    }
+    result = mgv__file_read(file, 0, length, 8, error);
+    header_bytes = result == MGV_OK ? mgv__read_u64(length) : 0;
+    if (result == MGV_OK && shard->size != 0 && header_bytes != shard->header_bytes) {
+        result = mgv__fail(error, MGV_ERROR_IO, "%s: its header changed while it was read", shard->name);
+    } else if (result == MGV_OK && header_bytes > checkpoint->source->max_header_bytes) {
+        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes, more than the %u allowed", shard->name, header_bytes,
+                           checkpoint->source->max_header_bytes);
+    } else if (result == MGV_OK && header_bytes > file->size - 8) {
+        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes in a file of %u", shard->name, header_bytes, file->size);
+    }
+    if (result != MGV_OK) {
+        mgv__file_close(file);
+        return result;
+    }
+    shard->size = file->size;
+    shard->header_bytes = header_bytes;
+    return MGV_OK;
+}
+
+/* Counts the entries of one header, and checks __metadata__: null or an object of strings. */
+static mgv_result mgv__header_count(char *text, const char *file, uint32_t *tensors, uint32_t *metadata, mgv_error *error) {
+    char *at = mgv__json_skip_space(text) + 1, *key, *value, *metadata_at;
+    while (mgv__json_next(&at, &key, &value)) {
+        if (!mgv__json_is(key, "__metadata__")) {
+            ++*tensors;
+            continue;
+        }
+        if (*value == 'n') continue;
+        if (*value != '{') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: __metadata__ is not an object", file);
+        metadata_at = value + 1;
+        while (mgv__json_next(&metadata_at, &key, &value)) {
+            if (*value != '"') {
+                return mgv__fail(error, MGV_ERROR_FORMAT, "%s: __metadata__ %q is not a string", file, mgv__json_string(key, key));
+            }
+            ++*metadata;
+        }
+    }
+    return MGV_OK;
+}
+static mgv_dtype mgv__dtype_from_name(const char *value) {
+    mgv_dtype dtype;
+    for (dtype = MGV_DTYPE_NONE + 1; dtype < MGV_DTYPE_COUNT; dtype++) {
+        if (mgv__json_is(value, mgv__dtypes[dtype].name)) return dtype;
+    }
+    return MGV_DTYPE_NONE;
+}
+/* Reads a JSON array of at most `most` plain integers. Returns 0 where it is something else; a longer one leaves *count above most. */
+static int mgv__json_u64_array(char *value, uint64_t *out, uint32_t most, uint32_t *count) {
+    char *at = value + 1, *item;
+    *count = 0;
+    if (*value != '[') return 0;
+    while (mgv__json_next(&at, NULL, &item)) {
+        uint64_t integer;
+        if (!mgv__json_u64(item, &integer)) return 0;
+        if (*count < most) out[*count] = integer;
+        if (*count <= most) ++*count;
+    }
+    return 1;
+}
+/* Bytes of a tensor. Returns NULL or the rule that is broken. */
+static const char *mgv__tensor_bytes(const mgv__tensor *tensor, uint64_t *bytes) {
+    uint64_t bits = mgv_dtype_bits(tensor->dtype);
+    int empty = 0;
+    uint32_t i;
+    for (i = 0; i < tensor->rank; i++) {
+        if (tensor->shape[i] == 0) empty = 1;
+        else if (!mgv__mul64(bits, tensor->shape[i], &bits)) return "its shape is larger than 2^64 bits";
+    }
+    if (empty) bits = 0;
+    if (bits % 8 != 0) return "its elements do not fill whole bytes";
+    *bytes = bits / 8;
+    return NULL;
+}
+/* One entry of a header. name: for the message and for the tensor. data_begin, data_bytes: where the shard's data lies in the file. */
+static mgv_result mgv__tensor_parse(mgv__tensor *tensor, char *value, const char *file, uint64_t data_begin, uint64_t data_bytes,
+                                    mgv_error *error) {
+    char *at = value + 1, *key, *field, *dtype = NULL, *shape = NULL, *offsets = NULL;
+    uint64_t range[2], bytes;
+    uint32_t count;
+    const char *broken, *name = tensor->name;
+    if (*value != '{') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q is not an object", file, name);
+    while (mgv__json_next(&at, &key, &field)) {
+        if (mgv__json_is(key, "dtype")) dtype = field;
+        else if (mgv__json_is(key, "shape")) shape = field;
+        else if (mgv__json_is(key, "data_offsets")) offsets = field;
+    }
+    if (dtype == NULL || shape == NULL || offsets == NULL) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q has no %s", file, name, !dtype ? "dtype" : !shape ? "shape" : "data_offsets");
+    }
+    tensor->dtype = mgv__dtype_from_name(dtype);
+    if (tensor->dtype == MGV_DTYPE_NONE) {
+        if (*dtype != '"') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its dtype is not a string", file, name);
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %q is no dtype of the format", file, name, mgv__json_string(dtype, dtype));
+    }
+    if (!mgv__json_u64_array(shape, tensor->shape, MGV_MAX_RANK, &tensor->rank)) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its shape is not an array of integers from 0 to 2^64 - 1", file, name);
+    }
+    if (tensor->rank > MGV_MAX_RANK) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: tensor %q has more than %u dimensions", file, name, (uint64_t)MGV_MAX_RANK);
+    }
+    if (!mgv__json_u64_array(offsets, range, 2, &count) || count != 2) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its data_offsets are not two integers from 0 to 2^64 - 1", file, name);
+    }
+    broken = mgv__tensor_bytes(tensor, &bytes);
+    if (broken != NULL) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %s", file, name, broken);
+    if (range[0] > range[1] || range[1] > data_bytes) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: data_offsets %u to %u are no range of the %u bytes of data", file, name, range[0],
+                         range[1], data_bytes);
+    }
+    if (range[1] - range[0] != bytes) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: data_offsets give it %u bytes, dtype and shape %u", file, name,
+                         range[1] - range[0], bytes);
+    }
+    tensor->offset = data_begin + range[0];
+    tensor->bytes = bytes;
+    return MGV_OK;
+}
+/* By first byte, then by size, so that an empty tensor comes before the one that starts at the same place. */
+static int mgv__compare_offsets(const void *tensors, uint32_t a, uint32_t b) {
+    const mgv__tensor *first = (const mgv__tensor *)tensors + a, *second = (const mgv__tensor *)tensors + b;
+    if (first->offset != second->offset) return first->offset < second->offset ? -1 : 1;
+    if (first->bytes != second->bytes) return first->bytes < second->bytes ? -1 : 1;
+    return 0;
+}
+static int mgv__compare_names(const void *tensors, uint32_t a, uint32_t b) {
+    return strcmp(((const mgv__tensor *)tensors)[a].name, ((const mgv__tensor *)tensors)[b].name);
+}
+/* Every byte of a shard's data belongs to exactly one tensor. order, scratch: one number for each of the count tensors. */
+static mgv_result mgv__header_check_cover(const mgv__tensor *tensors, uint32_t count, const mgv__shard *shard, uint32_t *order,
+                                          uint32_t *scratch, mgv_error *error) {
+    uint64_t end = 8 + shard->header_bytes;
+    uint32_t i;
+    for (i = 0; i < count; i++) order[i] = i;
+    mgv__sort(order, scratch, count, mgv__compare_offsets, tensors);
+    for (i = 0; i < count; i++) {
+        const mgv__tensor *tensor = &tensors[order[i]];
+        if (tensor->offset != end) {
+            return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q begins at byte %u of the file, the one before it ends at %u: tensors may leave "
+                             "no hole and not overlap", shard->name, tensor->name, tensor->offset, end);
+        }
+        end += tensor->bytes;
+    }
+    if (end == shard->size) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_FORMAT, "%s: its tensors end at byte %u, the file has %u", shard->name, end, shard->size);
+}
+/* Appends the tensors and metadata of one shard; there is room for them. */
+static mgv_result mgv__header_parse(mgv__checkpoint *checkpoint, uint32_t number, char *text, mgv_error *error) {
+    const mgv__shard *shard = &checkpoint->shards[number];
+    uint64_t data_begin = 8 + shard->header_bytes;
+    char *at = mgv__json_skip_space(text) + 1, *key, *value, *metadata_at;
+    while (mgv__json_next(&at, &key, &value)) {
+        if (!mgv__json_is(key, "__metadata__")) {
+            mgv__tensor *tensor = &checkpoint->tensors[checkpoint->tensor_count++];
+            mgv_result result;
+            memset(tensor, 0, sizeof *tensor);
+            tensor->name = mgv__json_string(key, key);
+            tensor->file = number;
+            result = mgv__tensor_parse(tensor, value, shard->name, data_begin, shard->size - data_begin, error);
+            if (result != MGV_OK) return result;
+            continue;
+        }
+        if (*value != '{') continue; /* null */
+        metadata_at = value + 1;
+        while (mgv__json_next(&metadata_at, &key, &value)) {
+            mgv__metadata *metadata = &checkpoint->metadata[checkpoint->metadata_count++];
+            metadata->key = mgv__json_string(key, key);
+            metadata->value = mgv__json_string(value, value);
+        }
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__checkpoint_sort_names(mgv__checkpoint *checkpoint, uint32_t *scratch, mgv_error *error) {
+    uint32_t i;
+    for (i = 0; i < checkpoint->tensor_count; i++) checkpoint->by_name[i] = i;
+    mgv__sort(checkpoint->by_name, scratch, checkpoint->tensor_count, mgv__compare_names, checkpoint->tensors);
+    for (i = 1; i < checkpoint->tensor_count; i++) {
+        const mgv__tensor *a = &checkpoint->tensors[checkpoint->by_name[i - 1]], *b = &checkpoint->tensors[checkpoint->by_name[i]];
+        if (strcmp(a->name, b->name) != 0) continue;
+        return mgv__fail(error, MGV_ERROR_FORMAT, "tensor %q is in two shards, %s and %s", a->name, checkpoint->shards[a->file].name,
+                         checkpoint->shards[b->file].name);
+    }
+    return MGV_OK;
+}
+/* Reads the headers of all shards, whose names are there already, and counts what they hold. */
+static mgv_result mgv__checkpoint_read_headers(mgv__checkpoint *checkpoint, mgv_error *error) {
+    const mgv_allocator *allocator = &checkpoint->source->allocator;
+    size_t bytes = 0;
+    mgv_result result;
+    uint32_t i;
+    char *text;
+    for (i = 0; i < checkpoint->shard_count; i++) {
+        result = mgv__checkpoint_select(checkpoint, i, error);
+        if (result != MGV_OK) return result;
+        if (!mgv__add(bytes, (size_t)checkpoint->shards[i].header_bytes + 1, &bytes) || bytes > UINT32_MAX) {
+            return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the headers up to this shard have 4 GiB or more", checkpoint->shards[i].name);
+        }
+    }
+    text = checkpoint->headers = (char *)mgv__alloc(allocator, bytes);
+    if (text == NULL) return mgv__fail_nomem(error, "the safetensors headers", bytes);
+    for (i = 0; i < checkpoint->shard_count; i++) {
+        size_t header_bytes = (size_t)checkpoint->shards[i].header_bytes;
+        const char *name = checkpoint->shards[i].name;
+        result = mgv__checkpoint_select(checkpoint, i, error);
+        if (result != MGV_OK) return result;
+        result = mgv__file_read(&checkpoint->file, 8, text, header_bytes, error);
+        if (result != MGV_OK) return result;
+        text[header_bytes] = 0;
+        result = mgv__json_check(text, header_bytes, name, allocator, error);
+        if (result != MGV_OK) return result;
+        result = mgv__header_count(text, name, &checkpoint->tensor_count, &checkpoint->metadata_count, error);
+        if (result != MGV_OK) return result;
+        text += header_bytes + 1;
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__checkpoint_parse_headers(mgv__checkpoint *checkpoint, uint32_t *scratch, mgv_error *error) {
+    char *text = checkpoint->headers;
+    uint32_t i;
+    checkpoint->tensor_count = 0;
+    checkpoint->metadata_count = 0;
+    for (i = 0; i < checkpoint->shard_count; i++) {
+        const mgv__shard *shard = &checkpoint->shards[i];
+        uint32_t first = checkpoint->tensor_count;
+        mgv_result result = mgv__header_parse(checkpoint, i, text, error);
+        if (result != MGV_OK) return result;
+        result = mgv__header_check_cover(checkpoint->tensors + first, checkpoint->tensor_count - first, shard, checkpoint->by_name, scratch,
+                                         error);
+        if (result != MGV_OK) return result;
+        text += (size_t)shard->header_bytes + 1;
+    }
+    return mgv__checkpoint_sort_names(checkpoint, scratch, error);
+}
+/* Everything is counted before it is allocated, so that memory stays below 4 times the headers. */
+static mgv_result mgv__checkpoint_load(mgv__checkpoint *checkpoint, mgv_error *error) {
+    const mgv_allocator *allocator = &checkpoint->source->allocator;
+    mgv_result result = mgv__checkpoint_read_headers(checkpoint, error);
+    uint32_t *scratch;
+    if (result != MGV_OK) return result;
+    checkpoint->tensors = (mgv__tensor *)mgv__alloc_array(allocator, checkpoint->tensor_count, sizeof(mgv__tensor));
+    checkpoint->metadata = (mgv__metadata *)mgv__alloc_array(allocator, checkpoint->metadata_count, sizeof(mgv__metadata));
+    checkpoint->by_name = (uint32_t *)mgv__alloc_array(allocator, checkpoint->tensor_count, sizeof(uint32_t));
+    scratch = (uint32_t *)mgv__alloc_array(allocator, checkpoint->tensor_count, sizeof(uint32_t));
+    if (checkpoint->tensors == NULL || checkpoint->metadata == NULL || checkpoint->by_name == NULL || scratch == NULL) {
+        result = mgv__fail_nomem(error, "the table of tensors", (uint64_t)checkpoint->tensor_count * sizeof(mgv__tensor));
+    } else {
+        result = mgv__checkpoint_parse_headers(checkpoint, scratch, error);
+    }
+    mgv__free(allocator, scratch);
+    return result;
+}
+/* NULL where there is none of this name. */
+static const mgv__tensor *mgv__checkpoint_find(const mgv__checkpoint *checkpoint, const char *name) {
+    uint32_t low = 0, high = checkpoint->tensor_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const mgv__tensor *tensor = &checkpoint->tensors[checkpoint->by_name[middle]];
+        int order = strcmp(name, tensor->name);
+        if (order == 0) return tensor;
+        if (order < 0) high = middle;
+        else low = middle + 1;
+    }
+    return NULL;
+}
+/* out: tensor->bytes of room. Reading tensors shard by shard opens each shard once. */
+static mgv_result mgv__checkpoint_read(mgv__checkpoint *checkpoint, const mgv__tensor *tensor, void *out, mgv_error *error) {
+    mgv_result result = mgv__checkpoint_select(checkpoint, tensor->file, error);
+    if (result != MGV_OK) return result;
+    if (tensor->bytes > SIZE_MAX) return mgv__fail(error, MGV_ERROR_NOMEM, "tensor %q: %u bytes do not fit this machine", tensor->name, tensor->bytes);
+    return mgv__file_read(&checkpoint->file, tensor->offset, out, (size_t)tensor->bytes, error);
+}
+
+/* A shard index: {"weight_map": {tensor: file, ...}} and more that is ignored, metadata.total_size among it, which published files have wrong.
+   A name in it is a path below the model's directory with '/' between its parts. Links are followed: Hugging Face's own cache is made of them.
+   Returns NULL or the rule that is broken. */
+static const char *mgv__shard_name_rule(const char *name) {
+    const unsigned char *p = (const unsigned char *)name;
+    if (*p == 0) return "is empty";
+    if (*p == '/') return "is an absolute path";
+    for (; *p != 0; p++) {
+        if (*p == '\\') return "has a backslash";
+        if (*p == ':') return "has a colon, as drives and streams have";
+        if (*p < 0x20 || *p == 0x7F || (*p == 0xC2 && p[1] < 0xA0)) return "has a control character";
+        if (*p == '/' && (p[1] == '/' || p[1] == 0)) return "has an empty part";
+        /* "." and "..", and what Windows takes for them. */
+        if ((*p == '.' || *p == ' ') && (p[1] == '/' || p[1] == 0)) return "has a part that ends in a dot or a space";
+    }
+    return NULL;
+}
+static char *mgv__index_value(char *key) {
+    return mgv__json_skip_space(mgv__json_skip_space(mgv__json_skip_string(key)) + 1);
+}
+/* Orders two keys of the weight map by the files that they name. */
+static int mgv__compare_index_values(const void *text, uint32_t a, uint32_t b) {
+    return mgv__json_compare_strings(mgv__index_value((char *)text + a), mgv__index_value((char *)text + b));
+}
+/* The shards that the entries name, which are ordered by them. */
+static mgv_result mgv__index_list_shards(mgv__checkpoint *checkpoint, const char *file, char *text, const uint32_t *entries, uint32_t count,
+                                         mgv_error *error) {
+    const mgv_allocator *allocator = &checkpoint->source->allocator;
+    uint32_t i;
+    size_t name_bytes = 0;
+    char *names;
+    for (i = 0; i < count; i++) {
+        char *value = mgv__index_value(text + entries[i]);
+        if (i > 0 && mgv__compare_index_values(text, entries[i - 1], entries[i]) == 0) continue;
+        checkpoint->shard_count++;
+        name_bytes += (size_t)(mgv__json_skip_string(value) - value);
+    }
+    checkpoint->shards = (mgv__shard *)mgv__alloc_array(allocator, checkpoint->shard_count, sizeof(mgv__shard));
+    names = checkpoint->shard_names = (char *)mgv__alloc(allocator, name_bytes);
+    if (checkpoint->shards == NULL || names == NULL) return mgv__fail_nomem(error, "the list of shards", name_bytes);
+    checkpoint->shard_count = 0;
+    for (i = 0; i < count; i++) {
+        mgv__shard *shard = &checkpoint->shards[checkpoint->shard_count];
+        const char *rule;
+        if (i > 0 && mgv__compare_index_values(text, entries[i - 1], entries[i]) == 0) continue;
+        memset(shard, 0, sizeof *shard);
+        shard->name = mgv__json_string(mgv__index_value(text + entries[i]), names);
+        names += strlen(names) + 1;
+        rule = mgv__shard_name_rule(shard->name);
+        if (rule != NULL) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the file name %q %s", file, shard->name, rule);
+        checkpoint->shard_count++;
+    }
+    return MGV_OK;
+}
+/* Every tensor of the index is in the shard that the index says. Changes the keys. */
+static mgv_result mgv__index_check_tensors(const mgv__checkpoint *checkpoint, const char *file, char *text, const uint32_t *entries,
+                                           uint32_t count, mgv_error *error) {
+    char *value, *previous = NULL;
+    uint32_t i, shard = 0;
+    for (i = 0; i < count; i++, previous = value) {
+        char *key = text + entries[i];
+        const mgv__tensor *tensor;
+        value = mgv__index_value(key);
+        if (previous != NULL && mgv__json_compare_strings(previous, value) != 0) shard++;
+        tensor = mgv__checkpoint_find(checkpoint, mgv__json_string(key, key));
+        if (tensor != NULL && tensor->file == shard) continue;
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: tensor %q is not in %s", file, key, checkpoint->shards[shard].name);
+    }
+    return MGV_OK;
+}
+/* The entries of the weight map, as positions of their keys: room for twice as many as there are, the second half is scratch. */
+static mgv_result mgv__index_list_entries(const mgv_allocator *allocator, const char *file, char *text, uint32_t **entries, uint32_t *count,
+                                          mgv_error *error) {
+    char *at = mgv__json_skip_space(text) + 1, *key, *value, *map = NULL;
+    *entries = NULL;
+    *count = 0;
+    while (mgv__json_next(&at, &key, &value)) {
+        if (mgv__json_is(key, "weight_map")) map = value;
+    }
+    if (map == NULL || *map != '{') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: weight_map is not an object", file);
+    for (at = map + 1; mgv__json_next(&at, &key, &value); ++*count) {
+        if (*value == '"') continue;
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the file of tensor %q is not a string", file, mgv__json_string(key, key));
+    }
+    if (*count == 0) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: weight_map is empty", file);
+    *entries = (uint32_t *)mgv__alloc_array(allocator, *count, 2 * sizeof(uint32_t));
+    if (*entries == NULL) return mgv__fail_nomem(error, "the weight map", (uint64_t)*count * 8);
+    *count = 0;
+    for (at = map + 1; mgv__json_next(&at, &key, &value);) (*entries)[(*count)++] = (uint32_t)(key - text);
+    mgv__sort(*entries, *entries + *count, *count, mgv__compare_index_values, text);
+    return MGV_OK;
+}
+static mgv_result mgv__checkpoint_load_index(mgv__checkpoint *checkpoint, const char *file, char *text, mgv_error *error) {
+    const mgv_allocator *allocator = &checkpoint->source->allocator;
+    uint32_t *entries, count;
+    mgv_result result = mgv__index_list_entries(allocator, file, text, &entries, &count, error);
+    if (result == MGV_OK) result = mgv__index_list_shards(checkpoint, file, text, entries, count, error);
+    if (result == MGV_OK) result = mgv__checkpoint_load(checkpoint, error);
+    if (result == MGV_OK) result = mgv__index_check_tensors(checkpoint, file, text, entries, count, error);
+    mgv__free(allocator, entries);
+    return result;
+}
+/* One file, which is there, as the only shard. name: copied. */
+static mgv_result mgv__checkpoint_load_single(mgv__checkpoint *checkpoint, const char *name, mgv_error *error) {
+    const mgv_allocator *allocator = &checkpoint->source->allocator;
+    size_t name_bytes = strlen(name) + 1;
+    checkpoint->shards = (mgv__shard *)mgv__alloc(allocator, sizeof(mgv__shard));
+    checkpoint->shard_names = (char *)mgv__alloc(allocator, name_bytes);
+    if (checkpoint->shards == NULL || checkpoint->shard_names == NULL) return mgv__fail_nomem(error, "a file name", name_bytes);
+    memcpy(checkpoint->shard_names, name, name_bytes);
+    memset(checkpoint->shards, 0, sizeof(mgv__shard));
+    checkpoint->shards->name = checkpoint->shard_names;
+    checkpoint->shard_count = 1;
+    return mgv__checkpoint_load(checkpoint, error);
+}
+static mgv_result mgv__source_has(mgv__source *source, const char *name, int *present, mgv_error *error) {
+    mgv__file file;
+    int absent;
+    mgv_result result = mgv__file_open(&file, source, name, &absent, error);
+    *present = !absent;
+    mgv__file_close(&file);
+    return result;
+}
+static mgv_result mgv__checkpoint_find_files(mgv__checkpoint *checkpoint, mgv_error *error) {
+    static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    mgv__source *source = checkpoint->source;
+    char *text;
+    size_t bytes, i;
+    int present;
+    mgv_result result = mgv__source_has(source, single, &present, error);
+    if (result != MGV_OK) return result;
+    if (present) return mgv__checkpoint_load_single(checkpoint, single, error);
+    result = mgv__source_read_json(source, index, &text, &bytes, &present, error);
+    if (result != MGV_OK) return result;
+    if (text != NULL) {
+        result = mgv__checkpoint_load_index(checkpoint, index, text, error);
+        mgv__free(&source->allocator, text);
+        return result;
+    }
+    for (i = 0; i < 2; i++) {
+        result = mgv__source_has(source, pickles[i], &present, error);
+        if (result != MGV_OK) return result;
+        if (!present) continue;
+        return mgv__fail(error, MGV_ERROR_IO, "%s: there is %s, but neither %s nor %s, and only safetensors files are read",
+                         mgv__source_name(source), pickles[i], single, index);
+    }
+    return mgv__fail(error, MGV_ERROR_IO, "%s: there is neither %s nor %s", mgv__source_name(source), single, index);
+}
+/* The tensors of model.safetensors, or else of the shards of model.safetensors.index.json. A failed one is closed. */
+static mgv_result mgv__checkpoint_open(mgv__checkpoint *checkpoint, mgv__source *source, mgv_error *error) {
+    mgv_result result;
+    memset(checkpoint, 0, sizeof *checkpoint);
+    checkpoint->source = source;
+    result = mgv__checkpoint_find_files(checkpoint, error);
+    if (result != MGV_OK) mgv__checkpoint_close(checkpoint);
+    return result;
+}
+
+/* The public reader of one file is a checkpoint of one shard. */
+struct mgv_safetensors {
+    mgv__source source;
+    mgv__checkpoint checkpoint;
+    mgv_memory_file memory;
+};
+
+MEGAVIT_API mgv_result mgv_safetensors_open(mgv_safetensors **file, const mgv_safetensors_desc *desc, mgv_error *error) {
+    mgv_safetensors_desc full;
+    mgv_model_desc source;
+    mgv_safetensors *result;
+    mgv_result code;
+    if (file == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_open: file is NULL");
+    *file = NULL;
+    if (desc == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_open: desc is NULL");
+    mgv__copy_desc(&full, sizeof full, desc, desc->struct_size);
+    if ((full.path == NULL) == (full.data == NULL)) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_open: a path or data, and not both");
+    }
+    code = mgv__allocator_check(&full.allocator, error);
+    if (code != MGV_OK) return code;
+    result = (mgv_safetensors *)mgv__alloc(&full.allocator, sizeof *result);
+    if (result == NULL) return mgv__fail_nomem(error, "mgv_safetensors_open", sizeof *result);
+    memset(result, 0, sizeof *result);
+    memset(&source, 0, sizeof source);
+    if (full.data != NULL) {
+        result->memory.name = full.path = "the file in memory";
+        result->memory.data = full.data;
+        result->memory.bytes = full.bytes;
+        source.memory_files = &result->memory;
+        source.memory_file_count = 1;
+    } else {
+        source.path = ""; /* the shard's name is the whole path */
+    }
+    source.io = full.io;
+    source.allocator = full.allocator;
+    source.max_header_bytes = full.max_header_bytes;
+    code = mgv__source_open(&result->source, &source, error);
+    if (code == MGV_OK) {
+        result->checkpoint.source = &result->source;
+        code = mgv__checkpoint_load_single(&result->checkpoint, full.path, error);
+    }
+    if (code != MGV_OK) {
+        mgv_safetensors_close(result);
+        return code;
+    }
+    *file = result;
+    return MGV_OK;
+}
+MEGAVIT_API void mgv_safetensors_close(mgv_safetensors *file) {
+    mgv_allocator allocator;
+    if (file == NULL) return;
+    allocator = file->source.allocator;
+    mgv__checkpoint_close(&file->checkpoint);
+    mgv__free(&allocator, file);
+}
+MEGAVIT_API uint32_t mgv_safetensors_tensor_count(const mgv_safetensors *file) { return file ? file->checkpoint.tensor_count : 0; }
+MEGAVIT_API uint32_t mgv_safetensors_metadata_count(const mgv_safetensors *file) { return file ? file->checkpoint.metadata_count : 0; }
+
+/* Also what mgv_model_get_tensor gives out. */
+static void mgv__tensor_describe(const mgv__tensor *tensor, const char *file, mgv_tensor_info *info) {
+    info->name = tensor->name;
+    info->file = file;
+    info->dtype = tensor->dtype;
+    info->rank = tensor->rank;
+    memcpy(info->shape, tensor->shape, sizeof info->shape);
+    info->offset = tensor->offset;
+    info->bytes = tensor->bytes;
+}
+MEGAVIT_API mgv_result mgv_safetensors_get_tensor(const mgv_safetensors *file, uint32_t i, mgv_tensor_info *info) {
+    const mgv__checkpoint *checkpoint;
+    if (file == NULL || info == NULL || i >= file->checkpoint.tensor_count) return MGV_ERROR_ARGUMENT;
+    checkpoint = &file->checkpoint;
+    mgv__tensor_describe(&checkpoint->tensors[i], checkpoint->shards[checkpoint->tensors[i].file].name, info);
+    return MGV_OK;
+}
+MEGAVIT_API mgv_result mgv_safetensors_find(const mgv_safetensors *file, const char *name, uint32_t *i) {
+    const mgv__tensor *tensor;
+    if (file == NULL || name == NULL || i == NULL) return MGV_ERROR_ARGUMENT;
+    tensor = mgv__checkpoint_find(&file->checkpoint, name);
+    if (tensor == NULL) return MGV_ERROR_MODEL;
+    *i = (uint32_t)(tensor - file->checkpoint.tensors);
+    return MGV_OK;
+}
+MEGAVIT_API mgv_result mgv_safetensors_get_metadata(const mgv_safetensors *file, uint32_t i, const char **key, const char **value) {
+    if (file == NULL || key == NULL || value == NULL || i >= file->checkpoint.metadata_count) return MGV_ERROR_ARGUMENT;
+    *key = file->checkpoint.metadata[i].key;
+    *value = file->checkpoint.metadata[i].value;
+    return MGV_OK;
+}
+MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, void *data, uint64_t capacity, mgv_error *error) {
+    const mgv__tensor *tensor;
+    if (file == NULL || i >= file->checkpoint.tensor_count) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_read: no file, or no tensor %u in it", (uint64_t)i);
+    }
+    tensor = &file->checkpoint.tensors[i];
+    if (capacity < tensor->bytes || (data == NULL && tensor->bytes > 0)) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_read: tensor %q has %u bytes, there is room for %u", tensor->name,
+                         tensor->bytes, data ? capacity : 0);
+    }
+    return mgv__checkpoint_read(&file->checkpoint, tensor, data, error);
+}
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>ops: a model is a list of operations over named buffers
@@ -717,17 +2165,6 @@ typedef struct mgv__geometry {
     uint32_t range_count[MGV__RANGE_KIND_COUNT];
     const uint32_t *order;        /* [merged_tokens] for gathers: unit i comes from unit order[i]; NULL without */
 } mgv__geometry;
-
-typedef struct mgv__tensor {
-    const char *name;
-    uint32_t file;                /* shard number */
-    mgv_dtype dtype;
-    uint32_t rank;
-    uint64_t shape[MGV_MAX_RANK];
-    uint64_t offset;              /* of the first byte in its file */
-    uint64_t bytes;
-    const void *data;             /* little-endian, row-major, 64-byte aligned; NULL until read */
-} mgv__tensor;
 
 typedef struct mgv__program {
     mgv__buffer_desc buffers[MGV__MAX_BUFFERS];
