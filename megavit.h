@@ -2083,6 +2083,621 @@ MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, v
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
+   >>config: config.json and preprocessor_config.json */
+
+/* Pillow's numbers, as preprocessor_config.json has them. */
+enum { MGV__RESAMPLE_BILINEAR = 2, MGV__RESAMPLE_BICUBIC = 3 };
+
+/* What preprocessor_config.json says. */
+typedef struct mgv__pixels_config {
+    int32_t resample;                    /* MGV__RESAMPLE_* */
+    uint32_t fixed_width, fixed_height;  /* every picture becomes this size; 0: smart_resize */
+    uint32_t factor;                     /* smart_resize: sides become multiples of it (patch * merge) */
+    uint64_t min_pixels, max_pixels;     /* smart_resize: limits of the resized area */
+    int32_t do_resize, do_rescale, do_normalize;
+    double rescale_factor;
+    double mean[3], std[3];
+    uint32_t temporal_patch, patch, merge;
+} mgv__pixels_config;
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>pixels: from pixels to patches
+
+   Each output row is made from the source rows in its window, converted to planes (R, G, B, or one of grey), resized to 8 bits a
+   sample exactly as Pillow or torchvision does it, and written through one table of 256 floats a channel. Between the two passes of
+   the resize only a ring of rows is kept. Sources: Pillow 13.0.0, src/libImaging/Resample.c; PyTorch 2.11,
+   aten/src/ATen/native/cpu/UpSampleKernel.cpp; transformers 5.17, image_processing_backends.py and models/qwen2_vl. */
+
+typedef int32_t mgv__pixels_layout;
+enum {
+    MGV__PIXELS_CHW = 0, /* [frames, 3, height, width] */
+    MGV__PIXELS_PATCHES  /* [tokens, 3 * temporal_patch * patch * patch], the rows that the patch embedding multiplies */
+};
+
+enum {
+    MGV__MAX_SIDE = 1 << 24,            /* of a picture: keeps width * height exact in a double */
+    MGV__MAX_FRAMES = 1 << 16,
+    MGV__MAX_SMART_ASPECT = 200,        /* smart_resize: longer side over shorter */
+    MGV__PIXELS_MAX_BANDS = 16,         /* parts of a picture that run at the same time, each with its own rows in the scratch memory */
+    MGV__PIXELS_RING_BYTES = 128 * 1024,/* rows between the two passes: meant to stay in the second-level cache */
+    MGV__PIXELS_MIN_STRIP = 16          /* columns resized together where the whole width does not fit into the ring */
+};
+
+typedef struct mgv__pixel_format_row {
+    const char *name;
+    uint32_t bytes;     /* of one pixel */
+    uint32_t planes;    /* 3, or 1 where R = G = B */
+    uint32_t offset[3]; /* of R, G, B in a pixel */
+} mgv__pixel_format_row;
+static const mgv__pixel_format_row mgv__pixel_formats[] = { /* by mgv_pixel_format */
+    {"RGB8", 3, 3, {0, 1, 2}}, {"BGR8", 3, 3, {2, 1, 0}}, {"RGBA8", 4, 3, {0, 1, 2}},
+    {"BGRA8", 4, 3, {2, 1, 0}}, {"GRAY8", 1, 1, {0, 0, 0}}, {"GRAY_ALPHA8", 2, 1, {0, 0, 0}},
+};
+MGV__STATIC_ASSERT(sizeof mgv__pixel_formats / sizeof mgv__pixel_formats[0] == MGV_PIXELS_GRAY_ALPHA8 + 1, every_pixel_format_has_a_row);
+
+/* ---- Pictures in memory ---- */
+
+static uint64_t mgv__magnitude(int64_t value) { return value < 0 ? 0 - (uint64_t)value : (uint64_t)value; }
+static uint32_t mgv__image_frames(const mgv_image *image) { return image->frames > 1 ? image->frames : 1; }
+static uint64_t mgv__image_row_bytes(const mgv_image *image) { return (uint64_t)image->width * mgv__pixel_formats[image->format].bytes; }
+static int64_t mgv__image_stride(const mgv_image *image) { return image->stride ? image->stride : (int64_t)mgv__image_row_bytes(image); }
+
+/* Bytes from the first that is read to behind the last, whichever way the strides go; 0 where that is more than can be addressed. */
+static size_t mgv__image_span(const mgv_image *image) {
+    uint64_t stride = mgv__magnitude(mgv__image_stride(image)), frame_stride = mgv__magnitude(image->frame_stride);
+    size_t rows, frame, frames, span;
+    if (stride > PTRDIFF_MAX || frame_stride > PTRDIFF_MAX) return 0;
+    if (!mgv__mul(image->height - 1, (size_t)stride, &rows) || !mgv__mul(image->height, (size_t)stride, &frame)) return 0;
+    if (frame_stride) frame = (size_t)frame_stride;
+    if (!mgv__mul(mgv__image_frames(image) - 1, frame, &frames)) return 0;
+    if (!mgv__add(rows, frames, &span) || !mgv__add(span, (size_t)mgv__image_row_bytes(image), &span)) return 0;
+    return span <= PTRDIFF_MAX ? span : 0;
+}
+
+/* Everything about a picture that can be wrong by itself. After MGV_OK every row may be read with mgv__image_row. */
+static mgv_result mgv__pixels_check(const mgv_image *image, mgv_error *error) {
+    size_t span;
+    if (image->pixels == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture whose pixels are NULL");
+    if (image->format < 0 || image->format > MGV_PIXELS_GRAY_ALPHA8)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_pixel_format", (int64_t)image->format);
+    if (image->place != MGV_PLACE_HOST && image->place != MGV_PLACE_DEVICE)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_place", (int64_t)image->place);
+    if (image->width == 0 || image->height == 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)image->width, (uint64_t)image->height);
+    if (image->width > MGV__MAX_SIDE || image->height > MGV__MAX_SIDE || image->frames > MGV__MAX_FRAMES)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames; the most is %u pixels a side and %u frames",
+                         (uint64_t)image->width, (uint64_t)image->height, (uint64_t)mgv__image_frames(image), (uint64_t)MGV__MAX_SIDE,
+                         (uint64_t)MGV__MAX_FRAMES);
+    if (image->stride && mgv__magnitude(image->stride) < mgv__image_row_bytes(image))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a stride of %i bytes; a row of %u %s pixels has %u", image->stride, (uint64_t)image->width,
+                         mgv__pixel_formats[image->format].name, mgv__image_row_bytes(image));
+    span = mgv__image_span(image);
+    if (span == 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames with strides %i and %i is larger than this machine's memory",
+                         (uint64_t)image->width, (uint64_t)image->height, (uint64_t)mgv__image_frames(image), image->stride, image->frame_stride);
+    if (image->bytes && image->bytes < span)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u %s pixels and %u frames reaches over %u bytes; %u are there",
+                         (uint64_t)image->width, (uint64_t)image->height, mgv__pixel_formats[image->format].name,
+                         (uint64_t)mgv__image_frames(image), (uint64_t)span, image->bytes);
+    return MGV_OK;
+}
+
+static const unsigned char *mgv__image_row(const mgv_image *image, uint32_t frame, uint32_t y) {
+    ptrdiff_t stride = (ptrdiff_t)mgv__image_stride(image);
+    ptrdiff_t frame_stride = image->frame_stride ? (ptrdiff_t)image->frame_stride : (stride < 0 ? -stride : stride) * (ptrdiff_t)image->height;
+    return (const unsigned char *)image->pixels + (frame ? (ptrdiff_t)frame * frame_stride : 0) + (ptrdiff_t)y * stride;
+}
+
+/* ---- The size a picture becomes ---- */
+
+/* Python's round(): half to even. value >= 0. */
+static double mgv__round_half_even(double value) {
+    double below = floor(value), rest = value - below;
+    if (rest > 0.5 || (rest == 0.5 && fmod(below, 2.0) != 0.0)) below += 1.0;
+    return below;
+}
+static double mgv__at_least(double value, double least) { return value < least ? least : value; }
+
+/* transformers 5.17, models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize: sides become multiples of factor, the area comes to lie
+   within the limits, the aspect ratio stays about the same. The order of the divisions is part of it. */
+static void mgv__smart_resize(double height, double width, double factor, double min_pixels, double max_pixels, double *out_height, double *out_width) {
+    double h = mgv__round_half_even(height / factor) * factor;
+    double w = mgv__round_half_even(width / factor) * factor;
+    if (h * w > max_pixels) {
+        double beta = sqrt(height * width / max_pixels);
+        h = mgv__at_least(floor(height / beta / factor) * factor, factor);
+        w = mgv__at_least(floor(width / beta / factor) * factor, factor);
+    } else if (h * w < min_pixels) {
+        double beta = sqrt(min_pixels / (height * width));
+        h = ceil(height * beta / factor) * factor;
+        w = ceil(width * beta / factor) * factor;
+    }
+    *out_height = h;
+    *out_width = w;
+}
+
+/* How a picture of this size will be laid out. min_pixels, max_pixels: 0 for what the config says. */
+static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t width, uint32_t height, uint32_t frames, uint64_t min_pixels,
+                                   uint64_t max_pixels, mgv_grid *grid, mgv_error *error) {
+    uint32_t longer = width > height ? width : height, shorter = width > height ? height : width;
+    double new_width = width, new_height = height, tokens;
+    if (frames == 0) frames = 1;
+    if (min_pixels == 0) min_pixels = config->min_pixels;
+    if (max_pixels == 0) max_pixels = config->max_pixels;
+    if (shorter == 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)width, (uint64_t)height);
+    if (longer > MGV__MAX_SIDE || frames > MGV__MAX_FRAMES)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames; the most is %u pixels a side and %u frames",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)frames, (uint64_t)MGV__MAX_SIDE, (uint64_t)MGV__MAX_FRAMES);
+    if (frames > 1 && config->temporal_patch == 1)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a clip of %u frames; this model takes still pictures, each frame as one of its own", (uint64_t)frames);
+    if (config->fixed_width && config->do_resize) {
+        new_width = config->fixed_width;
+        new_height = config->fixed_height;
+    } else if (config->fixed_width && (width != config->fixed_width || height != config->fixed_height)) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes %u x %u",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)config->fixed_width, (uint64_t)config->fixed_height);
+    } else if (!config->fixed_width && config->do_resize) {
+        if (min_pixels > max_pixels)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", min_pixels, max_pixels);
+        if (longer > (uint64_t)MGV__MAX_SMART_ASPECT * shorter)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels: one side is more than %u times the other", (uint64_t)width,
+                             (uint64_t)height, (uint64_t)MGV__MAX_SMART_ASPECT);
+        mgv__smart_resize(height, width, config->factor, (double)min_pixels, (double)max_pixels, &new_height, &new_width);
+    } else if (!config->fixed_width && (width % config->factor || height % config->factor)) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes multiples of %u",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)config->factor);
+    }
+    tokens = ceil((double)frames / config->temporal_patch) * floor(new_height / config->patch) * floor(new_width / config->patch);
+    if (tokens * config->patch * config->patch * config->temporal_patch * 3 * sizeof(float) > (double)(SIZE_MAX / 2) || tokens > (double)INT32_MAX)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels and %u frames would be more tokens than fit into memory", (uint64_t)width,
+                         (uint64_t)height, (uint64_t)frames);
+    grid->width = (uint32_t)new_width;
+    grid->height = (uint32_t)new_height;
+    grid->t = (frames + config->temporal_patch - 1) / config->temporal_patch;
+    grid->h = grid->height / config->patch;
+    grid->w = grid->width / config->patch;
+    grid->tokens = grid->t * grid->h * grid->w;
+    grid->merged_tokens = grid->tokens / (config->merge * config->merge);
+    return MGV_OK;
+}
+
+/* ---- Weights of a resize along one axis ---- */
+
+typedef struct mgv__window {
+    uint32_t first, count; /* source positions that one output position is the weighted sum of */
+} mgv__window;
+
+typedef struct mgv__axis {
+    uint32_t in, out;
+    uint32_t shift;       /* weights are in units of 2^-shift */
+    uint32_t taps;        /* room for the weights of one window */
+    uint32_t longest;     /* the longest window */
+    mgv__window *windows; /* [out], first and end ascending */
+    int32_t *weights;     /* [out, taps] */
+} mgv__axis;
+
+/* Rounds to double, here and now: no compiler may keep more digits or fuse the product that went in with a sum that follows. One such
+   fused step can move a weight across a rounding border, and with it pixels. */
+static double mgv__rounded(double value) {
+    volatile double rounded = value;
+    return rounded;
+}
+
+static double mgv__filter_support(int32_t resample) { return resample == MGV__RESAMPLE_BICUBIC ? 2.0 : 1.0; }
+/* Triangle, and the cubic convolution with a = -0.5 of Keys (1981). */
+static double mgv__filter(int32_t resample, double x) {
+    if (x < 0) x = -x;
+    if (resample == MGV__RESAMPLE_BILINEAR) return x < 1 ? 1 - x : 0;
+    if (x < 1) return mgv__rounded((mgv__rounded(1.5 * x) - 2.5) * x * x) + 1;
+    if (x < 2) return (mgv__rounded((mgv__rounded((x - 5) * x) + 8) * x) - 4) * -0.5;
+    return 0;
+}
+
+/* The most weights that one window can have: two supports wide, one more for the position in between. */
+static uint32_t mgv__axis_taps(int32_t resample, uint32_t in, uint32_t out) {
+    return (uint32_t)ceil(mgv__filter_support(resample) * mgv__at_least((double)in / out, 1.0)) * 2 + 1;
+}
+/* At least out * taps for either filter, growing with both. */
+static size_t mgv__axis_weight_count(uint32_t in, uint32_t out) { return 4 * (size_t)in + 7 * (size_t)out; }
+
+/* The window of output position i and its weights, which sum to 1. Pillow's precompute_coeffs; torch's _compute_indices_min_size_weights_aa
+   has the same arithmetic. */
+static mgv__window mgv__axis_window(const mgv__axis *axis, int32_t resample, uint32_t i, double *weights) {
+    double scale = mgv__rounded((double)axis->in / axis->out), stretch = mgv__at_least(scale, 1.0);
+    double support = mgv__filter_support(resample) * stretch, inverse = mgv__rounded(1.0 / stretch);
+    double center = mgv__rounded((i + 0.5) * scale), sum = 0;
+    double first = mgv__rounded(mgv__rounded(center - support) + 0.5), end = mgv__rounded(mgv__rounded(center + support) + 0.5);
+    mgv__window window;
+    uint32_t k;
+    window.first = first > 0 ? (uint32_t)first : 0;
+    window.count = (end < axis->in ? (uint32_t)end : axis->in) - window.first;
+    for (k = 0; k < window.count; k++) {
+        double distance = mgv__rounded(mgv__rounded(k + window.first - center) + 0.5);
+        weights[k] = mgv__filter(resample, mgv__rounded(distance * inverse));
+        sum = mgv__rounded(sum + weights[k]);
+    }
+    for (k = 0; k < window.count; k++) weights[k] = sum != 0 ? mgv__rounded(weights[k] / sum) : weights[k];
+    return window;
+}
+
+/* Pillow: 22 bits always (Resample.c, PRECISION_BITS). torch: as many as keep the largest weight of the axis within an int16
+   (UpSampleKernel.cpp, _compute_index_ranges_int16_weights). */
+static uint32_t mgv__axis_shift(const mgv__axis *axis, mgv_resize resize, int32_t resample, double *weights) {
+    double largest = 0;
+    uint32_t i, k, shift = 0;
+    if (resize == MGV_RESIZE_PILLOW) return 22;
+    for (i = 0; i < axis->out; i++) {
+        mgv__window window = mgv__axis_window(axis, resample, i, weights);
+        for (k = 0; k < window.count; k++) largest = mgv__at_least(weights[k], largest);
+    }
+    while (shift < 22 && floor(0.5 + largest * (1 << (shift + 1))) < 32768) shift++;
+    return shift;
+}
+
+/* weights: room for taps doubles, used only here. */
+static void mgv__axis_fill(mgv__axis *axis, mgv_resize resize, int32_t resample, double *weights) {
+    uint32_t i, k;
+    axis->shift = mgv__axis_shift(axis, resize, resample, weights);
+    axis->longest = 0;
+    for (i = 0; i < axis->out; i++) {
+        mgv__window window = mgv__axis_window(axis, resample, i, weights);
+        int32_t *row = axis->weights + (size_t)i * axis->taps;
+        for (k = 0; k < window.count; k++) {
+            double scaled = weights[k] * (1 << axis->shift);
+            row[k] = (int32_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
+        }
+        axis->windows[i] = window;
+        if (window.count > axis->longest) axis->longest = window.count;
+    }
+}
+
+/* ---- The two passes ---- */
+
+static unsigned char mgv__to_byte(int32_t sum, uint32_t shift) {
+    int32_t limit = 255;
+    if (sum < 0) return 0;
+    sum >>= shift;
+    return (unsigned char)(sum < limit ? sum : limit);
+}
+
+/* One row of one plane, output positions [begin, end). source[0] is source position `origin`. */
+static void mgv__resize_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *source, uint32_t origin, unsigned char *target) {
+    uint32_t x, k;
+    for (x = begin; x < end; x++) {
+        mgv__window window = axis->windows[x];
+        const int32_t *weights = axis->weights + (size_t)x * axis->taps;
+        const unsigned char *samples = source + (window.first - origin);
+        int32_t sum = 1 << (axis->shift - 1);
+        for (k = 0; k < window.count; k++) sum += samples[k] * weights[k];
+        *target++ = mgv__to_byte(sum, axis->shift);
+    }
+}
+
+/* Rows in memory, of which only the last `modulus` may be kept: row y lies at base + (y % modulus) * stride. */
+typedef struct mgv__row_set {
+    const unsigned char *base;
+    ptrdiff_t stride;
+    uint32_t modulus;
+} mgv__row_set;
+
+/* Output row y: the weighted sum, byte by byte, of the rows in its window. */
+static void mgv__resize_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
+    const mgv__window window = axis->windows[y];
+    const int32_t *weights = axis->weights + (size_t)y * axis->taps;
+    int32_t sums[256];
+    const size_t block = sizeof sums / sizeof sums[0];
+    size_t start, count, i;
+    uint32_t k;
+    for (start = 0; start < bytes; start += block) {
+        count = bytes - start < block ? bytes - start : block;
+        for (i = 0; i < count; i++) sums[i] = 1 << (axis->shift - 1);
+        for (k = 0; k < window.count; k++) {
+            const unsigned char *samples = rows->base + (ptrdiff_t)((window.first + k) % rows->modulus) * rows->stride + start;
+            for (i = 0; i < count; i++) sums[i] += samples[i] * weights[k];
+        }
+        for (i = 0; i < count; i++) target[start + i] = mgv__to_byte(sums[i], axis->shift);
+    }
+}
+
+/* ---- One picture ---- */
+
+/* Bytes of scratch memory, in the order in which they lie there: the weights of one window, then windows and weights across and down, then
+   the slots. Every part starts on a 64-byte boundary. */
+typedef struct mgv__pixels_needs {
+    size_t window, windows[2], weights[2];
+    size_t raw, planar, row, ring; /* of one slot */
+    size_t slot;
+    size_t total;
+} mgv__pixels_needs;
+
+typedef struct mgv__pixels_job {
+    const mgv__pixels_config *config;
+    const mgv_image *image;
+    const mgv_grid *grid;
+    float *out;
+    mgv__pixels_layout layout;
+    uint32_t planes;         /* of the source: 1 or 3 */
+    uint32_t rows, columns;  /* of the resized picture that are needed */
+    int resize_across, resize_down, down_first;
+    mgv__axis across, down;
+    uint32_t strip;          /* columns resized together */
+    uint32_t bands;
+    unsigned char *slots;    /* [bands] */
+    mgv__pixels_needs needs;
+    float table[3][256];     /* from a byte to the value the model sees */
+} mgv__pixels_job;
+
+/* Where a band keeps its rows. Planes lie one behind the other. */
+typedef struct mgv__pixels_slot {
+    unsigned char *raw;    /* a row in the source's format, after the pass downwards */
+    unsigned char *planar; /* a source row in planes */
+    unsigned char *row;    /* a finished row in planes */
+    unsigned char *ring;   /* rows between the passes, in planes */
+} mgv__pixels_slot;
+
+/* Pillow 13: the pass downwards comes first where the height shrinks by more than twice what the width shrinks by (ImagingResampleInner).
+   Up to Pillow 12.2 and in torchvision it never does. */
+static int mgv__down_comes_first(mgv_resize resize, uint32_t width, uint32_t height, uint32_t new_width, uint32_t new_height) {
+    int64_t less_height = (int64_t)height - new_height, less_width = (int64_t)width - new_width;
+    return resize == MGV_RESIZE_PILLOW && less_height > 0 && less_height > less_width * 2;
+}
+
+/* What a byte becomes. Pillow's processors scale in double and normalise in float (transformers, image_transforms.py, rescale and normalize);
+   torchvision's fold the scale into mean and std (image_processing_backends.py, _fuse_mean_std_and_rescale_factor). */
+static float mgv__pixel_value(const mgv__pixels_config *config, mgv_resize resize, uint32_t channel, uint32_t byte) {
+    volatile float value = (float)byte, mean = (float)config->mean[channel], std = (float)config->std[channel];
+    if (resize == MGV_RESIZE_TORCHVISION && config->do_rescale && config->do_normalize) {
+        volatile float inverse = (float)(1.0 / config->rescale_factor);
+        mean = mean * inverse;
+        std = std * inverse;
+    } else if (resize == MGV_RESIZE_TORCHVISION && config->do_rescale) {
+        volatile float factor = (float)config->rescale_factor;
+        value = value * factor;
+    } else if (config->do_rescale) {
+        value = (float)mgv__rounded((double)byte * config->rescale_factor);
+    }
+    if (!config->do_normalize) return value;
+    value = value - mean;
+    value = value / std;
+    return value;
+}
+
+static void mgv__to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes, size_t plane_bytes) {
+    uint32_t plane, i;
+    for (plane = 0; plane < format->planes; plane++) {
+        const unsigned char *sample = source + format->offset[plane];
+        for (i = 0; i < count; i++) planes[plane * plane_bytes + i] = sample[(size_t)i * format->bytes];
+    }
+}
+
+/* Where the sample of channel 0 at column x of row y of this frame goes, and how far apart the channels are. */
+static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint32_t slice, uint32_t x, uint32_t y, size_t *channel_step) {
+    const mgv_grid *grid = job->grid;
+    size_t patch = job->config->patch, merge = job->config->merge, slices = job->config->temporal_patch, token;
+    if (job->layout == MGV__PIXELS_CHW) {
+        *channel_step = (size_t)grid->height * grid->width;
+        return job->out + (size_t)frame * 3 * *channel_step + (size_t)y * grid->width + x;
+    }
+    token = (y / patch / merge) * (grid->w / merge) + x / patch / merge;
+    token = (token * merge + y / patch % merge) * merge + x / patch % merge;
+    token += (size_t)(frame / slices) * grid->h * grid->w;
+    *channel_step = slices * patch * patch;
+    return job->out + token * 3 * *channel_step + slice * patch * patch + y % patch * patch + x % patch;
+}
+
+/* Writes columns [begin, end) of a finished row. The last frame of a clip fills what is left of its temporal patch. */
+static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end, const unsigned char *row,
+                              size_t plane_bytes) {
+    uint32_t slices = job->layout == MGV__PIXELS_CHW ? 1 : job->config->temporal_patch;
+    uint32_t slice = frame % slices, last = frame + 1 == mgv__image_frames(job->image) ? slices : slice + 1;
+    uint32_t x, next, channel, i;
+    for (; slice < last; slice++) {
+        for (x = begin; x < end; x = next) {
+            size_t channel_step;
+            float *target = mgv__pixels_place(job, frame, slice, x, y, &channel_step);
+            next = job->layout == MGV__PIXELS_CHW ? end : (x / job->config->patch + 1) * job->config->patch;
+            if (next > end) next = end;
+            for (channel = 0; channel < 3; channel++) {
+                const unsigned char *samples = row + (job->planes == 3 ? channel : 0) * plane_bytes + (x - begin);
+                const float *table = job->table[channel];
+                for (i = 0; i < next - x; i++) target[channel * channel_step + i] = table[samples[i]];
+            }
+        }
+    }
+}
+
+/* Rows [top, bottom) of columns [begin, end) of one frame. */
+static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end, uint32_t top,
+                             uint32_t bottom) {
+    const mgv__pixel_format_row *format = &mgv__pixel_formats[job->image->format];
+    const mgv__window *across = job->across.windows, *down = job->down.windows;
+    const uint32_t source_begin = job->resize_across ? across[begin].first : begin;
+    const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : end;
+    const uint32_t source_width = source_end - source_begin, width = end - begin;
+    const int ringed = job->resize_across && job->resize_down && !job->down_first;
+    mgv__row_set source, ring;
+    uint32_t y, plane, ready = 0; /* rows before `ready` are in the ring, as far as it is long */
+    source.base = mgv__image_row(job->image, frame, 0) + (size_t)source_begin * format->bytes;
+    source.stride = (ptrdiff_t)mgv__image_stride(job->image);
+    source.modulus = job->image->height;
+    ring.base = slot->ring;
+    ring.stride = (ptrdiff_t)((size_t)width * job->planes);
+    ring.modulus = job->down.longest;
+    for (y = top; y < bottom; y++) {
+        if (ringed) {
+            if (ready < down[y].first) ready = down[y].first;
+            for (; ready < down[y].first + down[y].count; ready++) {
+                unsigned char *target = slot->ring + (ptrdiff_t)(ready % ring.modulus) * ring.stride;
+                mgv__to_planes(format, source.base + (ptrdiff_t)ready * source.stride, source_width, slot->planar, source_width);
+                for (plane = 0; plane < job->planes; plane++)
+                    mgv__resize_across(&job->across, begin, end, slot->planar + (size_t)plane * source_width, source_begin, target + (size_t)plane * width);
+            }
+            mgv__resize_down(&job->down, y, &ring, (size_t)ring.stride, slot->row);
+        } else {
+            const unsigned char *raw = source.base + (ptrdiff_t)y * source.stride;
+            if (job->resize_down) {
+                mgv__resize_down(&job->down, y, &source, (size_t)source_width * format->bytes, slot->raw);
+                raw = slot->raw;
+            }
+            mgv__to_planes(format, raw, source_width, job->resize_across ? slot->planar : slot->row, source_width);
+            for (plane = 0; plane < job->planes && job->resize_across; plane++)
+                mgv__resize_across(&job->across, begin, end, slot->planar + (size_t)plane * source_width, source_begin, slot->row + (size_t)plane * width);
+        }
+        mgv__pixels_store(job, frame, y, begin, end, slot->row, width);
+    }
+}
+
+static void mgv__pixels_band(void *context, uint32_t index) {
+    const mgv__pixels_job *job = (const mgv__pixels_job *)context;
+    const mgv__pixels_needs *needs = &job->needs;
+    const uint32_t top = (uint32_t)((uint64_t)job->rows * index / job->bands), bottom = (uint32_t)((uint64_t)job->rows * (index + 1) / job->bands);
+    mgv__pixels_slot slot;
+    uint32_t frame, begin;
+    slot.raw = job->slots + index * needs->slot;
+    slot.planar = slot.raw + needs->raw;
+    slot.row = slot.planar + needs->planar;
+    slot.ring = slot.row + needs->row;
+    for (frame = 0; frame < mgv__image_frames(job->image); frame++) {
+        for (begin = 0; begin < job->columns; begin += job->strip) {
+            uint32_t left = job->columns - begin;
+            mgv__pixels_tile(job, &slot, frame, begin, begin + (left < job->strip ? left : job->strip), top, bottom);
+        }
+    }
+}
+
+/* For pictures of at most width x height that become at least min_out and at most max_out. 0: more than can be addressed. */
+static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_out_width, uint32_t max_out_height, uint32_t min_out_width,
+                                uint32_t min_out_height, mgv__pixels_needs *needs) {
+    const uint32_t in[2] = {width, height}, max_out[2] = {max_out_width, max_out_height}, min_out[2] = {min_out_width, min_out_height};
+    size_t bytes, taps = 0, ring;
+    int i;
+    memset(needs, 0, sizeof *needs);
+    for (i = 0; i < 2; i++) {
+        size_t most = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, in[i], min_out[i]);
+        if (most > taps) taps = most;
+        if (!mgv__mul(max_out[i], sizeof(mgv__window), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->windows[i])) return 0;
+        if (!mgv__mul(mgv__axis_weight_count(in[i], max_out[i]), sizeof(int32_t), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->weights[i])) return 0;
+    }
+    if (!mgv__mul(taps, sizeof(double), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->window)) return 0;
+    if (!mgv__mul(width, 4, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->raw)) return 0;
+    if (!mgv__mul(width, 3, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->planar)) return 0;
+    if (!mgv__mul(max_out_width, 3, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->row)) return 0;
+    ring = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, height, min_out_height);
+    if (!mgv__mul(ring, 3 * MGV__PIXELS_MIN_STRIP, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->ring)) return 0;
+    if (needs->ring < MGV__PIXELS_RING_BYTES) needs->ring = MGV__PIXELS_RING_BYTES;
+    if (!mgv__add(needs->raw, needs->planar, &needs->slot) || !mgv__add(needs->slot, needs->row, &needs->slot) ||
+        !mgv__add(needs->slot, needs->ring, &needs->slot) || !mgv__mul(needs->slot, MGV__PIXELS_MAX_BANDS, &needs->total) ||
+        !mgv__add(needs->total, needs->window, &needs->total))
+        return 0;
+    for (i = 0; i < 2; i++) {
+        if (!mgv__add(needs->total, needs->windows[i], &needs->total) || !mgv__add(needs->total, needs->weights[i], &needs->total)) return 0;
+    }
+    return 1;
+}
+
+/* What a configuration may say. Everything below relies on it. */
+static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv_error *error) {
+    int i;
+    if (config->resample != MGV__RESAMPLE_BILINEAR && config->resample != MGV__RESAMPLE_BICUBIC)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "resample %i; 2 (bilinear) and 3 (bicubic) are there", (int64_t)config->resample);
+    if (!config->patch || !config->merge || !config->temporal_patch || config->patch > MGV__MAX_SIDE || config->merge > MGV__MAX_SIDE ||
+        config->temporal_patch > MGV__MAX_FRAMES)
+        return mgv__fail(error, MGV_ERROR_MODEL, "patches of %u pixels and %u frames, merged %u by %u", (uint64_t)config->patch,
+                         (uint64_t)config->temporal_patch, (uint64_t)config->merge, (uint64_t)config->merge);
+    if ((config->fixed_width == 0) != (config->fixed_height == 0) || config->fixed_width > MGV__MAX_SIDE || config->fixed_height > MGV__MAX_SIDE)
+        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u", (uint64_t)config->fixed_width, (uint64_t)config->fixed_height);
+    if (config->fixed_width && (config->fixed_width < config->patch || config->fixed_height < config->patch))
+        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u is smaller than a patch of %u", (uint64_t)config->fixed_width,
+                         (uint64_t)config->fixed_height, (uint64_t)config->patch);
+    if (!config->fixed_width && (config->factor != config->patch * config->merge || config->factor > MGV__MAX_SIDE))
+        return mgv__fail(error, MGV_ERROR_MODEL, "pictures in multiples of %u pixels; %u patches of %u are needed", (uint64_t)config->factor,
+                         (uint64_t)config->merge, (uint64_t)config->patch);
+    if (!config->fixed_width && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
+        return mgv__fail(error, MGV_ERROR_MODEL, "a picture area from %u to %u pixels", config->min_pixels, config->max_pixels);
+    if (config->do_rescale && !(fabs(config->rescale_factor) > 1e-30 && fabs(config->rescale_factor) < 1e30))
+        return mgv__fail(error, MGV_ERROR_MODEL, "rescale_factor must be a number other than 0");
+    for (i = 0; i < 3 && config->do_normalize; i++) {
+        if (!(fabs(config->mean[i]) < 1e30))
+            return mgv__fail(error, MGV_ERROR_MODEL, "image_mean[%i] must be a number", (int64_t)i);
+        if (!(fabs(config->std[i]) > 1e-30 && fabs(config->std[i]) < 1e30))
+            return mgv__fail(error, MGV_ERROR_MODEL, "image_std[%i] must be a number other than 0", (int64_t)i);
+    }
+    return MGV_OK;
+}
+
+/* Scratch memory for any picture of at most max_width x max_height that becomes at most max_tokens tokens. Checks the configuration too. */
+static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, uint32_t max_width, uint32_t max_height, uint32_t max_tokens,
+                                            size_t *bytes, mgv_error *error) {
+    mgv__pixels_needs needs;
+    mgv_result result = mgv__pixels_config_check(config, error);
+    uint32_t widest = config->fixed_width, highest = config->fixed_height;
+    if (result != MGV_OK) return result;
+    if (max_width == 0 || max_height == 0 || max_width > MGV__MAX_SIDE || max_height > MGV__MAX_SIDE)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "pictures of at most %u x %u pixels; from 1 to %u a side can be", (uint64_t)max_width,
+                         (uint64_t)max_height, (uint64_t)MGV__MAX_SIDE);
+    if (!config->fixed_width) {
+        double side = (double)max_tokens * config->patch * config->patch / config->factor;
+        widest = highest = side < config->factor ? config->factor : side > MGV__MAX_SIDE ? (uint32_t)MGV__MAX_SIDE : (uint32_t)side;
+    }
+    if (!mgv__pixels_needs_of(max_width, max_height, widest, highest, config->fixed_width ? widest : config->factor,
+                              config->fixed_width ? highest : config->factor, &needs))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "pictures of %u x %u pixels do not fit into this machine's address space", (uint64_t)max_width,
+                         (uint64_t)max_height);
+    *bytes = needs.total;
+    return MGV_OK;
+}
+
+/* The pixels of a checked picture as the model sees them. grid: from mgv__pixels_grid. scratch: mgv__pixels_scratch_bytes, on a
+   64-byte boundary. out: float32, see mgv__pixels_layout. The result does not depend on `parallel`, which may be NULL. */
+static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid, void *scratch,
+                                const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
+    mgv__pixels_job job;
+    mgv__axis *axes[2];
+    unsigned char *memory = (unsigned char *)scratch;
+    double *weights = (double *)scratch;
+    uint32_t i, byte;
+    memset(&job, 0, sizeof job);
+    job.config = config;
+    job.image = image;
+    job.grid = grid;
+    job.out = out;
+    job.layout = layout;
+    job.planes = mgv__pixel_formats[image->format].planes;
+    job.rows = layout == MGV__PIXELS_CHW ? grid->height : grid->h * config->patch;
+    job.columns = layout == MGV__PIXELS_CHW ? grid->width : grid->w * config->patch;
+    job.resize_across = grid->width != image->width;
+    job.resize_down = grid->height != image->height;
+    job.down_first = mgv__down_comes_first(resize, image->width, image->height, grid->width, grid->height);
+    mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, grid->width, grid->height, &job.needs);
+    memory += job.needs.window;
+    axes[0] = &job.across;
+    axes[1] = &job.down;
+    for (i = 0; i < 2; i++) {
+        axes[i]->in = i ? image->height : image->width;
+        axes[i]->out = i ? grid->height : grid->width;
+        axes[i]->taps = mgv__axis_taps(config->resample, axes[i]->in, axes[i]->out);
+        axes[i]->windows = (mgv__window *)(void *)memory;
+        memory += job.needs.windows[i];
+        axes[i]->weights = (int32_t *)(void *)memory;
+        memory += job.needs.weights[i];
+        if (axes[i]->in != axes[i]->out) mgv__axis_fill(axes[i], resize, config->resample, weights);
+    }
+    job.slots = memory;
+    job.strip = job.columns;
+    if (job.resize_across && job.resize_down && !job.down_first && (size_t)job.strip * 3 * job.down.longest > job.needs.ring)
+        job.strip = (uint32_t)(job.needs.ring / 3 / job.down.longest);
+    for (i = 0; i < 3; i++) {
+        for (byte = 0; byte < 256; byte++) job.table[i][byte] = mgv__pixel_value(config, resize, i, byte);
+    }
+    job.bands = parallel && parallel->run && parallel->threads > 1 ? parallel->threads : 1;
+    if (job.bands > MGV__PIXELS_MAX_BANDS) job.bands = MGV__PIXELS_MAX_BANDS;
+    if (job.bands > job.rows) job.bands = job.rows;
+    if (job.bands > 1) parallel->run(parallel->user, job.bands, mgv__pixels_band, &job);
+    else mgv__pixels_band(&job, 0);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
    >>ops: a model is a list of operations over named buffers
 
    Everything that runs or describes a model reads this list: the CPU backend executes it, the GPU plan lays it out,
