@@ -2790,5 +2790,1300 @@ typedef struct mgv__program {
     uint32_t tap_count;
 } mgv__program;
 
+/* ---------------------------------------------------------------------------------------------------------------
+   >>cpu: the CPU twin of every operation
+
+   Matrix products are cut the way BLIS cuts them (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly
+   Instantiating BLAS Functionality", ACM TOMS 41(3), 2015): weights, used as they are stored, are converted and
+   transposed into panels that fit a cache, DEPTH rows at a time, and a tile of the target is held in registers while
+   it runs down a panel. Attention is cut by the same tiles with the online softmax of Milakov and Gimelshein ("Online
+   normalizer calculation for softmax", arXiv 1805.02867), so that its memory does not grow with the square of the tokens.
+
+   The same bits for any number of threads and any place in a batch: every element of a target is computed by one
+   task, and the order of its additions depends on its row of weights or its range of keys alone.
+
+   The vector code is section >>cpu-vector at the end of this file. It is written once and compiled once for each
+   instruction set by including this file again, as stb_image_resize2.h does; if you rename the file, define MEGAVIT_FILENAME.
+
+   Options:
+     MEGAVIT_NO_SIMD     only plain C
+     MEGAVIT_SGEMM(m, n, k, a, lda, w, ldw, c, ldc)
+                         a call of yours that computes c[i * ldc + j] = sum over p < k of a[i * lda + p] * w[j * ldw + p] for i < m, j < n
+                         in row-major float32, used for every matrix product but attention's. size_t counts. It is called from the
+                         threads of mgv_parallel_for at once, so it should not start threads of its own. */
+
+#ifndef MEGAVIT_FILENAME
+#define MEGAVIT_FILENAME "megavit.h"
+#endif
+
+/* gcc for Windows does not align the stack for vector registers (GCC bug 54412), so it gets plain C. */
+#if defined(MEGAVIT_NO_SIMD) || (defined(__MINGW32__) && !defined(__clang__))
+#elif (defined(__x86_64__) && defined(__GNUC__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#define MGV__CPU_X86
+#include <immintrin.h>
+#ifdef _MSC_VER
+#include <intrin.h>
+#else
+#include <cpuid.h>
+#endif
+#elif (defined(__aarch64__) && defined(__ARM_NEON)) || defined(_M_ARM64)
+#define MGV__CPU_NEON
+#include <arm_neon.h>
+#endif
+
+/* Instruction sets. Macros, because the preprocessor chooses by them. */
+#define MGV__ISA_AUTO 0
+#define MGV__ISA_PLAIN 1
+#define MGV__ISA_AVX2 2
+#define MGV__ISA_AVX512 3
+#define MGV__ISA_NEON 4
+#define MGV__ISA_COUNT 5
+typedef int32_t mgv__isa;
+
+enum {
+    MGV__CPU_DEPTH = 384,               /* inner columns that one pass of a matrix product adds up; keys of one pass of attention */
+    MGV__CPU_STRIDE = MGV__CPU_DEPTH + 16, /* floats from a row to the next in a block of source rows; no power of two: rows spread over the cache */
+    MGV__CPU_COLUMNS = 256,             /* target columns computed before the next ones are begun */
+    MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
+    MGV__CPU_ROWS = 336,                /* target rows computed before the next ones are begun */
+    MGV__CPU_QUERIES = 224,             /* queries that share one packing of keys and values */
+    MGV__CPU_MAX_TILE = 16,             /* rows of the largest tile of any instruction set */
+    MGV__CPU_MAX_PANEL = 32             /* columns of the widest panel of any instruction set */
+};
+
+static size_t mgv__cpu_element_bytes(mgv_dtype dtype) { return dtype == MGV_DTYPE_F32 ? 4 : 2; }
+static uint32_t mgv__cpu_round_up(uint32_t value, uint32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+static uint32_t mgv__cpu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* What >>cpu-vector gives for one instruction set. `panel` columns make one packed panel; rows of scratch that a
+   function names as padded have room and defined values up to a multiple of `panel`. */
+typedef struct mgv__cpu_kernels {
+    const char *name;
+    uint32_t panel;
+    uint32_t tile_rows;
+    /* n numbers of a stored dtype to float. */
+    void (*convert)(mgv_dtype dtype, const void *from, float *to, size_t n);
+    /* packed[k * panel + j] = weight[j * stride + k], k < depth, j < panel; columns past `columns` repeat the last one. */
+    void (*pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed);
+    /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
+       May also write rows of c up to tile_rows and read rows of a up to there. */
+    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate);
+    /* x = activation(x + bias), padded. */
+    void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
+    /* gate = silu(gate + gate_bias) * (up + up_bias), padded. */
+    void (*silu_gate)(float *gate, const float *gate_bias, const float *up, const float *up_bias, uint32_t n);
+    /* x = exp(x - max), padded, after raising *max to the largest x; *sum is brought to the new maximum and grows by
+       the sum of x. Returns the factor that brings older results to the new maximum. */
+    float (*softmax)(float *x, uint32_t n, float *max, float *sum);
+    void (*add)(float *out, const float *a, const float *b, size_t n);
+    void (*scale)(float *out, const float *x, float factor, size_t n);
+    /* y += factor * x */
+    void (*add_scaled)(float *y, float factor, const float *x, size_t n);
+    float (*dot)(const float *a, const float *b, size_t n);
+    /* One row. bias may be NULL. */
+    void (*norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float epsilon, int rms);
+    /* Turns the pairs (x[j], x[half + j]). */
+    void (*rotate)(float *x, const float *cosine, const float *sine, size_t half);
+} mgv__cpu_kernels;
+
+#define MGV__VECTOR MGV__ISA_PLAIN
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#ifdef MGV__CPU_X86
+#define MGV__VECTOR MGV__ISA_AVX2
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#define MGV__VECTOR MGV__ISA_AVX512
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#endif
+#ifdef MGV__CPU_NEON
+#define MGV__VECTOR MGV__ISA_NEON
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#endif
+
+#ifdef MGV__CPU_X86
+static void mgv__cpuid(uint32_t leaf, uint32_t out[4]) {
+#ifdef _MSC_VER
+    int registers[4];
+    __cpuidex(registers, (int)leaf, 0);
+    memcpy(out, registers, sizeof(registers));
+#else
+    memset(out, 0, 4 * sizeof(out[0]));
+    __get_cpuid_count(leaf, 0, &out[0], &out[1], &out[2], &out[3]);
+#endif
+}
+/* Which register files the operating system saves: Intel SDM volume 1, 13.3. */
+#ifndef _MSC_VER
+__attribute__((target("xsave")))
+#endif
+static uint64_t mgv__saved_registers(void) { return (uint64_t)_xgetbv(0); }
+
+static mgv__isa mgv__cpu_detect(void) {
+    uint32_t basic[4], leaf1[4], leaf7[4];
+    uint64_t saved;
+    mgv__cpuid(0, basic);
+    if (basic[0] < 7) return MGV__ISA_PLAIN;
+    mgv__cpuid(1, leaf1);
+    mgv__cpuid(7, leaf7);
+    /* ecx of leaf 1: FMA 12, OSXSAVE 27, AVX 28, F16C 29. ebx of leaf 7: AVX2 5, AVX-512F 16. */
+    if (((leaf1[2] >> 27) & 7) != 7 || ((leaf1[2] >> 12) & 1) == 0 || ((leaf7[1] >> 5) & 1) == 0) return MGV__ISA_PLAIN;
+    saved = mgv__saved_registers();
+    if ((saved & 0x06) != 0x06) return MGV__ISA_PLAIN;
+    if (((leaf7[1] >> 16) & 1) == 0 || (saved & 0xE0) != 0xE0) return MGV__ISA_AVX2;
+    return MGV__ISA_AVX512;
+}
+#elif defined(MGV__CPU_NEON)
+static mgv__isa mgv__cpu_detect(void) { return MGV__ISA_NEON; }
+#else
+static mgv__isa mgv__cpu_detect(void) { return MGV__ISA_PLAIN; }
+#endif
+
+/* NULL where this program has no code for it. */
+static const mgv__cpu_kernels *mgv__cpu_kernels_of(mgv__isa isa) {
+    switch (isa) {
+    case MGV__ISA_PLAIN: return &mgv__plain_kernels;
+#ifdef MGV__CPU_X86
+    case MGV__ISA_AVX2: return &mgv__avx2_kernels;
+    case MGV__ISA_AVX512: return &mgv__avx512_kernels;
+#endif
+#ifdef MGV__CPU_NEON
+    case MGV__ISA_NEON: return &mgv__neon_kernels;
+#endif
+    default: return NULL;
+    }
+}
+
+/* One picture on its way through a program. Zero it and set what you need. */
+typedef struct mgv__cpu_run {
+    const mgv__program *program;
+    const mgv__tensor *tensors;
+    const mgv__geometry *geometry;
+    float *buffers[MGV__MAX_BUFFERS];
+    void *scratch;       /* 64-byte aligned; mgv__cpu_scratch_bytes says how much */
+    size_t scratch_bytes;
+    mgv_parallel_for parallel;
+    mgv__isa isa;        /* MGV__ISA_AUTO: found out at every op; mgv__cpu_detect finds it once */
+} mgv__cpu_run;
+
+/* ---- what all operations share ---- */
+
+static uint32_t mgv__cpu_rows(const mgv__cpu_run *run, mgv__rows rows) {
+    if (rows == MGV__ROWS_IMAGES) return 1;
+    return rows == MGV__ROWS_MERGED ? run->geometry->grid.merged_tokens : run->geometry->grid.tokens;
+}
+
+static uint32_t mgv__cpu_threads(const mgv__cpu_run *run) {
+    return run->parallel.run != NULL && run->parallel.threads > 1 ? run->parallel.threads : 1;
+}
+
+static const mgv__cpu_kernels *mgv__cpu_kernels_for(const mgv__cpu_run *run) {
+    return mgv__cpu_kernels_of(run->isa != MGV__ISA_AUTO ? run->isa : mgv__cpu_detect());
+}
+
+/* One op under way. Task i of `tasks` has scratch of its own, so it must be the only one that runs as i. */
+typedef struct mgv__cpu_job {
+    const mgv__cpu_run *run;
+    const mgv__op *op;
+    const mgv__cpu_kernels *kernels;
+    uint32_t tasks;
+    uint32_t rows;         /* of the target */
+    uint32_t row_tasks;    /* linear: tasks side by side over the rows, the others over the columns */
+    uint32_t queries;      /* attention: queries of one item */
+} mgv__cpu_job;
+
+/* Splitting work that takes less time than waking a thread makes it slower. */
+enum { MGV__CPU_MIN_WORK = 1 << 15 };
+
+static void mgv__cpu_start(mgv__cpu_job *job, uint32_t most_tasks, uint64_t work, mgv_task task) {
+    const uint32_t threads = mgv__cpu_threads(job->run);
+    job->tasks = mgv__cpu_min(threads, most_tasks);
+    if (work < MGV__CPU_MIN_WORK || job->tasks == 0) job->tasks = 1;
+    if (job->tasks == 1) {
+        task(job, 0);
+    } else {
+        job->run->parallel.run(job->run->parallel.user, job->tasks, task, job);
+    }
+}
+
+/* Where part `index` of `parts` begins when `count` things are dealt out evenly. */
+static uint32_t mgv__cpu_share(uint32_t count, uint32_t index, uint32_t parts) {
+    return (uint32_t)((uint64_t)count * index / parts);
+}
+
+static float *mgv__cpu_slot(const mgv__cpu_job *job, uint32_t task) {
+    const size_t bytes = job->run->scratch_bytes / mgv__cpu_threads(job->run) & ~(size_t)63;
+    return (float *)(void *)((char *)job->run->scratch + bytes * task);
+}
+
+/* The address of element `index` of a tensor. */
+static const void *mgv__cpu_at(const mgv__tensor *tensor, size_t index) {
+    return (const char *)tensor->data + index * mgv__cpu_element_bytes(tensor->dtype);
+}
+
+/* A row of a tensor as floats; zeros where there is no such tensor. */
+static void mgv__cpu_load(const mgv__cpu_job *job, uint32_t number, size_t first, float *to, size_t n) {
+    if (number == MGV__NO_TENSOR) {
+        memset(to, 0, n * sizeof(*to));
+        return;
+    }
+    job->kernels->convert(job->run->tensors[number].dtype, mgv__cpu_at(&job->run->tensors[number], first), to, n);
+}
+
+/* Copies rows side by side as a tile reads them, and zeros up to a whole tile. */
+static void mgv__cpu_copy_rows(const mgv__cpu_job *job, const float *from, size_t stride, uint32_t rows, uint32_t depth, float *to) {
+    uint32_t i;
+    for (i = 0; i < rows; i++) memcpy(to + (size_t)i * MGV__CPU_STRIDE, from + i * stride, depth * sizeof(*to));
+    for (; i < job->kernels->tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, depth * sizeof(*to));
+}
+
+/* ---- linear ---- */
+
+/* The scratch of one task of a linear op. */
+typedef struct mgv__cpu_linear_scratch {
+    float *packed;                /* [MGV__CPU_COLUMNS / panel][MGV__CPU_DEPTH][panel] */
+    float *block;                 /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *sums;                  /* [MGV__CPU_ROWS + MGV__CPU_MAX_TILE][MGV__CPU_COLUMN_STRIDE] */
+    float *bias;                  /* [MGV__CPU_COLUMNS] */
+    float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
+} mgv__cpu_linear_scratch;
+
+enum {
+    MGV__CPU_PACKED_FLOATS = MGV__CPU_COLUMNS * MGV__CPU_DEPTH,
+    MGV__CPU_BLOCK_FLOATS = MGV__CPU_MAX_TILE * MGV__CPU_STRIDE,
+    MGV__CPU_SUM_FLOATS = (MGV__CPU_ROWS + MGV__CPU_MAX_TILE) * MGV__CPU_COLUMN_STRIDE,
+    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + MGV__CPU_COLUMNS
+};
+
+static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
+    mgv__cpu_linear_scratch s;
+    s.packed = slot;
+    s.block = s.packed + MGV__CPU_PACKED_FLOATS;
+    s.sums = s.block + MGV__CPU_BLOCK_FLOATS;
+    s.bias = s.sums + MGV__CPU_SUM_FLOATS;
+    s.weights = s.bias + MGV__CPU_COLUMNS;
+    return s;
+}
+
+/* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns. */
+static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column, uint32_t columns,
+                             const float *source, size_t source_stride, uint32_t rows, float *sums) {
+    const size_t inner = job->op->inner;
+#ifdef MEGAVIT_SGEMM
+    const float *w = (const float *)mgv__cpu_at(weight, column * inner);
+    if (weight->dtype != MGV_DTYPE_F32) {
+        job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * inner), scratch->weights, columns * inner);
+        w = scratch->weights;
+    }
+    MEGAVIT_SGEMM((size_t)rows, (size_t)columns, inner, source, source_stride, w, inner, sums, (size_t)MGV__CPU_COLUMN_STRIDE);
+#else
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const uint32_t panel = kernels->panel;
+    size_t k;
+    for (k = 0; k < inner; k += MGV__CPU_DEPTH) {
+        const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
+        uint32_t i, j;
+        for (j = 0; j < columns; j += panel) {
+            kernels->pack(weight->dtype, mgv__cpu_at(weight, (column + j) * inner + k), inner, mgv__cpu_min(columns - j, panel), depth,
+                          scratch->packed + (size_t)j * depth);
+        }
+        for (i = 0; i < rows; i += kernels->tile_rows) {
+            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
+            mgv__cpu_copy_rows(job, source + i * source_stride + k, source_stride, tile_rows, depth, scratch->block);
+            for (j = 0; j < columns; j += panel) {
+                kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth, sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j,
+                              MGV__CPU_COLUMN_STRIDE, k != 0);
+            }
+        }
+    }
+#endif
+}
+
+/* Adds the samples of the position table that row `row` takes, columns [column, column + columns). */
+static void mgv__cpu_add_table(const mgv__cpu_job *job, uint32_t row, uint32_t column, uint32_t columns, float *x) {
+    const mgv__geometry *g = job->run->geometry;
+    float table[MGV__CPU_COLUMNS], sum[MGV__CPU_COLUMNS];
+    uint32_t s;
+    memset(sum, 0, columns * sizeof(*sum));
+    for (s = 0; s < g->sample_count; s++) {
+        const size_t sample = (size_t)row * g->sample_count + s;
+        mgv__cpu_load(job, job->op->table, (size_t)g->sample_index[sample] * job->op->columns + column, table, columns);
+        job->kernels->add_scaled(sum, g->sample_weight != NULL ? g->sample_weight[sample] : 1.0f, table, columns);
+    }
+    job->kernels->add(x, x, sum, columns);
+}
+
+/* Target columns [column, column + columns) of part `part`, at most MGV__CPU_COLUMNS (half of that with a gate). */
+static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, uint32_t part, uint32_t part_column, uint32_t column,
+                                    uint32_t columns, uint32_t first_row, uint32_t rows) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const mgv__buffer_desc *buffers = job->run->program->buffers;
+    const size_t source_stride = (size_t)buffers[op->source].columns * op->fold, target_stride = buffers[op->target].columns;
+    const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
+    const int gated = op->activation == MGV__ACT_SILU_GATE;
+    const float *source = job->run->buffers[op->source] + first_row * source_stride;
+    const size_t target_at = first_row * target_stride + part_column + column;
+    uint32_t i;
+    mgv__cpu_load(job, op->bias[part], column, scratch->bias, columns);
+    memset(scratch->bias + columns, 0, (padded - columns) * sizeof(float));
+    mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[part]], column, columns, source, source_stride, rows, scratch->sums);
+    if (gated) {
+        mgv__cpu_load(job, op->bias[1], column, scratch->bias + padded, columns);
+        memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
+        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], column, columns, source, source_stride, rows, scratch->sums + padded);
+    }
+    for (i = 0; i < rows; i++) {
+        float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
+        float *target = job->run->buffers[op->target] + target_at + i * target_stride;
+        if (gated) {
+            kernels->silu_gate(x, scratch->bias, x + padded, scratch->bias + padded, padded);
+        } else {
+            kernels->activate(op->activation, x, scratch->bias, padded);
+        }
+        if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, part_column + column, columns, x);
+        if (op->add != MGV__NONE) {
+            const size_t add_stride = buffers[op->add].columns;
+            kernels->add(target, x, job->run->buffers[op->add] + (first_row + i) * add_stride + part_column + column, columns);
+        } else {
+            memcpy(target, x, columns * sizeof(*target));
+        }
+    }
+}
+
+static uint32_t mgv__cpu_linear_parts(const mgv__op *op) { return op->activation == MGV__ACT_SILU_GATE ? 1 : op->part_count; }
+
+static uint32_t mgv__cpu_part_columns(const mgv__cpu_job *job, uint32_t part) {
+    return (uint32_t)job->run->tensors[job->op->weight[part]].shape[0];
+}
+
+static uint32_t mgv__cpu_part_panels(const mgv__cpu_job *job, uint32_t part) {
+    return mgv__cpu_round_up(mgv__cpu_part_columns(job, part), job->kernels->panel) / job->kernels->panel;
+}
+
+static uint32_t mgv__cpu_linear_panels(const mgv__cpu_job *job) {
+    uint32_t part, panels = 0;
+    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) panels += mgv__cpu_part_panels(job, part);
+    return panels;
+}
+
+static void mgv__cpu_linear_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__cpu_linear_scratch scratch = mgv__cpu_carve_linear(mgv__cpu_slot(job, index));
+    const uint32_t panel = job->kernels->panel, tile_rows = job->kernels->tile_rows;
+    const uint32_t column_tasks = job->tasks / job->row_tasks, blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
+    const uint32_t panels = mgv__cpu_linear_panels(job);
+    const uint32_t begin = mgv__cpu_share(panels, index % column_tasks, column_tasks), end = mgv__cpu_share(panels, index % column_tasks + 1, column_tasks);
+    const uint32_t first_row = mgv__cpu_share(blocks, index / column_tasks, job->row_tasks) * tile_rows;
+    const uint32_t row_limit = mgv__cpu_share(blocks, index / column_tasks + 1, job->row_tasks) * tile_rows;
+    const uint32_t last_row = mgv__cpu_min(row_limit, job->rows);
+    const uint32_t chunks = mgv__cpu_round_up(last_row - first_row, MGV__CPU_ROWS) / MGV__CPU_ROWS;
+    const uint32_t chunk_rows = chunks == 0 ? 0 : mgv__cpu_round_up((last_row - first_row + chunks - 1) / chunks, tile_rows);
+    const uint32_t group = MGV__CPU_COLUMNS / panel / (job->op->activation == MGV__ACT_SILU_GATE ? 2 : 1);
+    uint32_t part, part_begin = 0, part_column = 0, row, p;
+    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) {
+        const uint32_t part_columns = mgv__cpu_part_columns(job, part), part_end = part_begin + mgv__cpu_part_panels(job, part);
+        const uint32_t first = begin > part_begin ? begin : part_begin, last = mgv__cpu_min(end, part_end);
+        for (p = first; p < last; p += group) {
+            const uint32_t column = (p - part_begin) * panel, limit = (mgv__cpu_min(last, p + group) - part_begin) * panel;
+            const uint32_t columns = mgv__cpu_min(limit, part_columns) - column;
+            for (row = first_row; row < last_row; row += chunk_rows) {
+                mgv__cpu_linear_columns(job, &scratch, part, part_column, column, columns, row, mgv__cpu_min(last_row - row, chunk_rows));
+            }
+        }
+        part_begin = part_end;
+        part_column += part_columns;
+    }
+}
+
+/* Tasks form a grid over rows and columns. The grid whose largest task does the least: tiles, and the packing of
+   its weights, which costs about as much as PACKING rows. */
+static void mgv__cpu_run_linear(mgv__cpu_job *job) {
+    enum { PACKING = 8 };
+    const uint32_t threads = mgv__cpu_threads(job->run), tile_rows = job->kernels->tile_rows, panels = mgv__cpu_linear_panels(job);
+    const uint32_t blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
+    const uint64_t work = (uint64_t)job->rows * job->op->inner * panels;
+    uint64_t best = UINT64_MAX;
+    uint32_t row_tasks, column_tasks = 1;
+    job->row_tasks = 1;
+    for (row_tasks = 1; row_tasks <= threads && row_tasks <= blocks && work >= MGV__CPU_MIN_WORK; row_tasks++) {
+        const uint32_t over_columns = mgv__cpu_min(threads / row_tasks, panels);
+        const uint64_t task_rows = (uint64_t)((blocks + row_tasks - 1) / row_tasks) * tile_rows;
+        const uint64_t cost = (task_rows + PACKING) * ((panels + over_columns - 1) / over_columns);
+        if (cost < best) {
+            best = cost;
+            job->row_tasks = row_tasks;
+            column_tasks = over_columns;
+        }
+    }
+    mgv__cpu_start(job, job->row_tasks * column_tasks, work, mgv__cpu_linear_task);
+}
+
+/* ---- norm ---- */
+
+static void mgv__cpu_norm_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const size_t n = op->inner;
+    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    float *weight = mgv__cpu_slot(job, index), *bias = weight + n;
+    uint32_t i;
+    mgv__cpu_load(job, op->weight[0], 0, weight, n);
+    mgv__cpu_load(job, op->bias[0], 0, bias, n);
+    for (i = begin; i < end; i++) {
+        job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n, op->epsilon,
+                           op->rms);
+    }
+}
+
+/* ---- rotary: "RoFormer", arXiv 2104.09864, in the halves layout that transformers calls rotate_half ---- */
+
+/* Sine and cosine of a float angle, to about one unit in the last place of a float: reduction to [-pi/4, pi/4] and
+   near-minimax polynomials in double, so that every machine gives the same bits. |angle| up to 2^30. */
+static void mgv__sincos(float angle, float *sine, float *cosine) {
+    const double x = (double)angle, two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
+    const int64_t quarter = (int64_t)(x * two_over_pi + (x < 0 ? -0.5 : 0.5));
+    const double r = x - (double)quarter * half_pi, u = r * r;
+    const double s = r + r * u * (-1.66666666666638846e-01 + u * (8.33333333107922312e-03 + u * (-1.98412669169859658e-04 +
+                         u * (2.75559909295653188e-06 + u * -2.48056362418347625e-08))));
+    const double c = 1.0 - 0.5 * u + u * u * (4.16666666666646798e-02 + u * (-1.38888888872773422e-03 + u * (2.48015852109905154e-05 +
+                         u * (-2.75563696955730066e-07 + u * 2.07006004834331171e-09))));
+    const double turned_sine = quarter & 1 ? c : s, turned_cosine = quarter & 1 ? s : c;
+    *sine = (float)(quarter & 2 ? -turned_sine : turned_sine);
+    *cosine = (float)((quarter + 1) & 2 ? -turned_cosine : turned_cosine);
+}
+
+/* inverse_frequency[j] of pair j, and its axis: transformers' Qwen3VLVisionRotaryEmbedding, every rounding in float as there. */
+static void mgv__rotary_frequencies(const mgv__op *op, float *inverse_frequency, uint8_t *axis) {
+    const uint32_t pairs = op->head_dim / 2;
+    uint32_t a, i, j = 0;
+    for (a = 0; a < 3; a++) {
+        for (i = 0; i < op->axis_pairs[a] && j < pairs; i++, j++) {
+            const float exponent = (float)(2 * i) / (float)pairs;
+            inverse_frequency[j] = 1.0f / (float)pow((double)op->theta, (double)exponent);
+            axis[j] = (uint8_t)a;
+        }
+    }
+    for (; j < pairs; j++) {
+        inverse_frequency[j] = 0.0f;
+        axis[j] = 0;
+    }
+}
+
+static void mgv__cpu_rotary_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const uint32_t half = op->head_dim / 2, begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    const size_t stride = job->run->program->buffers[op->target].columns;
+    float inverse_frequency[MGV__MAX_HEAD_DIM / 2], sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
+    uint8_t axis[MGV__MAX_HEAD_DIM / 2];
+    uint32_t i, j, head;
+    mgv__rotary_frequencies(op, inverse_frequency, axis);
+    for (i = begin; i < end; i++) {
+        float *row = job->run->buffers[op->target] + i * stride;
+        const int32_t *position = job->run->geometry->position + (size_t)i * 3;
+        for (j = 0; j < half; j++) mgv__sincos((float)position[axis[j]] * inverse_frequency[j], &sine[j], &cosine[j]);
+        for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
+    }
+}
+
+/* ---- attention ---- */
+
+typedef struct mgv__cpu_attention_scratch {
+    float *keys;    /* [MGV__CPU_DEPTH / panel][head_dim][panel] */
+    float *values;  /* [padded head_dim / panel][MGV__CPU_DEPTH][panel] */
+    float *queries; /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *scores;  /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *sums;    /* [MGV__CPU_QUERIES + MGV__CPU_MAX_TILE][padded head_dim] */
+    float *max;     /* [MGV__CPU_QUERIES] */
+    float *total;   /* [MGV__CPU_QUERIES] */
+} mgv__cpu_attention_scratch;
+
+enum {
+    MGV__CPU_MAX_PADDED_HEAD = MGV__MAX_HEAD_DIM + MGV__CPU_MAX_PANEL,
+    MGV__CPU_KEY_FLOATS = MGV__CPU_DEPTH * MGV__MAX_HEAD_DIM,
+    MGV__CPU_VALUE_FLOATS = MGV__CPU_DEPTH * MGV__CPU_MAX_PADDED_HEAD,
+    MGV__CPU_HEAD_FLOATS = (MGV__CPU_QUERIES + MGV__CPU_MAX_TILE) * MGV__CPU_MAX_PADDED_HEAD,
+    MGV__CPU_ATTENTION_FLOATS = MGV__CPU_KEY_FLOATS + MGV__CPU_VALUE_FLOATS + 2 * MGV__CPU_BLOCK_FLOATS + MGV__CPU_HEAD_FLOATS + 2 * MGV__CPU_QUERIES
+};
+
+static mgv__cpu_attention_scratch mgv__cpu_carve_attention(float *slot) {
+    mgv__cpu_attention_scratch s;
+    s.keys = slot;
+    s.values = s.keys + MGV__CPU_KEY_FLOATS;
+    s.queries = s.values + MGV__CPU_VALUE_FLOATS;
+    s.scores = s.queries + MGV__CPU_BLOCK_FLOATS;
+    s.sums = s.scores + MGV__CPU_BLOCK_FLOATS;
+    s.max = s.sums + MGV__CPU_HEAD_FLOATS;
+    s.total = s.max + MGV__CPU_QUERIES;
+    return s;
+}
+
+/* A score that no key can have: exp of it is 0. */
+#define MGV__CPU_NO_SCORE -3.0e38f
+
+/* Keys and values of `count` rows from `first`, one head, as panels. */
+static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first, uint32_t count) {
+    const mgv__op *op = job->op;
+    const uint32_t panel = job->kernels->panel, head_dim = op->head_dim;
+    const size_t stride = job->run->program->buffers[op->source].columns;
+    const float *keys = job->run->buffers[op->source] + first * stride + (size_t)(op->heads + head) * head_dim;
+    const float *values = keys + (size_t)op->heads * head_dim;
+    uint32_t i, j;
+    for (j = 0; j < count; j += panel) {
+        job->kernels->pack(MGV_DTYPE_F32, keys + j * stride, stride, mgv__cpu_min(count - j, panel), head_dim, scratch->keys + (size_t)j * head_dim);
+    }
+    for (j = 0; j < head_dim; j += panel) {
+        const uint32_t columns = mgv__cpu_min(head_dim - j, panel);
+        for (i = 0; i < count; i++) {
+            float *to = scratch->values + (size_t)j * count + (size_t)i * panel;
+            memcpy(to, values + i * stride + j, columns * sizeof(*to));
+            memset(to + columns, 0, (panel - columns) * sizeof(*to));
+        }
+    }
+}
+
+/* Queries [first, first + count) of one head against the keys [begin, end) of their range. */
+static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first, uint32_t count, uint32_t begin,
+                            uint32_t end) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const uint32_t panel = kernels->panel, head_dim = op->head_dim, padded = mgv__cpu_round_up(head_dim, panel);
+    const size_t stride = job->run->program->buffers[op->source].columns, target_stride = job->run->program->buffers[op->target].columns;
+    const float *queries = job->run->buffers[op->source] + first * stride + (size_t)head * head_dim;
+    float *target = job->run->buffers[op->target] + first * target_stride + (size_t)head * head_dim;
+    uint32_t i, j, key, r;
+    for (i = 0; i < count; i++) {
+        scratch->max[i] = MGV__CPU_NO_SCORE;
+        scratch->total[i] = 0.0f;
+    }
+    for (key = begin; key < end; key += MGV__CPU_DEPTH) {
+        const uint32_t keys = mgv__cpu_min(end - key, MGV__CPU_DEPTH), padded_keys = mgv__cpu_round_up(keys, panel);
+        mgv__cpu_pack_keys(job, scratch, head, key, keys);
+        for (i = 0; i < count; i += kernels->tile_rows) {
+            const uint32_t rows = mgv__cpu_min(count - i, kernels->tile_rows);
+            float *sums = scratch->sums + (size_t)i * padded;
+            mgv__cpu_copy_rows(job, queries + i * stride, stride, rows, head_dim, scratch->queries);
+            for (j = 0; j < keys; j += panel) {
+                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0);
+            }
+            for (r = 0; r < rows; r++) {
+                float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
+                kernels->scale(scores, scores, op->scale, keys);
+                for (j = keys; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
+                factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
+                if (key != begin) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
+            }
+            for (j = 0; j < head_dim; j += panel) {
+                kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, key != begin);
+            }
+        }
+    }
+    for (i = 0; i < count; i++) kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
+}
+
+/* An item is some queries of one range and one head; items are dealt out to the tasks in turn. */
+static void mgv__cpu_attention_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const mgv__geometry *g = job->run->geometry;
+    const mgv__cpu_attention_scratch scratch = mgv__cpu_carve_attention(mgv__cpu_slot(job, index));
+    uint32_t range, head, first, begin = 0, turn = 0;
+    for (range = 0; range < g->range_count[op->range]; range++) {
+        const uint32_t end = g->range_ends[op->range][range];
+        for (first = begin; first < end; first += job->queries) {
+            const uint32_t count = mgv__cpu_min(end - first, job->queries);
+            for (head = 0; head < op->heads; head++) {
+                if (turn == index) mgv__cpu_attend(job, &scratch, head, first, count, begin, end);
+                turn = turn + 1 == job->tasks ? 0 : turn + 1;
+            }
+        }
+        begin = end;
+    }
+}
+
+/* Fewer queries an item where there are more threads than items; it costs packing and changes no bit. */
+static void mgv__cpu_run_attention(mgv__cpu_job *job) {
+    enum { FEWEST = 56 };
+    const uint32_t threads = mgv__cpu_threads(job->run);
+    const uint64_t work = (uint64_t)job->rows * job->op->heads * job->op->head_dim * 16;
+    job->queries = MGV__CPU_QUERIES;
+    while (job->queries > FEWEST && (uint64_t)job->op->heads * ((job->rows + job->queries - 1) / job->queries) < threads) job->queries /= 2;
+    mgv__cpu_start(job, threads, work, mgv__cpu_attention_task);
+}
+
+/* ---- pool: SiglipMultiheadAttentionPoolingHead of transformers, up to its output projection ---- */
+
+/* One head. The probe does not depend on the picture, so a head's scores are y . u with u = Wk^T q (the bias of the
+   keys adds the same to every score and cancels), and Wv applied to the weighted mean of y is the weighted mean of
+   the values: neither keys nor values are formed. */
+static void mgv__cpu_pool_head(const mgv__cpu_job *job, uint32_t head, float *slot) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const size_t inner = op->inner, first = (size_t)head * op->head_dim, stride = job->run->program->buffers[op->source].columns;
+    const uint32_t tokens = job->run->geometry->grid.tokens, padded = mgv__cpu_round_up(tokens, kernels->panel);
+    const float *y = job->run->buffers[op->source];
+    float *row = slot, *u = row + inner, *mean = u + inner, *bias = mean + inner, *scores = bias + MGV__MAX_HEAD_DIM;
+    float max = MGV__CPU_NO_SCORE, total = 0.0f;
+    uint32_t i, j;
+    memset(u, 0, inner * sizeof(*u));
+    memset(mean, 0, inner * sizeof(*mean));
+    mgv__cpu_load(job, op->bias[0], first, bias, op->head_dim);
+    mgv__cpu_load(job, op->probe, 0, mean, inner);
+    for (j = 0; j < op->head_dim; j++) {
+        float q;
+        mgv__cpu_load(job, op->weight[0], (first + j) * inner, row, inner);
+        q = (kernels->dot(row, mean, inner) + bias[j]) * op->scale;
+        mgv__cpu_load(job, op->weight[0], (inner + first + j) * inner, row, inner);
+        kernels->add_scaled(u, q, row, inner);
+    }
+    for (i = 0; i < tokens; i++) scores[i] = kernels->dot(y + i * stride, u, inner);
+    for (; i < padded; i++) scores[i] = MGV__CPU_NO_SCORE;
+    kernels->softmax(scores, padded, &max, &total);
+    memset(mean, 0, inner * sizeof(*mean));
+    for (i = 0; i < tokens; i++) kernels->add_scaled(mean, scores[i], y + i * stride, inner);
+    kernels->scale(mean, mean, 1.0f / total, inner);
+    mgv__cpu_load(job, op->bias[0], 2 * inner + first, bias, op->head_dim);
+    for (j = 0; j < op->head_dim; j++) {
+        mgv__cpu_load(job, op->weight[0], (2 * inner + first + j) * inner, row, inner);
+        job->run->buffers[op->target][first + j] = kernels->dot(row, mean, inner) + bias[j];
+    }
+}
+
+static void mgv__cpu_pool_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    uint32_t head;
+    for (head = index; head < job->op->heads; head += job->tasks) mgv__cpu_pool_head(job, head, mgv__cpu_slot(job, index));
+}
+
+/* ---- gather ---- */
+
+static void mgv__cpu_gather_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const mgv__geometry *g = job->run->geometry;
+    const uint32_t units = g->grid.merged_tokens, begin = mgv__cpu_share(units, index, job->tasks), end = mgv__cpu_share(units, index + 1, job->tasks);
+    const size_t unit = (size_t)(job->rows / units) * job->run->program->buffers[op->source].columns;
+    uint32_t i;
+    for (i = begin; i < end; i++) {
+        const uint32_t from = op->inverse ? i : g->order[i], to = op->inverse ? g->order[i] : i;
+        memcpy(job->run->buffers[op->target] + to * unit, job->run->buffers[op->source] + from * unit, unit * sizeof(float));
+    }
+}
+
+/* ---- the two calls that the engine makes ---- */
+
+/* Runs one op for one picture. Blocks; allocates nothing; cannot fail. */
+static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
+    mgv__cpu_job job;
+    uint64_t elements;
+    memset(&job, 0, sizeof(job));
+    job.run = run;
+    job.op = op;
+    job.kernels = mgv__cpu_kernels_for(run);
+    job.rows = mgv__cpu_rows(run, op->rows);
+    elements = (uint64_t)job.rows * op->columns;
+    if (job.rows == 0) return;
+    switch (op->kind) {
+    case MGV__OP_LINEAR: mgv__cpu_run_linear(&job); break;
+    case MGV__OP_NORM: mgv__cpu_start(&job, job.rows, elements, mgv__cpu_norm_task); break;
+    case MGV__OP_ROTARY: mgv__cpu_start(&job, job.rows, (uint64_t)job.rows * op->heads * op->head_dim * 4, mgv__cpu_rotary_task); break;
+    case MGV__OP_ATTENTION: mgv__cpu_run_attention(&job); break;
+    case MGV__OP_POOL: mgv__cpu_start(&job, op->heads, (uint64_t)op->inner * op->inner, mgv__cpu_pool_task); break;
+    case MGV__OP_GATHER: mgv__cpu_start(&job, run->geometry->grid.merged_tokens, elements, mgv__cpu_gather_task); break;
+    default: break;
+    }
+}
+
+/* Scratch that mgv__cpu_run_op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1). Returns 0 on overflow. */
+static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_tokens, uint32_t threads, size_t *bytes) {
+    size_t floats = 0, slot, total;
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++) {
+        const mgv__op *op = &program->ops[i];
+        size_t fixed = 0, rows = 0, need; /* floats that do not and that do grow with the op's inner columns */
+        switch (op->kind) {
+        case MGV__OP_LINEAR:
+            fixed = MGV__CPU_LINEAR_FLOATS;
+#ifdef MEGAVIT_SGEMM
+            rows = MGV__CPU_COLUMNS;
+#endif
+            break;
+        case MGV__OP_NORM: rows = 2; break;
+        case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
+        case MGV__OP_POOL:
+            rows = 3;
+            if (!mgv__add(max_tokens, MGV__CPU_MAX_PADDED_HEAD, &fixed)) return 0;
+            break;
+        default: break;
+        }
+        if (!mgv__mul(op->inner, rows, &need) || !mgv__add(need, fixed, &need)) return 0;
+        if (need > floats) floats = need;
+    }
+    if (!mgv__mul(floats, sizeof(float), &slot) || !mgv__align_up(slot, 64, &slot)) return 0;
+    if (!mgv__mul(slot, threads > 1 ? threads : 1, &total)) return 0;
+    *bytes = total;
+    return 1;
+}
+
 #endif /* MEGAVIT_IMPLEMENTED */
 #endif /* MEGAVIT_IMPLEMENTATION */
+
+/* ===============================================================================================================
+   >>cpu-vector: the vector code of >>cpu, compiled once for each instruction set MGV__VECTOR
+
+   First a table of what a vector is there: WIDTH floats in a register, a tile of TILE rows and two registers of
+   columns held in registers. Then the functions, in these words. Plain C is a vector of one. */
+#ifdef MGV__VECTOR
+
+#if MGV__VECTOR == MGV__ISA_PLAIN
+
+#define MGV__FN(name) mgv__plain_##name
+#define MGV__TARGET
+#define MGV__VEC float
+#define MGV__WIDTH 1
+#define MGV__PANEL 16
+#define MGV__TILE 4
+#define MGV__LOAD(p) (*(p))
+#define MGV__STORE(p, v) (*(p) = (v))
+#define MGV__SET1(x) (x)
+#define MGV__ADD(a, b) ((a) + (b))
+#define MGV__SUB(a, b) ((a) - (b))
+#define MGV__MUL(a, b) ((a) * (b))
+#define MGV__DIV(a, b) ((a) / (b))
+#define MGV__FMA(a, b, c) ((a) * (b) + (c))
+#define MGV__MAX(a, b) ((b) < (a) ? (a) : (b))
+#define MGV__MIN(a, b) ((b) > (a) ? (a) : (b))
+#define MGV__LESS(a, b, yes, no) ((a) < (b) ? (yes) : (no))
+#define MGV__ROUND(x) ((float)(int32_t)((x) + ((x) < 0.0f ? -0.5f : 0.5f)))
+#define MGV__TIMES_POW2(x, n) ((x) * mgv__float_of_bits((uint32_t)((int32_t)(n) + 127) << 23))
+#define MGV__ABS(x) mgv__float_of_bits(mgv__bits_of_float(x) & 0x7FFFFFFFu)
+#define MGV__SIGN_OF(magnitude, sign) mgv__float_of_bits((mgv__bits_of_float(sign) & 0x80000000u) | mgv__bits_of_float(magnitude))
+#define MGV__SUM(v) (v)
+#define MGV__LARGEST(v) (v)
+#define MGV__LOAD_F16(p) mgv__float_of_f16(*(p))
+#define MGV__LOAD_BF16(p) mgv__float_of_bits((uint32_t)*(p) << 16)
+
+static inline float mgv__float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+static inline uint32_t mgv__bits_of_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+/* Exact, subnormals too: exponent and mantissa are moved into place and 2^112 makes up for the other bias. */
+static inline float mgv__float_of_f16(uint16_t half) {
+    const uint32_t magnitude = ((uint32_t)half & 0x7FFFu) << 13, sign = ((uint32_t)half & 0x8000u) << 16;
+    if (magnitude >= 0x0F800000u) return mgv__float_of_bits(sign | 0x70000000u | magnitude); /* infinity and NaN */
+    return mgv__float_of_bits(sign | mgv__bits_of_float(mgv__float_of_bits(magnitude) * 5.192296858534827628530496329220096e33f));
+}
+
+#elif MGV__VECTOR == MGV__ISA_AVX2
+
+#define MGV__FN(name) mgv__avx2_##name
+#ifdef _MSC_VER
+#define MGV__TARGET
+#else
+#define MGV__TARGET __attribute__((target("avx2,fma,f16c")))
+#endif
+#define MGV__VEC __m256
+#define MGV__WIDTH 8
+#define MGV__PANEL 16
+#define MGV__TILE 6
+#define MGV__TILE_ROWS MGV__ROWS_6
+#define MGV__HALF_TILE 4
+#define MGV__HALF_TILE_ROWS MGV__ROWS_4
+#define MGV__SMALL_TILE 2
+#define MGV__SMALL_TILE_ROWS MGV__ROWS_2
+#define MGV__LOAD(p) _mm256_loadu_ps(p)
+#define MGV__STORE(p, v) _mm256_storeu_ps(p, v)
+#define MGV__SET1(x) _mm256_set1_ps(x)
+#define MGV__ADD(a, b) _mm256_add_ps(a, b)
+#define MGV__SUB(a, b) _mm256_sub_ps(a, b)
+#define MGV__MUL(a, b) _mm256_mul_ps(a, b)
+#define MGV__DIV(a, b) _mm256_div_ps(a, b)
+#define MGV__FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define MGV__MAX(a, b) _mm256_max_ps(a, b)
+#define MGV__MIN(a, b) _mm256_min_ps(a, b)
+#define MGV__LESS(a, b, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
+#define MGV__ROUND(x) _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define MGV__TIMES_POW2(x, n) \
+    _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)))
+#define MGV__ABS(x) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x)
+#define MGV__SIGN_OF(magnitude, sign) _mm256_or_ps(_mm256_and_ps(_mm256_set1_ps(-0.0f), sign), magnitude)
+#define MGV__SUM(v) mgv__avx2_sum(v)
+#define MGV__LARGEST(v) mgv__avx2_largest(v)
+#define MGV__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define MGV__LOAD_BF16(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
+/* Four floats at column k of each of the rows i and i + 4. */
+#define MGV__LOAD_QUADS(row, i, k) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((row)[i] + (k))), _mm_loadu_ps((row)[(i) + 4] + (k)), 1)
+#define MGV__UNPACK_LOW(a, b) _mm256_unpacklo_ps(a, b)
+#define MGV__UNPACK_HIGH(a, b) _mm256_unpackhi_ps(a, b)
+#define MGV__LOW_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0x44)
+#define MGV__HIGH_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0xEE)
+
+MGV__TARGET static inline float mgv__avx2_sum(__m256 v) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+
+#elif MGV__VECTOR == MGV__ISA_AVX512
+
+#define MGV__FN(name) mgv__avx512_##name
+#ifdef _MSC_VER
+#define MGV__TARGET
+#else
+#define MGV__TARGET __attribute__((target("avx512f,avx2,fma,f16c")))
+#endif
+#define MGV__VEC __m512
+#define MGV__WIDTH 16
+#define MGV__PANEL 32
+#define MGV__TILE 14
+#define MGV__TILE_ROWS MGV__ROWS_14
+#define MGV__HALF_TILE 8
+#define MGV__HALF_TILE_ROWS MGV__ROWS_8
+#define MGV__SMALL_TILE 4
+#define MGV__SMALL_TILE_ROWS MGV__ROWS_4
+#define MGV__LOAD(p) _mm512_loadu_ps(p)
+#define MGV__STORE(p, v) _mm512_storeu_ps(p, v)
+#define MGV__SET1(x) _mm512_set1_ps(x)
+#define MGV__ADD(a, b) _mm512_add_ps(a, b)
+#define MGV__SUB(a, b) _mm512_sub_ps(a, b)
+#define MGV__MUL(a, b) _mm512_mul_ps(a, b)
+#define MGV__DIV(a, b) _mm512_div_ps(a, b)
+#define MGV__FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define MGV__MAX(a, b) _mm512_max_ps(a, b)
+#define MGV__MIN(a, b) _mm512_min_ps(a, b)
+#define MGV__LESS(a, b, yes, no) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes)
+#define MGV__ROUND(x) _mm512_cvtepi32_ps(_mm512_cvtps_epi32(x))
+#define MGV__TIMES_POW2(x, n) _mm512_scalef_ps(x, n)
+#define MGV__ABS(x) _mm512_abs_ps(x)
+#define MGV__SIGN_OF(magnitude, sign) \
+    _mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(sign)), _mm512_castps_si512(magnitude)))
+#define MGV__SUM(v) _mm512_reduce_add_ps(v)
+#define MGV__LARGEST(v) _mm512_reduce_max_ps(v)
+#define MGV__LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define MGV__LOAD_BF16(p) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
+/* Four floats at column k of each of the rows i, i + 4, i + 8 and i + 12. */
+#define MGV__LOAD_QUADS(row, i, k) \
+    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps((row)[i] + (k))), _mm_loadu_ps((row)[(i) + 4] + (k)), 1), \
+                                          _mm_loadu_ps((row)[(i) + 8] + (k)), 2), _mm_loadu_ps((row)[(i) + 12] + (k)), 3)
+#define MGV__UNPACK_LOW(a, b) _mm512_unpacklo_ps(a, b)
+#define MGV__UNPACK_HIGH(a, b) _mm512_unpackhi_ps(a, b)
+#define MGV__LOW_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0x44)
+#define MGV__HIGH_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0xEE)
+
+#elif MGV__VECTOR == MGV__ISA_NEON
+
+#define MGV__FN(name) mgv__neon_##name
+#define MGV__TARGET
+#define MGV__VEC float32x4_t
+#define MGV__WIDTH 4
+#define MGV__PANEL 8
+#define MGV__TILE 12
+#define MGV__TILE_ROWS MGV__ROWS_12
+#define MGV__HALF_TILE 8
+#define MGV__HALF_TILE_ROWS MGV__ROWS_8
+#define MGV__SMALL_TILE 4
+#define MGV__SMALL_TILE_ROWS MGV__ROWS_4
+#define MGV__LOAD(p) vld1q_f32(p)
+#define MGV__STORE(p, v) vst1q_f32(p, v)
+#define MGV__SET1(x) vdupq_n_f32(x)
+#define MGV__ADD(a, b) vaddq_f32(a, b)
+#define MGV__SUB(a, b) vsubq_f32(a, b)
+#define MGV__MUL(a, b) vmulq_f32(a, b)
+#define MGV__DIV(a, b) vdivq_f32(a, b)
+#define MGV__FMA(a, b, c) vfmaq_f32(c, a, b)
+#define MGV__MAX(a, b) vmaxq_f32(a, b)
+#define MGV__MIN(a, b) vminq_f32(a, b)
+#define MGV__LESS(a, b, yes, no) vbslq_f32(vcltq_f32(a, b), yes, no)
+#define MGV__ROUND(x) vrndnq_f32(x)
+#define MGV__TIMES_POW2(x, n) vmulq_f32(x, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23)))
+#define MGV__ABS(x) vabsq_f32(x)
+#define MGV__SIGN_OF(magnitude, sign) vbslq_f32(vdupq_n_u32(0x80000000u), sign, magnitude)
+#define MGV__SUM(v) vaddvq_f32(v)
+#define MGV__LARGEST(v) vmaxvq_f32(v)
+#define MGV__LOAD_F16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
+#define MGV__LOAD_BF16(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
+#define MGV__LOAD_QUADS(row, i, k) vld1q_f32((row)[i] + (k))
+#define MGV__UNPACK_LOW(a, b) vzip1q_f32(a, b)
+#define MGV__UNPACK_HIGH(a, b) vzip2q_f32(a, b)
+#define MGV__LOW_PAIRS(a, b) vcombine_f32(vget_low_f32(a), vget_low_f32(b))
+#define MGV__HIGH_PAIRS(a, b) vcombine_f32(vget_high_f32(a), vget_high_f32(b))
+
+#endif
+
+/* ---- elementary functions ---- */
+
+/* e^x: x = n ln 2 + r with |r| <= ln 2 / 2, near-minimax polynomial in r. 0 below the smallest normal number, the
+   largest finite values clamp at e^88.37; NaN stays NaN. */
+MGV__TARGET static inline MGV__VEC MGV__FN(exp)(MGV__VEC x) {
+    const MGV__VEC lowest = MGV__SET1(-87.33654f), highest = MGV__SET1(88.37f);
+    const MGV__VEC clamped = MGV__MIN(highest, MGV__MAX(lowest, x));
+    const MGV__VEC n = MGV__ROUND(MGV__MUL(clamped, MGV__SET1(1.44269504f)));
+    MGV__VEC r = MGV__FMA(n, MGV__SET1(-0.693359375f), clamped), p;
+    r = MGV__FMA(n, MGV__SET1(2.12194440e-4f), r);
+    p = MGV__FMA(r, MGV__SET1(1.392620336e-03f), MGV__SET1(8.363194882e-03f));
+    p = MGV__FMA(p, r, MGV__SET1(4.166655450e-02f));
+    p = MGV__FMA(p, r, MGV__SET1(1.666657689e-01f));
+    p = MGV__FMA(p, r, MGV__SET1(0.5f));
+    p = MGV__ADD(MGV__FMA(p, MGV__MUL(r, r), r), MGV__SET1(1.0f));
+    return MGV__LESS(x, lowest, MGV__SET1(0.0f), MGV__TIMES_POW2(p, n));
+}
+
+/* 1 / (1 + e^-x) */
+MGV__TARGET static inline MGV__VEC MGV__FN(sigmoid)(MGV__VEC x) {
+    return MGV__DIV(MGV__SET1(1.0f), MGV__ADD(MGV__SET1(1.0f), MGV__FN(exp)(MGV__SUB(MGV__SET1(0.0f), x))));
+}
+
+/* Error function: x + x P(x^2) up to |x| = 1, then 1 - e^(-t Q(t)) with t = |x|; from 3.95 on it rounds to 1. */
+MGV__TARGET static inline MGV__VEC MGV__FN(erf)(MGV__VEC x) {
+    const MGV__VEC t = MGV__MIN(MGV__SET1(3.95f), MGV__ABS(x)), s = MGV__MUL(x, x);
+    MGV__VEC small, large;
+    small = MGV__FMA(s, MGV__SET1(7.875875063e-05f), MGV__SET1(-8.016864287e-04f));
+    small = MGV__FMA(small, s, MGV__SET1(5.189087423e-03f));
+    small = MGV__FMA(small, s, MGV__SET1(-2.685421201e-02f));
+    small = MGV__FMA(small, s, MGV__SET1(1.128359472e-01f));
+    small = MGV__FMA(small, s, MGV__SET1(-3.761262667e-01f));
+    small = MGV__FMA(small, s, MGV__SET1(1.283791658e-01f));
+    small = MGV__FMA(small, x, x);
+    large = MGV__FMA(t, MGV__SET1(-1.136026378e-06f), MGV__SET1(3.608125450e-05f));
+    large = MGV__FMA(large, t, MGV__SET1(-5.121127960e-04f));
+    large = MGV__FMA(large, t, MGV__SET1(4.360045702e-03f));
+    large = MGV__FMA(large, t, MGV__SET1(-2.527787506e-02f));
+    large = MGV__FMA(large, t, MGV__SET1(1.080525746e-01f));
+    large = MGV__FMA(large, t, MGV__SET1(6.339983575e-01f));
+    large = MGV__FMA(large, t, MGV__SET1(1.128949665f));
+    large = MGV__SUB(MGV__SET1(1.0f), MGV__FN(exp)(MGV__MUL(MGV__SUB(MGV__SET1(0.0f), t), large)));
+    return MGV__LESS(t, MGV__SET1(1.0f), small, MGV__SIGN_OF(large, x));
+}
+
+/* 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), written as x sigmoid(2u): the same function, without the
+   cancellation of 1 + tanh. */
+MGV__TARGET static inline MGV__VEC MGV__FN(gelu_tanh)(MGV__VEC x) {
+    const MGV__VEC cubic = MGV__FMA(MGV__MUL(x, x), MGV__SET1(2.0f * 0.7978845608f * 0.044715f), MGV__SET1(2.0f * 0.7978845608f));
+    return MGV__MUL(x, MGV__FN(sigmoid)(MGV__MUL(x, cubic)));
+}
+
+/* 0.5 x (1 + erf(x / sqrt 2)) */
+MGV__TARGET static inline MGV__VEC MGV__FN(gelu_erf)(MGV__VEC x) {
+    const MGV__VEC half = MGV__MUL(x, MGV__SET1(0.5f));
+    return MGV__FMA(half, MGV__FN(erf)(MGV__MUL(x, MGV__SET1(0.7071067812f))), half);
+}
+
+/* ---- rows ---- */
+
+MGV__TARGET static void MGV__FN(convert)(mgv_dtype dtype, const void *from, float *to, size_t n) {
+    const uint16_t *halves = (const uint16_t *)from;
+    size_t i = 0;
+    if (dtype == MGV_DTYPE_F32) {
+        memcpy(to, from, n * sizeof(*to));
+    } else if (dtype == MGV_DTYPE_BF16) {
+        for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD_BF16(halves + i));
+        for (; i < n; i++) to[i] = mgv__float_of_bits((uint32_t)halves[i] << 16);
+    } else {
+        for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD_F16(halves + i));
+        for (; i < n; i++) to[i] = mgv__float_of_f16(halves[i]);
+    }
+}
+
+MGV__TARGET static void MGV__FN(activate)(mgv__activation activation, float *x, const float *bias, uint32_t n) {
+    uint32_t i;
+    if (activation == MGV__ACT_GELU_TANH) {
+        for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__FN(gelu_tanh)(MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i))));
+    } else if (activation == MGV__ACT_GELU_ERF) {
+        for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__FN(gelu_erf)(MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i))));
+    } else {
+        for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i)));
+    }
+}
+
+MGV__TARGET static void MGV__FN(silu_gate)(float *gate, const float *gate_bias, const float *up, const float *up_bias, uint32_t n) {
+    uint32_t i;
+    for (i = 0; i < n; i += MGV__WIDTH) {
+        const MGV__VEC g = MGV__ADD(MGV__LOAD(gate + i), MGV__LOAD(gate_bias + i)), u = MGV__ADD(MGV__LOAD(up + i), MGV__LOAD(up_bias + i));
+        MGV__STORE(gate + i, MGV__MUL(MGV__MUL(g, MGV__FN(sigmoid)(g)), u));
+    }
+}
+
+MGV__TARGET static float MGV__FN(softmax)(float *x, uint32_t n, float *max, float *sum) {
+    const float old_max = *max;
+    MGV__VEC largest = MGV__SET1(old_max), total = MGV__SET1(0.0f);
+    float new_max, factor;
+    uint32_t i;
+    for (i = 0; i < n; i += MGV__WIDTH) largest = MGV__MAX(largest, MGV__LOAD(x + i));
+    new_max = MGV__LARGEST(largest);
+    largest = MGV__SET1(new_max);
+    for (i = 0; i < n; i += MGV__WIDTH) {
+        const MGV__VEC p = MGV__FN(exp)(MGV__SUB(MGV__LOAD(x + i), largest));
+        MGV__STORE(x + i, p);
+        total = MGV__ADD(total, p);
+    }
+    factor = mgv__plain_exp(old_max - new_max);
+    *max = new_max;
+    *sum = *sum * factor + MGV__SUM(total);
+    return factor;
+}
+
+MGV__TARGET static void MGV__FN(add)(float *out, const float *a, const float *b, size_t n) {
+    size_t i = 0;
+    for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(out + i, MGV__ADD(MGV__LOAD(a + i), MGV__LOAD(b + i)));
+    for (; i < n; i++) out[i] = a[i] + b[i];
+}
+
+MGV__TARGET static void MGV__FN(scale)(float *out, const float *x, float factor, size_t n) {
+    const MGV__VEC f = MGV__SET1(factor);
+    size_t i = 0;
+    for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(out + i, MGV__MUL(MGV__LOAD(x + i), f));
+    for (; i < n; i++) out[i] = x[i] * factor;
+}
+
+MGV__TARGET static void MGV__FN(add_scaled)(float *y, float factor, const float *x, size_t n) {
+    const MGV__VEC f = MGV__SET1(factor);
+    size_t i = 0;
+    for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(y + i, MGV__FMA(f, MGV__LOAD(x + i), MGV__LOAD(y + i)));
+    for (; i < n; i++) y[i] += factor * x[i];
+}
+
+MGV__TARGET static float MGV__FN(dot)(const float *a, const float *b, size_t n) {
+    MGV__VEC s0 = MGV__SET1(0.0f), s1 = s0, s2 = s0, s3 = s0;
+    float tail = 0.0f;
+    size_t i = 0;
+    for (; i + 4 * MGV__WIDTH <= n; i += 4 * MGV__WIDTH) {
+        s0 = MGV__FMA(MGV__LOAD(a + i), MGV__LOAD(b + i), s0);
+        s1 = MGV__FMA(MGV__LOAD(a + i + MGV__WIDTH), MGV__LOAD(b + i + MGV__WIDTH), s1);
+        s2 = MGV__FMA(MGV__LOAD(a + i + 2 * MGV__WIDTH), MGV__LOAD(b + i + 2 * MGV__WIDTH), s2);
+        s3 = MGV__FMA(MGV__LOAD(a + i + 3 * MGV__WIDTH), MGV__LOAD(b + i + 3 * MGV__WIDTH), s3);
+    }
+    for (; i < n; i++) tail += a[i] * b[i];
+    s0 = MGV__ADD(MGV__ADD(s0, s1), MGV__ADD(s2, s3));
+    return MGV__SUM(s0) + tail;
+}
+
+/* LayerNorm with the biased variance about a mean that is exact to its last place, or RMSNorm. */
+MGV__TARGET static void MGV__FN(norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float epsilon, int rms) {
+    MGV__VEC s0, s1, center, factor;
+    float mean = 0.0f, square, tail, f;
+    size_t i;
+    int pass;
+    for (pass = 0; pass < 2 && !rms; pass++) { /* the second time what is left around the first mean */
+        center = MGV__SET1(mean);
+        s0 = s1 = MGV__SET1(0.0f);
+        tail = 0.0f;
+        for (i = 0; i + 2 * MGV__WIDTH <= n; i += 2 * MGV__WIDTH) {
+            s0 = MGV__ADD(s0, MGV__SUB(MGV__LOAD(x + i), center));
+            s1 = MGV__ADD(s1, MGV__SUB(MGV__LOAD(x + i + MGV__WIDTH), center));
+        }
+        for (; i < n; i++) tail += x[i] - mean;
+        s0 = MGV__ADD(s0, s1);
+        mean += (MGV__SUM(s0) + tail) / (float)n;
+    }
+    center = MGV__SET1(mean);
+    s0 = s1 = MGV__SET1(0.0f);
+    tail = 0.0f;
+    for (i = 0; i + 2 * MGV__WIDTH <= n; i += 2 * MGV__WIDTH) {
+        const MGV__VEC a = MGV__SUB(MGV__LOAD(x + i), center), b = MGV__SUB(MGV__LOAD(x + i + MGV__WIDTH), center);
+        s0 = MGV__FMA(a, a, s0);
+        s1 = MGV__FMA(b, b, s1);
+    }
+    for (; i < n; i++) tail += (x[i] - mean) * (x[i] - mean);
+    s0 = MGV__ADD(s0, s1);
+    square = (MGV__SUM(s0) + tail) / (float)n;
+    f = (float)(1.0 / sqrt((double)square + (double)epsilon));
+    factor = MGV__SET1(f);
+    for (i = 0; i + MGV__WIDTH <= n; i += MGV__WIDTH) {
+        MGV__VEC y = MGV__MUL(MGV__MUL(MGV__SUB(MGV__LOAD(x + i), center), factor), MGV__LOAD(weight + i));
+        if (bias != NULL) y = MGV__ADD(y, MGV__LOAD(bias + i));
+        MGV__STORE(out + i, y);
+    }
+    for (; i < n; i++) out[i] = (x[i] - mean) * f * weight[i] + (bias != NULL ? bias[i] : 0.0f);
+}
+
+MGV__TARGET static void MGV__FN(rotate)(float *x, const float *cosine, const float *sine, size_t half) {
+    size_t i = 0;
+    for (; i + MGV__WIDTH <= half; i += MGV__WIDTH) {
+        const MGV__VEC a = MGV__LOAD(x + i), b = MGV__LOAD(x + half + i), c = MGV__LOAD(cosine + i), s = MGV__LOAD(sine + i);
+        MGV__STORE(x + i, MGV__SUB(MGV__MUL(a, c), MGV__MUL(b, s)));
+        MGV__STORE(x + half + i, MGV__ADD(MGV__MUL(b, c), MGV__MUL(a, s)));
+    }
+    for (; i < half; i++) {
+        const float a = x[i], b = x[half + i];
+        x[i] = a * cosine[i] - b * sine[i];
+        x[half + i] = b * cosine[i] + a * sine[i];
+    }
+}
+
+/* ---- matrix tiles ---- */
+
+#if MGV__WIDTH == 1
+
+static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed) {
+    const size_t bytes = mgv__cpu_element_bytes(dtype);
+    uint32_t j, k;
+    for (j = 0; j < MGV__PANEL; j++) {
+        const char *row = (const char *)weight + (j < columns ? j : columns - 1) * stride * bytes;
+        for (k = 0; k < depth; k++) MGV__FN(convert)(dtype, row + k * bytes, packed + (size_t)k * MGV__PANEL + j, 1);
+    }
+}
+
+static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate) {
+    float sum[MGV__TILE][MGV__PANEL];
+    uint32_t i, j, k;
+    memset(sum, 0, sizeof(sum));
+    for (k = 0; k < depth; k++) {
+        for (i = 0; i < MGV__TILE; i++) {
+            const float x = a[(size_t)i * MGV__CPU_STRIDE + k];
+            for (j = 0; j < MGV__PANEL; j++) sum[i][j] += x * packed[(size_t)k * MGV__PANEL + j];
+        }
+    }
+    for (i = 0; i < rows; i++) {
+        for (j = 0; j < MGV__PANEL; j++) c[i * c_stride + j] = accumulate ? c[i * c_stride + j] + sum[i][j] : sum[i][j];
+    }
+}
+
+#else
+
+/* Strips of rows are first copied and converted, because rows of weights often lie a power of two apart, where they
+   would push each other out of the cache between one quad of columns and the next. */
+MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed) {
+    enum { STRIP = 16 };
+    const size_t bytes = mgv__cpu_element_bytes(dtype);
+    float strip[MGV__WIDTH * STRIP];
+    const float *row[MGV__WIDTH];
+    uint32_t i, j, k, q;
+    for (i = 0; i < MGV__WIDTH; i++) row[i] = strip + i * STRIP;
+    memset(strip, 0, sizeof(strip));
+    for (j = 0; j < MGV__PANEL; j += MGV__WIDTH) {
+        for (k = 0; k < depth; k += STRIP) {
+            const uint32_t length = mgv__cpu_min(depth - k, STRIP);
+            float *to = packed + (size_t)k * MGV__PANEL + j;
+            for (i = 0; i < MGV__WIDTH; i++) {
+                const uint32_t column = i + j < columns ? i + j : columns - 1;
+                MGV__FN(convert)(dtype, (const char *)weight + (column * stride + k) * bytes, strip + i * STRIP, length);
+            }
+            for (q = 0; q < length; q += 4) {
+                const MGV__VEC a = MGV__LOAD_QUADS(row, 0, q), b = MGV__LOAD_QUADS(row, 1, q), c = MGV__LOAD_QUADS(row, 2, q), d = MGV__LOAD_QUADS(row, 3, q);
+                const MGV__VEC ab_low = MGV__UNPACK_LOW(a, b), cd_low = MGV__UNPACK_LOW(c, d), ab_high = MGV__UNPACK_HIGH(a, b),
+                               cd_high = MGV__UNPACK_HIGH(c, d);
+                MGV__STORE(to + (size_t)q * MGV__PANEL, MGV__LOW_PAIRS(ab_low, cd_low));
+                if (q + 1 < length) MGV__STORE(to + (size_t)(q + 1) * MGV__PANEL, MGV__HIGH_PAIRS(ab_low, cd_low));
+                if (q + 2 < length) MGV__STORE(to + (size_t)(q + 2) * MGV__PANEL, MGV__LOW_PAIRS(ab_high, cd_high));
+                if (q + 3 < length) MGV__STORE(to + (size_t)(q + 3) * MGV__PANEL, MGV__HIGH_PAIRS(ab_high, cd_high));
+            }
+        }
+    }
+}
+
+/* One row of a tile is two registers. The rows are written out, because compilers keep named registers and not arrays. */
+#define MGV__ROWS_2(X) X(0) X(1)
+#define MGV__ROWS_4(X) MGV__ROWS_2(X) X(2) X(3)
+#define MGV__ROWS_6(X) MGV__ROWS_4(X) X(4) X(5)
+#define MGV__ROWS_8(X) MGV__ROWS_6(X) X(6) X(7)
+#define MGV__ROWS_12(X) MGV__ROWS_8(X) X(8) X(9) X(10) X(11)
+#define MGV__ROWS_14(X) MGV__ROWS_12(X) X(12) X(13)
+#define MGV__ROW_ZERO(i) MGV__VEC low##i = MGV__SET1(0.0f), high##i = MGV__SET1(0.0f);
+#define MGV__ROW_STEP(i) x = MGV__SET1(a[i * MGV__CPU_STRIDE + k]); low##i = MGV__FMA(x, low, low##i); high##i = MGV__FMA(x, high, high##i);
+#define MGV__ROW_STORE(i) MGV__STORE(c + i * c_stride, low##i); MGV__STORE(c + i * c_stride + MGV__WIDTH, high##i);
+#define MGV__ROW_ADD(i) \
+    MGV__STORE(c + i * c_stride, MGV__ADD(MGV__LOAD(c + i * c_stride), low##i)); \
+    MGV__STORE(c + i * c_stride + MGV__WIDTH, MGV__ADD(MGV__LOAD(c + i * c_stride + MGV__WIDTH), high##i));
+#define MGV__TILE_FUNCTION(name, ROWS) \
+    MGV__TARGET static void MGV__FN(name)(uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate) { \
+        MGV__VEC low, high, x; \
+        uint32_t k; \
+        ROWS(MGV__ROW_ZERO) \
+        for (k = 0; k < depth; k++) { \
+            low = MGV__LOAD(packed + (size_t)k * MGV__PANEL); \
+            high = MGV__LOAD(packed + (size_t)k * MGV__PANEL + MGV__WIDTH); \
+            ROWS(MGV__ROW_STEP) \
+        } \
+        if (accumulate) { \
+            ROWS(MGV__ROW_ADD) \
+        } else { \
+            ROWS(MGV__ROW_STORE) \
+        } \
+    }
+MGV__TILE_FUNCTION(tile_whole, MGV__TILE_ROWS)
+MGV__TILE_FUNCTION(tile_half, MGV__HALF_TILE_ROWS)
+MGV__TILE_FUNCTION(tile_small, MGV__SMALL_TILE_ROWS)
+
+MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate) {
+    if (rows <= MGV__SMALL_TILE) {
+        MGV__FN(tile_small)(depth, a, packed, c, c_stride, accumulate);
+    } else if (rows <= MGV__HALF_TILE) {
+        MGV__FN(tile_half)(depth, a, packed, c, c_stride, accumulate);
+    } else {
+        MGV__FN(tile_whole)(depth, a, packed, c, c_stride, accumulate);
+    }
+}
+
+#undef MGV__ROWS_2
+#undef MGV__ROWS_4
+#undef MGV__ROWS_6
+#undef MGV__ROWS_8
+#undef MGV__ROWS_12
+#undef MGV__ROWS_14
+#undef MGV__ROW_ZERO
+#undef MGV__ROW_STEP
+#undef MGV__ROW_STORE
+#undef MGV__ROW_ADD
+#undef MGV__TILE_FUNCTION
+#undef MGV__TILE_ROWS
+#undef MGV__HALF_TILE
+#undef MGV__HALF_TILE_ROWS
+#undef MGV__SMALL_TILE
+#undef MGV__SMALL_TILE_ROWS
+#undef MGV__LOAD_QUADS
+#undef MGV__UNPACK_LOW
+#undef MGV__UNPACK_HIGH
+#undef MGV__LOW_PAIRS
+#undef MGV__HIGH_PAIRS
+
+#endif
+
+#define MGV__TEXT_OF(x) #x
+#define MGV__TEXT(x) MGV__TEXT_OF(x)
+static const mgv__cpu_kernels MGV__FN(kernels) = {
+    MGV__TEXT(MGV__FN(kernels)), MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(silu_gate), MGV__FN(softmax),
+    MGV__FN(add), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
+};
+
+#undef MGV__TEXT_OF
+#undef MGV__TEXT
+#undef MGV__FN
+#undef MGV__TARGET
+#undef MGV__VEC
+#undef MGV__WIDTH
+#undef MGV__PANEL
+#undef MGV__TILE
+#undef MGV__LOAD
+#undef MGV__STORE
+#undef MGV__SET1
+#undef MGV__ADD
+#undef MGV__SUB
+#undef MGV__MUL
+#undef MGV__DIV
+#undef MGV__FMA
+#undef MGV__MAX
+#undef MGV__MIN
+#undef MGV__LESS
+#undef MGV__ROUND
+#undef MGV__TIMES_POW2
+#undef MGV__ABS
+#undef MGV__SIGN_OF
+#undef MGV__SUM
+#undef MGV__LARGEST
+#undef MGV__LOAD_F16
+#undef MGV__LOAD_BF16
+
+#endif /* MGV__VECTOR */
