@@ -388,6 +388,7 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
      >>config       config.json and preprocessor_config.json
      >>pixels       from pixels to patches: conversion, resize, normalisation
      >>ops          a model is a list of operations over named buffers
+     >>geometry     which token is where: positions, samples of the position table, ranges of attention, window order
      >>builders     one function a model family: config + tensors in, list of operations out
      >>model        open, validate, close
      >>cpu          the CPU twin of every operation
@@ -2789,6 +2790,177 @@ typedef struct mgv__program {
     mgv__tap *taps;
     uint32_t tap_count;
 } mgv__program;
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>geometry: which token is where: positions, samples of the position table, ranges of attention, window order
+
+   Rows of a picture come frame by frame; inside a frame block by block, row-major, a block being the merge x merge patches
+   that become one token at the end; inside a block row-major again. With merge 1 that is plain row-major order.
+   Source of every rule: transformers 5.17, vision_utils.py, named at each function. */
+
+/* Where row `row` of a picture lies, before any window order. */
+typedef struct mgv__patch_place {
+    uint32_t t, y, x;
+} mgv__patch_place;
+
+/* get_vision_position_ids: the inverse of the block order. */
+static mgv__patch_place mgv__patch_of_row(const mgv_grid *grid, uint32_t merge, uint32_t row) {
+    mgv__patch_place place;
+    uint32_t frame_rows = grid->h * grid->w, within = row % frame_rows;
+    uint32_t inside = within % (merge * merge), block = within / (merge * merge), blocks_wide = grid->w / merge;
+    place.t = row / frame_rows;
+    place.y = block / blocks_wide * merge + inside / merge;
+    place.x = block % blocks_wide * merge + inside % merge;
+    return place;
+}
+
+/* The two neighbours in a table of `side` entries that entry `index` of `count` falls between, ends on ends, and their weights
+   (_interpolation_axis_taps_weights, bilinear, align_corners). Float operations in the reference's order: its floor() must not flip.
+   A grid larger than the table only samples it more finely, so there is no grid that the table cannot reach. */
+static void mgv__interpolate_axis(uint32_t index, uint32_t count, uint32_t side, uint32_t tap[2], float weight[2]) {
+    float last = (float)(side - 1), steps = (float)(count > 1 ? count - 1 : 1);
+    float at = (float)index * last / steps;
+    float below = floorf(at), distance = at - below;
+    tap[0] = (uint32_t)below;
+    tap[1] = tap[0] + 1 < side ? tap[0] + 1 : side - 1;
+    weight[0] = 1.0f - distance;
+    weight[1] = 1.0f - weight[0];
+}
+
+/* Four samples of the position table: two rows times two columns (get_vision_interpolation_indices_and_weights). */
+static void mgv__sample_bilinear(const mgv_grid *grid, uint32_t side, mgv__patch_place place, uint32_t index[4], float weight[4]) {
+    uint32_t y_tap[2], x_tap[2], k;
+    float y_weight[2], x_weight[2];
+    mgv__interpolate_axis(place.y, grid->h, side, y_tap, y_weight);
+    mgv__interpolate_axis(place.x, grid->w, side, x_tap, x_weight);
+    for (k = 0; k < 4; k++) {
+        index[k] = y_tap[k / 2] * side + x_tap[k % 2];
+        weight[k] = y_weight[k / 2] * x_weight[k % 2];
+    }
+}
+
+/* Cuts every frame into windows of side x side merged units, row-major; those at the right and lower edge are smaller. Writes the
+   units in window order and where each window ends, counted in tokens; returns how many windows there are
+   (get_vision_window_index; the empty windows that it pads with and then drops are never made here). */
+static uint32_t mgv__window_order(const mgv_grid *grid, uint32_t merge, uint32_t side, uint32_t *order, uint32_t *ends) {
+    uint32_t high = grid->h / merge, wide = grid->w / merge, t, top, left, y, x, unit = 0, windows = 0;
+    for (t = 0; t < grid->t; t++)
+        for (top = 0; top < high; top += side)
+            for (left = 0; left < wide; left += side) {
+                for (y = top; y < high && y - top < side; y++)
+                    for (x = left; x < wide && x - left < side; x++) order[unit++] = (t * high + y) * wide + x;
+                ends[windows++] = unit * merge * merge;
+            }
+    return windows;
+}
+
+/* Side of an attention window in merged units; 0 for a model without windows. */
+static uint32_t mgv__window_side(const mgv__config *config) {
+    return config->window_size / config->merge / config->patch;
+}
+
+/* Samples of the position table for a row: none, one (the table is as large as the picture), or four. */
+static uint32_t mgv__sample_count(const mgv__config *config) {
+    if (config->position_side == 0) return 0;
+    return config->image_size != 0 ? 1 : 4;
+}
+
+/* The arrays of a geometry, one after the other in scratch memory. */
+typedef struct mgv__geometry_layout {
+    size_t sample_index, sample_weight, position, frame_ends, window_ends, order, bytes;
+} mgv__geometry_layout;
+
+/* Appends `count` entries of 4 bytes at the next cache line. */
+static int mgv__geometry_array(mgv__geometry_layout *layout, size_t *offset, size_t count) {
+    size_t bytes;
+    if (!mgv__align_up(layout->bytes, 64, offset) || !mgv__mul(count, 4, &bytes)) return 0;
+    return mgv__add(*offset, bytes, &layout->bytes);
+}
+
+static int mgv__geometry_plan(const mgv__config *config, size_t tokens, mgv__geometry_layout *layout) {
+    size_t samples, units = tokens / (config->merge * config->merge), coordinates;
+    uint32_t windowed = mgv__window_side(config) != 0;
+    memset(layout, 0, sizeof *layout);
+    if (!mgv__mul(tokens, mgv__sample_count(config), &samples) || !mgv__mul(tokens, config->rope_theta > 0 ? 3 : 0, &coordinates)) return 0;
+    /* no frame and no window is smaller than one unit */
+    return mgv__geometry_array(layout, &layout->sample_index, samples) && mgv__geometry_array(layout, &layout->sample_weight, samples) &&
+           mgv__geometry_array(layout, &layout->position, coordinates) && mgv__geometry_array(layout, &layout->frame_ends, units) &&
+           mgv__geometry_array(layout, &layout->window_ends, windowed ? units : 0) &&
+           mgv__geometry_array(layout, &layout->order, windowed ? units : 0);
+}
+
+/* Scratch memory that mgv__geometry_fill needs for any picture of at most max_tokens tokens. 0: the size overflows. */
+static int mgv__geometry_scratch_bytes(const mgv__config *config, size_t max_tokens, size_t *bytes) {
+    mgv__geometry_layout layout;
+    if (!mgv__geometry_plan(config, max_tokens, &layout)) return 0;
+    *bytes = layout.bytes;
+    return 1;
+}
+
+static void mgv__fill_samples(const mgv__config *config, const mgv_grid *grid, uint32_t *index, float *weight) {
+    uint32_t row;
+    if (mgv__sample_count(config) == 1) {
+        for (row = 0; row < grid->tokens; row++) index[row] = row;
+        return;
+    }
+    for (row = 0; row < grid->tokens; row++, index += 4, weight += 4)
+        mgv__sample_bilinear(grid, config->position_side, mgv__patch_of_row(grid, config->merge, row), index, weight);
+}
+
+/* order: of the merged units, or NULL where rows stay as they came. */
+static void mgv__fill_positions(const mgv__config *config, const mgv_grid *grid, const uint32_t *order, int32_t *position) {
+    uint32_t row, unit_rows = config->merge * config->merge;
+    for (row = 0; row < grid->tokens; row++, position += 3) {
+        uint32_t source = order != NULL ? order[row / unit_rows] * unit_rows + row % unit_rows : row;
+        mgv__patch_place place = mgv__patch_of_row(grid, config->merge, source);
+        position[0] = (int32_t)place.t;
+        position[1] = (int32_t)place.y;
+        position[2] = (int32_t)place.x;
+    }
+}
+
+/* Fills `geometry` for one picture; its arrays lie in `scratch`, 64-byte aligned and of mgv__geometry_scratch_bytes for at least
+   grid->tokens. Positions and ranges are of rows as the operations between the two gathers see them, in window order where there are
+   windows; samples are of rows as the patches came, for the table is added before the first gather. */
+static void mgv__geometry_fill(const mgv__config *config, const mgv_grid *grid, void *scratch, mgv__geometry *geometry) {
+    mgv__geometry_layout layout;
+    char *base = (char *)scratch;
+    uint32_t *sample_index, *frame_ends, *window_ends, *order, t;
+    float *sample_weight;
+    int32_t *position;
+
+    memset(geometry, 0, sizeof *geometry);
+    geometry->grid = *grid;
+    if (!mgv__geometry_plan(config, grid->tokens, &layout)) return; /* not reached: a larger count was planned before */
+    sample_index = (uint32_t *)(void *)(base + layout.sample_index);
+    sample_weight = (float *)(void *)(base + layout.sample_weight);
+    position = (int32_t *)(void *)(base + layout.position);
+    frame_ends = (uint32_t *)(void *)(base + layout.frame_ends);
+    window_ends = (uint32_t *)(void *)(base + layout.window_ends);
+    order = (uint32_t *)(void *)(base + layout.order);
+
+    for (t = 0; t < grid->t; t++) frame_ends[t] = (t + 1) * grid->h * grid->w;
+    geometry->range_ends[MGV__RANGE_FRAME] = frame_ends;
+    geometry->range_count[MGV__RANGE_FRAME] = grid->t;
+
+    if (mgv__window_side(config) != 0) {
+        geometry->range_count[MGV__RANGE_WINDOW] = mgv__window_order(grid, config->merge, mgv__window_side(config), order, window_ends);
+        geometry->range_ends[MGV__RANGE_WINDOW] = window_ends;
+        geometry->order = order;
+    }
+
+    geometry->sample_count = mgv__sample_count(config);
+    if (geometry->sample_count != 0) {
+        mgv__fill_samples(config, grid, sample_index, sample_weight);
+        geometry->sample_index = sample_index;
+        if (geometry->sample_count > 1) geometry->sample_weight = sample_weight;
+    }
+
+    if (config->rope_theta > 0) {
+        mgv__fill_positions(config, grid, geometry->order, position);
+        geometry->position = position;
+    }
+}
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>cpu: the CPU twin of every operation

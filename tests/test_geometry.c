@@ -1,0 +1,268 @@
+/* Where tokens lie: positions, position-table samples, attention ranges and window order, exactly as transformers has them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+
+/* An array of 4-byte entries: how many, and FNV-1a over their bytes. */
+typedef struct fingerprint {
+    size_t count;
+    uint64_t hash;
+} fingerprint;
+
+typedef struct geometry_case {
+    uint32_t t, h, w;
+    fingerprint sample_index, sample_weight, position, window_position, frame_ends, order, window_ends;
+} geometry_case;
+
+#include "golden/geometry.h"
+
+static fingerprint fingerprint_of(const void *entries, size_t count) {
+    fingerprint result;
+    const unsigned char *byte = (const unsigned char *)entries;
+    size_t i;
+    result.count = count;
+    result.hash = 0xCBF29CE484222325u;
+    for (i = 0; i < count * 4; i++) result.hash = (result.hash ^ byte[i]) * 0x100000001B3u;
+    return result;
+}
+
+static void assert_same(fingerprint expected, const void *entries, size_t count) {
+    fingerprint seen = fingerprint_of(entries, count);
+    assert_int_equal(seen.count, expected.count);
+    assert_true(seen.hash == expected.hash);
+}
+
+static mgv__config siglip_config(void) {
+    mgv__config config;
+    memset(&config, 0, sizeof config);
+    config.family = MGV_FAMILY_SIGLIP;
+    config.patch = 14;
+    config.merge = 1;
+    config.image_size = 384;
+    config.position_side = 27;
+    return config;
+}
+
+static mgv__config qwen3_config(void) {
+    mgv__config config;
+    memset(&config, 0, sizeof config);
+    config.family = MGV_FAMILY_QWEN3_VL;
+    config.patch = 16;
+    config.merge = 2;
+    config.position_side = 48;
+    config.rope_theta = 10000.0f;
+    return config;
+}
+
+static mgv__config qwen2_5_config(void) {
+    mgv__config config = qwen3_config();
+    config.family = MGV_FAMILY_QWEN2_5_VL;
+    config.patch = 14;
+    config.position_side = 0;
+    config.window_size = 112;
+    return config;
+}
+
+static mgv_grid grid_of(const mgv__config *config, uint32_t t, uint32_t h, uint32_t w) {
+    mgv_grid grid;
+    memset(&grid, 0, sizeof grid);
+    grid.width = w * config->patch;
+    grid.height = h * config->patch;
+    grid.t = t;
+    grid.h = h;
+    grid.w = w;
+    grid.tokens = t * h * w;
+    grid.merged_tokens = grid.tokens / (config->merge * config->merge);
+    return grid;
+}
+
+/* Fills a geometry in scratch memory of exactly the size that was asked for, so that a sanitizer sees any byte too far. */
+static void *fill(const mgv__config *config, uint32_t t, uint32_t h, uint32_t w, mgv__geometry *geometry) {
+    mgv_grid grid = grid_of(config, t, h, w);
+    size_t bytes;
+    void *scratch;
+    assert_true(mgv__geometry_scratch_bytes(config, grid.tokens, &bytes));
+    scratch = malloc(bytes);
+    assert_non_null(scratch);
+    memset(scratch, 0xA5, bytes);
+    mgv__geometry_fill(config, &grid, scratch, geometry);
+    assert_int_equal(geometry->grid.tokens, grid.tokens);
+    return scratch;
+}
+
+static void test_siglip_is_one_range_and_a_look_up(void **state) {
+    mgv__config config = siglip_config();
+    mgv__geometry geometry;
+    void *scratch = fill(&config, 1, 27, 27, &geometry);
+    uint32_t row;
+    (void)state;
+    assert_int_equal(geometry.sample_count, 1);
+    for (row = 0; row < 729; row++) assert_int_equal(geometry.sample_index[row], row);
+    assert_null(geometry.sample_weight);
+    assert_null(geometry.position);
+    assert_null(geometry.order);
+    assert_int_equal(geometry.range_count[MGV__RANGE_FRAME], 1);
+    assert_int_equal(geometry.range_ends[MGV__RANGE_FRAME][0], 729);
+    assert_int_equal(geometry.range_count[MGV__RANGE_WINDOW], 0);
+    free(scratch);
+}
+
+static void test_qwen3_matches_transformers(void **state) {
+    mgv__config config = qwen3_config();
+    size_t i;
+    (void)state;
+    for (i = 0; i < sizeof geometry_cases / sizeof geometry_cases[0]; i++) {
+        const geometry_case *expected = &geometry_cases[i];
+        mgv__geometry geometry;
+        void *scratch = fill(&config, expected->t, expected->h, expected->w, &geometry);
+        size_t tokens = geometry.grid.tokens;
+        assert_int_equal(geometry.sample_count, 4);
+        assert_same(expected->sample_index, geometry.sample_index, tokens * 4);
+        assert_same(expected->sample_weight, geometry.sample_weight, tokens * 4);
+        assert_same(expected->position, geometry.position, tokens * 3);
+        assert_same(expected->frame_ends, geometry.range_ends[MGV__RANGE_FRAME], geometry.range_count[MGV__RANGE_FRAME]);
+        assert_int_equal(geometry.range_count[MGV__RANGE_WINDOW], 0);
+        assert_null(geometry.order);
+        free(scratch);
+    }
+}
+
+static void test_qwen2_5_matches_transformers(void **state) {
+    mgv__config config = qwen2_5_config();
+    size_t i;
+    (void)state;
+    for (i = 0; i < sizeof geometry_cases / sizeof geometry_cases[0]; i++) {
+        const geometry_case *expected = &geometry_cases[i];
+        mgv__geometry geometry;
+        void *scratch = fill(&config, expected->t, expected->h, expected->w, &geometry);
+        assert_int_equal(geometry.sample_count, 0);
+        assert_same(expected->window_position, geometry.position, (size_t)geometry.grid.tokens * 3);
+        assert_same(expected->frame_ends, geometry.range_ends[MGV__RANGE_FRAME], geometry.range_count[MGV__RANGE_FRAME]);
+        assert_same(expected->order, geometry.order, geometry.grid.merged_tokens);
+        assert_same(expected->window_ends, geometry.range_ends[MGV__RANGE_WINDOW], geometry.range_count[MGV__RANGE_WINDOW]);
+        free(scratch);
+    }
+}
+
+/* A 480 x 640 picture: rows 1, 3 and the last, written out. */
+static void test_bilinear_samples_in_full(void **state) {
+    static const struct {
+        uint32_t row, y, x, index[4];
+        float weight[4];
+    } samples[] = {
+        { 1, 0, 1, { 1, 2, 49, 50 }, { 0.7948718f, 0.2051282f, 0.0f, 0.0f } },
+        { 3, 1, 1, { 49, 50, 97, 98 }, { 0.3015031f, 0.0778073f, 0.4933687f, 0.1273209f } },
+        { 1199, 29, 39, { 2303, 2303, 2303, 2303 }, { 1.0f, 0.0f, 0.0f, 0.0f } },
+    };
+    mgv__config config = qwen3_config();
+    mgv__geometry geometry;
+    void *scratch = fill(&config, 1, 30, 40, &geometry);
+    size_t i, k;
+    (void)state;
+    for (i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        const int32_t *position = geometry.position + samples[i].row * 3;
+        assert_int_equal(position[0], 0);
+        assert_int_equal(position[1], samples[i].y);
+        assert_int_equal(position[2], samples[i].x);
+        for (k = 0; k < 4; k++) {
+            assert_int_equal(geometry.sample_index[samples[i].row * 4 + k], samples[i].index[k]);
+            assert_float_equal(geometry.sample_weight[samples[i].row * 4 + k], samples[i].weight[k], 1e-7f);
+        }
+    }
+    free(scratch);
+}
+
+static void test_windows_in_full(void **state) {
+    static const uint32_t order[35] = { 0,  1,  2,  3,  7,  8,  9,  10, 14, 15, 16, 17, 21, 22, 23, 24, 4, 5,
+                                        6,  11, 12, 13, 18, 19, 20, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34 };
+    static const uint32_t odd_ends[4] = { 64, 112, 128, 140 }, even_ends[4] = { 64, 128, 192, 256 };
+    mgv__config config = qwen2_5_config();
+    mgv__geometry geometry;
+    void *scratch = fill(&config, 1, 10, 14, &geometry);
+    (void)state;
+    assert_memory_equal(geometry.order, order, sizeof order);
+    assert_int_equal(geometry.range_count[MGV__RANGE_WINDOW], 4);
+    assert_memory_equal(geometry.range_ends[MGV__RANGE_WINDOW], odd_ends, sizeof odd_ends);
+    free(scratch);
+    /* windows that divide the picture exactly: no empty ones are left over */
+    scratch = fill(&config, 1, 16, 16, &geometry);
+    assert_int_equal(geometry.range_count[MGV__RANGE_WINDOW], 4);
+    assert_memory_equal(geometry.range_ends[MGV__RANGE_WINDOW], even_ends, sizeof even_ends);
+    free(scratch);
+}
+
+/* Whatever the grid: the order is a permutation, ranges ascend, never cross a frame, and end at the last token. */
+static void test_windows_cover_every_unit_once(void **state) {
+    mgv__config config = qwen2_5_config();
+    uint32_t t, h, w, i;
+    (void)state;
+    for (t = 1; t <= 3; t++)
+        for (h = 2; h <= 20; h += 2)
+            for (w = 2; w <= 20; w += 2) {
+                mgv__geometry geometry;
+                void *scratch = fill(&config, t, h, w, &geometry);
+                const uint32_t *ends = geometry.range_ends[MGV__RANGE_WINDOW];
+                unsigned char seen[3 * 100];
+                memset(seen, 0, sizeof seen);
+                for (i = 0; i < geometry.grid.merged_tokens; i++) {
+                    assert_true(geometry.order[i] < geometry.grid.merged_tokens);
+                    assert_int_equal(seen[geometry.order[i]]++, 0);
+                }
+                for (i = 0; i < geometry.range_count[MGV__RANGE_WINDOW]; i++) {
+                    uint32_t start = i == 0 ? 0 : ends[i - 1];
+                    assert_true(ends[i] > start);
+                    assert_true(ends[i] - start <= 64);
+                    assert_int_equal(start / (h * w), (ends[i] - 1) / (h * w));
+                }
+                assert_int_equal(ends[i - 1], geometry.grid.tokens);
+                free(scratch);
+            }
+}
+
+/* More tokens in scratch than a picture needs: the same arrays. */
+static void test_scratch_of_a_larger_picture(void **state) {
+    mgv__config config = qwen2_5_config();
+    mgv_grid grid = grid_of(&config, 1, 10, 14);
+    mgv__geometry geometry;
+    size_t bytes, exact;
+    void *scratch;
+    (void)state;
+    assert_true(mgv__geometry_scratch_bytes(&config, 4096, &bytes));
+    assert_true(mgv__geometry_scratch_bytes(&config, grid.tokens, &exact));
+    assert_true(exact < bytes);
+    scratch = malloc(bytes);
+    assert_non_null(scratch);
+    mgv__geometry_fill(&config, &grid, scratch, &geometry);
+    assert_int_equal(geometry.range_count[MGV__RANGE_WINDOW], 4);
+    free(scratch);
+}
+
+static void test_scratch_bytes_report_overflow(void **state) {
+    mgv__config config = qwen3_config();
+    size_t bytes = 7;
+    (void)state;
+    assert_false(mgv__geometry_scratch_bytes(&config, SIZE_MAX / 2, &bytes));
+    assert_int_equal(bytes, 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_siglip_is_one_range_and_a_look_up),
+        cmocka_unit_test(test_qwen3_matches_transformers),
+        cmocka_unit_test(test_qwen2_5_matches_transformers),
+        cmocka_unit_test(test_bilinear_samples_in_full),
+        cmocka_unit_test(test_windows_in_full),
+        cmocka_unit_test(test_windows_cover_every_unit_once),
+        cmocka_unit_test(test_scratch_of_a_larger_picture),
+        cmocka_unit_test(test_scratch_bytes_report_overflow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
