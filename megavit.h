@@ -2865,6 +2865,41 @@ static uint32_t mgv__sample_count(const mgv__config *config) {
     return config->image_size != 0 ? 1 : 4;
 }
 
+/* The grid is one that this model can run: every count is what the others say. */
+static mgv_result mgv__geometry_check(const mgv__config *config, const mgv_grid *grid, mgv_error *error) {
+    uint32_t merge = config->merge;
+    uint64_t frame_rows = (uint64_t)grid->h * grid->w;
+    if (grid->t == 0 || frame_rows == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture without patches");
+    if (grid->h % merge != 0 || grid->w % merge != 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u patches cannot be merged in blocks of %u x %u", (uint64_t)grid->h,
+                         (uint64_t)grid->w, (uint64_t)merge, (uint64_t)merge);
+    /* so that row numbers times the 4 samples of a row still fit 32 bits */
+    if (frame_rows > (UINT32_MAX / 4) / grid->t)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u frames of %u patches; the limit is %u patches", (uint64_t)grid->t, frame_rows,
+                         (uint64_t)(UINT32_MAX / 4));
+    if (grid->tokens != grid->t * frame_rows || grid->merged_tokens != grid->tokens / (merge * merge))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches with %u tokens, %u merged", (uint64_t)grid->t, (uint64_t)grid->h,
+                         (uint64_t)grid->w, (uint64_t)grid->tokens, (uint64_t)grid->merged_tokens);
+    if (mgv__sample_count(config) == 1 && (grid->t != 1 || grid->h != config->position_side || grid->w != config->position_side))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches; this model has positions for 1 x %u x %u", (uint64_t)grid->t,
+                         (uint64_t)grid->h, (uint64_t)grid->w, (uint64_t)config->position_side, (uint64_t)config->position_side);
+    return MGV_OK;
+}
+
+/* (query, key) pairs of one head when `count` is cut into pieces of `side`, the last one shorter: the sum of squares of the pieces. */
+static double mgv__pairs_of_cut(uint32_t count, uint32_t side) {
+    double whole = count / side, rest = count % side;
+    return whole * side * side + rest * rest;
+}
+
+/* (query, key) pairs of one head in all ranges of a kind. */
+static double mgv__attention_pairs(const mgv__config *config, const mgv_grid *grid, mgv__range_kind range) {
+    double frame_rows = (double)grid->h * grid->w, unit_rows = config->merge * config->merge;
+    uint32_t side = mgv__window_side(config);
+    if (range == MGV__RANGE_FRAME || side == 0) return grid->t * frame_rows * frame_rows;
+    return grid->t * unit_rows * unit_rows * mgv__pairs_of_cut(grid->h / config->merge, side) * mgv__pairs_of_cut(grid->w / config->merge, side);
+}
+
 /* The arrays of a geometry, one after the other in scratch memory. */
 typedef struct mgv__geometry_layout {
     size_t sample_index, sample_weight, position, frame_ends, window_ends, order, bytes;

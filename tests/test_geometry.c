@@ -253,6 +253,61 @@ static void test_scratch_bytes_report_overflow(void **state) {
     assert_int_equal(bytes, 7);
 }
 
+/* The closed form that FLOPs are counted by against the ranges themselves. */
+static void test_pairs_are_the_squares_of_ranges(void **state) {
+    mgv__config config = qwen2_5_config();
+    uint32_t h, w, i;
+    mgv__range_kind range;
+    (void)state;
+    for (h = 2; h <= 18; h += 2)
+        for (w = 2; w <= 26; w += 4)
+            for (range = MGV__RANGE_FRAME; range < MGV__RANGE_KIND_COUNT; range++) {
+                mgv__geometry geometry;
+                void *scratch = fill(&config, 2, h, w, &geometry);
+                double pairs = 0;
+                uint32_t start = 0;
+                for (i = 0; i < geometry.range_count[range]; i++) {
+                    double length = geometry.range_ends[range][i] - start;
+                    pairs += length * length;
+                    start = geometry.range_ends[range][i];
+                }
+                assert_true(pairs == mgv__attention_pairs(&config, &geometry.grid, range));
+                free(scratch);
+            }
+}
+
+static void test_grids_that_no_model_can_run(void **state) {
+    mgv__config siglip = siglip_config(), qwen3 = qwen3_config();
+    mgv_grid grid = grid_of(&qwen3, 1, 30, 40);
+    mgv_error error;
+    (void)state;
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_OK);
+    /* larger than the position table is no error: the table is sampled more finely */
+    grid = grid_of(&qwen3, 1, 130, 62);
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_OK);
+    grid = grid_of(&qwen3, 1, 0, 40);
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_ERROR_ARGUMENT);
+    grid = grid_of(&qwen3, 0, 30, 40);
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_ERROR_ARGUMENT);
+    grid = grid_of(&qwen3, 1, 30, 41);
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "30 x 41"));
+    grid = grid_of(&qwen3, 1, 65534, 65534);
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_ERROR_CAPACITY);
+    grid = grid_of(&qwen3, 1, 30, 40);
+    grid.tokens += 4;
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_ERROR_ARGUMENT);
+    grid = grid_of(&qwen3, 1, 30, 40);
+    grid.merged_tokens++;
+    assert_int_equal(mgv__geometry_check(&qwen3, &grid, &error), MGV_ERROR_ARGUMENT);
+    grid = grid_of(&siglip, 1, 27, 27);
+    assert_int_equal(mgv__geometry_check(&siglip, &grid, &error), MGV_OK);
+    grid = grid_of(&siglip, 1, 26, 27);
+    assert_int_equal(mgv__geometry_check(&siglip, &grid, &error), MGV_ERROR_ARGUMENT);
+    grid = grid_of(&siglip, 2, 27, 27);
+    assert_int_equal(mgv__geometry_check(&siglip, &grid, &error), MGV_ERROR_ARGUMENT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_siglip_is_one_range_and_a_look_up),
@@ -261,6 +316,8 @@ int main(void) {
         cmocka_unit_test(test_bilinear_samples_in_full),
         cmocka_unit_test(test_windows_in_full),
         cmocka_unit_test(test_windows_cover_every_unit_once),
+        cmocka_unit_test(test_pairs_are_the_squares_of_ranges),
+        cmocka_unit_test(test_grids_that_no_model_can_run),
         cmocka_unit_test(test_scratch_of_a_larger_picture),
         cmocka_unit_test(test_scratch_bytes_report_overflow),
     };
