@@ -2101,6 +2101,28 @@ typedef struct mgv__pixels_config {
     uint32_t temporal_patch, patch, merge;
 } mgv__pixels_config;
 
+enum { MGV__MAX_DEEPSTACK = 8, MGV__MAX_FULL_ATTENTION = 64 };
+
+/* What config.json says about the vision tower; what it leaves out has the default of transformers' config class. */
+typedef struct mgv__config {
+    mgv_family family;
+    uint32_t hidden, intermediate, layers, heads, head_dim;
+    uint32_t channels, patch;
+    uint32_t image_size;         /* side of the square input in pixels; 0: any size */
+    uint32_t position_side;      /* side of the square position table in entries; 0: there is none */
+    float epsilon;               /* of the norms */
+    int32_t activation;          /* mgv__activation of the MLPs */
+    int32_t use_head;            /* SigLIP: there is a pooling head */
+    uint32_t temporal_patch;     /* frames in a patch; 1: pictures only */
+    uint32_t merge;              /* side of the block of patches that becomes one token; 1: none */
+    uint32_t out_hidden;         /* width of merged tokens */
+    uint32_t deepstack[MGV__MAX_DEEPSTACK], deepstack_count; /* layers after which a DeepStack merger looks at the tokens, ascending */
+    uint32_t window_size;        /* side of an attention window in pixels; 0: no windows */
+    uint32_t full_attention[MGV__MAX_FULL_ATTENTION], full_attention_count; /* layers that look beyond their window */
+    float rope_theta;            /* base of the rotary frequencies; 0: no rotary positions */
+    mgv__pixels_config pixels;
+} mgv__config;
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>pixels: from pixels to patches
 
