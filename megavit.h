@@ -639,6 +639,32 @@ static void mgv__copy_desc(void *ours, size_t our_size, const void *theirs, uint
     memcpy(ours, theirs, their_size == 0 || their_size > our_size ? our_size : their_size);
 }
 
+/* As mgv__format, for names that are put together. */
+static void mgv__print(char *buffer, size_t capacity, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    mgv__format(buffer, capacity, format, arguments);
+    va_end(arguments);
+}
+
+/* Every public call that takes an error starts with this, so that *error always tells of the last call. */
+static void mgv__clear_error(mgv_error *error) {
+    if (error == NULL) return;
+    error->code = MGV_OK;
+    error->message[0] = 0;
+}
+
+/* Copies a struct of the caller, which may be of an older, shorter header, into one of this header; what is missing is zero. */
+static mgv_result mgv__take_struct(void *out, size_t out_bytes, const void *in, uint32_t struct_size, const char *name, mgv_error *error) {
+    memset(out, 0, out_bytes);
+    if (in == NULL) return MGV_OK;
+    if (struct_size > out_bytes || (struct_size != 0 && struct_size < sizeof struct_size))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%s.struct_size is %u; this version of megavit knows %u bytes", name, (uint64_t)struct_size,
+                         (uint64_t)out_bytes);
+    memcpy(out, in, struct_size ? struct_size : out_bytes);
+    return MGV_OK;
+}
+
 typedef struct mgv__result_row {
     const char *name;
     const char *text;
@@ -2813,6 +2839,74 @@ typedef struct mgv__program {
     uint32_t tap_count;
 } mgv__program;
 
+/* Floating-point operations of one entry, a multiply-add counted as two, norms and activations not at all. rows: rows of the
+   target; pairs: (query, key) pairs of one head; tokens: tokens of the picture. The pooling head counts as the reference
+   computes it, with keys and values formed. */
+static double mgv__op_flops(const mgv__op *op, double rows, double pairs, double tokens) {
+    double columns = op->columns;
+    uint32_t part_columns = op->activation == MGV__ACT_SILU_GATE ? op->part_count : 1;
+    switch (op->kind) {
+    case MGV__OP_LINEAR: return 2 * rows * columns * part_columns * op->inner;
+    case MGV__OP_ATTENTION: return 4 * pairs * op->heads * op->head_dim;
+    case MGV__OP_POOL: return 4 * tokens * columns * op->inner + 4 * tokens * op->heads * op->head_dim;
+    default: return 0;
+    }
+}
+
+static double mgv__rows_of(mgv__rows rows, double tokens, double merged_tokens) {
+    if (rows == MGV__ROWS_TOKENS) return tokens;
+    return rows == MGV__ROWS_MERGED ? merged_tokens : 1;
+}
+
+/* Of one picture whose attention ranges all hold `pairs` (query, key) pairs. */
+static double mgv__program_flops(const mgv__program *program, double tokens, double merged_tokens, double pairs) {
+    double sum = 0;
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++)
+        sum += mgv__op_flops(&program->ops[i], mgv__rows_of(program->ops[i].rows, tokens, merged_tokens), pairs, tokens);
+    return sum;
+}
+
+/* Which tensors, which buffers an operation reads. */
+static uint32_t mgv__op_reads(const mgv__op *op) {
+    uint32_t reads = 1u << op->source;
+    if (op->add != MGV__NONE) reads |= 1u << op->add;
+    if (op->kind == MGV__OP_ROTARY) reads |= 1u << op->target;
+    return reads;
+}
+
+/* Gives every buffer a place in one block of memory so that no two buffers overlap that hold values at the same time
+   (the patches are dead when the MLP starts, q, k and v when the next layer does). bytes[i]: size of buffer i;
+   offsets[i]: its place. Returns 1 and the size of the block, or 0 if it does not fit a size_t. */
+static int mgv__place_buffers(const mgv__program *program, const size_t *bytes, size_t *offsets, size_t *total) {
+    uint32_t clash[MGV__MAX_BUFFERS], live = 0, i, k;
+    memset(clash, 0, sizeof clash);
+    for (i = program->op_count; i-- > 0;) {
+        const mgv__op *op = &program->ops[i];
+        uint32_t reads = mgv__op_reads(op);
+        for (k = 0; k < program->tap_count; k++)
+            if (program->taps[k].op == i) live |= 1u << program->taps[k].buffer;
+        clash[op->target] |= live | reads;
+        live = (live & ~(1u << op->target)) | reads;
+        for (k = 0; k < program->buffer_count; k++)
+            if (live >> k & 1u) clash[k] |= live;
+    }
+    *total = 0;
+    for (i = 0; i < program->buffer_count; i++) {
+        size_t offset = 0, end;
+        for (k = 0; k < i; k++) {
+            int clashes = (clash[i] >> k & 1u) || (clash[k] >> i & 1u);
+            if (!clashes || offsets[k] + bytes[k] <= offset || (offsets[k] >= offset && offsets[k] - offset >= bytes[i])) continue;
+            offset = offsets[k] + bytes[k];
+            k = UINT32_MAX; /* the buffer moved: compare with all again */
+        }
+        if (!mgv__add(offset, bytes[i], &end)) return 0;
+        offsets[i] = offset;
+        if (end > *total) *total = end;
+    }
+    return 1;
+}
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>geometry: which token is where: positions, samples of the position table, ranges of attention, window order
 
@@ -3017,6 +3111,329 @@ static void mgv__geometry_fill(const mgv__config *config, const mgv_grid *grid, 
         mgv__fill_positions(config, grid, geometry->order, position);
         geometry->position = position;
     }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>builders: one function a model family: config + tensors in, list of operations out
+
+   A builder names tensors and appends operations. The first failure sticks: later calls do nothing, so a builder
+   reads as a plain list and checks once, at its end. */
+
+enum { MGV__NAME_BYTES = 256 };
+
+typedef struct mgv__builder {
+    const mgv__config *config;
+    const mgv__checkpoint *checkpoint;
+    const mgv_allocator *allocator;
+    mgv_error *error;
+    mgv_result result;
+    char prefix[MGV__NAME_BYTES]; /* of every tensor of the tower, such as "vision_model." */
+    char scope[MGV__NAME_BYTES];  /* below the prefix, such as "encoder.layers.3." */
+    int32_t layer;
+    mgv__program program;
+    mgv__tensor *tensors;
+    uint32_t tensor_count, tensor_capacity, op_capacity, tap_capacity;
+    mgv__op spare; /* what mgv__push gives after a failure, so that builders need no checks between */
+} mgv__builder;
+
+/* Doubles *items, an array of `count` items of `item_bytes`, when it is full. Returns 1, or 0 without memory. */
+static int mgv__grow(const mgv_allocator *allocator, void **items, uint32_t count, uint32_t *capacity, size_t item_bytes) {
+    size_t bytes;
+    uint32_t grown;
+    void *bigger;
+    if (count < *capacity) return 1;
+    if (*capacity > UINT32_MAX / 2) return 0;
+    grown = *capacity ? *capacity * 2 : 64;
+    if (!mgv__mul(grown, item_bytes, &bytes)) return 0;
+    bigger = mgv__alloc(allocator, bytes);
+    if (!bigger) return 0;
+    if (count) memcpy(bigger, *items, count * item_bytes);
+    mgv__free(allocator, *items);
+    *items = bigger;
+    *capacity = grown;
+    return 1;
+}
+
+static void mgv__builder_nomem(mgv__builder *b) {
+    if (b->result == MGV_OK) b->result = mgv__fail(b->error, MGV_ERROR_NOMEM, "out of memory while the model was put together");
+}
+
+/* Later names are below this scope: a layer's number and its path, in which `%u` stands for the number. */
+static void mgv__enter(mgv__builder *b, int32_t layer, const char *path) {
+    b->layer = layer;
+    mgv__print(b->scope, sizeof b->scope, path, (uint64_t)(layer < 0 ? 0 : layer));
+}
+
+static int mgv__same_shape(const mgv__tensor *tensor, uint32_t rank, const uint64_t *shape) {
+    uint32_t i;
+    if (tensor->rank != rank) return 0;
+    for (i = 0; i < rank; i++)
+        if (tensor->shape[i] != shape[i]) return 0;
+    return 1;
+}
+
+/* "[768, 3, 16, 16]" */
+static void mgv__shape_text(char *text, size_t capacity, uint32_t rank, const uint64_t *shape) {
+    char number[32];
+    size_t used = 1;
+    uint32_t i;
+    text[0] = '[';
+    text[1] = 0;
+    for (i = 0; i < rank; i++) {
+        size_t length;
+        mgv__print(number, sizeof number, i ? ", %u" : "%u", shape[i]);
+        length = strlen(number);
+        if (used + length + 2 > capacity) break;
+        memcpy(text + used, number, length + 1);
+        used += length;
+    }
+    text[used] = ']';
+    text[used + 1] = 0;
+}
+
+/* Finds the tensor `name` below the scope, checks type and shape, and returns its number in the model. */
+static uint32_t mgv__bind(mgv__builder *b, const char *name, uint32_t rank, const uint64_t *shape) {
+    char full[3 * MGV__NAME_BYTES], expected[192], found[192];
+    const mgv__tensor *tensor;
+    if (b->result != MGV_OK) return MGV__NO_TENSOR;
+    mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
+    tensor = mgv__checkpoint_find(b->checkpoint, full);
+    if (!tensor) {
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q is missing: config.json describes a model that needs it", full);
+        return MGV__NO_TENSOR;
+    }
+    if (!mgv__same_shape(tensor, rank, shape)) {
+        mgv__shape_text(expected, sizeof expected, rank, shape);
+        mgv__shape_text(found, sizeof found, tensor->rank, tensor->shape);
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has shape %s where config.json asks for %s", full, found, expected);
+        return MGV__NO_TENSOR;
+    }
+    if (tensor->dtype != MGV_DTYPE_F32 && tensor->dtype != MGV_DTYPE_F16 && tensor->dtype != MGV_DTYPE_BF16) {
+        b->result = mgv__fail(b->error, MGV_ERROR_UNSUPPORTED, "tensor %q is stored as %s; a model may use F32, F16 and BF16", full,
+                              mgv_dtype_name(tensor->dtype));
+        return MGV__NO_TENSOR;
+    }
+    if (!mgv__grow(b->allocator, (void **)&b->tensors, b->tensor_count, &b->tensor_capacity, sizeof *b->tensors)) {
+        mgv__builder_nomem(b);
+        return MGV__NO_TENSOR;
+    }
+    b->tensors[b->tensor_count] = *tensor;
+    return b->tensor_count++;
+}
+static uint32_t mgv__bind_vector(mgv__builder *b, const char *name, uint64_t length) {
+    return mgv__bind(b, name, 1, &length);
+}
+static uint32_t mgv__bind_matrix(mgv__builder *b, const char *name, uint64_t rows, uint64_t columns) {
+    uint64_t shape[2];
+    shape[0] = rows;
+    shape[1] = columns;
+    return mgv__bind(b, name, 2, shape);
+}
+
+static uint16_t mgv__add_buffer(mgv__builder *b, const char *name, mgv__rows rows, uint32_t columns) {
+    mgv__program *program = &b->program;
+    mgv__buffer_desc *buffer = &program->buffers[program->buffer_count];
+    buffer->name = name;
+    buffer->rows = rows;
+    buffer->columns = columns;
+    return (uint16_t)program->buffer_count++;
+}
+
+/* Appends an operation of the current layer; what is not set stays "none". */
+static mgv__op *mgv__push(mgv__builder *b, mgv__op_kind kind, const char *label, uint16_t source, uint16_t target) {
+    mgv__op *op = &b->spare;
+    uint32_t i;
+    if (b->result == MGV_OK && !mgv__grow(b->allocator, (void **)&b->program.ops, b->program.op_count, &b->op_capacity, sizeof *op))
+        mgv__builder_nomem(b);
+    if (b->result == MGV_OK) op = &b->program.ops[b->program.op_count++];
+    memset(op, 0, sizeof *op);
+    op->kind = kind;
+    op->label = label;
+    op->layer = b->layer;
+    op->source = source;
+    op->target = target;
+    op->add = MGV__NONE;
+    op->fold = 1;
+    op->rows = b->program.buffers[target].rows;
+    op->columns = b->program.buffers[target].columns;
+    op->inner = b->program.buffers[source].columns;
+    op->table = op->probe = MGV__NO_TENSOR;
+    for (i = 0; i < MGV__MAX_PARTS; i++) op->weight[i] = op->bias[i] = MGV__NO_TENSOR;
+    return op;
+}
+
+/* Adds one weight [columns, op->inner] and, unless bias_name is NULL, its bias to a linear operation. */
+static void mgv__add_part(mgv__builder *b, mgv__op *op, const char *weight_name, const char *bias_name, uint32_t columns) {
+    uint32_t part = op->part_count++;
+    op->weight[part] = mgv__bind_matrix(b, weight_name, columns, op->inner);
+    if (bias_name) op->bias[part] = mgv__bind_vector(b, bias_name, columns);
+}
+
+/* target = source . weight^T + bias with one weight as wide as the target. */
+static mgv__op *mgv__push_linear(mgv__builder *b, const char *label, uint16_t source, uint16_t target, const char *weight_name,
+                                 const char *bias_name) {
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, label, source, target);
+    mgv__add_part(b, op, weight_name, bias_name, op->columns);
+    return op;
+}
+
+/* bias_name NULL: RMSNorm. */
+static mgv__op *mgv__push_norm(mgv__builder *b, const char *label, uint16_t source, uint16_t target, const char *weight_name,
+                               const char *bias_name, float epsilon) {
+    mgv__op *op = mgv__push(b, MGV__OP_NORM, label, source, target);
+    op->epsilon = epsilon;
+    op->rms = bias_name == NULL;
+    op->weight[0] = mgv__bind_vector(b, weight_name, op->inner);
+    if (bias_name) op->bias[0] = mgv__bind_vector(b, bias_name, op->inner);
+    return op;
+}
+
+/* The last operation pushed leaves an output in its target. */
+static void mgv__push_tap(mgv__builder *b, mgv_output_kind kind, uint32_t index) {
+    mgv__tap *tap;
+    if (b->result == MGV_OK && !mgv__grow(b->allocator, (void **)&b->program.taps, b->program.tap_count, &b->tap_capacity, sizeof *tap))
+        mgv__builder_nomem(b);
+    if (b->result != MGV_OK) return;
+    tap = &b->program.taps[b->program.tap_count++];
+    tap->kind = kind;
+    tap->index = index;
+    tap->op = b->program.op_count - 1;
+    tap->buffer = b->program.ops[tap->op].target;
+}
+
+/* The tower's tensors may have any prefix (alone, in a full SigLIP file, in a vision-language model): whatever stands
+   before `anchor`, a name that only the tower has, and that no two tensors may end in. */
+static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
+    const char *found = NULL;
+    size_t anchor_length = strlen(anchor), prefix_length = 0;
+    uint32_t i;
+    if (b->result != MGV_OK) return;
+    for (i = 0; i < b->checkpoint->tensor_count; i++) {
+        const char *name = b->checkpoint->tensors[i].name;
+        size_t length = strlen(name);
+        if (length < anchor_length || strcmp(name + length - anchor_length, anchor) != 0) continue;
+        if (length > anchor_length && name[length - anchor_length - 1] != '.') continue;
+        if (found) {
+            b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "both %q and %q could begin the vision tower; one file must hold one tower", found, name);
+            return;
+        }
+        found = name;
+        prefix_length = length - anchor_length;
+    }
+    if (!found) {
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "no tensor is named %q: the files hold no vision tower of the kind that config.json describes", anchor);
+        return;
+    }
+    if (prefix_length >= sizeof b->prefix) {
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has a prefix of %u bytes; the limit is %u", found, (uint64_t)prefix_length,
+                              (uint64_t)sizeof b->prefix - 1);
+        return;
+    }
+    memcpy(b->prefix, found, prefix_length);
+    b->prefix[prefix_length] = 0;
+}
+
+/* SigLIP and fixed-resolution SigLIP2. Source: transformers, models/siglip/modeling_siglip.py (SiglipVisionTransformer,
+   SiglipEncoderLayer, SiglipMultiheadAttentionPoolingHead). */
+static void mgv__build_siglip_layer(mgv__builder *b, uint32_t layer, uint16_t stream, uint16_t normed, uint16_t qkv, uint16_t attended,
+                                    uint16_t mlp) {
+    const mgv__config *c = b->config;
+    mgv__op *op;
+    mgv__enter(b, (int32_t)layer, "encoder.layers.%u.");
+    mgv__push_norm(b, "norm1", stream, normed, "layer_norm1.weight", "layer_norm1.bias", c->epsilon);
+    op = mgv__push(b, MGV__OP_LINEAR, "qkv", normed, qkv);
+    mgv__add_part(b, op, "self_attn.q_proj.weight", "self_attn.q_proj.bias", c->hidden);
+    mgv__add_part(b, op, "self_attn.k_proj.weight", "self_attn.k_proj.bias", c->hidden);
+    mgv__add_part(b, op, "self_attn.v_proj.weight", "self_attn.v_proj.bias", c->hidden);
+    op = mgv__push(b, MGV__OP_ATTENTION, "attention", qkv, attended);
+    op->heads = c->heads;
+    op->head_dim = c->head_dim;
+    op->scale = 1.0f / sqrtf((float)c->head_dim);
+    op->range = MGV__RANGE_FRAME;
+    op = mgv__push_linear(b, "out", attended, stream, "self_attn.out_proj.weight", "self_attn.out_proj.bias");
+    op->add = stream;
+    mgv__push_norm(b, "norm2", stream, normed, "layer_norm2.weight", "layer_norm2.bias", c->epsilon);
+    op = mgv__push_linear(b, "fc1", normed, mlp, "mlp.fc1.weight", "mlp.fc1.bias");
+    op->activation = c->activation;
+    op = mgv__push_linear(b, "fc2", mlp, stream, "mlp.fc2.weight", "mlp.fc2.bias");
+    op->add = stream;
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
+}
+
+static void mgv__build_siglip_head(mgv__builder *b, uint16_t tokens) {
+    const mgv__config *c = b->config;
+    uint64_t probe_shape[3];
+    uint16_t attended = mgv__add_buffer(b, "head attention", MGV__ROWS_IMAGES, c->hidden);
+    uint16_t pooled = mgv__add_buffer(b, "pooled", MGV__ROWS_IMAGES, c->hidden);
+    uint16_t normed = mgv__add_buffer(b, "head norm", MGV__ROWS_IMAGES, c->hidden);
+    uint16_t mlp = mgv__add_buffer(b, "head mlp", MGV__ROWS_IMAGES, c->intermediate);
+    mgv__op *op;
+    mgv__enter(b, -1, "head.");
+    op = mgv__push(b, MGV__OP_POOL, "head attention", tokens, attended);
+    op->heads = c->heads;
+    op->head_dim = c->head_dim;
+    op->scale = 1.0f / sqrtf((float)c->head_dim);
+    probe_shape[0] = probe_shape[1] = 1;
+    probe_shape[2] = c->hidden;
+    op->probe = mgv__bind(b, "probe", 3, probe_shape);
+    op->part_count = 1;
+    op->weight[0] = mgv__bind_matrix(b, "attention.in_proj_weight", 3 * (uint64_t)c->hidden, c->hidden);
+    op->bias[0] = mgv__bind_vector(b, "attention.in_proj_bias", 3 * (uint64_t)c->hidden);
+    mgv__push_linear(b, "head out", attended, pooled, "attention.out_proj.weight", "attention.out_proj.bias");
+    mgv__push_norm(b, "head norm", pooled, normed, "layernorm.weight", "layernorm.bias", c->epsilon);
+    op = mgv__push_linear(b, "head fc1", normed, mlp, "mlp.fc1.weight", "mlp.fc1.bias");
+    op->activation = c->activation;
+    op = mgv__push_linear(b, "head fc2", mlp, pooled, "mlp.fc2.weight", "mlp.fc2.bias");
+    op->add = pooled;
+    mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
+}
+
+static void mgv__build_siglip(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    uint32_t side = c->image_size / c->patch, layer;
+    uint32_t patch_columns = c->channels * c->patch * c->patch;
+    uint64_t patch_shape[4];
+    uint16_t patches = mgv__add_buffer(b, "patches", MGV__ROWS_TOKENS, patch_columns);
+    uint16_t stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
+    uint16_t normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
+    uint16_t qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
+    uint16_t attended = mgv__add_buffer(b, "attended", MGV__ROWS_TOKENS, c->hidden);
+    uint16_t mlp = mgv__add_buffer(b, "mlp", MGV__ROWS_TOKENS, c->intermediate);
+    uint16_t tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_TOKENS, c->hidden);
+    mgv__op *op;
+    mgv__find_prefix(b, "embeddings.patch_embedding.weight");
+    mgv__enter(b, -1, "embeddings.");
+    op = mgv__push(b, MGV__OP_LINEAR, "patch embed", patches, stream);
+    patch_shape[0] = c->hidden;
+    patch_shape[1] = c->channels;
+    patch_shape[2] = patch_shape[3] = c->patch;
+    op->part_count = 1;
+    op->weight[0] = mgv__bind(b, "patch_embedding.weight", 4, patch_shape);
+    op->bias[0] = mgv__bind_vector(b, "patch_embedding.bias", c->hidden);
+    op->table = mgv__bind_matrix(b, "position_embedding.weight", (uint64_t)side * side, c->hidden);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    for (layer = 0; layer < c->layers; layer++) mgv__build_siglip_layer(b, layer, stream, normed, qkv, attended, mlp);
+    mgv__enter(b, -1, "");
+    mgv__push_norm(b, "post norm", stream, tokens, "post_layernorm.weight", "post_layernorm.bias", c->epsilon);
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
+    if (c->use_head) mgv__build_siglip_head(b, tokens);
+}
+
+/* One row a family: what it is called, how it is built. */
+typedef struct mgv__family_entry {
+    mgv_family family;
+    const char *name;
+    void (*build)(mgv__builder *b);
+} mgv__family_entry;
+static const mgv__family_entry mgv__families[] = {
+    {MGV_FAMILY_SIGLIP, "SigLIP", mgv__build_siglip},
+};
+
+static const mgv__family_entry *mgv__find_family(mgv_family family) {
+    size_t i;
+    for (i = 0; i < sizeof mgv__families / sizeof mgv__families[0]; i++)
+        if (mgv__families[i].family == family) return &mgv__families[i];
+    return NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
