@@ -1,4 +1,4 @@
-/* Made by tests/golden/make_geometry.py with transformers 5.17.0, torch 2.11.0. */
+/* Made by tests/make_golden_geometry.py with transformers 5.17.0, torch 2.11.0. */
 static const geometry_case geometry_cases[] = {
     { 1, 2, 2,
       { 16, 0x4861d65d5161b765u }, { 16, 0x2d7498f9cdba91a5u },

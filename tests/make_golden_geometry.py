@@ -1,6 +1,6 @@
 """Writes tests/golden/geometry.h: what transformers computes for the layout of a picture, for many grids.
 
-    python3 tests/golden/make_geometry.py > tests/golden/geometry.h
+    python3 tests/make_golden_geometry.py > tests/golden/geometry.h
 
 The arrays are long, so each is written as its length and its FNV-1a hash over little-endian 4-byte entries; floats by
 their bits. The arrays of a few small grids stand in tests/test_geometry.c in full.
@@ -35,7 +35,7 @@ def in_units(rows, order):
     return rows.reshape(len(order), MERGE * MERGE, -1)[order].reshape(rows.shape)
 
 
-print(f"/* Made by tests/golden/make_geometry.py with transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}. */")
+print(f"/* Made by tests/make_golden_geometry.py with transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}. */")
 print("static const geometry_case geometry_cases[] = {")
 for t, h, w in GRIDS:
     grid = torch.tensor([[t, h, w]])
