@@ -3419,6 +3419,189 @@ static void mgv__build_siglip(mgv__builder *b) {
     if (c->use_head) mgv__build_siglip_head(b, tokens);
 }
 
+/* The towers of Qwen2.5-VL and Qwen3-VL are built of the same pieces under different names.
+   Sources: transformers, models/qwen3_vl/modeling_qwen3_vl.py (Qwen3VLVisionModel, Qwen3VLVisionPatchMerger) and
+   models/qwen2_5_vl/modeling_qwen2_5_vl.py (Qwen2_5_VisionTransformerPretrainedModel, Qwen2_5_VLPatchMerger). */
+typedef struct mgv__qwen_buffers {
+    uint16_t patches, stream, normed, qkv, attended, mlp, merge_mlp, tokens;
+} mgv__qwen_buffers;
+
+static mgv__qwen_buffers mgv__add_qwen_buffers(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    mgv__qwen_buffers buffers;
+    buffers.patches = mgv__add_buffer(b, "patches", MGV__ROWS_TOKENS, c->channels * c->temporal_patch * c->patch * c->patch);
+    buffers.stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
+    buffers.normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
+    buffers.qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
+    buffers.attended = mgv__add_buffer(b, "attended", MGV__ROWS_TOKENS, c->hidden);
+    buffers.mlp = mgv__add_buffer(b, "mlp", MGV__ROWS_TOKENS, c->intermediate);
+    buffers.merge_mlp = mgv__add_buffer(b, "merge mlp", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
+    buffers.tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_MERGED, c->out_hidden);
+    return buffers;
+}
+
+/* Patches reach over temporal_patch frames: a convolution whose stride is its size. bias_name may be NULL. */
+static mgv__op *mgv__push_video_patch_embed(mgv__builder *b, uint16_t patches, uint16_t target, const char *bias_name) {
+    const mgv__config *c = b->config;
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "patch embed", patches, target);
+    uint64_t shape[5];
+    shape[0] = c->hidden;
+    shape[1] = c->channels;
+    shape[2] = c->temporal_patch;
+    shape[3] = shape[4] = c->patch;
+    op->part_count = 1;
+    op->weight[0] = mgv__bind(b, "patch_embed.proj.weight", 5, shape);
+    if (bias_name) op->bias[0] = mgv__bind_vector(b, bias_name, c->hidden);
+    return op;
+}
+
+/* stream += projection of attention over `normed`; the row turns the first half of a head's pairs, the column the second. */
+static void mgv__push_rotary_attention(mgv__builder *b, const mgv__qwen_buffers *buffers, mgv__range_kind range) {
+    const mgv__config *c = b->config;
+    mgv__op *op;
+    mgv__push_linear(b, "qkv", buffers->normed, buffers->qkv, "attn.qkv.weight", "attn.qkv.bias");
+    op = mgv__push(b, MGV__OP_ROTARY, "rotary", buffers->qkv, buffers->qkv);
+    op->heads = c->heads;
+    op->head_dim = c->head_dim;
+    op->theta = c->rope_theta;
+    op->axis_pairs[1] = op->axis_pairs[2] = c->head_dim / 4;
+    op = mgv__push(b, MGV__OP_ATTENTION, "attention", buffers->qkv, buffers->attended);
+    op->heads = c->heads;
+    op->head_dim = c->head_dim;
+    op->scale = 1.0f / sqrtf((float)c->head_dim);
+    op->range = range;
+    op = mgv__push_linear(b, "out", buffers->attended, buffers->stream, "attn.proj.weight", "attn.proj.bias");
+    op->add = buffers->stream;
+}
+
+/* fc2(gelu(fc1(x))) on rows of merge * merge tokens; a source of single tokens is folded. names: weight and bias of fc1, then of fc2. */
+static void mgv__push_merge_mlp(mgv__builder *b, const mgv__qwen_buffers *buffers, uint16_t source, uint16_t target, const char *const names[4]) {
+    uint32_t columns = b->program.buffers[buffers->merge_mlp].columns;
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "merge fc1", source, buffers->merge_mlp);
+    op->fold = (uint16_t)(columns / op->inner);
+    op->inner = columns;
+    mgv__add_part(b, op, names[0], names[1], columns);
+    op->activation = MGV__ACT_GELU_ERF;
+    mgv__push_linear(b, "merge fc2", buffers->merge_mlp, target, names[2], names[3]);
+}
+
+/* Fails if the files hold `name`, which this config.json has no place for: they are of a larger model. */
+static void mgv__refuse(mgv__builder *b, const char *name) {
+    char full[3 * MGV__NAME_BYTES];
+    if (b->result != MGV_OK) return;
+    mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
+    if (mgv__checkpoint_find(b->checkpoint, full))
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has no place in the model that config.json describes", full);
+}
+
+static const char *const mgv__qwen3_merger_names[4] = {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight", "linear_fc2.bias"};
+
+static void mgv__build_qwen3_layer(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t layer) {
+    const mgv__config *c = b->config;
+    mgv__op *op;
+    mgv__enter(b, (int32_t)layer, "blocks.%u.");
+    mgv__push_norm(b, "norm1", buffers->stream, buffers->normed, "norm1.weight", "norm1.bias", c->epsilon);
+    mgv__push_rotary_attention(b, buffers, MGV__RANGE_FRAME);
+    mgv__push_norm(b, "norm2", buffers->stream, buffers->normed, "norm2.weight", "norm2.bias", c->epsilon);
+    op = mgv__push_linear(b, "fc1", buffers->normed, buffers->mlp, "mlp.linear_fc1.weight", "mlp.linear_fc1.bias");
+    op->activation = c->activation;
+    op = mgv__push_linear(b, "fc2", buffers->mlp, buffers->stream, "mlp.linear_fc2.weight", "mlp.linear_fc2.bias");
+    op->add = buffers->stream;
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
+}
+
+/* A DeepStack merger looks at the stream between two layers; its norm is over the folded row, unlike the last merger's. */
+static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t index, uint16_t normed, uint16_t target) {
+    uint32_t columns = b->program.buffers[normed].columns;
+    mgv__op *op;
+    mgv__enter(b, (int32_t)index, "deepstack_merger_list.%u.");
+    b->layer = (int32_t)b->config->deepstack[index];
+    op = mgv__push(b, MGV__OP_NORM, "merge norm", buffers->stream, normed);
+    op->fold = (uint16_t)(columns / op->inner);
+    op->inner = columns;
+    op->epsilon = b->config->epsilon;
+    op->weight[0] = mgv__bind_vector(b, "norm.weight", columns);
+    op->bias[0] = mgv__bind_vector(b, "norm.bias", columns);
+    mgv__push_merge_mlp(b, buffers, normed, target, mgv__qwen3_merger_names);
+    mgv__push_tap(b, MGV_OUTPUT_DEEPSTACK, index);
+}
+
+static void mgv__build_qwen3_vl(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    mgv__qwen_buffers buffers = mgv__add_qwen_buffers(b);
+    uint16_t merge_normed = mgv__add_buffer(b, "merge normed", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
+    uint16_t deepstack = mgv__add_buffer(b, "deepstack", MGV__ROWS_MERGED, c->out_hidden);
+    uint32_t layer, next = 0;
+    mgv__op *op;
+    mgv__find_prefix(b, "patch_embed.proj.weight");
+    mgv__enter(b, -1, "");
+    op = mgv__push_video_patch_embed(b, buffers.patches, buffers.stream, "patch_embed.proj.bias");
+    op->table = mgv__bind_matrix(b, "pos_embed.weight", (uint64_t)c->position_side * c->position_side, c->hidden);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    for (layer = 0; layer < c->layers; layer++) {
+        mgv__build_qwen3_layer(b, &buffers, layer);
+        if (next < c->deepstack_count && c->deepstack[next] == layer) mgv__build_qwen3_deepstack(b, &buffers, next++, merge_normed, deepstack);
+    }
+    mgv__enter(b, (int32_t)c->layers, "blocks.%u.");
+    mgv__refuse(b, "norm1.weight");
+    mgv__enter(b, (int32_t)c->deepstack_count, "deepstack_merger_list.%u.");
+    mgv__refuse(b, "norm.weight");
+    mgv__enter(b, -1, "merger.");
+    mgv__push_norm(b, "merge norm", buffers.stream, buffers.normed, "norm.weight", "norm.bias", c->epsilon);
+    mgv__push_merge_mlp(b, &buffers, buffers.normed, buffers.tokens, mgv__qwen3_merger_names);
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
+}
+
+static const char *const mgv__qwen2_5_merger_names[4] = {"mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias"};
+
+/* Qwen2.5-VL: the layer looks at the whole frame rather than at a window. */
+static int mgv__attends_whole_frame(const mgv__config *config, uint32_t layer) {
+    uint32_t i;
+    for (i = 0; i < config->full_attention_count; i++)
+        if (config->full_attention[i] == layer) return 1;
+    return 0;
+}
+
+static void mgv__build_qwen2_5_layer(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t layer) {
+    const mgv__config *c = b->config;
+    mgv__op *op;
+    mgv__enter(b, (int32_t)layer, "blocks.%u.");
+    mgv__push_norm(b, "norm1", buffers->stream, buffers->normed, "norm1.weight", NULL, c->epsilon);
+    mgv__push_rotary_attention(b, buffers, mgv__attends_whole_frame(c, layer) ? MGV__RANGE_FRAME : MGV__RANGE_WINDOW);
+    mgv__push_norm(b, "norm2", buffers->stream, buffers->normed, "norm2.weight", NULL, c->epsilon);
+    op = mgv__push(b, MGV__OP_LINEAR, "gate, up", buffers->normed, buffers->mlp);
+    mgv__add_part(b, op, "mlp.gate_proj.weight", "mlp.gate_proj.bias", c->intermediate);
+    mgv__add_part(b, op, "mlp.up_proj.weight", "mlp.up_proj.bias", c->intermediate);
+    op->activation = MGV__ACT_SILU_GATE;
+    op = mgv__push_linear(b, "down", buffers->mlp, buffers->stream, "mlp.down_proj.weight", "mlp.down_proj.bias");
+    op->add = buffers->stream;
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
+}
+
+/* Everything between the two gathers is in window order, layer outputs too, as transformers' hidden_states are. */
+static void mgv__build_qwen2_5_vl(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    mgv__qwen_buffers buffers = mgv__add_qwen_buffers(b);
+    uint16_t embedded = mgv__add_buffer(b, "embedded", MGV__ROWS_TOKENS, c->hidden);
+    uint16_t merged = mgv__add_buffer(b, "merged", MGV__ROWS_MERGED, c->out_hidden);
+    uint32_t layer;
+    mgv__op *op;
+    mgv__find_prefix(b, "patch_embed.proj.weight");
+    mgv__enter(b, -1, "");
+    mgv__push_video_patch_embed(b, buffers.patches, embedded, NULL);
+    mgv__push(b, MGV__OP_GATHER, "window order", embedded, buffers.stream);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    for (layer = 0; layer < c->layers; layer++) mgv__build_qwen2_5_layer(b, &buffers, layer);
+    mgv__enter(b, (int32_t)c->layers, "blocks.%u.");
+    mgv__refuse(b, "norm1.weight");
+    mgv__enter(b, -1, "merger.");
+    mgv__push_norm(b, "merge norm", buffers.stream, buffers.normed, "ln_q.weight", NULL, c->epsilon);
+    mgv__push_merge_mlp(b, &buffers, buffers.normed, merged, mgv__qwen2_5_merger_names);
+    op = mgv__push(b, MGV__OP_GATHER, "picture order", merged, buffers.tokens);
+    op->inverse = 1;
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
+}
+
 /* One row a family: what it is called, how it is built. */
 typedef struct mgv__family_entry {
     mgv_family family;
@@ -3427,6 +3610,8 @@ typedef struct mgv__family_entry {
 } mgv__family_entry;
 static const mgv__family_entry mgv__families[] = {
     {MGV_FAMILY_SIGLIP, "SigLIP", mgv__build_siglip},
+    {MGV_FAMILY_QWEN3_VL, "Qwen3-VL", mgv__build_qwen3_vl},
+    {MGV_FAMILY_QWEN2_5_VL, "Qwen2.5-VL", mgv__build_qwen2_5_vl},
 };
 
 static const mgv__family_entry *mgv__find_family(mgv_family family) {
