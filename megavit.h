@@ -2687,7 +2687,7 @@ static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, ui
                          (uint64_t)max_height, (uint64_t)MGV__MAX_SIDE);
     if (!config->fixed_width) {
         double side = (double)max_tokens * config->patch * config->patch / config->factor;
-        widest = highest = side < config->factor ? config->factor : side > MGV__MAX_SIDE ? (uint32_t)MGV__MAX_SIDE : (uint32_t)side;
+        widest = highest = side < config->factor ? config->factor : side > (double)MGV__MAX_SIDE ? (uint32_t)MGV__MAX_SIDE : (uint32_t)side;
     }
     if (!mgv__pixels_needs_of(max_width, max_height, widest, highest, config->fixed_width ? widest : config->factor,
                               config->fixed_width ? highest : config->factor, &needs))

@@ -87,7 +87,7 @@ static mgv_grid grid_of(const mgv__config *config, uint32_t t, uint32_t h, uint3
 /* Fills a geometry in scratch memory of exactly the size that was asked for, so that a sanitizer sees any byte too far. */
 static void *fill(const mgv__config *config, uint32_t t, uint32_t h, uint32_t w, mgv__geometry *geometry) {
     mgv_grid grid = grid_of(config, t, h, w);
-    size_t bytes;
+    size_t bytes = 0;
     void *scratch;
     assert_true(mgv__geometry_scratch_bytes(config, grid.tokens, &bytes));
     scratch = malloc(bytes);
@@ -232,7 +232,7 @@ static void test_scratch_of_a_larger_picture(void **state) {
     mgv__config config = qwen2_5_config();
     mgv_grid grid = grid_of(&config, 1, 10, 14);
     mgv__geometry geometry;
-    size_t bytes, exact;
+    size_t bytes = 0, exact = 0;
     void *scratch;
     (void)state;
     assert_true(mgv__geometry_scratch_bytes(&config, 4096, &bytes));
