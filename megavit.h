@@ -375,6 +375,124 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
 #ifdef __cplusplus
 }
 #endif
+
+/* ---------------------------------------------------------------------------------------------------------------
+   Shared with the kernels: one definition of everything that host and device both read. */
+#if (defined(MEGAVIT_IMPLEMENTATION) || defined(MEGAVIT_KERNELS)) && !defined(MEGAVIT_KERNEL_STRUCTS)
+#define MEGAVIT_KERNEL_STRUCTS
+
+/* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
+#define MGV__KERNEL_VERSION 1u
+
+/* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
+enum {
+    MGV__TILE_ROWS = 128,               /* rows of one CTA's matrix tile; a cluster of two works on two such tiles */
+    MGV__TILE_INNER = 64,               /* columns of A and B in one stage: 128 bytes of bf16, one swizzle row */
+    MGV__CLUSTER = 2,
+    MGV__STAGES = 4,
+    MGV__STAGE_BYTES = 48 * 1024,       /* A: 128 x 64, B: 256 x 64 */
+    MGV__CHUNK_ROWS = 64,               /* what one math warpgroup hands to its storer at a time: 64 rows of 128 bytes */
+    MGV__CHUNK_BYTES = 8 * 1024,
+    MGV__CHUNKS = 2,                    /* chunk buffers of one math warpgroup */
+    MGV__MATH_GROUPS = 2,               /* math warpgroups */
+    MGV__SLOTS = 4,                     /* tiles known ahead of time */
+    MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
+    MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
+    MGV__MAX_SHARED_BYTES = 227 * 1024
+};
+
+/* What one tile of an operation does. */
+enum {
+    MGV__KERNEL_END = 0,
+    MGV__KERNEL_PATCHES,   /* pixels of one image a CTA -> rows of patches */
+    MGV__KERNEL_GEMM_256,  /* 128 x 256 tile a CTA */
+    MGV__KERNEL_GEMM_128,
+    MGV__KERNEL_GEMM_64,
+    MGV__KERNEL_ATTENTION, /* one head of one image a CTA */
+    MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head */
+    MGV__KERNEL_ROWS       /* 128 rows a CTA -> float32 rows, normalised or as they are */
+};
+
+/* What a GEMM does with its accumulators, in this order. */
+enum {
+    MGV__KERNEL_FOLD_NORM = 1,  /* rstd * (acc - mean * column_sum) + bias, else acc + bias */
+    MGV__KERNEL_TABLE = 2,      /* + table[row % tokens] */
+    MGV__KERNEL_GELU_TANH = 4,
+    MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
+    MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
+    MGV__KERNEL_FLOAT_OUT = 32  /* float32 out instead of bf16 */
+};
+
+/* One operation. 32 words, so that a warp copies it with one load. */
+typedef struct mgv__kernel_op {
+    uint32_t kind;
+    uint32_t flags;
+    uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention */
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns */
+    uint32_t columns;           /* valid columns of the target */
+    uint32_t a_map, b_map, store_map, residual_map; /* indices into maps */
+    uint32_t b_row;             /* first row of the weights in b_map */
+    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
+    uint32_t bias, column_sums, table; /* offsets into vectors, in floats */
+    uint32_t stats_in, stats_out; /* offsets into stats, in floats */
+    uint32_t reserved[3];
+    uint32_t rows_total;        /* valid rows over all groups */
+    uint32_t rows_per_group;
+    uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
+    uint32_t signal_counter, signal_stride;
+    uint32_t tokens;            /* of one image */
+    uint32_t heads;
+    float scale;
+    float epsilon;
+    uint32_t inner;             /* columns of one of q, k, v; of a row that is normalised */
+} mgv__kernel_op;
+
+/* A run of tiles of one operation and group, in the order in which all CTAs take them. The last entry closes the list. */
+typedef struct mgv__kernel_segment {
+    uint32_t op;
+    uint32_t group;
+    uint32_t first_unit;        /* of rows: pairs of row tiles, images, or pairs of images */
+    uint32_t first_tile;        /* tiles of all segments before */
+} mgv__kernel_segment;
+
+/* Where the kernel says how it ended. Zeroed before each launch. */
+typedef struct mgv__kernel_status {
+    uint32_t aborted;           /* 0: all is well; otherwise MGV__WAIT_* of the wait that gave up first */
+    uint32_t op, cta, index, seen, expected;
+    uint32_t reserved[2];
+} mgv__kernel_status;
+
+enum {
+    MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_STAGE_FULL, MGV__WAIT_STAGE_EMPTY, MGV__WAIT_TILE_KNOWN, MGV__WAIT_TILE_READY,
+    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_COUNT
+};
+
+enum { MGV__MAX_MAPS = 40 };
+typedef struct mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map; /* a CUtensorMap; 64-byte aligned in kernel arguments */
+
+/* The kernel's argument. A multiple of 64 bytes. */
+typedef struct mgv__kernel_arguments {
+    mgv__tensor_map maps[MGV__MAX_MAPS];
+    const mgv__kernel_op *ops;
+    const mgv__kernel_segment *segments;
+    const float *vectors;       /* biases, column sums, tables */
+    float *stats;               /* (mean, squared deviations) of parts of rows */
+    uint32_t *counters;
+    mgv__kernel_status *status;
+    const uint8_t *pixels;      /* RGB rows, images one after the other */
+    uint16_t *patches;          /* bf16, rows of patch_pitch */
+    float *rows_out;
+    const uint16_t *rows_in;    /* bf16: what MGV__KERNEL_ROWS reads */
+    const uint16_t *residual_rows; /* bf16: the residual of the GEMM that writes float32 */
+    uint32_t total_tiles;
+    uint32_t poll_limit;        /* polls of a wait without progress before it gives up */
+    uint32_t image_size, patch, grid; /* side of the image, of a patch, patches in a row */
+    uint32_t patch_pitch;       /* elements from one patch row to the next */
+    uint32_t lost_signal;       /* test: a signal that is not given, 1 + index of the counter */
+    uint32_t reserved[3];
+} mgv__kernel_arguments;
+
+#endif /* MEGAVIT_KERNEL_STRUCTS */
 #endif /* MEGAVIT_H */
 
 /* ===============================================================================================================

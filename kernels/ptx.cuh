@@ -62,6 +62,8 @@ DEVICE uint32_t vote_all(uint32_t predicate) {
 /* sm_90a: moves registers between warpgroups; COUNT a multiple of 8 in [24, 256], run by every warp of the warpgroup. */
 template <int COUNT> DEVICE void setmaxnreg_inc(void) { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 template <int COUNT> DEVICE void setmaxnreg_dec(void) { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+/* The same value, but the compiler no longer knows it: what is computed from it stays where it is written, and registers stay free. */
+DEVICE uint32_t opaque(uint32_t value) { asm volatile("" : "+r"(value)); return value; }
 DEVICE void nanosleep(uint32_t nanoseconds) { asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds)); }
 DEVICE uint64_t globaltimer(void) { uint64_t v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
 
@@ -80,6 +82,13 @@ DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.a
 DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    return done;
+}
+/* The same without suspending. */
+DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     return done;
 }
@@ -121,6 +130,7 @@ DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { uint32_t v; asm volatile("ld
 DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
     asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p) : "memory");
 }
+DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
 DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory"); }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
@@ -172,6 +182,11 @@ DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c,
 DEVICE void wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit_group(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int COUNT> DEVICE void wgmma_wait_group(void) { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(COUNT) : "memory"); }
+/* Accumulators begin at zero: with undefined ones and scale_d = 0 the compiler merges registers of different tiles and spills. */
+template <int COUNT> DEVICE void wgmma_registers_zero(float (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) d[i] = 0;
+}
 /* Keeps the compiler from moving accumulator accesses across a wgmma wait. */
 template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
 #pragma unroll

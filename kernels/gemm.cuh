@@ -1,0 +1,198 @@
+/* megavit: the GEMM tile. Each math warpgroup computes 64 rows of the CTA's 128 x COLUMNS tile.
+
+   The two warpgroups are not tied to each other: while one is in its epilogue the other keeps the tensor cores busy, as far ahead as the ring allows. */
+#ifndef MGV_GEMM_CUH
+#define MGV_GEMM_CUH
+
+#include "math.cuh"
+
+/* gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks, Gimpel 2016, equation 2 */
+DEVICE float gelu_tanh(float x) {
+    const float u = x * (0.7978845608f + 0.0356774081f * x * x), half = 0.5f * x;
+    return half + half * tanh_approx(u);
+}
+
+template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, uint32_t k_blocks, float (&acc)[COLUMNS / 2]) {
+    uint32_t previous = 0;
+    wgmma_registers_zero(acc);
+    for (uint32_t block = 0; block < k_blocks; block++) {
+        math_wait_stage(self, self.stage);
+        const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
+        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + MGV__TILE_ROWS * 128);
+        wgmma_registers_fence(acc);
+        wgmma_fence();
+        wgmma_m64k16_bf16_ss(acc, a, b, 1);
+        wgmma_m64k16_bf16_ss(acc, a + 2, b + 2, 1); /* 16 columns are 32 bytes: two descriptor units */
+        wgmma_m64k16_bf16_ss(acc, a + 4, b + 4, 1);
+        wgmma_m64k16_bf16_ss(acc, a + 6, b + 6, 1);
+        wgmma_commit_group();
+        wgmma_registers_fence(acc);
+        wgmma_wait_group<1>();
+        if (block) math_leave_stage(self, previous);
+        previous = self.stage.index;
+        self.stage.advance();
+    }
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(acc);
+    math_leave_stage(self, previous);
+}
+
+/* Turns accumulators of 32 or 64 columns into values of the target; `v` points at 8 columns' four accumulators after the other. */
+template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, float (&v)[COUNT], int first, uint32_t column, uint32_t row,
+                                                          const float (&mean)[2], const float (&rstd)[2]) {
+    const mgv__kernel_op &op = tile.op;
+    const float *bias = self.arguments.vectors + op.bias + column;
+    if (op.flags & MGV__KERNEL_FOLD_NORM) {
+        const float *column_sums = self.arguments.vectors + op.column_sums + column;
+        const float shift0 = -rstd[0] * mean[0], shift1 = -rstd[1] * mean[1];
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            float b0, b1, s0, s1;
+            ld_global_nc_v2f32(bias + 8 * j, b0, b1);
+            ld_global_nc_v2f32(column_sums + 8 * j, s0, s1);
+            float *e = &v[first + 4 * j];
+            e[0] = rstd[0] * e[0] + (shift0 * s0 + b0);
+            e[1] = rstd[0] * e[1] + (shift0 * s1 + b1);
+            e[2] = rstd[1] * e[2] + (shift1 * s0 + b0);
+            e[3] = rstd[1] * e[3] + (shift1 * s1 + b1);
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            float b0, b1;
+            ld_global_nc_v2f32(bias + 8 * j, b0, b1);
+            float *e = &v[first + 4 * j];
+            e[0] += b0;
+            e[1] += b1;
+            e[2] += b0;
+            e[3] += b1;
+        }
+    }
+    if (op.flags & MGV__KERNEL_TABLE) {
+        const float *table = self.arguments.vectors + op.table + column;
+        const float *row0 = table + (size_t)(row % op.tokens) * op.columns, *row1 = table + (size_t)((row + 8) % op.tokens) * op.columns;
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            if (column + 8 * j >= op.columns) continue;
+            float t0, t1, t2, t3;
+            ld_global_nc_v2f32(row0 + 8 * j, t0, t1);
+            ld_global_nc_v2f32(row1 + 8 * j, t2, t3);
+            float *e = &v[first + 4 * j];
+            e[0] += t0;
+            e[1] += t1;
+            e[2] += t2;
+            e[3] += t3;
+        }
+    }
+    if (op.flags & MGV__KERNEL_GELU_TANH) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 2; j++) v[first + j] = gelu_tanh(v[first + j]);
+    }
+}
+
+/* Mean and squared deviations of 64 columns of each row: two passes over the rounded values, in a fixed order. p[2 j] holds two columns of the row of this
+   lane, p[2 j + 1] two of the row eight below. */
+DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const uint32_t (&p)[16], uint32_t part, uint32_t row) {
+    const mgv__kernel_op &op = tile.op;
+    float sum[2] = {0, 0}, squares[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < 16; i++) sum[i & 1] += bf16_low(p[i]) + bf16_high(p[i]);
+    const float mean[2] = {quad_sum(sum[0]) / 64, quad_sum(sum[1]) / 64};
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float a = bf16_low(p[i]) - mean[i & 1], b = bf16_high(p[i]) - mean[i & 1];
+        squares[i & 1] += a * a + b * b;
+    }
+    squares[0] = quad_sum(squares[0]);
+    squares[1] = quad_sum(squares[1]);
+    const uint32_t parts = op.columns / 64;
+    if (self.lane % 4 || part >= parts) return;
+    float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
+    if (row < op.rows_per_group) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
+    if (row + 8 < op.rows_per_group) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
+}
+
+/* One chunk of 64 columns as bf16, with the residual added that lies in the chunk. */
+template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t chunk, float (&v)[COUNT], int first, uint32_t part, uint32_t row) {
+    const uint32_t fragments = fragment_address(self, chunk);
+    if (tile.op.flags & MGV__KERNEL_RESIDUAL) {
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            uint32_t r[4];
+            ldmatrix_x4(fragments ^ j * 16, r[0], r[1], r[2], r[3]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                v[first + 4 * j + 2 * i] += bf16_low(r[i]);
+                v[first + 4 * j + 2 * i + 1] += bf16_high(r[i]);
+            }
+        }
+    }
+    uint32_t p[16];
+#pragma unroll
+    for (int i = 0; i < 16; i++) p[i] = cvt_rn_bf16x2(v[first + 2 * i], v[first + 2 * i + 1]);
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) stmatrix_x4(fragments ^ j * 16, p[2 * j], p[2 * j + 1], p[2 * j + 2], p[2 * j + 3]);
+    if (tile.op.flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, p, part, row);
+}
+
+/* Adds the bf16 residual of 32 columns from where it lies in memory: a float32 chunk has no room for it. */
+template <int COUNT> DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float (&v)[COUNT], int first, uint32_t column, uint32_t row) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float *e = &v[first + 4 * j];
+        if (column + 8 * j >= op.columns) continue;
+        const uint16_t *from = self.arguments.residual_rows + (size_t)row * op.columns + column + 8 * j;
+        const uint32_t r0 = row < op.rows_total ? ld_relaxed_gpu((const uint32_t *)from) : 0;
+        const uint32_t r1 = row + 8 < op.rows_total ? ld_relaxed_gpu((const uint32_t *)(from + (size_t)8 * op.columns)) : 0;
+        e[0] += bf16_low(r0);
+        e[1] += bf16_high(r0);
+        e[2] += bf16_low(r1);
+        e[3] += bf16_high(r1);
+    }
+}
+
+/* One chunk of 32 columns as float32. */
+template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chunk, float (&v)[COUNT], int first) {
+    const uint32_t row = self.warp * 16 + self.lane / 4, quarter = self.lane % 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float *e = &v[first + 4 * j];
+        shared_store_v2f32(chunk_unit(chunk, row, 2 * j + quarter / 2) + (quarter & 1) * 8, e[0], e[1]);
+        shared_store_v2f32(chunk_unit(chunk, row + 8, 2 * j + quarter / 2) + (quarter & 1) * 8, e[2], e[3]);
+    }
+}
+
+template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    float acc[COLUMNS / 2];
+    gemm_mainloop<COLUMNS>(self, op.k_blocks, acc);
+
+    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__TILE_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
+    const uint32_t column = tile.column * COLUMNS + 2 * (self.lane % 4);
+    float mean[2] = {0, 0}, rstd[2] = {0, 0};
+    if (op.flags & MGV__KERNEL_FOLD_NORM) {
+        const uint32_t last = op.rows_per_group - 1, base = tile.group * op.rows_per_group;
+        row_statistics_quad(self.arguments, op, base + (row < last ? row : last), self.lane % 4, mean[0], rstd[0]);
+        row_statistics_quad(self.arguments, op, base + (row + 8 < last ? row + 8 : last), self.lane % 4, mean[1], rstd[1]);
+    }
+    if (COLUMNS == 64 && (op.flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
+#pragma unroll
+        for (int c = 0; c < COLUMNS / 32; c++) {
+            const uint32_t chunk = math_take_chunk(self);
+            gemm_finish<32>(self, tile, acc, 16 * c, column + 32 * c, row, mean, rstd);
+            if (op.flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, 16 * c, column + 32 * c, row);
+            gemm_write_float(self, chunk, acc, 16 * c);
+            math_give_chunk(self);
+        }
+        return;
+    }
+#pragma unroll
+    for (int c = 0; c < COLUMNS / 64; c++) {
+        gemm_finish<64>(self, tile, acc, 32 * c, column + 64 * c, row, mean, rstd);
+        const uint32_t chunk = math_take_chunk(self);
+        gemm_write_bf16(self, tile, chunk, acc, 32 * c, tile.column * (COLUMNS / 64) + c, row);
+        math_give_chunk(self);
+    }
+}
+
+#endif /* MGV_GEMM_CUH */

@@ -1,0 +1,114 @@
+/* megavit: the loader. One thread that keeps the ring of stages full through the copy engine.
+
+   GEMM: A is this CTA's own 128 x 64 block. B is shared by the cluster: each CTA loads half of its rows and multicasts them to both, so a stage is
+   free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write. */
+#ifndef MGV_LOADER_CUH
+#define MGV_LOADER_CUH
+
+#include "scheduler.cuh"
+
+struct Loader {
+    SharedMemory *shared;
+    const mgv__kernel_arguments &arguments;
+    Watchdog dog;
+    Ring<MGV__STAGES> stage;
+    uint32_t cta;
+    __device__ __forceinline__ Loader(SharedMemory *s, const mgv__kernel_arguments &a) : shared(s), arguments(a), dog(a), cta(cluster_ctarank()) {}
+};
+
+DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uint32_t index) { return (const CUtensorMap *)&arguments.maps[index]; }
+
+/* Waits until the stage is free and announces how many bytes will land in it. */
+DEVICE void loader_open_stage(Loader &self, const Ring<MGV__STAGES> &stage, uint32_t bytes) {
+    wait_barrier(self.dog, &self.shared->stage_empty[stage.index], stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
+    if (!self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[stage.index]), bytes);
+}
+
+/* Waits until everything that the tile reads has been written, and orders the copy engine's reads after it. */
+DEVICE void loader_wait_ready(Loader &self, const Ring<MGV__SLOTS> &slot) {
+    wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+    fence_proxy_async_global();
+}
+
+DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
+    if (self.dog.aborted) return;
+    cp_async_bulk_tensor_3d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z,
+                                 shared_address(&self.shared->stage_full[stage]));
+}
+
+DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t tile_columns) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t a_bytes = MGV__TILE_ROWS * MGV__TILE_INNER * 2, half = tile_columns / MGV__CLUSTER, half_bytes = half * MGV__TILE_INNER * 2;
+    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__TILE_ROWS;
+    const uint32_t b_row = op.b_row + tile.column * tile_columns + self.cta * half;
+    const uint32_t a_column = tile.column * op.a_column_step;
+    uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
+    Ring<MGV__STAGES> activations = self.stage;
+    for (uint32_t block = 0; block < op.k_blocks; block++) {
+        const uint32_t stage = self.stage.index;
+        loader_open_stage(self, self.stage, a_bytes + 2 * half_bytes);
+        if (!self.dog.aborted)
+            cp_async_bulk_tensor_2d_load_multicast(shared_address(self.shared->stage[stage]) + a_bytes + self.cta * half_bytes,
+                                                   tensor_map(self.arguments, op.b_map), (int32_t)(block * MGV__TILE_INNER), (int32_t)b_row,
+                                                   shared_address(&self.shared->stage_full[stage]), 3);
+        self.stage.advance();
+        waiting++;
+        if (!ready) {
+            const uint32_t can_run_ahead = waiting < MGV__STAGES && block + 1 < op.k_blocks;
+            if (can_run_ahead && !mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity)) continue;
+            loader_wait_ready(self, slot);
+            ready = 1;
+        }
+        for (; waiting; waiting--, activations.advance())
+            load_box_3d(self, activations.index, 0, op.a_map, a_column + (block + 1 - waiting) * MGV__TILE_INNER, row, tile.group);
+    }
+}
+
+/* Two stages: keys and the first two blocks of 64 queries, then values and the other two. */
+DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t image = image_number(op, tile.group, tile.unit), column = (tile.column * MGV__CLUSTER + self.cta) * 64;
+    const uint32_t key_bytes = keys * 128, query_bytes = 64 * 128;
+    loader_wait_ready(self, slot);
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint32_t stage = self.stage.index;
+        loader_open_stage(self, self.stage, key_bytes + 2 * query_bytes);
+        load_box_3d(self, stage, 0, op.a_map, op.inner * (1 + half) + column, 0, image);
+        load_box_3d(self, stage, key_bytes, op.b_map, column, half * 128, image);
+        load_box_3d(self, stage, key_bytes + query_bytes, op.b_map, column, half * 128 + 64, image);
+        self.stage.advance();
+    }
+}
+
+/* The image's tokens twice, in chunks of 64 columns: with the scoring vectors, then alone. */
+DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), key_bytes = keys * 128;
+    loader_wait_ready(self, slot);
+    for (uint32_t block = 0; block < 2 * op.k_blocks; block++) {
+        const uint32_t stage = self.stage.index, scoring = block < op.k_blocks, column = (scoring ? block : block - op.k_blocks) * 64;
+        loader_open_stage(self, self.stage, key_bytes + (scoring ? 64 * 128 : 0));
+        load_box_3d(self, stage, 0, op.a_map, column, 0, image);
+        if (scoring) load_box_3d(self, stage, key_bytes, op.b_map, column, 0, 0);
+        self.stage.advance();
+    }
+}
+
+DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= 208 ? 208 : 256; }
+
+DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
+    Loader self(shared, arguments);
+    for (Ring<MGV__SLOTS> slot;; slot.advance()) {
+        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+        const TileSlot &tile = shared->slot[slot.index];
+        if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
+        if (tile.op.kind == MGV__KERNEL_GEMM_256) load_gemm(self, tile, slot, 256);
+        else if (tile.op.kind == MGV__KERNEL_GEMM_128) load_gemm(self, tile, slot, 128);
+        else if (tile.op.kind == MGV__KERNEL_GEMM_64) load_gemm(self, tile, slot, 64);
+        else if (tile.op.kind == MGV__KERNEL_ATTENTION) load_attention(self, tile, slot, key_block(tile.op.tokens));
+        else if (tile.op.kind == MGV__KERNEL_POOL) load_pool(self, tile, slot, key_block(tile.op.tokens));
+        mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+    }
+}
+
+#endif /* MGV_LOADER_CUH */

@@ -1,0 +1,100 @@
+/* megavit: what all kinds of math tiles share: the stages they read, the chunks they write, and the layout of wgmma's registers.
+
+   Thread t of a math warpgroup, w = t / 32, l = t % 32: accumulator i holds row 16 w + l / 4 + 8 ((i / 2) % 2) and column 8 (i / 4) + 2 (l % 4) + i % 2. */
+#ifndef MGV_MATH_CUH
+#define MGV_MATH_CUH
+
+#include "storer.cuh"
+
+struct Math {
+    SharedMemory *shared;
+    const mgv__kernel_arguments &arguments;
+    Watchdog dog;
+    Ring<MGV__STAGES> stage;
+    Ring<MGV__CHUNKS> chunk;
+    uint32_t group;          /* number of this math warpgroup */
+    uint32_t thread;         /* within the warpgroup */
+    uint32_t warp, lane;
+    uint32_t cta;
+    uint32_t peer_empty;     /* stage_empty[0] of the other CTA */
+    __device__ __forceinline__ Math(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
+        : shared(s), arguments(a), dog(a), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
+          peer_empty(mapa_shared_cluster(shared_address(&s->stage_empty[0]), cluster_ctarank() ^ 1)) {}
+};
+
+DEVICE void math_group_sync(const Math &self) { bar_sync(1 + self.group, 128); }
+
+DEVICE void math_wait_stage(Math &self, const Ring<MGV__STAGES> &stage) {
+    wait_barrier(self.dog, &self.shared->stage_full[stage.index], stage.parity, MGV__WAIT_STAGE_FULL);
+}
+/* Every warp tells both CTAs that it has left the stage. */
+DEVICE void math_leave_stage(const Math &self, uint32_t index) {
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->stage_empty[index]));
+    if (self.lane == 1) mbarrier_arrive_cluster(self.peer_empty + index * 8);
+}
+
+/* Waits until the next chunk buffer may be written; its address. */
+DEVICE uint32_t math_take_chunk(Math &self) {
+    wait_barrier(self.dog, &self.shared->chunk_granted[self.group][self.chunk.index], self.chunk.parity, MGV__WAIT_CHUNK_GRANTED);
+    return shared_address(self.shared->chunk[self.group][self.chunk.index]);
+}
+/* Hands the chunk to the storer: what every lane wrote is ordered before the copy engine's read. */
+DEVICE void math_give_chunk(Math &self) {
+    fence_proxy_async_shared_cta();
+    warp_sync();
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->chunk_written[self.group][self.chunk.index]));
+    self.chunk.advance();
+}
+
+/* Address of 16-byte unit `unit` of row `row` in a chunk: 128-byte rows, 128-byte swizzle. */
+DEVICE uint32_t chunk_unit(uint32_t chunk, uint32_t row, uint32_t unit) { return chunk + row * 128 + ((unit ^ (row & 7)) << 4); }
+
+/* Where this lane points stmatrix and ldmatrix for 16 rows of its warp and the first two groups of 8 columns. The groups `unit` and `unit` + 1, unit
+   even, are at this address ^ unit * 16: chunks are 1024-byte aligned, so the swizzle touches nothing but the unit. */
+DEVICE uint32_t fragment_address(const Math &self, uint32_t chunk) {
+    const uint32_t matrix = self.lane / 8;
+    return chunk_unit(chunk, self.warp * 16 + (matrix & 1) * 8 + self.lane % 8, matrix >> 1);
+}
+
+/* Descriptor of a bf16 operand whose rows are 128 bytes in 128-byte swizzle: eight rows every 1024 bytes. K-major or, for a transposed B, N-major. */
+DEVICE uint64_t matrix_descriptor(uint32_t address) { return 0x4000004000010000ull | ((address & 0x3FFFF) >> 4); }
+
+/* Sum and maximum over the four lanes that share a row. */
+DEVICE float quad_sum(float v) { v += shfl_bfly_f32(v, 1); return v + shfl_bfly_f32(v, 2); }
+DEVICE float quad_max(float v) { v = fmaxf(v, shfl_bfly_f32(v, 1)); return fmaxf(v, shfl_bfly_f32(v, 2)); }
+
+/* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64 of its columns. All parts are of one size, so the
+   row's mean is the mean of the means, and its squared deviations are the sum of the parts' plus 64 (part mean - mean)^2 each. */
+
+/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. */
+DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
+    const uint32_t parts = op.inner / 64;
+    const float *part = arguments.stats + op.stats_in + (size_t)row * parts * 2;
+    float squares = 0;
+    mean = 0;
+    for (uint32_t i = 0; i < parts; i++) mean += ld_relaxed_gpu_f32(part + 2 * i);
+    mean /= (float)parts;
+    for (uint32_t i = 0; i < parts; i++) {
+        float part_mean, part_squares;
+        ld_relaxed_gpu_v2f32(part + 2 * i, part_mean, part_squares);
+        squares += part_squares + 64 * (part_mean - mean) * (part_mean - mean);
+    }
+    rstd = rsqrtf(squares / (float)op.inner + op.epsilon);
+}
+
+/* The same by the four lanes that share the row. */
+DEVICE void row_statistics_quad(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, uint32_t quad_lane, float &mean, float &rstd) {
+    const uint32_t parts = op.inner / 64;
+    const float *part = arguments.stats + op.stats_in + (size_t)row * parts * 2;
+    float sum = 0, squares = 0;
+    for (uint32_t i = quad_lane; i < parts; i += 4) sum += ld_relaxed_gpu_f32(part + 2 * i);
+    mean = quad_sum(sum) / (float)parts;
+    for (uint32_t i = quad_lane; i < parts; i += 4) {
+        float part_mean, part_squares;
+        ld_relaxed_gpu_v2f32(part + 2 * i, part_mean, part_squares);
+        squares += part_squares + 64 * (part_mean - mean) * (part_mean - mean);
+    }
+    rstd = rsqrtf(quad_sum(squares) / (float)op.inner + op.epsilon);
+}
+
+#endif /* MGV_MATH_CUH */

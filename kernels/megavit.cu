@@ -1,0 +1,81 @@
+/* megavit: the persistent kernel. One launch runs the whole list of operations of one encode.
+
+   One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
+       warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
+       warpgroups 1, 2  math: matrix products, softmax, epilogues
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, pool, rows. */
+#define MEGAVIT_KERNELS
+#include "../megavit.h"
+#include "gemm.cuh"
+#include "pool.cuh"
+#include "rows.cuh"
+
+enum { COPY_REGISTERS = 40, MATH_REGISTERS = 232 };
+static_assert(128 * COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MATH_REGISTERS <= 65536, "registers of one CTA");
+
+DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
+    Math self(shared, arguments, group);
+    uint32_t turn = 0;
+    for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
+        if (self.thread == 0) {
+            wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+            shared->decision[group][turn] = !self.dog.aborted && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
+        }
+        math_group_sync(self);
+        if (!shared->decision[group][turn]) break;
+        const TileSlot &tile = shared->slot[slot.index];
+        self.lane = opaque(self.lane);
+        self.warp = opaque(self.warp);
+        switch (tile.op.kind) {
+        case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
+        case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
+        case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
+        case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
+        case MGV__KERNEL_ATTENTION:
+            if (key_block(tile.op.tokens) == 208) attention_tile<208>(self, tile);
+            else attention_tile<256>(self, tile);
+            break;
+        case MGV__KERNEL_POOL:
+            if (key_block(tile.op.tokens) == 208) pool_tile<208>(self, tile);
+            else pool_tile<256>(self, tile);
+            break;
+        default: rows_tile(self, tile, slot); break;
+        }
+        warp_sync();
+        if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    SharedMemory *shared = (SharedMemory *)shared_bytes;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    Watchdog dog(arguments);
+    if (threadIdx.x == 0) {
+        shared_memory_init(shared);
+        if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
+    }
+    bar_sync_all();
+    barrier_cluster_arrive_release();
+    barrier_cluster_wait_acquire();
+
+    if (warp < 4) {
+        setmaxnreg_dec<COPY_REGISTERS>();
+        if (warp == 0 && lane == 0) loader_role(shared, arguments);
+        if (warp == 1) scheduler_role(shared, arguments);
+        if (warp >= 2 && lane == 0) storer_role(shared, arguments, warp - 2);
+    } else {
+        setmaxnreg_inc<MATH_REGISTERS>();
+        math_role(shared, arguments, warp / 4 - 1);
+    }
+
+    /* Copies and arrivals of the other CTA may still be on their way to this one after an abort: let them land before shared memory goes away. */
+    watchdog_look(dog);
+    for (int i = 0; dog.aborted && i < 200; i++) nanosleep(1000);
+    warp_sync();
+    barrier_cluster_arrive_release();
+    barrier_cluster_wait_acquire();
+}
+
+/* What the host checks before it trusts this file. */
+extern "C" __device__ const uint32_t megavit_description[4] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments), MGV__KERNEL_THREADS};

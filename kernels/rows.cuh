@@ -1,0 +1,80 @@
+/* megavit: the two kinds of tile without matrix work: pixels to patches, and rows to float32. */
+#ifndef MGV_ROWS_CUH
+#define MGV_ROWS_CUH
+
+#include "math.cuh"
+
+/* After ordinary stores of a whole math group: visible to the copy engines of other CTAs, then counted. */
+DEVICE void signal_rows(Math &self, const TileSlot &tile) {
+    fence_proxy_async_global();
+    math_group_sync(self);
+    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
+    if (self.thread == 0 && counter) red_release_gpu_add(counter, 1);
+}
+
+/* Two bytes -> two bf16. A byte is exact in bf16, so rescaling and normalisation are folded into the weights. */
+DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2((float)low, (float)high); }
+
+/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. Each math group takes half of the pixel rows.
+   Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
+DEVICE void patches_tile(Math &self, const TileSlot &tile) {
+    const mgv__kernel_arguments &arguments = self.arguments;
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    if (first >= end) return;
+    const uint32_t image = image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + self.cta);
+    const uint32_t piece = 3 * arguments.patch, side = arguments.grid * arguments.patch;
+    const uint8_t *pixels = arguments.pixels + (size_t)image * arguments.image_size * arguments.image_size * 3;
+    uint16_t *patches = arguments.patches + (size_t)image * tile.op.tokens * arguments.patch_pitch;
+    const uint32_t width = piece % 16 == 0 && arguments.image_size * 3 % 16 == 0 && ((size_t)arguments.pixels & 15) == 0 ? 16 : 2;
+    const uint32_t parts = piece / width, items = side * arguments.grid * parts;
+    for (uint32_t item = self.group * 128 + self.thread; item < items; item += 128 * MGV__MATH_GROUPS) {
+        const uint32_t part = item % parts, rest = item / parts, column = rest % arguments.grid, y = rest / arguments.grid;
+        const uint8_t *from = pixels + (size_t)y * arguments.image_size * 3 + column * piece + part * width;
+        uint16_t *to = patches + (size_t)(y / arguments.patch * arguments.grid + column) * arguments.patch_pitch + y % arguments.patch * piece + part * width;
+        if (width == 2) {
+            const uint32_t pair = bytes_to_bf16x2(ld_global_nc_u8(from), ld_global_nc_u8(from + 1));
+            *(uint32_t *)to = pair;
+            continue;
+        }
+        uint32_t out[8];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t four = ld_global_nc_u32(from + 4 * i);
+            out[2 * i] = bytes_to_bf16x2(four & 255, four >> 8 & 255);
+            out[2 * i + 1] = bytes_to_bf16x2(four >> 16 & 255, four >> 24);
+        }
+        st_global_v4u32(to, out[0], out[1], out[2], out[3]);
+        st_global_v4u32(to + 8, out[4], out[5], out[6], out[7]);
+    }
+    signal_rows(self, tile);
+}
+
+/* 128 rows of bf16 -> float32, one warp a row; normalised with gamma and beta when the operation folds a norm. */
+DEVICE void rows_tile(Math &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const mgv__kernel_op &op = tile.op;
+    wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    const uint32_t base = tile.group * op.rows_per_group;
+    for (uint32_t row = first + self.group * 4 + self.warp; row < end; row += 4 * MGV__MATH_GROUPS) {
+        const uint16_t *from = self.arguments.rows_in + (size_t)(base + row) * op.columns;
+        float *to = self.arguments.rows_out + (size_t)op.table + (size_t)(base + row) * op.columns;
+        float mean = 0, rstd = 1;
+        if (op.flags & MGV__KERNEL_FOLD_NORM) row_statistics(self.arguments, op, base + row, mean, rstd);
+        for (uint32_t column = 2 * self.lane; column < op.columns; column += 64) {
+            const uint32_t pair = ld_relaxed_gpu((const uint32_t *)(from + column));
+            float x = bf16_low(pair), y = bf16_high(pair);
+            if (op.flags & MGV__KERNEL_FOLD_NORM) {
+                const float *gamma = self.arguments.vectors + op.bias + column, *beta = gamma + op.inner;
+                x = (x - mean) * rstd * ld_global_nc_f32(gamma) + ld_global_nc_f32(beta);
+                y = (y - mean) * rstd * ld_global_nc_f32(gamma + 1) + ld_global_nc_f32(beta + 1);
+            }
+            to[column] = x;
+            to[column + 1] = y;
+        }
+    }
+    if (op.signal_stride) signal_rows(self, tile);
+}
+
+#endif /* MGV_ROWS_CUH */

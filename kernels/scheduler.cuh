@@ -1,0 +1,72 @@
+/* megavit: the scheduler warp. It walks the list of segments, announces this CTA's next tiles a few ahead, and waits on the counters
+   in global memory for what each tile reads. It is the only role that waits for other clusters.
+
+   Clusters take tiles in turn, so every CTA's list is a subsequence of one order, and that order is topological (the plan proves it). */
+#ifndef MGV_SCHEDULER_CUH
+#define MGV_SCHEDULER_CUH
+
+#include "watchdog.cuh"
+
+/* Rows of `group` that exist. */
+DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
+    const uint32_t left = op.rows_total - group * op.rows_per_group;
+    return left < op.rows_per_group ? left : op.rows_per_group;
+}
+/* Images of `group` that exist. */
+DEVICE uint32_t images_of_group(const mgv__kernel_op &op, uint32_t group) { return rows_of_group(op, group) / op.tokens; }
+/* Number of an image over all groups. */
+DEVICE uint32_t image_number(const mgv__kernel_op &op, uint32_t group, uint32_t image) { return group * (op.rows_per_group / op.tokens) + image; }
+
+/* The rows within its group that this CTA's tile reads, [first, end). Empty where the tile lies beyond the last row. */
+DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint32_t &end) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t rows = rows_of_group(op, tile.group);
+    uint32_t count = op.tokens;
+    if (op.kind == MGV__KERNEL_ATTENTION) first = tile.unit * op.tokens;
+    else if (op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
+    else { first = (tile.unit * MGV__CLUSTER + cta) * MGV__TILE_ROWS; count = MGV__TILE_ROWS; }
+    end = first + count < rows ? first + count : rows;
+}
+
+DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
+    Watchdog dog(arguments);
+    Ring<MGV__SLOTS> slot;
+    const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank(), step = nclusterid_x();
+    uint32_t segment = 0;
+    for (uint32_t number = clusterid_x();; number += step) {
+        TileSlot &tile = shared->slot[slot.index];
+        wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);
+        dog.aborted = !vote_all(!dog.aborted);
+        const bool last = number >= arguments.total_tiles || dog.aborted;
+        if (last) {
+            if (lane == 0) tile.op.kind = MGV__KERNEL_END;
+        } else {
+            while (number >= arguments.segments[segment + 1].first_tile) segment++;
+            const mgv__kernel_segment at = arguments.segments[segment];
+            ((uint32_t *)&tile.op)[lane] = ld_global_nc_u32((const uint32_t *)&arguments.ops[at.op] + lane);
+            warp_sync();
+            if (lane == 0) {
+                const uint32_t local = number - at.first_tile;
+                tile.group = at.group;
+                tile.unit = at.first_unit + local / tile.op.column_tiles;
+                tile.column = local % tile.op.column_tiles;
+            }
+        }
+        warp_sync();
+        if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
+        if (last) break;
+        if (tile.op.wait_divisor) {
+            uint32_t first, end;
+            tile_rows(tile, cta, first, end);
+            const uint32_t base = tile.op.wait_counter + tile.group * tile.op.wait_stride;
+            if (first < end)
+                wait_counters(dog, arguments.counters, base + first / tile.op.wait_divisor, base + (end - 1) / tile.op.wait_divisor,
+                              tile.op.wait_threshold, arguments.segments[segment].op);
+        }
+        warp_sync();
+        if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_ready[slot.index]));
+        slot.advance();
+    }
+}
+
+#endif /* MGV_SCHEDULER_CUH */

@@ -1,0 +1,71 @@
+/* megavit: what lies where in shared memory, and who arrives at which barrier. */
+#ifndef MGV_SHARED_MEMORY_CUH
+#define MGV_SHARED_MEMORY_CUH
+
+#include "ptx.cuh"
+
+/* A tile as the scheduler announces it: the operation's 32 words and where the tile lies. */
+struct TileSlot {
+    mgv__kernel_op op;
+    uint32_t group;
+    uint32_t unit;    /* pair of row tiles, image, or pair of images within the group */
+    uint32_t column;  /* column tile, or pair of heads */
+    uint32_t reserved;
+};
+
+struct SharedMemory {
+    uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math */
+    uint8_t chunk[MGV__MATH_GROUPS][MGV__CHUNKS][MGV__CHUNK_BYTES];         /* math <-> storer */
+    TileSlot slot[MGV__SLOTS];                                              /* scheduler -> all */
+    uint64_t stage_full[MGV__STAGES];                                       /* 1 arrival + bytes: the loader of this CTA */
+    uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs */
+    uint64_t tile_known[MGV__SLOTS];                                        /* scheduler: the slot is filled */
+    uint64_t tile_ready[MGV__SLOTS];                                        /* scheduler: what the tile reads has been written */
+    uint64_t slot_vacated[MGV__SLOTS];                                      /* loader, storers, every math warp */
+    uint64_t chunk_granted[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* storer: write here; the residual, if any, is there */
+    uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
+    uint32_t decision[MGV__MATH_GROUPS][2];                                 /* run the next tile or stop: the same for a whole math group */
+};
+
+enum {
+    STAGE_EMPTY_ARRIVALS = MGV__CLUSTER * MGV__MATH_GROUPS * 4,
+    SLOT_VACATED_ARRIVALS = 1 + MGV__MATH_GROUPS + MGV__MATH_GROUPS * 4,
+    CHUNK_WRITTEN_ARRIVALS = 4
+};
+
+static_assert(sizeof(SharedMemory) <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
+static_assert(sizeof(mgv__kernel_op) == 128, "a warp copies an operation with one load of four bytes a lane");
+static_assert(sizeof(mgv__kernel_arguments) % 64 == 0, "tensor maps in kernel arguments are 64-byte aligned");
+static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");
+static_assert(MGV__TILE_ROWS * MGV__TILE_INNER * 2 + 256 * MGV__TILE_INNER * 2 <= MGV__STAGE_BYTES, "A and B of the widest tile fit one stage");
+static_assert(MGV__MAX_KEYS * 128 + 2 * 64 * 128 <= MGV__STAGE_BYTES, "keys and two blocks of queries fit one stage");
+
+DEVICE void shared_memory_init(SharedMemory *shared) {
+    for (int i = 0; i < MGV__STAGES; i++) {
+        mbarrier_init(shared_address(&shared->stage_full[i]), 1);
+        mbarrier_init(shared_address(&shared->stage_empty[i]), STAGE_EMPTY_ARRIVALS);
+    }
+    for (int i = 0; i < MGV__SLOTS; i++) {
+        mbarrier_init(shared_address(&shared->tile_known[i]), 1);
+        mbarrier_init(shared_address(&shared->tile_ready[i]), 1);
+        mbarrier_init(shared_address(&shared->slot_vacated[i]), SLOT_VACATED_ARRIVALS);
+    }
+    for (int g = 0; g < MGV__MATH_GROUPS; g++)
+        for (int i = 0; i < MGV__CHUNKS; i++) {
+            mbarrier_init(shared_address(&shared->chunk_granted[g][i]), 1);
+            mbarrier_init(shared_address(&shared->chunk_written[g][i]), CHUNK_WRITTEN_ARRIVALS);
+        }
+    fence_mbarrier_init_release_cluster();
+    fence_proxy_async_shared_cta();
+}
+
+/* A position in a ring of COUNT buffers: which one, and the parity of the barrier phase that is waited for. */
+template <int COUNT> struct Ring {
+    uint32_t index, parity;
+    __device__ __forceinline__ Ring() : index(0), parity(0) {}
+    __device__ __forceinline__ void advance() {
+        if (++index == COUNT) { index = 0; parity ^= 1; }
+    }
+};
+
+#endif /* MGV_SHARED_MEMORY_CUH */

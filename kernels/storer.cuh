@@ -1,0 +1,121 @@
+/* megavit: the storers. One thread for each math warpgroup. It grants chunk buffers, with the residual loaded into them where there is one, sends
+   written chunks to global memory through the copy engine, and signals the tile's counter once they have arrived there. */
+#ifndef MGV_STORER_CUH
+#define MGV_STORER_CUH
+
+#include "loader.cuh"
+
+struct Storer {
+    SharedMemory *shared;
+    const mgv__kernel_arguments &arguments;
+    Watchdog dog;
+    uint32_t math_group;
+    uint32_t cta;
+    Ring<MGV__CHUNKS> chunk; /* next chunk to store */
+    __device__ __forceinline__ Storer(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
+        : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()) {}
+};
+
+/* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z). */
+struct ChunkWalk {
+    uint32_t count, x, y, z, x_step, y_step;
+};
+
+DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group, uint32_t tile_columns) {
+    ChunkWalk walk;
+    const uint32_t chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
+    walk.count = tile_columns / chunk_columns;
+    walk.x = tile.column * tile_columns;
+    walk.y = (tile.unit * MGV__CLUSTER + cta) * MGV__TILE_ROWS + math_group * MGV__CHUNK_ROWS;
+    walk.z = tile.group;
+    walk.x_step = chunk_columns;
+    walk.y_step = 0;
+    return walk;
+}
+/* Blocks of 64 queries, dealt to the math groups in turn. */
+DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    ChunkWalk walk;
+    const uint32_t blocks = (tile.op.tokens + 63) / 64;
+    walk.count = (blocks + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
+    walk.x = (tile.column * MGV__CLUSTER + cta) * 64;
+    walk.y = math_group * 64;
+    walk.z = image_number(tile.op, tile.group, tile.unit);
+    walk.x_step = 0;
+    walk.y_step = MGV__MATH_GROUPS * 64;
+    return walk;
+}
+/* Chunks of 64 columns, dealt to the math groups in turn. */
+DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    ChunkWalk walk;
+    walk.count = (tile.op.k_blocks + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
+    walk.x = math_group * 64;
+    walk.y = 0;
+    walk.z = image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + cta);
+    walk.x_step = MGV__MATH_GROUPS * 64;
+    walk.y_step = 0;
+    return walk;
+}
+
+/* Gives `buffer` to the math group for chunk i of the tile. */
+DEVICE void storer_grant(Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
+    const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]);
+    if ((tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) != MGV__KERNEL_RESIDUAL) { mbarrier_arrive(barrier); return; }
+    if (self.dog.aborted) return;
+    mbarrier_arrive_expect_tx(barrier, MGV__CHUNK_BYTES);
+    cp_async_bulk_tensor_3d_load(shared_address(self.shared->chunk[self.math_group][buffer]), tensor_map(self.arguments, tile.op.residual_map),
+                                 (int32_t)(walk.x + i * walk.x_step), (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, barrier);
+}
+
+/* Counter of this CTA's tile, or NULL where it lies beyond the last row. */
+DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const mgv__kernel_op &op = tile.op;
+    uint32_t first, end, index;
+    tile_rows(tile, cta, first, end);
+    if (first >= end) return 0;
+    const uint32_t by_image = op.kind == MGV__KERNEL_ATTENTION || op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES;
+    index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__TILE_ROWS);
+    return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
+}
+
+DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk) {
+    uint32_t granted = 0;
+    for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
+        storer_grant(self, tile, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
+    for (uint32_t i = 0; i < walk.count; i++) {
+        const uint32_t buffer = self.chunk.index;
+        wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
+        if (!self.dog.aborted) {
+            cp_async_bulk_tensor_3d_store(tensor_map(self.arguments, tile.op.store_map), (int32_t)(walk.x + i * walk.x_step),
+                                          (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, shared_address(self.shared->chunk[self.math_group][buffer]));
+            cp_async_bulk_commit_group();
+        }
+        self.chunk.advance();
+        if (granted < walk.count) {
+            cp_async_bulk_wait_group_read<0>();
+            storer_grant(self, tile, walk, granted++, buffer); /* the chunk after the next takes the buffer that was just stored */
+        }
+    }
+    cp_async_bulk_wait_group<0>();
+    fence_proxy_async_global();
+    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
+    if (counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+}
+
+DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
+    Storer self(shared, arguments, math_group);
+    for (Ring<MGV__SLOTS> slot;; slot.advance()) {
+        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+        const TileSlot &tile = shared->slot[slot.index];
+        if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
+        wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+        fence_proxy_async_global();
+        if (tile.op.kind == MGV__KERNEL_GEMM_256) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 256));
+        else if (tile.op.kind == MGV__KERNEL_GEMM_128) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 128));
+        else if (tile.op.kind == MGV__KERNEL_GEMM_64) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 64));
+        else if (tile.op.kind == MGV__KERNEL_ATTENTION) store_tile(self, tile, walk_attention(tile, self.cta, math_group));
+        else if (tile.op.kind == MGV__KERNEL_POOL) store_tile(self, tile, walk_pool(tile, self.cta, math_group));
+        mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+    }
+}
+
+#endif /* MGV_STORER_CUH */

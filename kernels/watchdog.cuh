@@ -1,0 +1,65 @@
+/* megavit: waiting, never for ever.
+
+   Every wait counts its own polls. A wait that sees no progress within poll_limit polls writes who it is into the status block and gives up; all
+   other waits of the grid see that and give up as well. Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then
+   on no wait waits, nothing is loaded or stored, and the next tile is the last. So every role runs to its end, warps of a warpgroup issue the
+   same matrix instructions, and the kernel ends by itself with the context alive. */
+#ifndef MGV_WATCHDOG_CUH
+#define MGV_WATCHDOG_CUH
+
+#include "shared_memory.cuh"
+
+struct Watchdog {
+    mgv__kernel_status *status;
+    uint32_t poll_limit;
+    uint32_t aborted;
+    __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &arguments) : status(arguments.status), poll_limit(arguments.poll_limit), aborted(0) {}
+};
+
+enum { POLLS_BETWEEN_LOOKS = 256 }; /* polls before a wait looks at the abort word in global memory */
+
+DEVICE void watchdog_abort(Watchdog &dog, uint32_t wait, uint32_t op, uint32_t index, uint32_t seen, uint32_t expected) {
+    if (atom_relaxed_gpu_cas(&dog.status->aborted, 0, wait) == 0) {
+        st_relaxed_gpu(&dog.status->op, op);
+        st_relaxed_gpu(&dog.status->cta, blockIdx.x);
+        st_relaxed_gpu(&dog.status->index, index);
+        st_relaxed_gpu(&dog.status->seen, seen);
+        st_relaxed_gpu(&dog.status->expected, expected);
+    }
+    dog.aborted = 1;
+}
+
+DEVICE void watchdog_look(Watchdog &dog) {
+    if (ld_relaxed_gpu(&dog.status->aborted)) dog.aborted = 1;
+}
+
+/* Waits until the phase of this parity has completed. */
+DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint32_t wait) {
+    const uint32_t address = shared_address(barrier);
+    if (dog.aborted) return;
+    for (uint32_t polls = 1; !mbarrier_try_wait_parity(address, parity); polls++) {
+        if (polls % POLLS_BETWEEN_LOOKS) continue;
+        watchdog_look(dog);
+        if (!dog.aborted && polls >= dog.poll_limit) watchdog_abort(dog, wait, 0, address, 0, parity);
+        if (dog.aborted) return;
+    }
+}
+
+/* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. */
+DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t first, uint32_t last, uint32_t threshold, uint32_t op) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t base = first; base <= last && !dog.aborted; base += 32) {
+        const uint32_t index = base + lane <= last ? base + lane : last;
+        uint32_t seen = ld_acquire_gpu(counters + index), polls = 0;
+        while (!vote_all(seen >= threshold || dog.aborted)) {
+            const uint32_t now = ld_acquire_gpu(counters + index);
+            polls = now != seen ? 0 : polls + 1;
+            seen = now;
+            if (polls % POLLS_BETWEEN_LOOKS == POLLS_BETWEEN_LOOKS - 1) watchdog_look(dog);
+            if (!dog.aborted && polls >= dog.poll_limit && seen < threshold) watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
+        }
+        dog.aborted = !vote_all(!dog.aborted);
+    }
+}
+
+#endif /* MGV_WATCHDOG_CUH */
