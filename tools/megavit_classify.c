@@ -1,7 +1,7 @@
 /* megavit classify: which of the labels fit a picture, with text embeddings that somebody computed before.
 
-   A labels file is a safetensors file with a tensor `embeddings` [labels, width] and, in its metadata, `names` (one a line)
-   and optionally `scale` and `bias`. The probability of a label is sigmoid(scale * cosine + bias), each label by itself, as
+   A labels file is a safetensors file with a tensor `embeddings` [labels, width] and, in its metadata, `names` (a JSON list
+   of strings) and optionally `scale` and `bias`. The probability of a label is sigmoid(scale * cosine + bias), each label by itself, as
    in "Sigmoid Loss for Language Image Pre-Training" (arXiv 2303.15343). */
 #include <math.h>
 #include <stdlib.h>
@@ -97,20 +97,88 @@ static const char *metadata(const mgv_safetensors *file, const char *wanted) {
     return NULL;
 }
 
+static const char *skip_space(const char *at) { return at + strspn(at, " \t\r\n"); }
+
+/* A code point as UTF-8; returns the end. */
+static char *put_utf8(char *out, uint32_t code) {
+    if (code < 0x80) *out++ = (char)code;
+    else if (code < 0x800) *out++ = (char)(0xC0 | code >> 6);
+    else if (code < 0x10000) *out++ = (char)(0xE0 | code >> 12);
+    else *out++ = (char)(0xF0 | code >> 18);
+    if (code >= 0x10000) *out++ = (char)(0x80 | (code >> 12 & 63));
+    if (code >= 0x800) *out++ = (char)(0x80 | (code >> 6 & 63));
+    if (code >= 0x80) *out++ = (char)(0x80 | (code & 63));
+    return out;
+}
+
+/* Four hexadecimal digits; returns what follows them, or NULL. */
+static const char *read_hex4(const char *at, uint32_t *code) {
+    *code = 0;
+    for (int i = 0; i < 4; i++, at++) {
+        const char *digits = "0123456789abcdef", *digit;
+        char c = *at >= 'A' && *at <= 'F' ? (char)(*at - 'A' + 'a') : *at;
+        digit = c ? strchr(digits, c) : NULL;
+        if (!digit) return NULL;
+        *code = *code << 4 | (uint32_t)(digit - digits);
+    }
+    return at;
+}
+
+/* What follows a backslash in a JSON string, as UTF-8 at *out; returns what follows it, or NULL. */
+static const char *read_escape(const char *at, char **out) {
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    uint32_t code, low;
+    if (*at != 'u') {
+        const char *letter = *at ? strchr(letters, *at) : NULL;
+        if (!letter) return NULL;
+        *(*out)++ = meanings[letter - letters];
+        return at + 1;
+    }
+    at = read_hex4(at + 1, &code);
+    if (!at || code == 0 || (code >= 0xDC00 && code < 0xE000)) return NULL;
+    if (code >= 0xD800 && code < 0xDC00) { /* the first half of a pair */
+        if (at[0] != '\\' || at[1] != 'u') return NULL;
+        at = read_hex4(at + 2, &low);
+        if (!at || low < 0xDC00 || low >= 0xE000) return NULL;
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    }
+    *out = put_utf8(*out, code);
+    return at;
+}
+
+/* A JSON string into *out, ended by a zero; it never grows. Returns what follows it, or NULL. */
+static const char *read_string(const char *at, char **out) {
+    if (*at++ != '"') return NULL;
+    while (at && *at != '"') {
+        if ((unsigned char)*at < 0x20) return NULL;
+        if (*at == '\\') at = read_escape(at + 1, out);
+        else *(*out)++ = *at++;
+    }
+    *(*out)++ = 0;
+    return at ? at + 1 : NULL;
+}
+
+/* ["one", "two"]: as many strings as there are embeddings. */
+static int read_list(labels *l, const char *at) {
+    char *out = l->text;
+    at = skip_space(at);
+    if (*at++ != '[') return 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        if (i > 0 && *at++ != ',') return 0;
+        l->names[i] = out;
+        at = read_string(skip_space(at), &out);
+        if (!at) return 0;
+        at = skip_space(at);
+    }
+    return *at == ']' && *skip_space(at + 1) == 0;
+}
+
 static int read_names(labels *l, const char *path, const char *text) {
-    uint32_t found = 0;
-    char *at;
     if (!text) return fail_label(path, "its metadata has no 'names'");
     l->text = malloc(strlen(text) + 1);
     l->names = malloc(l->count * sizeof *l->names);
     if (!l->text || !l->names) return cli_fail(CLI_MACHINE, path, "out of memory for %u labels", l->count);
-    strcpy(l->text, text);
-    for (at = l->text; at && found < l->count; found++) {
-        l->names[found] = at;
-        at = strchr(at, '\n');
-        if (at) *at++ = 0;
-    }
-    if (found < l->count || (at && *at)) return cli_fail(CLI_BAD_FILE, path, "not a labels file: 'names' must have one line for each of the %u embeddings", l->count);
+    if (!read_list(l, text)) return cli_fail(CLI_BAD_FILE, path, "not a labels file: 'names' must be a JSON list of %u strings, one for each embedding", l->count);
     return 0;
 }
 
