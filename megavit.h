@@ -102,7 +102,12 @@ typedef struct mgv_logger {
 /* Files. Default: stdio, unless MEGAVIT_NO_STDIO. Paths are UTF-8 with '/' between parts. Return 0 for success.
    open of a file that is not there returns MGV_FILE_ABSENT; read fills all of the bytes asked for or fails. Any other
    code is a failure too, and ends up in the message. */
-enum { MGV_FILE_ABSENT = 1, MGV_FILE_NOT_REGULAR = 2 /* a directory, a pipe, a device */, MGV_FILE_CHANGED = 3 /* its size, since it was opened */ };
+enum {
+    MGV_FILE_ABSENT = 1,
+    MGV_FILE_NOT_REGULAR = 2, /* a directory, a pipe, a device */
+    MGV_FILE_CHANGED = 3,     /* its size, since it was opened */
+    MGV_FILE_NOMEM = 4        /* ends as MGV_ERROR_NOMEM */
+};
 typedef struct mgv_file_io {
     void *user;
     int32_t (*open)(void *user, const char *path, void **file, uint64_t *size);
@@ -1347,7 +1352,7 @@ static int32_t mgv__disk_open(void *user, const char *path, void **file, uint64_
     if (_wstat64(wide, &status) != 0) return errno == ENOENT ? MGV_FILE_ABSENT : -errno;
     if ((status.st_mode & _S_IFMT) != _S_IFREG) return MGV_FILE_NOT_REGULAR;
     result = (mgv__disk_file *)mgv__alloc((const mgv_allocator *)user, sizeof *result);
-    if (result == NULL) return -ENOMEM;
+    if (result == NULL) return MGV_FILE_NOMEM;
     if (_wfopen_s(&result->stream, wide, L"rb") != 0) {
         mgv__free((const mgv_allocator *)user, result);
         return -EACCES;
@@ -1388,7 +1393,7 @@ static int32_t mgv__disk_open(void *user, const char *path, void **file, uint64_
     while (descriptor < 0 && errno == EINTR);
     if (descriptor < 0) return errno == ENOENT || errno == ENOTDIR ? MGV_FILE_ABSENT : -errno;
     result = (mgv__disk_file *)mgv__alloc((const mgv_allocator *)user, sizeof *result);
-    if (result == NULL) code = -ENOMEM;
+    if (result == NULL) code = MGV_FILE_NOMEM;
     else if (fstat(descriptor, &status) != 0) code = -errno;
     else if (!S_ISREG(status.st_mode)) code = MGV_FILE_NOT_REGULAR;
     if (code != 0) {
@@ -1549,6 +1554,7 @@ static mgv_result mgv__file_open(mgv__file *file, mgv__source *source, const cha
         *absent = 1;
         return MGV_OK;
     }
+    if (code == MGV_FILE_NOMEM) return mgv__fail(error, MGV_ERROR_NOMEM, "%s: out of memory while it was opened", name);
     if (code != 0) {
         return mgv__fail(error, MGV_ERROR_IO, "%s: cannot be opened: %s (code %i)", name, mgv__file_io_text(code), (int64_t)code);
     }
@@ -2245,7 +2251,10 @@ typedef struct mgv__pixels_config {
     uint32_t temporal_patch, patch, merge;
 } mgv__pixels_config;
 
-enum { MGV__MAX_DEEPSTACK = 8, MGV__MAX_FULL_ATTENTION = 64 };
+typedef int32_t mgv__activation;
+enum { MGV__ACT_NONE = 0, MGV__ACT_GELU_TANH, MGV__ACT_GELU_ERF, MGV__ACT_SILU_GATE /* silu(part 0) * part 1 */ };
+
+enum { MGV__MAX_HEAD_DIM = 256, MGV__MAX_DEEPSTACK = 8, MGV__MAX_FULL_ATTENTION = 64 };
 
 /* What config.json says about the vision tower; what it leaves out has the default of transformers' config class. */
 typedef struct mgv__config {
@@ -2266,6 +2275,500 @@ typedef struct mgv__config {
     float rope_theta;            /* base of the rotary frequencies; 0: no rotary positions */
     mgv__pixels_config pixels;
 } mgv__config;
+
+/* One key of a JSON object, and where its value goes. */
+typedef struct mgv__field mgv__field;
+struct mgv__field {
+    const char *key;
+    mgv_result (*read)(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error);
+    size_t offset;      /* into the target struct */
+    double least, most; /* of a number */
+};
+
+/* A null stands for a key that is not there. */
+static mgv_result mgv__fields_read(const mgv__field *fields, size_t count, void *target, char *object, const char *file, mgv_error *error) {
+    char *at = object + 1, *key, *value;
+    while (mgv__json_next(&at, &key, &value)) {
+        size_t i;
+        mgv_result result;
+        for (i = 0; i < count && !mgv__json_is(key, fields[i].key); i++) continue;
+        if (i == count || *value == 'n') continue;
+        result = fields[i].read(&fields[i], (char *)target + fields[i].offset, value, file, error);
+        if (result != MGV_OK) return result;
+    }
+    return MGV_OK;
+}
+static char *mgv__json_member(char *object, const char *name) {
+    char *at = object + 1, *key, *value;
+    while (mgv__json_next(&at, &key, &value)) {
+        if (mgv__json_is(key, name)) return value;
+    }
+    return NULL;
+}
+
+static mgv_result mgv__read_integer(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    uint64_t integer;
+    uint32_t narrow;
+    if (!mgv__json_u64(value, &integer) || (double)integer < field->least || (double)integer > field->most) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not an integer from %u to %u", file, field->key, (uint64_t)field->least,
+                         (uint64_t)field->most);
+    }
+    narrow = (uint32_t)integer;
+    memcpy(target, &narrow, sizeof narrow);
+    return MGV_OK;
+}
+static mgv_result mgv__read_large_integer(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    uint64_t integer;
+    if (!mgv__json_u64(value, &integer) || (double)integer < field->least || (double)integer > field->most) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not an integer from %u to %u", file, field->key, (uint64_t)field->least,
+                         (uint64_t)field->most);
+    }
+    memcpy(target, &integer, sizeof integer);
+    return MGV_OK;
+}
+/* A side of something square: an integer, or an array of equal ones. */
+static mgv_result mgv__read_side(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    char *at = value + 1, *item, *first = NULL;
+    uint64_t side = 0, other;
+    if (*value != '[') return mgv__read_integer(field, target, value, file, error);
+    while (mgv__json_next(&at, NULL, &item)) {
+        mgv_result result;
+        if (first == NULL) {
+            first = item;
+            result = mgv__read_integer(field, target, item, file, error);
+            if (result != MGV_OK) return result;
+            (void)mgv__json_u64(item, &side);
+        } else if (!mgv__json_u64(item, &other) || other != side) {
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s has different sides, only squares are run", file, field->key);
+        }
+    }
+    if (first == NULL) return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is empty", file, field->key);
+    return MGV_OK;
+}
+/* The number of entries of a square table; what is kept is its side. */
+static mgv_result mgv__read_square(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    uint32_t entries, side = 1;
+    mgv_result result = mgv__read_integer(field, &entries, value, file, error);
+    if (result != MGV_OK) return result;
+    while (side * side < entries) side++;
+    if (side * side != entries) return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is no square number", file, field->key);
+    memcpy(target, &side, sizeof side);
+    return MGV_OK;
+}
+static mgv_result mgv__read_number(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    double number;
+    if (!mgv__json_double(value, &number) || !(number >= field->least && number <= field->most)) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not a number within its range", file, field->key);
+    }
+    memcpy(target, &number, sizeof number);
+    return MGV_OK;
+}
+static mgv_result mgv__read_float(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    double number;
+    float narrow;
+    mgv_result result = mgv__read_number(field, &number, value, file, error);
+    if (result != MGV_OK) return result;
+    narrow = (float)number;
+    memcpy(target, &narrow, sizeof narrow);
+    return MGV_OK;
+}
+/* An array of three numbers, or one number for all three. */
+static mgv_result mgv__read_three_numbers(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    double numbers[3];
+    char *at = value + 1, *item;
+    size_t count = 0;
+    mgv_result result;
+    if (*value != '[') {
+        result = mgv__read_number(field, &numbers[0], value, file, error);
+        if (result != MGV_OK) return result;
+        numbers[1] = numbers[2] = numbers[0];
+        count = 3;
+    } else {
+        while (mgv__json_next(&at, NULL, &item)) {
+            if (count < 3) {
+                result = mgv__read_number(field, &numbers[count], item, file, error);
+                if (result != MGV_OK) return result;
+            }
+            count++;
+        }
+    }
+    if (count != 3) return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s has %u numbers, not 3", file, field->key, (uint64_t)count);
+    memcpy(target, numbers, sizeof numbers);
+    return MGV_OK;
+}
+static mgv_result mgv__read_bool(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    int32_t truth = *value == 't';
+    if (*value != 't' && *value != 'f') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is neither true nor false", file, field->key);
+    memcpy(target, &truth, sizeof truth);
+    return MGV_OK;
+}
+/* For what must be false: a step of preprocessing that is not there. */
+static mgv_result mgv__read_refused(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    (void)target;
+    if (*value == 'f') return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is set; there is no such step", file, field->key);
+}
+/* Layer numbers: an array of ascending integers below `most`, at most `room` of them. */
+static mgv_result mgv__read_layers(const mgv__field *field, uint32_t *layers, uint32_t room, uint32_t *count, char *value, const char *file,
+                                   mgv_error *error) {
+    char *at = value + 1, *item;
+    *count = 0;
+    if (*value != '[') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not an array", file, field->key);
+    while (mgv__json_next(&at, NULL, &item)) {
+        uint64_t layer;
+        if (!mgv__json_u64(item, &layer) || (double)layer > field->most || (*count > 0 && layer <= layers[*count - 1])) {
+            return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s are not ascending integers up to %u", file, field->key, (uint64_t)field->most);
+        }
+        if (*count == room) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s are more than %u", file, field->key, (uint64_t)room);
+        layers[(*count)++] = (uint32_t)layer;
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__read_deepstack(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    mgv__config *config = (mgv__config *)target;
+    return mgv__read_layers(field, config->deepstack, MGV__MAX_DEEPSTACK, &config->deepstack_count, value, file, error);
+}
+static mgv_result mgv__read_full_attention(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    mgv__config *config = (mgv__config *)target;
+    return mgv__read_layers(field, config->full_attention, MGV__MAX_FULL_ATTENTION, &config->full_attention_count, value, file, error);
+}
+typedef struct mgv__activation_row {
+    const char *name; /* in transformers' ACT2FN */
+    mgv__activation activation;
+} mgv__activation_row;
+static mgv_result mgv__read_activation(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    static const mgv__activation_row rows[] = {
+        {"gelu_pytorch_tanh", MGV__ACT_GELU_TANH}, {"gelu_new", MGV__ACT_GELU_TANH}, {"gelu", MGV__ACT_GELU_ERF},
+        {"silu", MGV__ACT_SILU_GATE}, {"swish", MGV__ACT_SILU_GATE},
+    };
+    size_t i;
+    if (*value != '"') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not a string", file, field->key);
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!mgv__json_is(value, rows[i].name)) continue;
+        memcpy(target, &rows[i].activation, sizeof rows[i].activation);
+        return MGV_OK;
+    }
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s %q is not one that is run", file, field->key, mgv__json_string(value, value));
+}
+/* transformers 5 writes {"rope_theta": ..., "rope_type": "axial"}; plain tables are all that vision towers have. */
+static mgv_result mgv__read_rope(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    static const mgv__field theta[] = {{"rope_theta", mgv__read_float, 0, 1, 1e12}};
+    char *type;
+    if (*value != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not an object", file, field->key);
+    type = mgv__json_member(value, "rope_type");
+    if (type != NULL && !mgv__json_is(type, "axial") && !mgv__json_is(type, "default")) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s has a rope_type other than axial", file, field->key);
+    }
+    return mgv__fields_read(theta, 1, target, value, file, error);
+}
+
+/* Limits far above every published model; they keep products of them small enough for 64 bits. */
+static const mgv__field mgv__siglip_fields[] = { /* transformers, SiglipVisionConfig */
+    {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
+    {"intermediate_size", mgv__read_integer, offsetof(mgv__config, intermediate), 1, 65536},
+    {"num_hidden_layers", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
+    {"num_attention_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
+    {"num_channels", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
+    {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
+    {"patch_size", mgv__read_side, offsetof(mgv__config, patch), 1, 1024},
+    {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
+    {"layer_norm_eps", mgv__read_float, offsetof(mgv__config, epsilon), 1e-30, 1},
+    {"vision_use_head", mgv__read_bool, offsetof(mgv__config, use_head), 0, 0},
+};
+static const mgv__field mgv__qwen_fields[] = { /* transformers, Qwen3VLVisionConfig and Qwen2_5_VLVisionConfig */
+    {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
+    {"intermediate_size", mgv__read_integer, offsetof(mgv__config, intermediate), 1, 65536},
+    {"depth", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
+    {"num_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
+    {"in_channels", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
+    {"in_chans", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
+    {"patch_size", mgv__read_side, offsetof(mgv__config, patch), 1, 1024},
+    {"temporal_patch_size", mgv__read_side, offsetof(mgv__config, temporal_patch), 1, 64},
+    {"spatial_merge_size", mgv__read_integer, offsetof(mgv__config, merge), 1, 64},
+    {"out_hidden_size", mgv__read_integer, offsetof(mgv__config, out_hidden), 1, 65536},
+    {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
+    {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
+    {"rope_parameters", mgv__read_rope, offsetof(mgv__config, rope_theta), 0, 0},
+};
+static const mgv__field mgv__qwen3_fields[] = {
+    {"num_position_embeddings", mgv__read_square, offsetof(mgv__config, position_side), 1, 1048576},
+    {"deepstack_visual_indexes", mgv__read_deepstack, 0, 0, 511},
+};
+static const mgv__field mgv__qwen2_5_fields[] = {
+    {"window_size", mgv__read_integer, offsetof(mgv__config, window_size), 1, 65536},
+    {"fullatt_block_indexes", mgv__read_full_attention, 0, 0, 65535},
+};
+
+/* What a missing key stands for: the defaults of transformers' config classes. */
+static void mgv__siglip_defaults(mgv__config *config) {
+    config->hidden = 768;
+    config->intermediate = 3072;
+    config->layers = 12;
+    config->heads = 12;
+    config->image_size = 224;
+    config->patch = 16;
+    config->activation = MGV__ACT_GELU_TANH;
+    config->use_head = 1;
+    config->temporal_patch = 1;
+    config->merge = 1;
+}
+static void mgv__qwen3_defaults(mgv__config *config) {
+    config->hidden = 1152;
+    config->intermediate = 4304;
+    config->layers = 27;
+    config->heads = 16;
+    config->patch = 16;
+    config->activation = MGV__ACT_GELU_TANH;
+    config->temporal_patch = 2;
+    config->merge = 2;
+    config->out_hidden = 3584;
+    config->position_side = 48;
+    config->deepstack[0] = 8;
+    config->deepstack[1] = 16;
+    config->deepstack[2] = 24;
+    config->deepstack_count = 3;
+    config->rope_theta = 10000;
+}
+static void mgv__qwen2_5_defaults(mgv__config *config) {
+    config->hidden = 3584;
+    config->intermediate = 3420;
+    config->layers = 32;
+    config->heads = 16;
+    config->patch = 14;
+    config->activation = MGV__ACT_SILU_GATE;
+    config->temporal_patch = 2;
+    config->merge = 2;
+    config->out_hidden = 3584;
+    config->window_size = 112;
+    config->full_attention[0] = 7;
+    config->full_attention[1] = 15;
+    config->full_attention[2] = 23;
+    config->full_attention[3] = 31;
+    config->full_attention_count = 4;
+    config->rope_theta = 10000;
+}
+
+#define MGV__FIELDS(table) table, sizeof table / sizeof table[0]
+typedef struct mgv__config_family {
+    mgv_family family;
+    const char *whole;  /* model_type of a model with a text part, whose vision_config is meant; older versions gave it to the tower too */
+    const char *vision; /* model_type of the vision tower */
+    void (*set_defaults)(mgv__config *config);
+    const mgv__field *fields;
+    size_t field_count;
+    const mgv__field *more_fields;
+    size_t more_field_count;
+} mgv__config_family;
+static const mgv__config_family mgv__config_families[] = {
+    {MGV_FAMILY_SIGLIP, "siglip", "siglip_vision_model", mgv__siglip_defaults, MGV__FIELDS(mgv__siglip_fields), NULL, 0},
+    {MGV_FAMILY_QWEN3_VL, "qwen3_vl", "qwen3_vl_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields)},
+    {MGV_FAMILY_QWEN3_VL, "qwen3_vl_moe", "qwen3_vl_moe_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields),
+     MGV__FIELDS(mgv__qwen3_fields)},
+    {MGV_FAMILY_QWEN2_5_VL, "qwen2_5_vl", "qwen2_5_vl_vision", mgv__qwen2_5_defaults, MGV__FIELDS(mgv__qwen_fields),
+     MGV__FIELDS(mgv__qwen2_5_fields)},
+};
+
+/* The family of a config, and the object with the vision tower's keys: vision_config where there is one, whatever the whole model is
+   (PaliGemma and others carry a SigLIP tower), else the top level of a saved tower. *vision: NULL where nothing is said about it. */
+static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__config_family **family, char **vision, mgv_error *error) {
+    char *type = mgv__json_member(root, "model_type"), *inner_type = NULL;
+    size_t i;
+    *vision = mgv__json_member(root, "vision_config");
+    if (*vision != NULL && **vision == 'n') *vision = NULL;
+    if (*vision != NULL && **vision != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: vision_config is not an object", file);
+    if (*vision != NULL) inner_type = mgv__json_member(*vision, "model_type");
+    if (inner_type != NULL && *inner_type == '"') type = inner_type;
+    if (type == NULL || *type != '"') return mgv__fail(error, MGV_ERROR_MODEL, "%s: model_type is not a string", file);
+    for (i = 0; i < sizeof mgv__config_families / sizeof mgv__config_families[0]; i++) {
+        *family = &mgv__config_families[i];
+        if (!mgv__json_is(type, (*family)->whole) && !mgv__json_is(type, (*family)->vision)) continue;
+        if (*vision == NULL && (mgv__json_is(type, (*family)->vision) || mgv__json_member(root, "depth") != NULL)) *vision = root;
+        return MGV_OK;
+    }
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: model_type %q has no vision tower of siglip, qwen3_vl or qwen2_5_vl", file,
+                     mgv__json_string(type, type));
+}
+/* What single keys cannot tell. */
+static mgv_result mgv__config_check(const mgv__config *config, const char *file, mgv_error *error) {
+    uint32_t i;
+    if (config->channels != 3) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %u channels, not 3", file, (uint64_t)config->channels);
+    if (config->hidden % config->heads != 0) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: a hidden size of %u is no multiple of %u heads", file, (uint64_t)config->hidden,
+                         (uint64_t)config->heads);
+    }
+    if (config->head_dim > MGV__MAX_HEAD_DIM) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: heads of %u columns, more than %u", file, (uint64_t)config->head_dim,
+                         (uint64_t)MGV__MAX_HEAD_DIM);
+    }
+    if (config->image_size != 0 && config->image_size < config->patch) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: a patch of %u pixels is larger than the image of %u", file, (uint64_t)config->patch,
+                         (uint64_t)config->image_size);
+    }
+    if ((config->activation == MGV__ACT_SILU_GATE) != (config->family == MGV_FAMILY_QWEN2_5_VL)) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: hidden_act is not one that this family of models runs with", file);
+    }
+    if (config->rope_theta != 0 && config->head_dim % 4 != 0) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: heads of %u columns, not a multiple of 4, have no two rotary axes", file,
+                         (uint64_t)config->head_dim);
+    }
+    if (config->window_size != 0 && config->window_size / config->merge / config->patch == 0) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: a window of %u pixels is smaller than %u by %u patches of %u", file,
+                         (uint64_t)config->window_size, (uint64_t)config->merge, (uint64_t)config->merge, (uint64_t)config->patch);
+    }
+    for (i = 0; i < config->deepstack_count; i++) {
+        if (config->deepstack[i] < config->layers) continue;
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: deepstack_visual_indexes has layer %u of %u layers", file, (uint64_t)config->deepstack[i],
+                         (uint64_t)config->layers);
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__config_parse(mgv__config *config, char *root, const char *file, mgv_error *error) {
+    const mgv__config_family *family = NULL;
+    char *vision;
+    mgv_result result = mgv__config_find_vision(root, file, &family, &vision, error);
+    if (result != MGV_OK) return result;
+    memset(config, 0, sizeof *config);
+    config->family = family->family;
+    config->channels = 3;
+    config->epsilon = 1e-6f; /* fixed in Qwen's towers */
+    family->set_defaults(config);
+    if (vision != NULL) result = mgv__fields_read(family->fields, family->field_count, config, vision, file, error);
+    if (result == MGV_OK && vision != NULL) result = mgv__fields_read(family->more_fields, family->more_field_count, config, vision, file, error);
+    if (result != MGV_OK) return result;
+    config->head_dim = config->hidden / config->heads;
+    if (config->family == MGV_FAMILY_SIGLIP) {
+        config->out_hidden = config->hidden;
+        config->position_side = config->image_size / config->patch;
+    }
+    return mgv__config_check(config, file, error);
+}
+
+static mgv_result mgv__read_fixed_size(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    static const mgv__field sides[] = {
+        {"height", mgv__read_integer, offsetof(mgv__pixels_config, fixed_height), 1, 16384},
+        {"width", mgv__read_integer, offsetof(mgv__pixels_config, fixed_width), 1, 16384},
+    };
+    if (*value != '{' || mgv__json_member(value, "height") == NULL || mgv__json_member(value, "width") == NULL) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of height and width", file, field->key);
+    }
+    return mgv__fields_read(MGV__FIELDS(sides), target, value, file, error);
+}
+/* Areas, in spite of their names. */
+static mgv_result mgv__read_area_limits(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    static const mgv__field limits[] = {
+        {"shortest_edge", mgv__read_large_integer, offsetof(mgv__pixels_config, min_pixels), 1, 1e12},
+        {"longest_edge", mgv__read_large_integer, offsetof(mgv__pixels_config, max_pixels), 1, 1e12},
+    };
+    if (*value != '{') return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of shortest_edge and longest_edge", file, field->key);
+    return mgv__fields_read(MGV__FIELDS(limits), target, value, file, error);
+}
+static const mgv__field mgv__pixels_fields[] = { /* transformers, image_processing_backends.py */
+    {"resample", mgv__read_integer, offsetof(mgv__pixels_config, resample), 0, 5},
+    {"do_resize", mgv__read_bool, offsetof(mgv__pixels_config, do_resize), 0, 0},
+    {"do_rescale", mgv__read_bool, offsetof(mgv__pixels_config, do_rescale), 0, 0},
+    {"do_normalize", mgv__read_bool, offsetof(mgv__pixels_config, do_normalize), 0, 0},
+    {"rescale_factor", mgv__read_number, offsetof(mgv__pixels_config, rescale_factor), 1e-12, 1e12},
+    {"image_mean", mgv__read_three_numbers, offsetof(mgv__pixels_config, mean), -1e6, 1e6},
+    {"image_std", mgv__read_three_numbers, offsetof(mgv__pixels_config, std), 1e-6, 1e6},
+    {"do_center_crop", mgv__read_refused, 0, 0, 0},
+    {"do_pad", mgv__read_refused, 0, 0, 0},
+    {"do_pan_and_scan", mgv__read_refused, 0, 0, 0},
+    {"do_image_splitting", mgv__read_refused, 0, 0, 0},
+};
+static const mgv__field mgv__siglip_pixels_fields[] = {
+    {"size", mgv__read_fixed_size, 0, 0, 0},
+};
+static const mgv__field mgv__qwen_pixels_fields[] = {
+    {"size", mgv__read_area_limits, 0, 0, 0},
+    {"patch_size", mgv__read_integer, offsetof(mgv__pixels_config, patch), 1, 1024},
+    {"temporal_patch_size", mgv__read_integer, offsetof(mgv__pixels_config, temporal_patch), 1, 64},
+    {"merge_size", mgv__read_integer, offsetof(mgv__pixels_config, merge), 1, 64},
+};
+static const mgv__field mgv__qwen_pixels_overrides[] = { /* older spellings, which win over size */
+    {"min_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, min_pixels), 1, 1e12},
+    {"max_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, max_pixels), 1, 1e12},
+};
+
+/* The class defaults of transformers' image processors; sizes that can only be the model's are taken from it. */
+static void mgv__pixels_defaults(mgv__pixels_config *pixels, const mgv__config *config) {
+    static const double half[3] = {0.5, 0.5, 0.5};
+    static const double clip_mean[3] = {0.48145466, 0.4578275, 0.40821073}, clip_std[3] = {0.26862954, 0.26130258, 0.27577711};
+    int siglip = config->family == MGV_FAMILY_SIGLIP;
+    memset(pixels, 0, sizeof *pixels);
+    pixels->resample = MGV__RESAMPLE_BICUBIC;
+    pixels->do_resize = pixels->do_rescale = pixels->do_normalize = 1;
+    pixels->rescale_factor = 1.0 / 255.0;
+    memcpy(pixels->mean, siglip ? half : clip_mean, sizeof pixels->mean);
+    memcpy(pixels->std, siglip ? half : clip_std, sizeof pixels->std);
+    pixels->patch = config->patch;
+    pixels->temporal_patch = config->temporal_patch;
+    pixels->merge = config->merge;
+    pixels->fixed_width = pixels->fixed_height = config->image_size;
+    if (siglip) return;
+    pixels->min_pixels = 56 * 56;
+    pixels->max_pixels = 28 * 28 * 1280;
+}
+static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file, mgv_error *error) {
+    mgv_result result;
+    if (config->family == MGV_FAMILY_SIGLIP) {
+        result = mgv__fields_read(MGV__FIELDS(mgv__siglip_pixels_fields), pixels, object, file, error);
+    } else {
+        result = mgv__fields_read(MGV__FIELDS(mgv__qwen_pixels_fields), pixels, object, file, error);
+        if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__qwen_pixels_overrides), pixels, object, file, error);
+    }
+    if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__pixels_fields), pixels, object, file, error);
+    if (result != MGV_OK) return result;
+    if (pixels->resample != MGV__RESAMPLE_BILINEAR && pixels->resample != MGV__RESAMPLE_BICUBIC) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i, neither 2 (bilinear) nor 3 (bicubic)", file, (int64_t)pixels->resample);
+    }
+    if (pixels->fixed_width != config->image_size || pixels->fixed_height != config->image_size) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, the model takes %u x %u", file,
+                         (uint64_t)pixels->fixed_width, (uint64_t)pixels->fixed_height, (uint64_t)config->image_size,
+                         (uint64_t)config->image_size);
+    }
+    if (pixels->patch != config->patch || pixels->temporal_patch != config->temporal_patch || pixels->merge != config->merge) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: patches of %u pixels and %u frames, merged %u by %u; the model has %u, %u and %u by %u", file,
+                         (uint64_t)pixels->patch, (uint64_t)pixels->temporal_patch, (uint64_t)pixels->merge, (uint64_t)pixels->merge,
+                         (uint64_t)config->patch, (uint64_t)config->temporal_patch, (uint64_t)config->merge, (uint64_t)config->merge);
+    }
+    if (pixels->min_pixels > pixels->max_pixels) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: at least %u pixels and at most %u", file, pixels->min_pixels, pixels->max_pixels);
+    }
+    return MGV_OK;
+}
+/* preprocessor_config.json; or else image_processor in processor_config.json, where transformers 5 keeps it; or else nothing. */
+static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv_error *error) {
+    static const char *const files[] = {"preprocessor_config.json", "processor_config.json"};
+    mgv_result result = MGV_OK;
+    size_t i, bytes;
+    int absent;
+    mgv__pixels_defaults(&config->pixels, config);
+    for (i = 0; i < 2; i++) {
+        char *text, *object;
+        result = mgv__source_read_json(source, files[i], &text, &bytes, &absent, error);
+        if (result != MGV_OK) return result;
+        if (text == NULL) continue;
+        object = mgv__json_skip_space(text);
+        if (i == 1) object = mgv__json_member(object, "image_processor");
+        if (object != NULL && *object == '{') result = mgv__pixels_parse(&config->pixels, config, object, files[i], error);
+        mgv__free(&source->allocator, text);
+        break;
+    }
+    config->pixels.factor = config->patch * config->merge;
+    return result;
+}
+/* config.json, and what belongs to it for preprocessing. A failed call leaves config without meaning. */
+static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv_error *error) {
+    static const char file[] = "config.json";
+    char *text;
+    size_t bytes;
+    mgv_result result = mgv__source_read_json(source, file, &text, &bytes, NULL, error);
+    if (result != MGV_OK) return result;
+    result = mgv__config_parse(config, mgv__json_skip_space(text), file, error);
+    mgv__free(&source->allocator, text);
+    if (result != MGV_OK) return result;
+    return mgv__pixels_read(config, source, error);
+}
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>pixels: from pixels to patches
@@ -2881,9 +3384,6 @@ enum {
     MGV__OP_KIND_COUNT
 };
 
-typedef int32_t mgv__activation;
-enum { MGV__ACT_NONE = 0, MGV__ACT_GELU_TANH, MGV__ACT_GELU_ERF, MGV__ACT_SILU_GATE /* silu(part 0) * part 1 */ };
-
 /* What one row of a buffer stands for. */
 typedef int32_t mgv__rows;
 enum { MGV__ROWS_TOKENS = 0, MGV__ROWS_MERGED /* merge * merge tokens */, MGV__ROWS_IMAGES };
@@ -2893,7 +3393,7 @@ typedef int32_t mgv__range_kind;
 enum { MGV__RANGE_FRAME = 0 /* all tokens of one frame; a still picture is one frame */, MGV__RANGE_WINDOW, MGV__RANGE_KIND_COUNT };
 
 /* Which rotary axis, t = 0, h = 1, w = 2, turns each pair of a head: pairs [0, head_dim / 2) in order. */
-enum { MGV__MAX_HEAD_DIM = 256, MGV__MAX_PARTS = 3, MGV__MAX_BUFFERS = 16, MGV__NONE = 0xFFFF };
+enum { MGV__MAX_PARTS = 3, MGV__MAX_BUFFERS = 16, MGV__NONE = 0xFFFF };
 
 typedef struct mgv__buffer_desc {
     const char *name;
