@@ -4240,6 +4240,345 @@ static const mgv__family_entry *mgv__find_family(mgv_family family) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
+   >>model: open, validate, close */
+
+struct mgv_model {
+    mgv_allocator allocator;
+    mgv_logger logger;
+    mgv__config config;
+    mgv__program program;
+    mgv__tensor *tensors;
+    uint32_t tensor_count;
+    char *names;         /* all tensor and file names, one after the other */
+    const char **files;  /* name of the file of each tensor */
+    void *weights;       /* all tensor data, each tensor at a multiple of 64 bytes */
+    uint64_t weight_bytes;
+    uint64_t parameters;
+    uint64_t hash;
+};
+
+/* A hash of 64 bits for telling models apart, not for security: four lanes of multiply and rotate over 8-byte words,
+   in the manner of XXH64 but not its values. Bytes may come in any number of pieces; pieces are length-prefixed so that
+   their borders count. */
+typedef struct mgv__hash {
+    uint64_t lane[4];
+} mgv__hash;
+static const uint64_t mgv__hash_prime[4] = {0x9E3779B185EBCA87u, 0xC2B2AE3D27D4EB4Fu, 0x165667B19E3779F9u, 0x85EBCA77C2B2AE63u};
+
+static uint64_t mgv__hash_mix(uint64_t lane, uint64_t word, uint64_t prime) {
+    lane = (lane ^ word) * prime;
+    return lane << 29 | lane >> 35;
+}
+static void mgv__hash_begin(mgv__hash *hash) {
+    memcpy(hash->lane, mgv__hash_prime, sizeof hash->lane);
+}
+static void mgv__hash_bytes(mgv__hash *hash, const void *data, uint64_t bytes) {
+    const unsigned char *p = (const unsigned char *)data;
+    uint64_t left = bytes, word;
+    int lane;
+    hash->lane[0] = mgv__hash_mix(hash->lane[0], bytes, mgv__hash_prime[0]);
+    for (; left >= 32; left -= 32, p += 32) {
+        for (lane = 0; lane < 4; lane++) {
+            memcpy(&word, p + 8 * lane, 8);
+            hash->lane[lane] = mgv__hash_mix(hash->lane[lane], word, mgv__hash_prime[lane]);
+        }
+    }
+    for (lane = 0; left > 0; lane++) {
+        size_t part = left < 8 ? (size_t)left : 8;
+        word = 0;
+        memcpy(&word, p, part);
+        hash->lane[lane] = mgv__hash_mix(hash->lane[lane], word, mgv__hash_prime[lane]);
+        p += part;
+        left -= part;
+    }
+}
+static void mgv__hash_text(mgv__hash *hash, const char *text) {
+    mgv__hash_bytes(hash, text, strlen(text));
+}
+static void mgv__hash_number(mgv__hash *hash, double number) {
+    mgv__hash_bytes(hash, &number, sizeof number);
+}
+static uint64_t mgv__hash_end(const mgv__hash *hash) {
+    uint64_t value = 0;
+    int lane;
+    for (lane = 0; lane < 4; lane++) {
+        value = (value ^ hash->lane[lane]) * mgv__hash_prime[lane];
+        value ^= value >> 32;
+    }
+    return value;
+}
+
+static void mgv__hash_pixels_config(mgv__hash *hash, const mgv__pixels_config *p) {
+    int i;
+    mgv__hash_number(hash, p->resample);
+    mgv__hash_number(hash, p->fixed_width);
+    mgv__hash_number(hash, p->fixed_height);
+    mgv__hash_number(hash, p->factor);
+    mgv__hash_number(hash, (double)p->min_pixels);
+    mgv__hash_number(hash, (double)p->max_pixels);
+    mgv__hash_number(hash, p->do_resize);
+    mgv__hash_number(hash, p->do_rescale);
+    mgv__hash_number(hash, p->do_normalize);
+    mgv__hash_number(hash, p->rescale_factor);
+    for (i = 0; i < 3; i++) {
+        mgv__hash_number(hash, p->mean[i]);
+        mgv__hash_number(hash, p->std[i]);
+    }
+}
+
+/* The operations say how the weights are used: two models with equal tensors but different heads differ here. */
+static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
+    uint32_t i, axis;
+    for (i = 0; i < program->op_count; i++) {
+        const mgv__op *op = &program->ops[i];
+        mgv__hash_text(hash, op->label);
+        mgv__hash_number(hash, op->activation);
+        mgv__hash_number(hash, op->heads);
+        mgv__hash_number(hash, op->range);
+        mgv__hash_number(hash, (double)op->epsilon);
+        mgv__hash_number(hash, (double)op->theta);
+        for (axis = 0; axis < 3; axis++) mgv__hash_number(hash, op->axis_pairs[axis]);
+    }
+}
+
+static uint64_t mgv__model_hash(const mgv_model *model) {
+    mgv__hash hash;
+    uint32_t i, k;
+    mgv__hash_begin(&hash);
+    mgv__hash_pixels_config(&hash, &model->config.pixels);
+    mgv__hash_ops(&hash, &model->program);
+    for (i = 0; i < model->tensor_count; i++) {
+        const mgv__tensor *tensor = &model->tensors[i];
+        mgv__hash_number(&hash, tensor->dtype);
+        for (k = 0; k < tensor->rank; k++) mgv__hash_number(&hash, (double)tensor->shape[k]);
+        mgv__hash_bytes(&hash, tensor->data, tensor->bytes);
+    }
+    return mgv__hash_end(&hash);
+}
+
+/* The first element that is NaN or infinite, or the element count. Both show as an exponent of all ones. */
+static uint64_t mgv__find_nonfinite(const mgv__tensor *tensor) {
+    uint64_t count = tensor->bytes / (mgv_dtype_bits(tensor->dtype) / 8), i;
+    const unsigned char *p = (const unsigned char *)tensor->data;
+    if (tensor->dtype == MGV_DTYPE_F32) {
+        for (i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, p + 4 * i, 4);
+            if ((bits & 0x7F800000u) == 0x7F800000u) return i;
+        }
+        return count;
+    }
+    for (i = 0; i < count; i++) {
+        const uint32_t exponent = tensor->dtype == MGV_DTYPE_F16 ? 0x7C00u : 0x7F80u;
+        uint16_t bits;
+        memcpy(&bits, p + 2 * i, 2);
+        if ((bits & exponent) == exponent) return i;
+    }
+    return count;
+}
+
+/* Moves the names out of the checkpoint, which is closed after loading. */
+static mgv_result mgv__model_keep_names(mgv_model *model, const mgv__checkpoint *checkpoint, mgv_error *error) {
+    size_t total = 0, table = 0;
+    uint32_t i;
+    char *p;
+    for (i = 0; i < model->tensor_count; i++) {
+        const mgv__tensor *tensor = &model->tensors[i];
+        if (!mgv__add(total, strlen(tensor->name) + strlen(checkpoint->shards[tensor->file].name) + 2, &total))
+            return mgv__fail(error, MGV_ERROR_NOMEM, "the names of the tensors do not fit in memory");
+    }
+    if (!mgv__mul(model->tensor_count, sizeof *model->files, &table)) return mgv__fail(error, MGV_ERROR_NOMEM, "too many tensors");
+    model->names = (char *)mgv__alloc(&model->allocator, total);
+    model->files = (const char **)mgv__alloc(&model->allocator, table);
+    if (!model->names || !model->files) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the names of the tensors");
+    for (i = 0, p = model->names; i < model->tensor_count; i++) {
+        mgv__tensor *tensor = &model->tensors[i];
+        const char *file = checkpoint->shards[tensor->file].name;
+        size_t bytes = strlen(tensor->name) + 1;
+        memcpy(p, tensor->name, bytes);
+        tensor->name = p;
+        p += bytes;
+        bytes = strlen(file) + 1;
+        memcpy(p, file, bytes);
+        model->files[i] = p;
+        p += bytes;
+    }
+    return MGV_OK;
+}
+
+/* Reads only the tensors that the operations name, in the precision they are stored in. */
+static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *checkpoint, mgv_error *error) {
+    size_t total = 0, aligned = 0;
+    uint32_t i;
+    unsigned char *p;
+    for (i = 0; i < model->tensor_count; i++) {
+        if (model->tensors[i].bytes > SIZE_MAX || !mgv__align_up((size_t)model->tensors[i].bytes, 64, &aligned) ||
+            !mgv__add(total, aligned, &total))
+            return mgv__fail(error, MGV_ERROR_NOMEM, "the weights do not fit into this machine's address space");
+    }
+    model->weight_bytes = total;
+    model->weights = mgv__alloc(&model->allocator, total);
+    if (!model->weights) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for %u bytes of weights", (uint64_t)total);
+    for (i = 0, p = (unsigned char *)model->weights; i < model->tensor_count; i++) {
+        mgv__tensor *tensor = &model->tensors[i];
+        uint64_t bad, count = tensor->bytes / (mgv_dtype_bits(tensor->dtype) / 8);
+        mgv_result result = mgv__checkpoint_read(checkpoint, tensor, p, error);
+        if (result != MGV_OK) return result;
+        tensor->data = p;
+        bad = mgv__find_nonfinite(tensor);
+        if (bad != count)
+            return mgv__fail(error, MGV_ERROR_MODEL, "tensor %q holds NaN or infinity at element %u; every weight must be finite", tensor->name, bad);
+        model->parameters += count;
+        mgv__align_up((size_t)tensor->bytes, 64, &aligned);
+        p += aligned;
+    }
+    return MGV_OK;
+}
+
+static mgv_result mgv__model_build(mgv_model *model, mgv__checkpoint *checkpoint, mgv_error *error) {
+    const mgv__family_entry *family = mgv__find_family(model->config.family);
+    mgv__builder builder;
+    if (!family) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "no builder for this model family");
+    memset(&builder, 0, sizeof builder);
+    builder.config = &model->config;
+    builder.checkpoint = checkpoint;
+    builder.allocator = &model->allocator;
+    builder.error = error;
+    family->build(&builder);
+    model->program = builder.program;
+    model->tensors = builder.tensors;
+    model->tensor_count = builder.tensor_count;
+    return builder.result;
+}
+
+static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, mgv_error *error) {
+    mgv__checkpoint checkpoint;
+    mgv_result result = mgv__config_read(&model->config, source, error);
+    if (result != MGV_OK) return result;
+    result = mgv__checkpoint_open(&checkpoint, source, error);
+    if (result != MGV_OK) return result;
+    result = mgv__model_build(model, &checkpoint, error);
+    if (result == MGV_OK) result = mgv__model_read_weights(model, &checkpoint, error);
+    if (result == MGV_OK) result = mgv__model_keep_names(model, &checkpoint, error);
+    mgv__checkpoint_close(&checkpoint);
+    if (result == MGV_OK) model->hash = mgv__model_hash(model);
+    return result;
+}
+
+MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *desc, mgv_error *error) {
+    mgv_model_desc d;
+    mgv__source source;
+    mgv_model *opened;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_open: model is NULL");
+    *model = NULL;
+    result = mgv__take_struct(&d, sizeof d, desc, desc ? desc->struct_size : 0, "mgv_model_desc", error);
+    if (result != MGV_OK) return result;
+    result = mgv__allocator_check(&d.allocator, error);
+    if (result != MGV_OK) return result;
+    result = mgv__source_open(&source, &d, error);
+    if (result != MGV_OK) return result;
+    opened = (mgv_model *)mgv__alloc(&d.allocator, sizeof *opened);
+    if (!opened) {
+        return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for a model handle");
+    }
+    memset(opened, 0, sizeof *opened);
+    opened->allocator = d.allocator;
+    opened->logger = d.logger;
+    result = mgv__model_load(opened, &source, error);
+    if (result != MGV_OK) {
+        mgv_model_close(opened);
+        return result;
+    }
+    *model = opened;
+    return MGV_OK;
+}
+
+MEGAVIT_API void mgv_model_close(mgv_model *model) {
+    mgv_allocator allocator;
+    if (!model) return;
+    allocator = model->allocator;
+    mgv__free(&allocator, model->program.ops);
+    mgv__free(&allocator, model->program.taps);
+    mgv__free(&allocator, model->tensors);
+    mgv__free(&allocator, model->names);
+    mgv__free(&allocator, (void *)model->files);
+    mgv__free(&allocator, model->weights);
+    mgv__free(&allocator, model);
+}
+
+/* The precision of the matrices, NONE when they differ. */
+static mgv_dtype mgv__model_dtype(const mgv_model *model) {
+    mgv_dtype dtype = MGV_DTYPE_NONE;
+    uint32_t i;
+    for (i = 0; i < model->tensor_count; i++) {
+        if (model->tensors[i].rank < 2) continue;
+        if (dtype != MGV_DTYPE_NONE && dtype != model->tensors[i].dtype) return MGV_DTYPE_NONE;
+        dtype = model->tensors[i].dtype;
+    }
+    return dtype;
+}
+
+static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
+    uint32_t i;
+    for (i = 0; i < program->tap_count; i++)
+        if (program->taps[i].kind == kind) return 1;
+    return 0;
+}
+
+MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info) {
+    const mgv__config *c;
+    uint32_t i;
+    if (!model || !info) return MGV_ERROR_ARGUMENT;
+    c = &model->config;
+    memset(info, 0, sizeof *info);
+    info->family = c->family;
+    info->family_name = mgv__find_family(c->family)->name;
+    info->hidden = c->hidden;
+    info->intermediate = c->intermediate;
+    info->layers = c->layers;
+    info->heads = c->heads;
+    info->head_dim = c->head_dim;
+    info->patch = c->patch;
+    info->image_size = c->image_size;
+    info->merge = c->merge;
+    info->deepstack_count = c->deepstack_count;
+    info->dtype = mgv__model_dtype(model);
+    info->tensor_count = model->tensor_count;
+    info->parameters = model->parameters;
+    info->bytes = model->weight_bytes;
+    info->hash = model->hash;
+    for (i = 0; i < model->program.tap_count; i++) {
+        const mgv__tap *tap = &model->program.taps[i];
+        uint32_t columns = model->program.buffers[tap->buffer].columns;
+        if (tap->kind == MGV_OUTPUT_POOLED) info->pooled_width = columns;
+        if (tap->kind == MGV_OUTPUT_TOKENS) info->token_width = columns;
+    }
+    if (c->image_size) {
+        info->tokens_per_image = (c->image_size / c->patch) * (c->image_size / c->patch);
+        info->flops_per_image = mgv__program_flops(&model->program, info->tokens_per_image, info->tokens_per_image,
+                                                   (double)info->tokens_per_image * info->tokens_per_image);
+    }
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, mgv_tensor_info *info) {
+    const mgv__tensor *tensor;
+    if (!model || !info || i >= model->tensor_count) return MGV_ERROR_ARGUMENT;
+    tensor = &model->tensors[i];
+    memset(info, 0, sizeof *info);
+    info->name = tensor->name;
+    info->file = model->files[i];
+    info->dtype = tensor->dtype;
+    info->rank = tensor->rank;
+    memcpy(info->shape, tensor->shape, sizeof info->shape);
+    info->offset = tensor->offset;
+    info->bytes = tensor->bytes;
+    return MGV_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
    >>cpu: the CPU twin of every operation
 
    Matrix products are cut the way BLIS cuts them (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly
@@ -4974,6 +5313,559 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
     if (!mgv__mul(slot, threads > 1 ? threads : 1, &total)) return 0;
     *bytes = total;
     return 1;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>engine: capacity, encode, poll, wait
+
+   Everything an engine needs lies in one block of memory whose size is known beforehand. It is laid out by one function
+   that runs twice: once without a block, to measure, and once to hand out the places. */
+
+enum { MGV__MAX_OUTPUTS = 128, MGV__DEFAULT_SIDE = 4096, MGV__DEFAULT_TOKENS = 4096 };
+
+/* An encode on its way through the CPU backend: picture by picture, operation by operation. */
+typedef struct mgv__job {
+    mgv_status status;
+    uint32_t image_count, output_count;
+    uint32_t image;     /* the picture being worked on */
+    uint32_t op;        /* the operation that runs next; 0 before the pixels are prepared, too */
+    int prepared;       /* the pixels of the picture are in buffer 0 */
+    uint32_t op_end;    /* operations after the last output asked for are not run */
+} mgv__job;
+
+struct mgv_engine {
+    const mgv_model *model;
+    mgv_engine_desc desc; /* with every default filled in */
+    mgv_backend backend;
+    void *block;          /* what mgv_engine_destroy frees; NULL if the caller brought the workspace */
+    mgv__job job;
+    mgv_image *images;    /* [max_images], copies of what the caller passed */
+    mgv_output *outputs;  /* [MGV__MAX_OUTPUTS] */
+    uint64_t *written;    /* [MGV__MAX_OUTPUTS] rows that are already in each output */
+    uint32_t *output_op;  /* [MGV__MAX_OUTPUTS] operation after which each output is read */
+    uint16_t *output_buffer;
+    void *pixels_scratch;
+    void *geometry_scratch;
+    void *cpu_scratch;
+    size_t cpu_scratch_bytes;
+    mgv__isa isa;         /* the vector code that this machine can run */
+    float *buffers[MGV__MAX_BUFFERS];
+    mgv__geometry geometry;
+};
+
+typedef struct mgv__layout {
+    unsigned char *base; /* NULL: only measure */
+    size_t used;
+    int overflow;
+} mgv__layout;
+
+static void *mgv__place(mgv__layout *layout, size_t count, size_t item_bytes) {
+    size_t bytes, start, end;
+    if (layout->overflow || !mgv__mul(count, item_bytes, &bytes) || !mgv__align_up(layout->used, MGV__ALIGNMENT, &start) ||
+        !mgv__add(start, bytes, &end)) {
+        layout->overflow = 1;
+        return NULL;
+    }
+    layout->used = end;
+    return layout->base ? layout->base + start : NULL;
+}
+
+/* Rows that a buffer holds while one picture is encoded. */
+static size_t mgv__buffer_rows(const mgv_model *model, mgv__rows rows, uint32_t max_tokens) {
+    if (rows == MGV__ROWS_TOKENS) return max_tokens;
+    return rows == MGV__ROWS_MERGED ? max_tokens / (model->config.merge * model->config.merge) : 1;
+}
+
+/* The most tokens that one picture of this engine can have. */
+static uint32_t mgv__tokens_per_picture(const mgv_model *model, const mgv_engine_desc *desc) {
+    uint32_t side = model->config.image_size / model->config.patch;
+    return side ? side * side : desc->max_tokens;
+}
+
+static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, float **buffers) {
+    const mgv__program *program = &model->program;
+    size_t bytes[MGV__MAX_BUFFERS], offsets[MGV__MAX_BUFFERS], total;
+    unsigned char *block;
+    uint32_t i;
+    for (i = 0; i < program->buffer_count; i++) {
+        size_t rows = mgv__buffer_rows(model, program->buffers[i].rows, max_tokens);
+        if (!mgv__mul(rows, program->buffers[i].columns, &bytes[i]) || !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
+            !mgv__align_up(bytes[i], MGV__ALIGNMENT, &bytes[i])) {
+            layout->overflow = 1;
+            return;
+        }
+    }
+    if (!mgv__place_buffers(program, bytes, offsets, &total)) {
+        layout->overflow = 1;
+        return;
+    }
+    block = (unsigned char *)mgv__place(layout, total, 1);
+    for (i = 0; i < program->buffer_count; i++) buffers[i] = block ? (float *)(void *)(block + offsets[i]) : NULL;
+}
+
+/* Places everything behind layout->base and writes the places into *engine, which may itself be the first of them. */
+static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model, const mgv_engine_desc *desc, mgv_engine *engine,
+                                     mgv_error *error) {
+    uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
+    size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
+    mgv_result result = mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens, &pixels_bytes, error);
+    if (result != MGV_OK) return result;
+    if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
+        !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space", (uint64_t)max_tokens);
+    engine->images = (mgv_image *)mgv__place(layout, desc->max_images, sizeof(mgv_image));
+    engine->outputs = (mgv_output *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(mgv_output));
+    engine->written = (uint64_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint64_t));
+    engine->output_op = (uint32_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint32_t));
+    engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
+    engine->pixels_scratch = mgv__place(layout, pixels_bytes, 1);
+    engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
+    engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
+    engine->cpu_scratch_bytes = cpu_bytes;
+    mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
+    if (layout->overflow)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space", (uint64_t)max_tokens);
+    return MGV_OK;
+}
+
+/* Runs in the calling thread: what an engine without parallel_for does. */
+static void mgv__run_inline(void *user, uint32_t count, mgv_task task, void *context) {
+    uint32_t i;
+    (void)user;
+    for (i = 0; i < count; i++) task(context, i);
+}
+
+static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
+    uint32_t side = model->config.image_size / model->config.patch;
+    uint64_t fixed_tokens = (uint64_t)side * side;
+    if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
+    if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION", (int64_t)desc->resize);
+    if (desc->min_pixels && desc->max_pixels && desc->min_pixels > desc->max_pixels)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", desc->min_pixels, desc->max_pixels);
+    if ((desc->parallel.run == NULL) != (desc->parallel.threads == 0))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_parallel_for wants both run and threads, or neither");
+    if (!desc->parallel.run) {
+        desc->parallel.run = mgv__run_inline;
+        desc->parallel.threads = 1;
+    }
+    if (!desc->max_images) desc->max_images = 1;
+    if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
+    if (!desc->max_height) desc->max_height = MGV__DEFAULT_SIDE;
+    if (!desc->max_tokens) {
+        uint64_t tokens = MGV__DEFAULT_TOKENS;
+        if (fixed_tokens) tokens = fixed_tokens * desc->max_images;
+        if (tokens > UINT32_MAX)
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count", (uint64_t)desc->max_images, fixed_tokens);
+        desc->max_tokens = (uint32_t)tokens;
+    }
+    if (desc->max_tokens < fixed_tokens)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but one picture of this model has %u", (uint64_t)desc->max_tokens, fixed_tokens);
+    return mgv__allocator_check(&desc->allocator, error);
+}
+
+/* The caller's description with every default filled in. */
+static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_result result;
+    if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
+    result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
+    return result == MGV_OK ? mgv__engine_defaults(out, model, error) : result;
+}
+
+/* Bytes of the whole block, with room to align its start. */
+static mgv_result mgv__engine_measure(const mgv_model *model, const mgv_engine_desc *desc, size_t *bytes, mgv_error *error) {
+    mgv__layout layout;
+    mgv_engine measured;
+    mgv_result result;
+    memset(&layout, 0, sizeof layout);
+    mgv__place(&layout, 1, sizeof measured);
+    result = mgv__engine_layout(&layout, model, desc, &measured, error);
+    if (result != MGV_OK) return result;
+    if (!mgv__add(layout.used, MGV__ALIGNMENT, bytes)) return mgv__fail(error, MGV_ERROR_CAPACITY, "the engine does not fit into this machine's address space");
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes, mgv_error *error) {
+    mgv_engine_desc d;
+    size_t total = 0;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
+    *bytes = 0;
+    result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK) result = mgv__engine_measure(model, &d, &total, error);
+    *bytes = total;
+    return result;
+}
+
+static mgv_result mgv__choose_backend(mgv_engine_desc *desc, mgv_error *error) {
+    if (desc->backend == MGV_BACKEND_CUDA)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend; use MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
+    if (desc->backend == MGV_BACKEND_AUTO)
+        mgv__log(&desc->logger, MGV_LOG_INFO, "this build of megavit has no CUDA backend: the CPU encodes");
+    desc->backend = MGV_BACKEND_CPU;
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_engine_desc d;
+    mgv__layout layout;
+    mgv_engine *made;
+    void *block = NULL;
+    size_t bytes = 0, misfit;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!engine) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_create: engine is NULL");
+    *engine = NULL;
+    result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK) result = mgv__choose_backend(&d, error);
+    if (result == MGV_OK) result = mgv__engine_measure(model, &d, &bytes, error);
+    if (result != MGV_OK) return result;
+    if (d.workspace && d.workspace_bytes < bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the workspace has %u bytes where the engine needs %u", d.workspace_bytes, (uint64_t)bytes);
+    if (!d.workspace) {
+        block = mgv__alloc(&d.allocator, bytes);
+        if (!block) return mgv__fail_nomem(error, "an engine", bytes);
+        d.workspace = block;
+    }
+    memset(&layout, 0, sizeof layout);
+    misfit = (size_t)((uintptr_t)d.workspace % MGV__ALIGNMENT);
+    layout.base = (unsigned char *)d.workspace + (misfit ? MGV__ALIGNMENT - misfit : 0);
+    made = (mgv_engine *)mgv__place(&layout, 1, sizeof *made);
+    memset(made, 0, sizeof *made);
+    made->model = model;
+    made->desc = d;
+    made->backend = d.backend;
+    made->block = block;
+    made->isa = mgv__cpu_detect();
+    result = mgv__engine_layout(&layout, model, &d, made, error);
+    if (result != MGV_OK) {
+        mgv__free(&d.allocator, block);
+        return result;
+    }
+    *engine = made;
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_engine_destroy(mgv_engine *engine) {
+    mgv_allocator allocator;
+    if (!engine) return MGV_OK;
+    allocator = engine->desc.allocator;
+    mgv__free(&allocator, engine->block);
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_backend mgv_engine_backend(const mgv_engine *engine) {
+    return engine ? engine->backend : MGV_BACKEND_AUTO;
+}
+
+/* Element i of an array of structs that may be those of an older header. */
+static mgv_result mgv__take_image(mgv_image *out, const mgv_image *images, uint32_t i, mgv_error *error) {
+    size_t step = images->struct_size ? images->struct_size : sizeof *images;
+    return mgv__take_struct(out, sizeof *out, (const char *)images + i * step, images->struct_size, "mgv_image", error);
+}
+static mgv_result mgv__take_output(mgv_output *out, const mgv_output *outputs, uint32_t i, mgv_error *error) {
+    size_t step = outputs->struct_size ? outputs->struct_size : sizeof *outputs;
+    return mgv__take_struct(out, sizeof *out, (const char *)outputs + i * step, outputs->struct_size, "mgv_output", error);
+}
+
+/* The layout of one checked picture, and whether this engine can hold it. */
+static mgv_result mgv__engine_picture(const mgv_engine *engine, const mgv_image *image, mgv_grid *grid, mgv_error *error) {
+    const mgv_engine_desc *desc = &engine->desc;
+    mgv_result result = mgv__pixels_check(image, error);
+    if (result != MGV_OK) return result;
+    if (image->width > desc->max_width || image->height > desc->max_height)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels; this engine was made for %u x %u", (uint64_t)image->width,
+                         (uint64_t)image->height, (uint64_t)desc->max_width, (uint64_t)desc->max_height);
+    result = mgv__pixels_grid(&engine->model->config.pixels, image->width, image->height, image->frames, desc->min_pixels, desc->max_pixels, grid, error);
+    if (result != MGV_OK) return result;
+    if (grid->tokens > desc->max_tokens)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u tokens; this engine was made for %u", (uint64_t)grid->tokens, (uint64_t)desc->max_tokens);
+    return mgv__geometry_check(&engine->model->config, grid, error);
+}
+
+MEGAVIT_API mgv_result mgv_engine_grid(const mgv_engine *engine, const mgv_image *image, mgv_grid *grid, mgv_error *error) {
+    mgv_image taken;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!engine || !image || !grid) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_grid: engine, image or grid is NULL");
+    memset(grid, 0, sizeof *grid);
+    result = mgv__take_image(&taken, image, 0, error);
+    return result == MGV_OK ? mgv__engine_picture(engine, &taken, grid, error) : result;
+}
+
+/* The tap that answers an output, or an error that says what the model has. */
+static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output, const mgv__tap **tap, mgv_error *error) {
+    static const char *const names[] = {"pooled", "tokens", "layer", "deepstack"};
+    const mgv__program *program = &model->program;
+    uint32_t i, count = 0;
+    int indexed = output->kind == MGV_OUTPUT_LAYER || output->kind == MGV_OUTPUT_DEEPSTACK;
+    if (output->kind < MGV_OUTPUT_POOLED || output->kind > MGV_OUTPUT_DEEPSTACK)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "output kind %i is not one of mgv_output_kind", (int64_t)output->kind);
+    for (i = 0; i < program->tap_count; i++) {
+        if (program->taps[i].kind != output->kind) continue;
+        *tap = &program->taps[i];
+        if (!indexed || program->taps[i].index == output->index) return MGV_OK;
+        count++;
+    }
+    if (count)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %s:%u does not exist: this model has %s:0 to %s:%u", names[output->kind], (uint64_t)output->index,
+                         names[output->kind], names[output->kind], (uint64_t)count - 1);
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "this model has no output of kind %s", names[output->kind]);
+}
+
+static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
+    if (rows == MGV__ROWS_TOKENS) return grid->tokens;
+    return rows == MGV__ROWS_MERGED ? grid->merged_tokens : 1;
+}
+
+/* Checks all pictures and adds up what they need. */
+static mgv_result mgv__engine_pictures(const mgv_engine *engine, const mgv_image *images, uint32_t count, mgv_grid *sum, mgv_error *error) {
+    uint64_t tokens = 0;
+    uint32_t i;
+    memset(sum, 0, sizeof *sum);
+    if (!images || count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "there are no images");
+    if (count > engine->desc.max_images)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images in one encode; this engine was made for %u", (uint64_t)count, (uint64_t)engine->desc.max_images);
+    for (i = 0; i < count; i++) {
+        mgv_image image;
+        mgv_grid grid;
+        mgv_result result = mgv__take_image(&image, images, i, error);
+        if (result == MGV_OK) result = mgv__engine_picture(engine, &image, &grid, error);
+        if (result != MGV_OK) return result;
+        tokens += grid.tokens;
+        if (tokens > engine->desc.max_tokens)
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u tokens up to image %u; this engine was made for %u", tokens, (uint64_t)i,
+                             (uint64_t)engine->desc.max_tokens);
+        sum->tokens += grid.tokens;
+        sum->merged_tokens += grid.merged_tokens;
+    }
+    return MGV_OK;
+}
+
+static void mgv__output_shape(const mgv__program *program, const mgv__tap *tap, const mgv_grid *sum, uint32_t image_count, mgv_shape *shape) {
+    const mgv__buffer_desc *buffer = &program->buffers[tap->buffer];
+    shape->rows = buffer->rows == MGV__ROWS_IMAGES ? image_count : mgv__grid_rows(sum, buffer->rows);
+    shape->columns = buffer->columns;
+}
+
+MEGAVIT_API mgv_result mgv_engine_shape(const mgv_engine *engine, const mgv_image *images, uint32_t image_count, const mgv_output *output,
+                                        mgv_shape *shape, mgv_error *error) {
+    const mgv__tap *tap = NULL;
+    mgv_output taken;
+    mgv_grid sum;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!engine || !output || !shape) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_shape: engine, output or shape is NULL");
+    memset(shape, 0, sizeof *shape);
+    result = mgv__take_output(&taken, output, 0, error);
+    if (result == MGV_OK) result = mgv__find_tap(engine->model, &taken, &tap, error);
+    if (result == MGV_OK) result = mgv__engine_pictures(engine, images, image_count, &sum, error);
+    if (result == MGV_OK) mgv__output_shape(&engine->model->program, tap, &sum, image_count, shape);
+    return result;
+}
+
+MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image, float *pixel_values, uint64_t capacity, mgv_shape *shape,
+                                      mgv_error *error) {
+    const mgv__pixels_config *pixels;
+    mgv_image taken;
+    mgv_grid grid;
+    uint64_t need;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!engine || !image || !shape) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: engine, image or shape is NULL");
+    memset(shape, 0, sizeof *shape);
+    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING)
+        return mgv__fail(error, MGV_ERROR_BUSY, "mgv_preprocess: the engine is encoding");
+    result = mgv__take_image(&taken, image, 0, error);
+    if (result == MGV_OK && taken.place != MGV_PLACE_HOST) result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess takes pixels in host memory");
+    if (result == MGV_OK) result = mgv__engine_picture(engine, &taken, &grid, error);
+    if (result != MGV_OK) return result;
+    pixels = &engine->model->config.pixels;
+    if (engine->model->config.image_size) {
+        shape->rows = 3 * (uint64_t)grid.height;
+        shape->columns = grid.width;
+    } else {
+        shape->rows = grid.tokens;
+        shape->columns = engine->model->program.buffers[0].columns;
+    }
+    need = shape->rows * shape->columns;
+    if (!pixel_values) return MGV_OK;
+    if (capacity < need) return mgv__fail(error, MGV_ERROR_CAPACITY, "the pixel values are %u floats; there is room for %u", need, capacity);
+    mgv__pixels_prepare(pixels, engine->desc.resize, &taken, &grid, engine->pixels_scratch, &engine->desc.parallel, pixel_values,
+                        engine->model->config.image_size ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
+    return MGV_OK;
+}
+
+/* ---- The CPU backend's way through an encode ---- */
+
+/* Divides each row by its L2 norm, added up in double so that long rows lose nothing. A row of zeros stays one. */
+static void mgv__normalize_rows(float *rows, uint64_t count, uint32_t columns) {
+    uint64_t i;
+    uint32_t k;
+    for (i = 0; i < count; i++, rows += columns) {
+        double sum = 0, scale;
+        for (k = 0; k < columns; k++) sum += (double)rows[k] * (double)rows[k];
+        if (sum == 0) continue;
+        scale = 1.0 / sqrt(sum);
+        for (k = 0; k < columns; k++) rows[k] = (float)((double)rows[k] * scale);
+    }
+}
+
+/* Copies what operation `op` left behind into the outputs that asked for it. */
+static void mgv__job_collect(mgv_engine *engine, uint32_t op) {
+    const mgv__program *program = &engine->model->program;
+    uint32_t i;
+    for (i = 0; i < engine->job.output_count; i++) {
+        const mgv__buffer_desc *buffer = &program->buffers[engine->output_buffer[i]];
+        mgv_output *output = &engine->outputs[i];
+        uint32_t rows;
+        float *target;
+        if (engine->output_op[i] != op) continue;
+        rows = mgv__grid_rows(&engine->geometry.grid, buffer->rows);
+        target = output->data + engine->written[i] * buffer->columns;
+        memcpy(target, engine->buffers[engine->output_buffer[i]], (size_t)rows * buffer->columns * sizeof(float));
+        if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
+        engine->written[i] += rows;
+    }
+}
+
+static void mgv__job_prepare(mgv_engine *engine) {
+    const mgv__config *config = &engine->model->config;
+    const mgv_image *image = &engine->images[engine->job.image];
+    mgv_grid grid;
+    /* Checked when the job was accepted, so it cannot fail now. */
+    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
+    mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
+    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel, engine->buffers[0],
+                        MGV__PIXELS_PATCHES);
+}
+
+/* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
+static void mgv__job_step(mgv_engine *engine) {
+    mgv__job *job = &engine->job;
+    mgv__cpu_run run;
+    job->status = MGV_STATUS_RUNNING;
+    if (!job->prepared) {
+        mgv__job_prepare(engine);
+        job->prepared = 1;
+        return;
+    }
+    run.program = &engine->model->program;
+    run.tensors = engine->model->tensors;
+    run.geometry = &engine->geometry;
+    memcpy(run.buffers, engine->buffers, sizeof run.buffers);
+    run.scratch = engine->cpu_scratch;
+    run.scratch_bytes = engine->cpu_scratch_bytes;
+    run.parallel = engine->desc.parallel;
+    run.isa = engine->isa;
+    mgv__cpu_run_op(&run, &run.program->ops[job->op]);
+    mgv__job_collect(engine, job->op);
+    if (++job->op < job->op_end) return;
+    job->op = 0;
+    job->prepared = 0;
+    if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
+}
+
+/* Checks every output of an encode and notes where it is read. */
+static mgv_result mgv__job_take_outputs(mgv_engine *engine, const mgv_encode_desc *desc, const mgv_grid *sum, mgv_error *error) {
+    const mgv__program *program = &engine->model->program;
+    uint32_t i;
+    engine->job.op_end = 0;
+    for (i = 0; i < desc->output_count; i++) {
+        mgv_output *output = &engine->outputs[i];
+        const mgv__tap *tap = NULL;
+        mgv_shape shape;
+        uint64_t need;
+        mgv_result result = mgv__take_output(output, desc->outputs, i, error);
+        if (result == MGV_OK) result = mgv__find_tap(engine->model, output, &tap, error);
+        if (result != MGV_OK) return result;
+        mgv__output_shape(program, tap, sum, desc->image_count, &shape);
+        need = shape.rows * shape.columns;
+        if (!output->data) return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u has no data pointer", (uint64_t)i);
+        if (output->place != MGV_PLACE_HOST)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is not in host memory, where the CPU backend writes", (uint64_t)i);
+        if (output->capacity < need)
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "output %u needs %u floats; there is room for %u", (uint64_t)i, need, output->capacity);
+        engine->written[i] = 0;
+        engine->output_op[i] = tap->op;
+        engine->output_buffer[i] = tap->buffer;
+        if (tap->op + 1 > engine->job.op_end) engine->job.op_end = tap->op + 1;
+    }
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error) {
+    mgv_encode_desc d;
+    mgv_grid sum;
+    mgv_result result;
+    uint32_t i;
+    mgv__clear_error(error);
+    if (!engine || !desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: engine or desc is NULL");
+    result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_encode_desc", error);
+    if (result != MGV_OK) return result;
+    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING)
+        return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on the encode before: call mgv_wait first");
+    if (!d.outputs || d.output_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: no outputs are asked for");
+    if (d.output_count > MGV__MAX_OUTPUTS)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u outputs in one encode; the limit is %u", (uint64_t)d.output_count, (uint64_t)MGV__MAX_OUTPUTS);
+    if (d.stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
+    result = mgv__engine_pictures(engine, d.images, d.image_count, &sum, error);
+    if (result == MGV_OK) result = mgv__job_take_outputs(engine, &d, &sum, error);
+    for (i = 0; result == MGV_OK && i < d.image_count; i++) {
+        result = mgv__take_image(&engine->images[i], d.images, i, error);
+        if (result == MGV_OK && engine->images[i].place != MGV_PLACE_HOST)
+            result = mgv__fail(error, MGV_ERROR_ARGUMENT, "image %u is not in host memory, where the CPU backend reads", (uint64_t)i);
+    }
+    if (result != MGV_OK) return result;
+    engine->job.image_count = d.image_count;
+    engine->job.output_count = d.output_count;
+    engine->job.image = engine->job.op = 0;
+    engine->job.prepared = 0;
+    engine->job.status = MGV_STATUS_QUEUED;
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
+    mgv__clear_error(error);
+    if (!engine) {
+        mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_poll: engine is NULL");
+        return MGV_STATUS_FAILED;
+    }
+    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING) mgv__job_step(engine);
+    return engine->job.status;
+}
+
+/* Milliseconds from some fixed moment, as fine as the platform tells without extensions. */
+static double mgv__now_ms(void) {
+#if defined(CLOCK_MONOTONIC)
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) == 0) return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+#elif defined(TIME_UTC)
+    struct timespec now;
+    if (timespec_get(&now, TIME_UTC) == TIME_UTC) return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+#endif
+    return (double)time(NULL) * 1e3;
+}
+
+MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error) {
+    double start = mgv__now_ms();
+    mgv_status status = mgv_poll(engine, error);
+    if (!engine) return MGV_ERROR_ARGUMENT;
+    while (status == MGV_STATUS_QUEUED || status == MGV_STATUS_RUNNING) {
+        if (mgv__now_ms() - start >= (double)timeout_ms)
+            return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms", (uint64_t)engine->job.image + 1,
+                             (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1, (uint64_t)engine->job.op_end, (uint64_t)timeout_ms);
+        status = mgv_poll(engine, error);
+    }
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error) {
+    mgv_result result = mgv_encode(engine, desc, error);
+    while (result == MGV_OK && engine->job.status != MGV_STATUS_DONE) mgv_poll(engine, error);
+    return result;
 }
 
 #endif /* MEGAVIT_IMPLEMENTED */
