@@ -2245,6 +2245,8 @@ typedef struct mgv__pixels_config {
     uint32_t fixed_width, fixed_height;  /* every picture becomes this size; 0: smart_resize */
     uint32_t factor;                     /* smart_resize: sides become multiples of it (patch * merge) */
     uint64_t min_pixels, max_pixels;     /* smart_resize: limits of the resized area */
+    uint64_t clip_min_pixels, clip_max_pixels; /* the same for clips; 0: as for still pictures */
+    int32_t clip_counts_frames;          /* the limits of a clip are on frames * width * height */
     int32_t do_resize, do_rescale, do_normalize;
     double rescale_factor;
     double mean[3], std[3];
@@ -2868,35 +2870,58 @@ static double mgv__round_half_even(double value) {
 }
 static double mgv__at_least(double value, double least) { return value < least ? least : value; }
 
-/* transformers 5.17, models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize: sides become multiples of factor, the area comes to lie
-   within the limits, the aspect ratio stays about the same. The order of the divisions is part of it. */
-static void mgv__smart_resize(double height, double width, double factor, double min_pixels, double max_pixels, double *out_height, double *out_width) {
-    double h = mgv__round_half_even(height / factor) * factor;
-    double w = mgv__round_half_even(width / factor) * factor;
-    if (h * w > max_pixels) {
-        double beta = sqrt(height * width / max_pixels);
-        h = mgv__at_least(floor(height / beta / factor) * factor, factor);
-        w = mgv__at_least(floor(width / beta / factor) * factor, factor);
-    } else if (h * w < min_pixels) {
-        double beta = sqrt(min_pixels / (height * width));
-        h = ceil(height * beta / factor) * factor;
-        w = ceil(width * beta / factor) * factor;
+/* smart_resize: sides become multiples of factor, the area comes to lie within the limits, the aspect ratio stays about the same. A clip
+   whose limits count frames is as many times larger; `even_frames` stands for the frames rounded to whole temporal patches. The order of
+   the divisions is part of it. (transformers 5.17, models/qwen2_vl/image_processing_qwen2_vl.py and, for clips,
+   models/qwen3_vl/video_processing_qwen3_vl.py.) */
+static void mgv__smart_resize(double *width, double *height, double frames, double even_frames, double factor, double min_pixels, double max_pixels) {
+    double w = mgv__round_half_even(*width / factor) * factor;
+    double h = mgv__round_half_even(*height / factor) * factor;
+    if (even_frames * h * w > max_pixels) {
+        double beta = sqrt(frames * *height * *width / max_pixels);
+        h = mgv__at_least(floor(*height / beta / factor) * factor, factor);
+        w = mgv__at_least(floor(*width / beta / factor) * factor, factor);
+    } else if (even_frames * h * w < min_pixels) {
+        double beta = sqrt(min_pixels / (frames * *height * *width));
+        h = ceil(*height * beta / factor) * factor;
+        w = ceil(*width * beta / factor) * factor;
     }
-    *out_height = h;
-    *out_width = w;
+    *width = w;
+    *height = h;
 }
 
-/* How a picture of this size will be laid out. min_pixels, max_pixels: 0 for what the config says. */
+/* The size that smart_resize gives. min_pixels, max_pixels: 0 for what the config says. */
+static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint32_t frames, uint64_t min_pixels, uint64_t max_pixels, double *width,
+                                         double *height, mgv_error *error) {
+    const int counted = frames > 1 && config->clip_counts_frames;
+    const double factor = config->factor, w = *width, h = *height;
+    if (min_pixels == 0) min_pixels = frames > 1 && config->clip_min_pixels ? config->clip_min_pixels : config->min_pixels;
+    if (max_pixels == 0) max_pixels = frames > 1 && config->clip_max_pixels ? config->clip_max_pixels : config->max_pixels;
+    if (min_pixels > max_pixels)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", min_pixels, max_pixels);
+    if (counted && (w < factor || h < factor)) { /* the video processor enlarges first */
+        double scale = mgv__at_least(factor / h, factor / w);
+        *width = floor(w * scale);
+        *height = floor(h * scale);
+    }
+    if (*width > MGV__MAX_SMART_ASPECT * *height || *height > MGV__MAX_SMART_ASPECT * *width)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels: one side is more than %u times the other", (uint64_t)w, (uint64_t)h,
+                         (uint64_t)MGV__MAX_SMART_ASPECT);
+    if (counted)
+        mgv__smart_resize(width, height, frames, mgv__round_half_even((double)frames / config->temporal_patch) * config->temporal_patch, factor,
+                          (double)min_pixels, (double)max_pixels);
+    else mgv__smart_resize(width, height, 1, 1, factor, (double)min_pixels, (double)max_pixels);
+    return MGV_OK;
+}
+
+/* How a picture of this size will be laid out. frames: 0 means 1. min_pixels, max_pixels: 0 for what the config says. */
 static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t width, uint32_t height, uint32_t frames, uint64_t min_pixels,
                                    uint64_t max_pixels, mgv_grid *grid, mgv_error *error) {
-    uint32_t longer = width > height ? width : height, shorter = width > height ? height : width;
     double new_width = width, new_height = height, tokens;
     if (frames == 0) frames = 1;
-    if (min_pixels == 0) min_pixels = config->min_pixels;
-    if (max_pixels == 0) max_pixels = config->max_pixels;
-    if (shorter == 0)
+    if (width == 0 || height == 0)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)width, (uint64_t)height);
-    if (longer > MGV__MAX_SIDE || frames > MGV__MAX_FRAMES)
+    if (width > MGV__MAX_SIDE || height > MGV__MAX_SIDE || frames > MGV__MAX_FRAMES)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames; the most is %u pixels a side and %u frames",
                          (uint64_t)width, (uint64_t)height, (uint64_t)frames, (uint64_t)MGV__MAX_SIDE, (uint64_t)MGV__MAX_FRAMES);
     if (frames > 1 && config->temporal_patch == 1)
@@ -2908,12 +2933,8 @@ static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t wi
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes %u x %u",
                          (uint64_t)width, (uint64_t)height, (uint64_t)config->fixed_width, (uint64_t)config->fixed_height);
     } else if (!config->fixed_width && config->do_resize) {
-        if (min_pixels > max_pixels)
-            return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", min_pixels, max_pixels);
-        if (longer > (uint64_t)MGV__MAX_SMART_ASPECT * shorter)
-            return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels: one side is more than %u times the other", (uint64_t)width,
-                             (uint64_t)height, (uint64_t)MGV__MAX_SMART_ASPECT);
-        mgv__smart_resize(height, width, config->factor, (double)min_pixels, (double)max_pixels, &new_height, &new_width);
+        mgv_result result = mgv__pixels_smart_size(config, frames, min_pixels, max_pixels, &new_width, &new_height, error);
+        if (result != MGV_OK) return result;
     } else if (!config->fixed_width && (width % config->factor || height % config->factor)) {
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes multiples of %u",
                          (uint64_t)width, (uint64_t)height, (uint64_t)config->factor);
@@ -3247,7 +3268,8 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
         size_t most = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, in[i], min_out[i]);
         if (most > taps) taps = most;
         if (!mgv__mul(max_out[i], sizeof(mgv__window), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->windows[i])) return 0;
-        if (!mgv__mul(mgv__axis_weight_count(in[i], max_out[i]), sizeof(int32_t), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->weights[i])) return 0;
+        if (!mgv__mul(mgv__axis_weight_count(in[i], max_out[i]), sizeof(int32_t), &bytes)) return 0;
+        if (!mgv__align_up(bytes, MGV__ALIGNMENT, &needs->weights[i])) return 0;
     }
     if (!mgv__mul(taps, sizeof(double), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->window)) return 0;
     if (!mgv__mul(width, 4, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->raw)) return 0;
@@ -3280,7 +3302,7 @@ static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv
     if (config->fixed_width && (config->fixed_width < config->patch || config->fixed_height < config->patch))
         return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u is smaller than a patch of %u", (uint64_t)config->fixed_width,
                          (uint64_t)config->fixed_height, (uint64_t)config->patch);
-    if (!config->fixed_width && (config->factor != config->patch * config->merge || config->factor > MGV__MAX_SIDE))
+    if (!config->fixed_width && (config->factor != (uint64_t)config->patch * config->merge || config->factor > MGV__MAX_SIDE))
         return mgv__fail(error, MGV_ERROR_MODEL, "pictures in multiples of %u pixels; %u patches of %u are needed", (uint64_t)config->factor,
                          (uint64_t)config->merge, (uint64_t)config->patch);
     if (!config->fixed_width && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
