@@ -72,7 +72,7 @@ help:
 $(BUILD)/megavit: $(CLI_OBJECTS)
 	$(CC) $(CFLAGS) $^ -o $@ -lsqlite3 $(LIBS) $(CUDA_LIBS)
 
-$(BUILD)/tools/megavit%.o: tools/megavit%.c
+$(CLI_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(COMPILE) -c $< -o $@
 
