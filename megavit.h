@@ -4542,13 +4542,6 @@ static mgv_dtype mgv__model_dtype(const mgv_model *model) {
     return dtype;
 }
 
-static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
-    uint32_t i;
-    for (i = 0; i < program->tap_count; i++)
-        if (program->taps[i].kind == kind) return 1;
-    return 0;
-}
-
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info) {
     const mgv__config *c;
     uint32_t i;
@@ -4578,9 +4571,13 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
         if (tap->kind == MGV_OUTPUT_TOKENS) info->token_width = columns;
     }
     if (c->image_size) {
-        info->tokens_per_image = (c->image_size / c->patch) * (c->image_size / c->patch);
+        mgv_grid grid;
+        memset(&grid, 0, sizeof grid);
+        grid.t = 1;
+        grid.h = grid.w = c->image_size / c->patch;
+        info->tokens_per_image = grid.h * grid.w;
         info->flops_per_image = mgv__program_flops(&model->program, info->tokens_per_image, info->tokens_per_image,
-                                                   (double)info->tokens_per_image * info->tokens_per_image);
+                                                   mgv__attention_pairs(c, &grid, MGV__RANGE_FRAME));
     }
     return MGV_OK;
 }
