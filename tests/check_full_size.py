@@ -1,0 +1,142 @@
+"""Compares the command line with transformers at full size: random weights saved by save_pretrained, then one picture.
+
+    make build/megavit
+    python tests/check_full_size.py siglip2-base [siglip2-so400m qwen3-vl-2b qwen3-vl-8b qwen2.5-vl-7b] [--threads 2]
+
+Not part of `make test`: it needs torch, transformers 5.17, gigabytes of memory and disk, and minutes. Prints, for each output,
+the relative L2 between megavit and transformers in fp32, and of both against transformers in fp64. Exits with 1 unless megavit
+is within 1e-5 of transformers or, in models of more than 12 layers, at most twice as far from fp64 as transformers itself is.
+"""
+import argparse
+import gc
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import SiglipVisionConfig, SiglipVisionModel
+from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from golden_rule import relative_l2
+
+
+def siglip(**config):
+    config = SiglipVisionConfig(**config, attn_implementation="sdpa")
+    size = {"height": config.image_size, "width": config.image_size}
+    return SiglipVisionModel(config), SiglipImageProcessorPil(size=size, resample=2), (300, 200)
+
+
+def qwen3_vl(**config):
+    processor = Qwen2VLImageProcessorPil(patch_size=16, size={"shortest_edge": 65536, "longest_edge": 16777216}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    return Qwen3VLVisionModel(Qwen3VLVisionConfig(**config, attn_implementation="sdpa")), processor, (448, 448)
+
+
+def qwen2_5_vl(**config):
+    processor = Qwen2VLImageProcessorPil(patch_size=14, size={"shortest_edge": 3136, "longest_edge": 12845056})
+    return Qwen2_5_VisionTransformerPretrainedModel(Qwen2_5_VLVisionConfig(**config, attn_implementation="sdpa")), processor, (448, 448)
+
+
+MODELS = {
+    "siglip2-base": lambda: siglip(),
+    "siglip2-so400m": lambda: siglip(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, patch_size=14),
+    "qwen3-vl-2b": lambda: qwen3_vl(hidden_size=1024, intermediate_size=4096, depth=24, out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]),
+    "qwen3-vl-8b": lambda: qwen3_vl(out_hidden_size=4096),
+    "qwen2.5-vl-7b": lambda: qwen2_5_vl(hidden_size=1280),
+}
+
+
+def randomize(model):
+    """Weights of the size that keeps activations near 1, biases and norms that matter."""
+    torch.manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            fan_in = parameter[0].numel() if "position" not in name and "pos_embed" not in name and not name.endswith("probe") else 1
+            parameter.normal_(0, fan_in**-0.5)
+        elif name.endswith("weight"):
+            parameter.uniform_(0.7, 1.3)
+        else:
+            parameter.normal_(0, 0.1)
+
+
+def picture(size):
+    noise = np.random.default_rng(1).integers(0, 256, (size[1] // 10, size[0] // 10, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize(size, Image.BICUBIC)
+
+
+def answers(model, inputs):
+    """What transformers says, by the names of the command line's --what."""
+    if "grid_thw" in inputs:
+        answer = model(inputs["pixel_values"], grid_thw=inputs["grid_thw"])
+        found = {"tokens": answer.pooler_output}
+        for j, feature in enumerate(getattr(answer, "deepstack_features", ())):
+            found[f"deepstack:{j}"] = feature
+        return {what: value.numpy() for what, value in found.items()}
+    answer = model(**inputs, output_hidden_states=True)
+    middle = len(answer.hidden_states) // 2
+    found = {"pooled": answer.pooler_output, "tokens": answer.last_hidden_state, f"layer:{middle}": answer.hidden_states[middle]}
+    return {what: value.numpy() for what, value in found.items()}
+
+
+def check(name, threads, folder):
+    model, processor, size = MODELS[name]()
+    model = model.float().eval()
+    randomize(model)
+    layers = getattr(model.config, "num_hidden_layers", None) or model.config.depth
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    image_path = folder / "picture.png"
+    picture(size).save(image_path)
+    inputs = dict(processor(Image.open(image_path), return_tensors="pt"))
+    if "image_grid_thw" in inputs:
+        inputs["grid_thw"] = inputs.pop("image_grid_thw")
+    single = answers(model, inputs)
+    model = model.double()
+    inputs["pixel_values"] = inputs["pixel_values"].double()
+    exact = answers(model, inputs)
+    del model
+    gc.collect()
+
+    good = True
+    for what, reference in single.items():
+        output = folder / "output.npy"
+        start = time.time()
+        command = ["build/megavit", "embed", "--model", str(folder), "--backend", "cpu", "--what", what, "--threads", str(threads),
+                   "--format", "npy", "-o", str(output), str(image_path)]
+        subprocess.run(command, check=True)
+        seconds = time.time() - start
+        value = np.load(output).reshape(reference.shape)
+        apart = relative_l2(value, reference)
+        own, theirs = relative_l2(value, exact[what]), relative_l2(reference, exact[what])
+        fine = apart <= 1e-5 if layers <= 12 else own <= 2 * theirs
+        good = good and fine
+        print(f"| {name} | {layers} | {what} | {apart:.1e} | {own:.1e} | {theirs:.1e} | {'ok' if fine else 'FAILED'} | {seconds:.1f} |", flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", choices=sorted(MODELS))
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(args.threads)
+    print("| model | layers | output | megavit to transformers fp32 | megavit to fp64 | transformers fp32 to fp64 | | s, with loading |")
+    print("|---|---|---|---|---|---|---|---|")
+    good = True
+    for name in args.models:
+        with tempfile.TemporaryDirectory() as folder:
+            good = check(name, args.threads, pathlib.Path(folder)) and good
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
