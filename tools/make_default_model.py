@@ -12,7 +12,7 @@ a shape, so that "red" and "circle" are directions that all red things and all c
 vectors of their own. Pooled embeddings can therefore be compared with each other and with labels by their cosine.
 
 What is exported is an ordinary SigLIP directory (config.json, preprocessor_config.json, model.safetensors in F16) and
-labels.safetensors: `embeddings` [labels, D] of norm 1, and in the metadata `names` (one a line), `scale` and `bias`;
+labels.safetensors: `embeddings` [labels, D] of norm 1, and in the metadata `names` (a JSON list), `scale` and `bias`;
 sigmoid(scale * cosine + bias) is the probability that the label fits.
 """
 import argparse
@@ -258,7 +258,7 @@ def export(folder, model, labels, args, steps):
     model.half().cpu().save_pretrained(folder)
     SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE}, resample=2).save_pretrained(folder)
     names = [f"{c} {s}" for c in COLOUR_NAMES for s in SHAPES]
-    metadata = dict(names="\n".join(names), scale=repr(round(labels.log_scale[4].exp().item(), 4)), bias=repr(round(labels.bias.item(), 4)),
+    metadata = dict(names=json.dumps(names), scale=repr(round(labels.log_scale[4].exp().item(), 4)), bias=repr(round(labels.bias.item(), 4)),
                     training=f"seed {args.seed}, {steps} steps of {args.batch} pictures")
     save_file({"embeddings": labels.pairs().detach().float().cpu().contiguous()}, folder / "labels.safetensors", metadata)
 
