@@ -299,6 +299,28 @@ typedef struct mgv_grid {
     uint32_t merged_tokens; /* rows of MGV_OUTPUT_TOKENS: equal to tokens where nothing is merged */
 } mgv_grid;
 
+/* How a picture of this size is laid out, by the limits that came with the model; frames as in mgv_image. MGV_ERROR_ARGUMENT for a size
+   that the model cannot take. An engine may have been made with other limits: mgv_engine_grid. Any thread. */
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid, mgv_error *error);
+
+/* One of the operations that a model is, and what it costs for one picture. */
+typedef struct mgv_op_info {
+    const char *kind;      /* "linear", "norm", "rotary", "attention", "pool", "gather" */
+    const char *label;     /* "qkv", "fc1" … */
+    int32_t layer;         /* -1: before or after the layers */
+    uint32_t rows;         /* of the result */
+    uint32_t columns;
+    uint32_t inner;        /* columns of one row that is read */
+    double flops;          /* 1 multiply-add = 2; norms, activations, softmax and rotations are not counted */
+    uint64_t weight_bytes; /* as stored */
+    uint64_t read_bytes;   /* activations in float32, each once */
+    uint64_t write_bytes;
+} mgv_op_info;
+/* Operations of the model, in the order they run in; 0 for NULL. Any thread. */
+MEGAVIT_API uint32_t mgv_model_op_count(const mgv_model *model);
+/* Operation i, in [0, mgv_model_op_count), for a picture laid out as `grid` says. Any thread. */
+MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, const mgv_grid *grid, mgv_op_info *info);
+
 /* ---------------------------------------------------------------------------------------------------------------
    Engines. An engine is one device and all the scratch memory it will ever use. One thread at a time. */
 
@@ -3481,14 +3503,14 @@ typedef struct mgv__program {
 
 /* Floating-point operations of one entry, a multiply-add counted as two, norms and activations not at all. rows: rows of the
    target; pairs: (query, key) pairs of one head; tokens: tokens of the picture. The pooling head counts as the reference
-   computes it, with keys and values formed. */
+   computes it: the query is projected for every picture, keys and values are formed. */
 static double mgv__op_flops(const mgv__op *op, double rows, double pairs, double tokens) {
     double columns = op->columns;
     uint32_t part_columns = op->activation == MGV__ACT_SILU_GATE ? op->part_count : 1;
     switch (op->kind) {
     case MGV__OP_LINEAR: return 2 * rows * columns * part_columns * op->inner;
     case MGV__OP_ATTENTION: return 4 * pairs * op->heads * op->head_dim;
-    case MGV__OP_POOL: return 4 * tokens * columns * op->inner + 4 * tokens * op->heads * op->head_dim;
+    case MGV__OP_POOL: return (2 + 4 * tokens) * columns * op->inner + 4 * tokens * op->heads * op->head_dim;
     default: return 0;
     }
 }
@@ -3553,6 +3575,12 @@ static int mgv__place_buffers(const mgv__program *program, const size_t *bytes, 
    Rows of a picture come frame by frame; inside a frame block by block, row-major, a block being the merge x merge patches
    that become one token at the end; inside a block row-major again. With merge 1 that is plain row-major order.
    Source of every rule: transformers 5.17, vision_utils.py, named at each function. */
+
+/* Rows that a buffer or an operation has for a picture. */
+static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
+    if (rows == MGV__ROWS_TOKENS) return grid->tokens;
+    return rows == MGV__ROWS_MERGED ? grid->merged_tokens : 1;
+}
 
 /* Where row `row` of a picture lies, before any window order. */
 typedef struct mgv__patch_place {
@@ -4597,6 +4625,61 @@ MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, 
     return MGV_OK;
 }
 
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid, mgv_error *error) {
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !grid) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_grid: model or grid is NULL");
+    memset(grid, 0, sizeof *grid);
+    result = mgv__pixels_grid(&model->config.pixels, width, height, frames, 0, 0, grid, error);
+    return result == MGV_OK ? mgv__geometry_check(&model->config, grid, error) : result;
+}
+
+MEGAVIT_API uint32_t mgv_model_op_count(const mgv_model *model) {
+    return model ? model->program.op_count : 0;
+}
+
+/* Bytes of the tensors that an operation reads, in the precision they are stored in. */
+static uint64_t mgv__op_weight_bytes(const mgv_model *model, const mgv__op *op) {
+    uint64_t bytes = 0;
+    uint32_t i, numbers[2 * MGV__MAX_PARTS + 2], count = 0;
+    for (i = 0; i < MGV__MAX_PARTS; i++) {
+        numbers[count++] = op->weight[i];
+        numbers[count++] = op->bias[i];
+    }
+    numbers[count++] = op->table;
+    numbers[count++] = op->probe;
+    for (i = 0; i < count; i++)
+        if (numbers[i] != MGV__NO_TENSOR) bytes += model->tensors[numbers[i]].bytes;
+    return bytes;
+}
+
+static uint64_t mgv__buffer_bytes(const mgv__program *program, uint16_t buffer, const mgv_grid *grid) {
+    return (uint64_t)mgv__grid_rows(grid, program->buffers[buffer].rows) * program->buffers[buffer].columns * sizeof(float);
+}
+
+MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, const mgv_grid *grid, mgv_op_info *info) {
+    static const char *const kinds[MGV__OP_KIND_COUNT] = {"linear", "norm", "rotary", "attention", "pool", "gather"};
+    const mgv__program *program;
+    const mgv__op *op;
+    if (!model || !grid || !info || i >= model->program.op_count) return MGV_ERROR_ARGUMENT;
+    if (mgv__geometry_check(&model->config, grid, NULL) != MGV_OK) return MGV_ERROR_ARGUMENT;
+    program = &model->program;
+    op = &program->ops[i];
+    memset(info, 0, sizeof *info);
+    info->kind = kinds[op->kind];
+    info->label = op->label;
+    info->layer = op->layer;
+    info->rows = mgv__grid_rows(grid, op->rows);
+    info->columns = op->columns;
+    info->inner = op->inner;
+    info->flops = mgv__op_flops(op, info->rows, mgv__attention_pairs(&model->config, grid, op->range), grid->tokens);
+    info->weight_bytes = mgv__op_weight_bytes(model, op);
+    info->read_bytes = mgv__buffer_bytes(program, op->source, grid);
+    if (op->add != MGV__NONE) info->read_bytes += mgv__buffer_bytes(program, op->add, grid);
+    info->write_bytes = mgv__buffer_bytes(program, op->target, grid);
+    return MGV_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>cpu: the CPU twin of every operation
 
@@ -5632,11 +5715,6 @@ static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %s:%u does not exist: this model has %s:0 to %s:%u", names[output->kind], (uint64_t)output->index,
                          names[output->kind], names[output->kind], (uint64_t)count - 1);
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "this model has no output of kind %s", names[output->kind]);
-}
-
-static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
-    if (rows == MGV__ROWS_TOKENS) return grid->tokens;
-    return rows == MGV__ROWS_MERGED ? grid->merged_tokens : 1;
 }
 
 /* Checks all pictures and adds up what they need. */

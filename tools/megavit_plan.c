@@ -1,0 +1,146 @@
+/* megavit plan: the operations of a model and what they cost, on any machine. */
+#include <stdlib.h>
+#include <string.h>
+#include "tools/cli.h"
+
+/* Operations with the same layer number that follow each other: a layer, or what comes before or after the layers. */
+typedef struct op_block {
+    uint32_t first, count;
+} op_block;
+
+typedef struct op_list {
+    mgv_op_info *ops;
+    uint32_t op_count, batch;
+    double flops;
+} op_list;
+
+static op_block block_at(const op_list *list, uint32_t first) {
+    op_block block = {first, 1};
+    while (first + block.count < list->op_count && list->ops[first + block.count].layer == list->ops[first].layer) block.count++;
+    return block;
+}
+
+static int same_cost(const mgv_op_info *a, const mgv_op_info *b) {
+    return strcmp(a->kind, b->kind) == 0 && strcmp(a->label, b->label) == 0 && a->rows == b->rows && a->columns == b->columns && a->inner == b->inner &&
+           a->flops == b->flops && a->weight_bytes == b->weight_bytes && a->read_bytes == b->read_bytes && a->write_bytes == b->write_bytes;
+}
+
+static int same_blocks(const op_list *list, op_block a, op_block b) {
+    if (a.count != b.count) return 0;
+    for (uint32_t i = 0; i < a.count; i++)
+        if (!same_cost(&list->ops[a.first + i], &list->ops[b.first + i])) return 0;
+    return 1;
+}
+
+static void print_op(const op_list *list, const mgv_op_info *op, const char *where, uint32_t times) {
+    double flops = op->flops * list->batch * times, activations = ((double)op->read_bytes + (double)op->write_bytes) * list->batch * times;
+    printf("%-12s %-15s %-10s %9u %7u %7u %10.3f %10.2f %12.2f", where, op->label, op->kind, op->rows, op->columns, op->inner, flops * 1e-9,
+           (double)op->weight_bytes * times * 1e-6, activations * 1e-6);
+    if (list->flops > 0) printf(" %5.1f%%", 100 * flops / list->flops);
+    putchar('\n');
+}
+
+/* Layers that are alike are printed once, with how many there are. */
+static void print_ops(const op_list *list) {
+    printf("%-12s %-15s %-10s %9s %7s %7s %10s %10s %12s %6s\n", "layer", "operation", "kind", "rows", "columns", "inner", "GFLOP", "weights MB",
+           "activ. MB", "share");
+    for (uint32_t at = 0; at < list->op_count;) {
+        op_block block = block_at(list, at);
+        uint32_t times = 1;
+        char where[32] = "";
+        for (at += block.count; at < list->op_count && same_blocks(list, block, block_at(list, at)); at += block.count) times++;
+        if (list->ops[block.first].layer >= 0 && times == 1) snprintf(where, sizeof where, "%d", list->ops[block.first].layer);
+        if (list->ops[block.first].layer >= 0 && times > 1)
+            snprintf(where, sizeof where, "%d to %d", list->ops[block.first].layer, list->ops[at - 1].layer);
+        for (uint32_t i = 0; i < block.count; i++) print_op(list, &list->ops[block.first + i], i == 0 ? where : "", times);
+    }
+}
+
+static void print_totals(const op_list *list, const mgv_model_info *info, const mgv_grid *grid) {
+    double weights = 0, activations = 0;
+    for (uint32_t i = 0; i < list->op_count; i++) {
+        weights += (double)list->ops[i].weight_bytes;
+        activations += ((double)list->ops[i].read_bytes + (double)list->ops[i].write_bytes) * list->batch;
+    }
+    printf("\n%u operations, %.3f GFLOP, %.2f MB of weights, %.2f MB of activations read and written\n", list->op_count, list->flops * 1e-9,
+           weights * 1e-6, activations * 1e-6);
+    printf("%.3f GFLOP a picture; %.1f FLOP a byte of weights and activations\n", list->flops * 1e-9 / list->batch, list->flops / (weights + activations));
+    printf("%s, %u tokens a picture, %u after merging\n", info->family_name, grid->tokens, grid->merged_tokens);
+}
+
+/* "448x448" */
+static int read_size(const cli_command *command, const char *text, uint32_t *width, uint32_t *height) {
+    char *end;
+    unsigned long w = strtoul(text, &end, 10), h = 0;
+    if (end != text && *end == 'x') h = strtoul(end + 1, &end, 10);
+    if (*end || w == 0 || h == 0 || w > 1u << 20 || h > 1u << 20) return cli_usage(command, "--size takes WIDTHxHEIGHT in pixels, not '%s'", text);
+    *width = (uint32_t)w;
+    *height = (uint32_t)h;
+    return CLI_GO_ON;
+}
+
+static int collect(op_list *list, const mgv_model *model, const mgv_grid *grid) {
+    list->op_count = mgv_model_op_count(model);
+    list->ops = malloc(list->op_count * sizeof *list->ops);
+    if (!list->ops) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u operations", list->op_count);
+    for (uint32_t i = 0; i < list->op_count; i++) {
+        mgv_result result = mgv_model_get_op(model, i, grid, &list->ops[i]);
+        if (result != MGV_OK) return cli_fail(CLI_BAD_FILE, NULL, "operation %u: %s", i, mgv_result_text(result));
+        list->flops += list->ops[i].flops * list->batch;
+    }
+    return CLI_DONE;
+}
+
+static int plan_model(const mgv_model *model, const char *directory, uint32_t width, uint32_t height, uint32_t frames, uint32_t batch) {
+    mgv_model_info info;
+    mgv_grid grid;
+    mgv_error error = {MGV_OK, ""};
+    op_list list = {NULL, 0, batch, 0};
+    mgv_result result = mgv_model_get_info(model, &info);
+    int status;
+    if (result == MGV_OK) result = mgv_model_grid(model, width, height, frames, &grid, &error);
+    if (result != MGV_OK) return cli_fail_library(directory, result, &error);
+    status = collect(&list, model, &grid);
+    if (status == CLI_DONE) {
+        printf("%u of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", batch, width, height, grid.width, grid.height, grid.t, grid.h, grid.w);
+        print_ops(&list);
+        print_totals(&list, &info, &grid);
+    }
+    free(list.ops);
+    return status;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    const char *directory = NULL, *size = "448x448";
+    uint32_t batch = 1, frames = 1, width = 0, height = 0;
+    const cli_option options[] = {
+        {"--model", CLI_TEXT, &directory, "DIR", "the model: a directory as Hugging Face stores it"},
+        {"--batch", CLI_COUNT, &batch, "N", "pictures in one call (1)"},
+        {"--size", CLI_TEXT, &size, "WxH", "their size in pixels (448x448); a model of fixed size resizes to its own"},
+        {"--frames", CLI_COUNT, &frames, "N", "frames of each, for clips (1)"},
+        {NULL, CLI_FLAG, NULL, NULL, NULL},
+    };
+    mgv_model_desc desc;
+    mgv_model *model;
+    mgv_error error;
+    mgv_result result;
+    int status = cli_parse(command, options, NULL, argc, argv);
+    if (status != CLI_GO_ON) return status;
+    if (!directory) return cli_usage(command, "--model is missing");
+    status = read_size(command, size, &width, &height);
+    if (status != CLI_GO_ON) return status;
+    memset(&desc, 0, sizeof desc);
+    desc.path = directory;
+    result = mgv_model_open(&model, &desc, &error);
+    if (result != MGV_OK) return cli_fail_library(directory, result, &error);
+    status = plan_model(model, directory, width, height, frames, batch);
+    mgv_model_close(model);
+    return status;
+}
+
+const cli_command cli_plan = {
+    "plan", "--model DIR [--batch N] [--size WxH] [--frames N]", "the operations of a model and what they cost",
+    "Prints every operation with its rows, columns, FLOPs (1 multiply-add = 2) and bytes, for pictures of one size. Layers that are\n"
+    "alike are printed once, with the cost of all of them. Weights count as stored, activations as float32, each read and written\n"
+    "once by every operation. Needs no GPU.\n",
+    run};
