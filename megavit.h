@@ -1741,11 +1741,30 @@ static mgv_result mgv__checkpoint_select(mgv__checkpoint *checkpoint, uint32_t n
     return MGV_OK;
 }
 
-/* Counts the entries of one header, and checks __metadata__: null or an object of strings. */
+typedef struct mgv__tensor_fields {
+    char *dtype, *shape, *data_offsets;
+} mgv__tensor_fields;
+/* The fields of one entry. Returns NULL, or what is wrong. */
+static const char *mgv__tensor_find_fields(char *value, mgv__tensor_fields *fields) {
+    char *at = value + 1, *key, *field;
+    memset(fields, 0, sizeof *fields);
+    if (*value != '{') return "is not an object";
+    while (mgv__json_next(&at, &key, &field)) {
+        if (mgv__json_is(key, "dtype")) fields->dtype = field;
+        else if (mgv__json_is(key, "shape")) fields->shape = field;
+        else if (mgv__json_is(key, "data_offsets")) fields->data_offsets = field;
+    }
+    return !fields->dtype ? "has no dtype" : !fields->shape ? "has no shape" : !fields->data_offsets ? "has no data_offsets" : NULL;
+}
+/* Counts the entries of one header, and checks what can be checked without memory: __metadata__ is null or an object of strings, each tensor
+   has its fields. Less than that could be so short that the table of tensors would be many times larger than the header. */
 static mgv_result mgv__header_count(char *text, const char *file, uint32_t *tensors, uint32_t *metadata, mgv_error *error) {
     char *at = mgv__json_skip_space(text) + 1, *key, *value, *metadata_at;
     while (mgv__json_next(&at, &key, &value)) {
         if (!mgv__json_is(key, "__metadata__")) {
+            mgv__tensor_fields fields;
+            const char *broken = mgv__tensor_find_fields(value, &fields);
+            if (broken) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q %s", file, mgv__json_string(key, key), broken);
             ++*tensors;
             continue;
         }
@@ -1795,34 +1814,26 @@ static const char *mgv__tensor_bytes(const mgv__tensor *tensor, uint64_t *bytes)
     *bytes = bits / 8;
     return NULL;
 }
-/* One entry of a header. name: for the message and for the tensor. data_begin, data_bytes: where the shard's data lies in the file. */
+/* One entry of a header that has been counted; tensor has its name. data_begin, data_bytes: where the shard's data lies in the file. */
 static mgv_result mgv__tensor_parse(mgv__tensor *tensor, char *value, const char *file, uint64_t data_begin, uint64_t data_bytes,
                                     mgv_error *error) {
-    char *at = value + 1, *key, *field, *dtype = NULL, *shape = NULL, *offsets = NULL;
+    mgv__tensor_fields fields;
     uint64_t range[2], bytes;
     uint32_t count;
     const char *broken, *name = tensor->name;
-    if (*value != '{') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q is not an object", file, name);
-    while (mgv__json_next(&at, &key, &field)) {
-        if (mgv__json_is(key, "dtype")) dtype = field;
-        else if (mgv__json_is(key, "shape")) shape = field;
-        else if (mgv__json_is(key, "data_offsets")) offsets = field;
-    }
-    if (dtype == NULL || shape == NULL || offsets == NULL) {
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q has no %s", file, name, !dtype ? "dtype" : !shape ? "shape" : "data_offsets");
-    }
-    tensor->dtype = mgv__dtype_from_name(dtype);
+    (void)mgv__tensor_find_fields(value, &fields);
+    tensor->dtype = mgv__dtype_from_name(fields.dtype);
     if (tensor->dtype == MGV_DTYPE_NONE) {
-        if (*dtype != '"') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its dtype is not a string", file, name);
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %q is no dtype of the format", file, name, mgv__json_string(dtype, dtype));
+        if (*fields.dtype != '"') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its dtype is not a string", file, name);
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %q is no dtype of the format", file, name, mgv__json_string(fields.dtype, fields.dtype));
     }
-    if (!mgv__json_u64_array(shape, tensor->shape, MGV_MAX_RANK, &tensor->rank)) {
+    if (!mgv__json_u64_array(fields.shape, tensor->shape, MGV_MAX_RANK, &tensor->rank)) {
         return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its shape is not an array of integers from 0 to 2^64 - 1", file, name);
     }
     if (tensor->rank > MGV_MAX_RANK) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: tensor %q has more than %u dimensions", file, name, (uint64_t)MGV_MAX_RANK);
     }
-    if (!mgv__json_u64_array(offsets, range, 2, &count) || count != 2) {
+    if (!mgv__json_u64_array(fields.data_offsets, range, 2, &count) || count != 2) {
         return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its data_offsets are not two integers from 0 to 2^64 - 1", file, name);
     }
     broken = mgv__tensor_bytes(tensor, &bytes);
