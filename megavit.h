@@ -4748,6 +4748,7 @@ enum {
     MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
     MGV__CPU_ROWS = 336,                /* target rows computed before the next ones are begun */
     MGV__CPU_QUERIES = 224,             /* queries that share one packing of keys and values */
+    MGV__CPU_STRIP = 16,                /* inner columns that the vector code handles at a time */
     MGV__CPU_MAX_TILE = 16,             /* rows of the largest tile of any instruction set */
     MGV__CPU_MAX_PANEL = 32             /* columns of the widest panel of any instruction set */
 };
@@ -4755,6 +4756,33 @@ enum {
 static size_t mgv__cpu_element_bytes(mgv_dtype dtype) { return dtype == MGV_DTYPE_F32 ? 4 : 2; }
 static uint32_t mgv__cpu_round_up(uint32_t value, uint32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 static uint32_t mgv__cpu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Asks for the cache line at p: its second-level cache will do. A hint that compilers without it do without. */
+#if defined(MGV__CPU_X86)
+#define MGV__PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#elif defined(__GNUC__)
+#define MGV__PREFETCH(p) __builtin_prefetch((p), 0, 2)
+#else
+#define MGV__PREFETCH(p) ((void)(p))
+#endif
+
+/* Memory that will be read soon: rows of the next block of weights and of the next block of the source. For every
+   MGV__CPU_STRIP columns that a tile computes it fetches the next `step` bytes of each of the rows. */
+enum { MGV__CPU_STREAMS = 2 };
+typedef struct mgv__cpu_ahead {
+    const char *from[MGV__CPU_STREAMS];
+    size_t stride[MGV__CPU_STREAMS];
+    size_t step[MGV__CPU_STREAMS];
+    uint32_t rows[MGV__CPU_STREAMS];
+} mgv__cpu_ahead;
+
+static inline void mgv__cpu_fetch(const mgv__cpu_ahead *ahead, size_t strip) {
+    uint32_t i, row;
+    for (i = 0; i < MGV__CPU_STREAMS; i++) {
+        const char *from = ahead->from[i] + strip * ahead->step[i];
+        for (row = 0; row < ahead->rows[i]; row++) MGV__PREFETCH(from + row * ahead->stride[i]);
+    }
+}
 
 /* What >>cpu-vector gives for one instruction set. `panel` columns make one packed panel; rows of scratch that a
    function names as padded have room and defined values up to a multiple of `panel`. */
@@ -4768,7 +4796,7 @@ typedef struct mgv__cpu_kernels {
     void (*pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed);
     /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
        May also write rows of c up to tile_rows and read rows of a up to there. */
-    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate);
+    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate, const mgv__cpu_ahead *ahead);
     /* x = activation(x + bias), padded. */
     void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
     /* gate = silu(gate + gate_bias) * (up + up_bias), padded. */
@@ -4967,6 +4995,46 @@ static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
     return s;
 }
 
+#ifndef MEGAVIT_SGEMM
+/* Weights are read once an image, so most come from main memory, and a source is often larger than the cache. While
+   the tiles of one block are computed, the rows of the next block are fetched, some with every tile. */
+typedef struct mgv__cpu_stream {
+    const char *from;
+    size_t stride, step;
+    uint32_t rows;  /* that go with one tile */
+    uint32_t left;
+} mgv__cpu_stream;
+
+static mgv__cpu_stream mgv__cpu_stream_of(const void *from, size_t stride, size_t element_bytes, uint32_t rows, uint32_t tiles) {
+    mgv__cpu_stream s;
+    s.from = (const char *)from;
+    s.stride = stride * element_bytes;
+    s.step = MGV__CPU_STRIP * element_bytes;
+    s.rows = (rows + tiles - 1) / tiles;
+    s.left = rows;
+    return s;
+}
+
+/* The weights after columns [column, column + columns) and inner columns up to k. */
+static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, size_t inner, uint32_t column, uint32_t columns, size_t k, uint32_t tiles) {
+    const uint32_t first = k < inner ? column : column + columns, rows = (uint32_t)weight->shape[0];
+    if (first >= rows) return mgv__cpu_stream_of(weight->data, 0, 0, 0, 1);
+    return mgv__cpu_stream_of(mgv__cpu_at(weight, first * inner + (k < inner ? k : 0)), inner, mgv__cpu_element_bytes(weight->dtype),
+                              mgv__cpu_min(rows - first, columns), tiles);
+}
+
+/* Hands the rows that go with one tile to stream i of `ahead`. */
+static void mgv__cpu_stream_next(mgv__cpu_stream *s, mgv__cpu_ahead *ahead, int i) {
+    const uint32_t rows = mgv__cpu_min(s->rows, s->left);
+    ahead->from[i] = s->from;
+    ahead->stride[i] = s->stride;
+    ahead->step[i] = s->step;
+    ahead->rows[i] = rows;
+    s->left -= rows;
+    if (s->left > 0) s->from += rows * s->stride;
+}
+#endif
+
 /* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns. */
 static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column, uint32_t columns,
                              const float *source, size_t source_stride, uint32_t rows, float *sums) {
@@ -4980,21 +5048,29 @@ static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scra
     MEGAVIT_SGEMM((size_t)rows, (size_t)columns, inner, source, source_stride, w, inner, sums, (size_t)MGV__CPU_COLUMN_STRIDE);
 #else
     const mgv__cpu_kernels *kernels = job->kernels;
-    const uint32_t panel = kernels->panel;
+    const uint32_t panel = kernels->panel, panels = mgv__cpu_round_up(columns, panel) / panel;
+    const uint32_t tiles = mgv__cpu_round_up(rows, kernels->tile_rows) / kernels->tile_rows * panels;
     size_t k;
     for (k = 0; k < inner; k += MGV__CPU_DEPTH) {
         const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
+        mgv__cpu_stream next_weights = mgv__cpu_stream_of_weights(weight, inner, column, columns, k + depth, tiles);
         uint32_t i, j;
         for (j = 0; j < columns; j += panel) {
             kernels->pack(weight->dtype, mgv__cpu_at(weight, (column + j) * inner + k), inner, mgv__cpu_min(columns - j, panel), depth,
                           scratch->packed + (size_t)j * depth);
         }
         for (i = 0; i < rows; i += kernels->tile_rows) {
-            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
-            mgv__cpu_copy_rows(job, source + i * source_stride + k, source_stride, tile_rows, depth, scratch->block);
+            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows), later_rows = mgv__cpu_min(rows - i - tile_rows, kernels->tile_rows);
+            const float *block = source + i * source_stride + k;
+            mgv__cpu_stream next_block = mgv__cpu_stream_of(later_rows > 0 ? block + tile_rows * source_stride : block, source_stride, sizeof(float),
+                                                            later_rows, panels);
+            mgv__cpu_copy_rows(job, block, source_stride, tile_rows, depth, scratch->block);
             for (j = 0; j < columns; j += panel) {
+                mgv__cpu_ahead ahead;
+                mgv__cpu_stream_next(&next_weights, &ahead, 0);
+                mgv__cpu_stream_next(&next_block, &ahead, 1);
                 kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth, sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j,
-                              MGV__CPU_COLUMN_STRIDE, k != 0);
+                              MGV__CPU_COLUMN_STRIDE, k != 0, &ahead);
             }
         }
     }
@@ -5013,6 +5089,11 @@ static void mgv__cpu_add_table(const mgv__cpu_job *job, uint32_t row, uint32_t c
         job->kernels->add_scaled(sum, g->sample_weight != NULL ? g->sample_weight[sample] : 1.0f, table, columns);
     }
     job->kernels->add(x, x, sum, columns);
+}
+
+static void mgv__cpu_fetch_floats(const float *from, uint32_t n) {
+    uint32_t i;
+    for (i = 0; i < n; i += 64 / sizeof(float)) MGV__PREFETCH(from + i);
 }
 
 /* Target columns [column, column + columns) of part `part`, at most MGV__CPU_COLUMNS (half of that with a gate). */
@@ -5038,6 +5119,7 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_line
     for (i = 0; i < rows; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
         float *target = job->run->buffers[op->target] + target_at + i * target_stride;
+        if (i + 2 < rows) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
         if (gated) {
             kernels->silu_gate(x, scratch->bias, x + padded, scratch->bias + padded, padded);
         } else {
@@ -5254,6 +5336,7 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
     const size_t stride = job->run->program->buffers[op->source].columns, target_stride = job->run->program->buffers[op->target].columns;
     const float *queries = job->run->buffers[op->source] + first * stride + (size_t)head * head_dim;
     float *target = job->run->buffers[op->target] + first * target_stride + (size_t)head * head_dim;
+    const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
     uint32_t i, j, key, r;
     for (i = 0; i < count; i++) {
         scratch->max[i] = MGV__CPU_NO_SCORE;
@@ -5267,7 +5350,7 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
             float *sums = scratch->sums + (size_t)i * padded;
             mgv__cpu_copy_rows(job, queries + i * stride, stride, rows, head_dim, scratch->queries);
             for (j = 0; j < keys; j += panel) {
-                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0);
+                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0, &nothing);
             }
             for (r = 0; r < rows; r++) {
                 float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
@@ -5277,7 +5360,7 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
                 if (key != begin) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
             }
             for (j = 0; j < head_dim; j += panel) {
-                kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, key != begin);
+                kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, key != begin, &nothing);
             }
         }
     }
@@ -6068,8 +6151,8 @@ static inline float mgv__float_of_f16(uint16_t half) {
 #define MGV__LARGEST(v) mgv__avx2_largest(v)
 #define MGV__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define MGV__LOAD_BF16(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
-/* Four floats at column k of each of the rows i and i + 4. */
-#define MGV__LOAD_QUADS(row, i, k) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((row)[i] + (k))), _mm_loadu_ps((row)[(i) + 4] + (k)), 1)
+/* Four floats of each fourth row of a strip. */
+#define MGV__LOAD_QUADS(p) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4 * MGV__CPU_STRIP), 1)
 #define MGV__UNPACK_LOW(a, b) _mm256_unpacklo_ps(a, b)
 #define MGV__UNPACK_HIGH(a, b) _mm256_unpackhi_ps(a, b)
 #define MGV__LOW_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0x44)
@@ -6123,10 +6206,9 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__LARGEST(v) _mm512_reduce_max_ps(v)
 #define MGV__LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #define MGV__LOAD_BF16(p) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
-/* Four floats at column k of each of the rows i, i + 4, i + 8 and i + 12. */
-#define MGV__LOAD_QUADS(row, i, k) \
-    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps((row)[i] + (k))), _mm_loadu_ps((row)[(i) + 4] + (k)), 1), \
-                                          _mm_loadu_ps((row)[(i) + 8] + (k)), 2), _mm_loadu_ps((row)[(i) + 12] + (k)), 3)
+#define MGV__LOAD_QUADS(p) \
+    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4 * MGV__CPU_STRIP), 1), \
+                                          _mm_loadu_ps((p) + 8 * MGV__CPU_STRIP), 2), _mm_loadu_ps((p) + 12 * MGV__CPU_STRIP), 3)
 #define MGV__UNPACK_LOW(a, b) _mm512_unpacklo_ps(a, b)
 #define MGV__UNPACK_HIGH(a, b) _mm512_unpackhi_ps(a, b)
 #define MGV__LOW_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0x44)
@@ -6164,7 +6246,7 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__LARGEST(v) vmaxvq_f32(v)
 #define MGV__LOAD_F16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define MGV__LOAD_BF16(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
-#define MGV__LOAD_QUADS(row, i, k) vld1q_f32((row)[i] + (k))
+#define MGV__LOAD_QUADS(p) vld1q_f32(p)
 #define MGV__UNPACK_LOW(a, b) vzip1q_f32(a, b)
 #define MGV__UNPACK_HIGH(a, b) vzip2q_f32(a, b)
 #define MGV__LOW_PAIRS(a, b) vcombine_f32(vget_low_f32(a), vget_low_f32(b))
@@ -6385,9 +6467,11 @@ static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_t stride, ui
     }
 }
 
-static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate) {
+static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
+                          const mgv__cpu_ahead *ahead) {
     float sum[MGV__TILE][MGV__PANEL];
     uint32_t i, j, k;
+    (void)ahead;
     memset(sum, 0, sizeof(sum));
     for (k = 0; k < depth; k++) {
         for (i = 0; i < MGV__TILE; i++) {
@@ -6402,26 +6486,39 @@ static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const f
 
 #else
 
+/* Sixteen numbers of a stored dtype to float. */
+MGV__TARGET static inline void MGV__FN(load_strip)(mgv_dtype dtype, const void *from, float *to) {
+    int i;
+    if (dtype == MGV_DTYPE_F32) {
+        for (i = 0; i < MGV__CPU_STRIP; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD((const float *)from + i));
+    } else if (dtype == MGV_DTYPE_BF16) {
+        for (i = 0; i < MGV__CPU_STRIP; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD_BF16((const uint16_t *)from + i));
+    } else {
+        for (i = 0; i < MGV__CPU_STRIP; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD_F16((const uint16_t *)from + i));
+    }
+}
+
 /* Strips of rows are first copied and converted, because rows of weights often lie a power of two apart, where they
    would push each other out of the cache between one quad of columns and the next. */
 MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed) {
-    enum { STRIP = 16 };
     const size_t bytes = mgv__cpu_element_bytes(dtype);
-    float strip[MGV__WIDTH * STRIP];
-    const float *row[MGV__WIDTH];
+    float strip[MGV__WIDTH * MGV__CPU_STRIP];
+    const char *row[MGV__WIDTH];
     uint32_t i, j, k, q;
-    for (i = 0; i < MGV__WIDTH; i++) row[i] = strip + i * STRIP;
-    memset(strip, 0, sizeof(strip));
     for (j = 0; j < MGV__PANEL; j += MGV__WIDTH) {
-        for (k = 0; k < depth; k += STRIP) {
-            const uint32_t length = mgv__cpu_min(depth - k, STRIP);
+        for (i = 0; i < MGV__WIDTH; i++) row[i] = (const char *)weight + mgv__cpu_min(i + j, columns - 1) * stride * bytes;
+        for (k = 0; k < depth; k += MGV__CPU_STRIP) {
+            const uint32_t length = mgv__cpu_min(depth - k, MGV__CPU_STRIP);
             float *to = packed + (size_t)k * MGV__PANEL + j;
-            for (i = 0; i < MGV__WIDTH; i++) {
-                const uint32_t column = i + j < columns ? i + j : columns - 1;
-                MGV__FN(convert)(dtype, (const char *)weight + (column * stride + k) * bytes, strip + i * STRIP, length);
+            if (length == MGV__CPU_STRIP) {
+                for (i = 0; i < MGV__WIDTH; i++) MGV__FN(load_strip)(dtype, row[i] + k * bytes, strip + i * MGV__CPU_STRIP);
+            } else {
+                memset(strip, 0, sizeof(strip));
+                for (i = 0; i < MGV__WIDTH; i++) MGV__FN(convert)(dtype, row[i] + k * bytes, strip + i * MGV__CPU_STRIP, length);
             }
             for (q = 0; q < length; q += 4) {
-                const MGV__VEC a = MGV__LOAD_QUADS(row, 0, q), b = MGV__LOAD_QUADS(row, 1, q), c = MGV__LOAD_QUADS(row, 2, q), d = MGV__LOAD_QUADS(row, 3, q);
+                const MGV__VEC a = MGV__LOAD_QUADS(strip + q), b = MGV__LOAD_QUADS(strip + q + MGV__CPU_STRIP),
+                               c = MGV__LOAD_QUADS(strip + q + 2 * MGV__CPU_STRIP), d = MGV__LOAD_QUADS(strip + q + 3 * MGV__CPU_STRIP);
                 const MGV__VEC ab_low = MGV__UNPACK_LOW(a, b), cd_low = MGV__UNPACK_LOW(c, d), ab_high = MGV__UNPACK_HIGH(a, b),
                                cd_high = MGV__UNPACK_HIGH(c, d);
                 MGV__STORE(to + (size_t)q * MGV__PANEL, MGV__LOW_PAIRS(ab_low, cd_low));
@@ -6441,20 +6538,26 @@ MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_
 #define MGV__ROWS_12(X) MGV__ROWS_8(X) X(8) X(9) X(10) X(11)
 #define MGV__ROWS_14(X) MGV__ROWS_12(X) X(12) X(13)
 #define MGV__ROW_ZERO(i) MGV__VEC low##i = MGV__SET1(0.0f), high##i = MGV__SET1(0.0f);
-#define MGV__ROW_STEP(i) x = MGV__SET1(a[i * MGV__CPU_STRIDE + k]); low##i = MGV__FMA(x, low, low##i); high##i = MGV__FMA(x, high, high##i);
+#define MGV__ROW_STEP(i) x = MGV__SET1(a[i * MGV__CPU_STRIDE]); low##i = MGV__FMA(x, low, low##i); high##i = MGV__FMA(x, high, high##i);
 #define MGV__ROW_STORE(i) MGV__STORE(c + i * c_stride, low##i); MGV__STORE(c + i * c_stride + MGV__WIDTH, high##i);
 #define MGV__ROW_ADD(i) \
     MGV__STORE(c + i * c_stride, MGV__ADD(MGV__LOAD(c + i * c_stride), low##i)); \
     MGV__STORE(c + i * c_stride + MGV__WIDTH, MGV__ADD(MGV__LOAD(c + i * c_stride + MGV__WIDTH), high##i));
 #define MGV__TILE_FUNCTION(name, ROWS) \
-    MGV__TARGET static void MGV__FN(name)(uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate) { \
+    MGV__TARGET static void MGV__FN(name)(uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate, \
+                                          const mgv__cpu_ahead *ahead) { \
         MGV__VEC low, high, x; \
-        uint32_t k; \
+        size_t strip = 0; \
         ROWS(MGV__ROW_ZERO) \
-        for (k = 0; k < depth; k++) { \
-            low = MGV__LOAD(packed + (size_t)k * MGV__PANEL); \
-            high = MGV__LOAD(packed + (size_t)k * MGV__PANEL + MGV__WIDTH); \
-            ROWS(MGV__ROW_STEP) \
+        while (depth > 0) { \
+            uint32_t k = mgv__cpu_min(depth, MGV__CPU_STRIP); \
+            depth -= k; \
+            mgv__cpu_fetch(ahead, strip++); \
+            for (; k > 0; k--, a++, packed += MGV__PANEL) { \
+                low = MGV__LOAD(packed); \
+                high = MGV__LOAD(packed + MGV__WIDTH); \
+                ROWS(MGV__ROW_STEP) \
+            } \
         } \
         if (accumulate) { \
             ROWS(MGV__ROW_ADD) \
@@ -6466,13 +6569,14 @@ MGV__TILE_FUNCTION(tile_whole, MGV__TILE_ROWS)
 MGV__TILE_FUNCTION(tile_half, MGV__HALF_TILE_ROWS)
 MGV__TILE_FUNCTION(tile_small, MGV__SMALL_TILE_ROWS)
 
-MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate) {
+MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
+                                      const mgv__cpu_ahead *ahead) {
     if (rows <= MGV__SMALL_TILE) {
-        MGV__FN(tile_small)(depth, a, packed, c, c_stride, accumulate);
+        MGV__FN(tile_small)(depth, a, packed, c, c_stride, accumulate, ahead);
     } else if (rows <= MGV__HALF_TILE) {
-        MGV__FN(tile_half)(depth, a, packed, c, c_stride, accumulate);
+        MGV__FN(tile_half)(depth, a, packed, c, c_stride, accumulate, ahead);
     } else {
-        MGV__FN(tile_whole)(depth, a, packed, c, c_stride, accumulate);
+        MGV__FN(tile_whole)(depth, a, packed, c, c_stride, accumulate, ahead);
     }
 }
 
