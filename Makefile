@@ -45,7 +45,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
 
-.PHONY: help test test-asan test-clang test-header fuzz fuzz-smoke bench-cpu examples demo dist install clean
+.PHONY: help test test-asan test-clang test-header test-machine fuzz fuzz-smoke bench-cpu examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -60,6 +60,7 @@ help:
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
 	@echo "  make test-clang            the tests compiled by clang"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
+	@echo "  make test-machine          the kernels on a model of the GPU, on any CPU (needs clang; tests/machine/README.md)"
 	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
 	@echo
@@ -104,12 +105,35 @@ $(BUILD)/tests/%: tests/%.c
 test-header:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh
 
-# The header's own matrix does not depend on how the tests are compiled: once is enough.
+# The header's own matrix and the machine model do not depend on how the tests are compiled: once is enough.
 test-asan:
-	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS="$(filter-out tests/test_header.sh,$(TEST_SCRIPTS))"
+	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS="$(filter-out tests/test_header.sh tests/test_machine.sh,$(TEST_SCRIPTS))"
 
 test-clang:
-	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS="$(filter-out tests/test_header.sh,$(TEST_SCRIPTS))"
+	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS="$(filter-out tests/test_header.sh tests/test_machine.sh,$(TEST_SCRIPTS))"
+
+# ---- the machine model: kernels as ordinary C++ (tests/machine/README.md) ----
+
+MACHINE_OBJECTS := $(patsubst tests/machine/%.cc,$(BUILD)/machine/%.o,$(wildcard tests/machine/*.cc))
+MACHINE_KERNELS := $(BUILD)/machine/pipeline.cu.o
+MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -Wextra -Werror -Itests/machine/include -MMD -MP
+# Every load and store becomes a call that the model answers; every use of shared memory asks the model where it is.
+MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
+                 -femulated-tls -fno-exceptions
+
+test-machine: $(BUILD)/machine/test_machine
+	$<
+
+$(BUILD)/machine/test_machine: $(MACHINE_OBJECTS) $(MACHINE_KERNELS)
+	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
+
+$(BUILD)/machine/%.o: tests/machine/%.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
+
+$(BUILD)/machine/%.cu.o: tests/machine/%.cu
+	@mkdir -p $(@D)
+	$(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@
 
 # ---- fuzzing ----
 

@@ -1,0 +1,350 @@
+/* The machine model's copy engine: tensor maps, bulk tensor loads, stores and reductions, bulk groups. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "internal.h"
+
+namespace machine {
+
+/* ---- tensor maps ---- */
+
+struct TensorMap { /* what the model keeps in a CUtensorMap */
+    uint64_t base;
+    uint64_t stride[4]; /* bytes, of dimensions 1 to 4 */
+    uint32_t dim[5];
+    uint16_t box[5];
+    uint16_t magic;
+    uint8_t element_stride[5];
+    uint8_t type, rank, swizzle, element_bytes;
+};
+static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap), "a tensor map has 128 bytes");
+constexpr uint16_t MAGIC = 0x7e45;
+
+static std::string refusal;
+const char *encode_error(void) { return refusal.c_str(); }
+
+static const uint8_t element_bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+
+CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims, const cuuint64_t *strides,
+                           const cuuint32_t *box, const cuuint32_t *element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                           CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    refusal.clear();
+#define RULE(holds, ...)                                                                                                                       \
+    do {                                                                                                                                        \
+        if (!(holds)) {                                                                                                                         \
+            refusal = format_text(__VA_ARGS__);                                                                                                 \
+            return CUDA_ERROR_INVALID_VALUE;                                                                                                    \
+        }                                                                                                                                       \
+    } while (0)
+    static const uint32_t swizzle_bytes[] = {~0u, 32, 64, 128};
+    RULE((uintptr_t)map % 64 == 0, "the map itself lies at %p: it must be 64-byte aligned", (void *)map);
+    RULE((unsigned)type < sizeof element_bytes_of, "data type %d", (int)type);
+    RULE(rank >= 1 && rank <= 5, "rank %u: 1 to 5", rank);
+    RULE((uintptr_t)address % 16 == 0 && address, "global address %p: a multiple of 16", address);
+    RULE(interleave == CU_TENSOR_MAP_INTERLEAVE_NONE, "interleave %d: the model knows NONE", (int)interleave);
+    RULE((unsigned)swizzle <= 3, "swizzle %d: the model knows NONE, 32B, 64B and 128B", (int)swizzle);
+    RULE((unsigned)promotion <= 3, "L2 promotion %d", (int)promotion);
+    RULE(fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, "OOB fill %d: the model knows zeros", (int)fill);
+    const uint32_t element = element_bytes_of[type];
+    for (uint32_t i = 0; i < rank; i++) {
+        RULE(dims[i] >= 1 && dims[i] <= (1ull << 32), "dimension %u has size %lu: 1 to 2^32", i, (unsigned long)dims[i]);
+        RULE(box[i] >= 1 && box[i] <= 256, "box dimension %u is %u: 1 to 256", i, box[i]);
+        RULE(element_strides[i] >= 1 && element_strides[i] <= 8, "element stride %u is %u: 1 to 8", i, element_strides[i]);
+        if (i + 1 < rank) {
+            RULE(strides[i] % 16 == 0 && strides[i] < (1ull << 40), "stride %u is %lu bytes: a multiple of 16 below 2^40", i, (unsigned long)strides[i]);
+            RULE(strides[i] >= dims[i] * (i ? strides[i - 1] : element), "stride %u of %lu bytes is less than what dimension %u spans", i, (unsigned long)strides[i], i);
+        }
+    }
+    RULE(box[0] * element % 16 == 0, "the box's inner side is %u bytes: a multiple of 16", box[0] * element);
+    RULE(box[0] * element <= swizzle_bytes[swizzle], "the box's inner side is %u bytes: at most the swizzle's %u", box[0] * element, swizzle_bytes[swizzle]);
+#undef RULE
+    TensorMap m = TensorMap();
+    m.base = (uint64_t)(uintptr_t)address;
+    m.magic = MAGIC;
+    m.type = (uint8_t)type;
+    m.rank = (uint8_t)rank;
+    m.swizzle = (uint8_t)swizzle;
+    m.element_bytes = (uint8_t)element;
+    for (uint32_t i = 0; i < 5; i++) {
+        m.dim[i] = i < rank ? (uint32_t)std::min<uint64_t>(dims[i], 0xffffffffu) : 1;
+        m.box[i] = i < rank ? (uint16_t)box[i] : 1;
+        m.element_stride[i] = i < rank ? (uint8_t)element_strides[i] : 1;
+        if (i && i < rank) m.stride[i - 1] = strides[i - 1];
+    }
+    memset(map, 0, sizeof *map);
+    memcpy(map, &m, sizeof m);
+    return CUDA_SUCCESS;
+}
+
+static uint32_t box_bytes(const TensorMap &m) {
+    uint32_t bytes = m.element_bytes;
+    for (int i = 0; i < m.rank; i++) bytes *= (m.box[i] + m.element_stride[i] - 1u) / m.element_stride[i];
+    return bytes;
+}
+
+/* Bits 4 to 6 of a shared address are exclusive-ored with bits 7 to 9, as far as the swizzle reaches. */
+uintptr_t swizzle_address(uintptr_t address, unsigned swizzle_bits) { return address ^ ((address >> 7 & ((1u << swizzle_bits) - 1)) << 4); }
+static unsigned swizzle_bits_of(const TensorMap &m) { return m.swizzle; /* NONE 0, 32B 1, 64B 2, 128B 3 */ }
+
+/* Calls part(global offset or ~0 outside of the tensor, shared offset, bytes) for each piece of at most 16 bytes, in the box's order. */
+template <class Part> static void walk_box(const TensorMap &m, const int32_t *coordinate, uintptr_t shared, const Part &part) {
+    uint32_t count[5];
+    for (int i = 0; i < 5; i++) count[i] = (m.box[i] + m.element_stride[i] - 1u) / m.element_stride[i];
+    const uint32_t row_bytes = count[0] * m.element_bytes, piece_elements = 16 / m.element_bytes;
+    uintptr_t row = shared;
+    uint32_t at[5] = {0, 0, 0, 0, 0};
+    for (;;) {
+        bool inside = true;
+        uint64_t offset = m.base - ARENA;
+        for (int i = 1; i < m.rank; i++) {
+            const int64_t c = (int64_t)coordinate[i] + (int64_t)at[i] * m.element_stride[i];
+            inside &= c >= 0 && c < (int64_t)m.dim[i];
+            offset += (uint64_t)c * m.stride[i - 1];
+        }
+        for (uint32_t x = 0; x < count[0]; x += piece_elements) {
+            const uintptr_t to = swizzle_address(row + x * m.element_bytes, swizzle_bits_of(m));
+            const int64_t first = (int64_t)coordinate[0] + (int64_t)x * m.element_stride[0];
+            const uint32_t elements = std::min(piece_elements, count[0] - x);
+            if (m.element_stride[0] == 1 && inside && first >= 0 && first + elements <= (int64_t)m.dim[0]) {
+                part(offset + (uint64_t)first * m.element_bytes, to, elements * m.element_bytes);
+                continue;
+            }
+            for (uint32_t e = 0; e < elements; e++) {
+                const int64_t c = first + (int64_t)e * m.element_stride[0];
+                part(inside && c >= 0 && c < (int64_t)m.dim[0] ? offset + (uint64_t)c * m.element_bytes : ~0ull, to + e * m.element_bytes, m.element_bytes);
+            }
+        }
+        row += row_bytes;
+        int i = 1;
+        while (i < m.rank && ++at[i] == count[i]) at[i++] = 0;
+        if (i >= m.rank) break;
+    }
+}
+
+static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
+    TensorMap m;
+    memcpy(&m, map, sizeof m);
+    if ((uintptr_t)map % 64) report("tensor-map", "the map lies at %p: it must be 64-byte aligned", (const void *)map);
+    if (m.magic != MAGIC) {
+        report("tensor-map", "this is no encoded tensor map");
+        stop_launch();
+    }
+    if (m.rank != rank) {
+        report("tensor-map", "%u coordinates for a map of rank %u", rank, m.rank);
+        stop_launch();
+    }
+    return m;
+}
+
+static void check_shared_tile(const TensorMap &m, uint32_t address) {
+    static const uint32_t pattern[] = {128, 256, 512, 1024};
+    if (address % pattern[m.swizzle])
+        report("misaligned", "shared address 0x%x of a tile with swizzle %u: a multiple of %u", address & 0xffffff, m.swizzle ? 16u << m.swizzle : 0, pattern[m.swizzle]);
+    if ((address & 0xffffff) + box_bytes(m) > SHARED_RESERVED + world->launch.dynamic_shared)
+        report("out-of-bounds", "a box of %u bytes ends behind the CTA's shared memory", box_bytes(m));
+}
+
+struct SlotRef {
+    Cta *cta;
+    uint32_t index;
+    Slot &operator*() const { return cta->slot[index]; }
+    Slot *operator->() const { return &cta->slot[index]; }
+};
+
+static SlotRef slot_ref(Cta *cta, const Observer &issuer) {
+    Slot &slot = take_slot(cta, issuer);
+    return {cta, (uint32_t)(&slot - cta->slot.data())};
+}
+
+/* A load into one CTA of the cluster. */
+struct LoadAction : Action {
+    TensorMap map;
+    int32_t coordinate[5];
+    Observer issuer;
+    uint32_t pc;
+    Cta *destination;
+    uint32_t offset, barrier;
+    SlotRef slot;
+    void run() override {
+        const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::tma_load, EVENT_ASYNC);
+        const bool numbers = !world->options.protocol;
+        if (destination->alive == 0) report_at("cluster-exit", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
+        walk_box(map, coordinate, shared_offset(destination->number, offset), [&](uint64_t from, uintptr_t to, uint32_t bytes) {
+            if (!async_write(issuer, event, to, bytes, "destination")) return;
+            if (from == ~0ull) memset(arena(to), 0, bytes);
+            else if (async_read(issuer, event, from, bytes, "source") && numbers) memcpy(arena(to), arena(from), bytes);
+        });
+        slot->busy = false;
+        mbarrier_complete_bytes(destination, barrier, box_bytes(map), slot->component, slot->clock);
+    }
+};
+
+void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier, uint32_t multicast_mask, bool multicast) {
+    MACHINE_ENTER(Op::tma_load);
+    const TensorMap m = read_map(map, rank);
+    Cta *target = cta_of_address(destination), *barrier_cta = cta_of_address(barrier);
+    find_mbarrier(barrier, true, *self);
+    check_shared_tile(m, destination);
+    if (target != barrier_cta) report("mbarrier", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
+    Cluster &cluster = *self->of->cluster;
+    if (multicast && (multicast_mask == 0 || multicast_mask >> cluster.size)) {
+        report("multicast", "mask 0x%x in a cluster of %u", multicast_mask, cluster.size);
+        stop_launch();
+    }
+    const Observer issuer = *self;
+    self->now++;
+    for (uint32_t rank_ = 0; rank_ < cluster.size; rank_++) {
+        Cta *to = world->cta[cluster.first + rank_].get();
+        if (multicast ? !(multicast_mask >> rank_ & 1) : to != target) continue;
+        if (multicast && to != self->of) {
+            const uint32_t there = (barrier & 0xffffff) | rank_ << RANK_SHIFT;
+            find_mbarrier(there, true, *self);
+        }
+        LoadAction *action = new LoadAction();
+        action->map = m;
+        std::copy(coordinate, coordinate + rank, action->coordinate);
+        action->issuer = issuer;
+        action->pc = self->pc;
+        action->destination = to;
+        action->offset = destination & 0xffffff;
+        action->barrier = barrier & 0xffffff;
+        action->slot = slot_ref(self->of, issuer);
+        add_action(action);
+    }
+}
+
+/* A store or reduction: it reads shared memory at one time and writes global memory at a later one. */
+struct StoreWrite : Action {
+    TensorMap map;
+    int32_t coordinate[5];
+    Observer issuer;
+    uint32_t pc;
+    Op op;
+    uintptr_t source;
+    std::vector<uint8_t> data;
+    SlotRef slot;
+    BulkGroup *group;
+    Thread *thread;
+    void reduce(uintptr_t to, uint32_t bytes, const uint8_t *from) const {
+        for (uint32_t i = 0; i < bytes; i += map.element_bytes) {
+            if (map.type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32) {
+                float a, b;
+                memcpy(&a, arena(to + i), 4);
+                memcpy(&b, from + i, 4);
+                a += b;
+                memcpy(arena(to + i), &a, 4);
+            } else { /* bf16: the exact sum of two rounded to nearest even */
+                uint16_t a, b;
+                memcpy(&a, arena(to + i), 2);
+                memcpy(&b, from + i, 2);
+                uint32_t x = (uint32_t)a << 16, y = (uint32_t)b << 16, z;
+                float fx, fy;
+                memcpy(&fx, &x, 4);
+                memcpy(&fy, &y, 4);
+                fx += fy;
+                memcpy(&z, &fx, 4);
+                z += 0x7fff + (z >> 16 & 1);
+                a = (uint16_t)(z >> 16);
+                memcpy(arena(to + i), &a, 2);
+            }
+        }
+    }
+    void run() override {
+        const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, op, (uint8_t)(EVENT_ASYNC | (op == Op::tma_reduce ? EVENT_ATOMIC : 0)));
+        size_t at = 0;
+        walk_box(map, coordinate, source, [&](uint64_t to, uintptr_t, uint32_t bytes) {
+            if (to != ~0ull && async_write(issuer, event, to, bytes, "destination") && !world->options.protocol) {
+                if (op == Op::tma_reduce) reduce(to, bytes, &data[at]);
+                else memcpy(arena(to), &data[at], bytes);
+            }
+            at += bytes;
+        });
+        slot->busy = false;
+        group->writes--;
+        progress();
+        wake(thread, group);
+    }
+};
+
+struct StoreRead : Action {
+    StoreWrite *write;
+    SlotRef slot;
+    ~StoreRead() override { delete write; }
+    void run() override {
+        const uint32_t event = new_event(slot->component, slot->clock, write->pc, write->issuer.cta, write->op, EVENT_ASYNC);
+        walk_box(write->map, write->coordinate, write->source, [&](uint64_t to, uintptr_t from, uint32_t bytes) {
+            if (to != ~0ull) async_read(write->issuer, event, from, bytes, "source");
+            if (world->options.protocol) return;
+            write->data.insert(write->data.end(), arena(from), arena(from) + bytes);
+        });
+        slot->busy = false;
+        write->group->reads--;
+        progress();
+        wake(write->thread, write->group);
+        StoreWrite *next = write;
+        write = nullptr;
+        add_action(next);
+    }
+};
+
+void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce) {
+    MACHINE_ENTER(reduce ? Op::tma_reduce : Op::tma_store);
+    const TensorMap m = read_map(map, rank);
+    if (cta_of_address(source) != self->of) {
+        report("out-of-bounds", "the source of a store lies in another CTA");
+        stop_launch();
+    }
+    check_shared_tile(m, source);
+    if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) report("tensor-map", "the model adds float32 and bfloat16 only");
+    if (!self->open_group) self->open_group = new BulkGroup();
+    StoreWrite *write = new StoreWrite();
+    write->map = m;
+    std::copy(coordinate, coordinate + rank, write->coordinate);
+    write->issuer = *self;
+    write->pc = self->pc;
+    write->op = self->op;
+    write->source = shared_offset(self->cta, source & 0xffffff);
+    write->thread = self;
+    BulkGroup *group = write->group = self->open_group;
+    StoreRead *read = new StoreRead();
+    read->write = write;
+    read->slot = slot_ref(self->of, *self);
+    write->slot = slot_ref(self->of, *self);
+    group->reads++;
+    group->writes++;
+    group->read_parts.push_back({read->slot->component, read->slot->clock});
+    group->write_parts.push_back({write->slot->component, write->slot->clock});
+    self->now++;
+    add_action(read);
+}
+
+void op_bulk_commit(void) {
+    MACHINE_ENTER(Op::bulk_commit);
+    self->groups.push_back(self->open_group ? self->open_group : new BulkGroup());
+    self->open_group = nullptr;
+}
+
+void op_bulk_wait(uint32_t pending, bool read) {
+    MACHINE_ENTER(read ? Op::bulk_wait_read : Op::bulk_wait);
+    Thread *t = self;
+    const size_t due = t->groups.size() > pending ? t->groups.size() - pending : 0;
+    for (size_t i = 0; i < due; i++) {
+        BulkGroup *g = t->groups[i];
+        while (g->reads || (!read && g->writes)) {
+            block("its bulk copies", g);
+        }
+        for (auto &part : g->read_parts) t->seen.raise(part.first, part.second);
+        if (!read)
+            for (auto &part : g->write_parts) t->seen.raise(part.first, part.second);
+    }
+    t->now++;
+    if (read) return; /* the groups stay until their writes are waited for, or done */
+    for (size_t i = 0; i < due; i++) {
+        delete t->groups.front();
+        t->groups.pop_front();
+    }
+}
+
+} // namespace machine

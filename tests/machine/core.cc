@@ -1,0 +1,927 @@
+/* The machine model's core: threads as fibers, warps, barriers, mbarriers, the scheduler that a seed drives, and deadlock. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <map>
+
+#include "internal.h"
+
+#if !defined(__x86_64__)
+#error "the fibers' context switch is written for x86-64"
+#endif
+
+namespace machine {
+
+/* ---- fibers ---- */
+
+extern "C" void machine_switch(void **save, void *load);
+__asm__(".text\n.globl machine_switch\n.type machine_switch,@function\nmachine_switch:\n"
+        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+        ".size machine_switch,.-machine_switch\n");
+
+constexpr size_t STACK_BYTES = 64 * 1024;
+static char *stacks;
+static size_t stacks_count;
+
+static void thread_exit(void);
+
+static void thread_main(void) {
+    (*world->body)();
+    thread_exit();
+    __builtin_unreachable();
+}
+
+static void switch_to_scheduler(void) {
+    Thread *t = self;
+    machine_switch(&t->stack_pointer, world->scheduler_stack);
+    self = t;
+}
+
+static void prepare_stack(Thread *t, size_t index) {
+    char *top = stacks + (index + 1) * STACK_BYTES;
+    void **sp = (void **)(top - 64);
+    *--sp = nullptr;                /* where thread_main would return to; keeps its frame aligned */
+    *--sp = (void *)thread_main;
+    for (int i = 0; i < 6; i++) *--sp = nullptr;
+    t->stack_pointer = sp;
+}
+
+/* ---- random numbers ---- */
+
+uint64_t random_number(void) { /* xorshift64* */
+    uint64_t &s = world->random_state;
+    s ^= s >> 12;
+    s ^= s << 25;
+    s ^= s >> 27;
+    return s * 0x2545F4914F6CDD1Dull >> 16;
+}
+
+/* ---- scheduling ---- */
+
+static void list_add(std::vector<Warp *> &list, Warp *warp, int Warp::*position) {
+    if (warp->*position >= 0) return;
+    warp->*position = (int)list.size();
+    list.push_back(warp);
+}
+
+static void list_remove(std::vector<Warp *> &list, Warp *warp, int Warp::*position) {
+    const int at = warp->*position;
+    if (at < 0) return;
+    list[(size_t)at] = list.back();
+    list[(size_t)at]->*position = at;
+    list.pop_back();
+    warp->*position = -1;
+}
+
+void progress(void) { world->progress++; }
+
+void make_ready(Thread *t) {
+    if (t->state == State::done || t->state == State::ready) return;
+    Warp *warp = t->warp;
+    if (t->state == State::polling) {
+        warp->polling &= ~(1u << t->lane);
+        if (!warp->polling) list_remove(world->polling, warp, &Warp::polling_position);
+    }
+    t->state = State::ready;
+    warp->ready |= 1u << t->lane;
+    list_add(world->ready, warp, &Warp::ready_position);
+}
+
+void block(const char *waits_for, const void *on) {
+    Thread *t = self;
+    t->waits_for = waits_for;
+    t->waits_on = on;
+    t->state = State::blocked;
+    t->warp->ready &= ~(1u << t->lane);
+    if (world->stopping) stop_launch();
+    switch_to_scheduler();
+    t->waits_for = nullptr;
+    t->waits_on = nullptr;
+}
+
+void wake(Thread *thread, const void *on) {
+    if (thread->state == State::blocked && thread->waits_on == on) make_ready(thread);
+}
+
+void block_polling(void) {
+    Thread *t = self;
+    t->state = State::polling;
+    t->warp->ready &= ~(1u << t->lane);
+    t->warp->polling |= 1u << t->lane;
+    list_add(world->polling, t->warp, &Warp::polling_position);
+    if (world->stopping) stop_launch();
+    switch_to_scheduler();
+}
+
+void yield(void) {
+    if (world->stopping) stop_launch();
+    switch_to_scheduler();
+}
+
+void stop_launch(void) {
+    world->stopping = true;
+    if (!self) return;
+    self->warp->ready &= ~(1u << self->lane);
+    self->state = State::done;
+    for (;;) switch_to_scheduler();
+}
+
+void add_action(Action *action) {
+    if (world->options.schedule == Schedule::eager) {
+        Thread *t = self;
+        self = nullptr;
+        action->run();
+        delete action;
+        self = t;
+        return;
+    }
+    world->actions.push_back(action);
+}
+
+static void complete_cluster_phase(Cluster &c) {
+    c.arrived = 0;
+    c.phase++;
+    c.completed = c.released;
+    c.released.clear();
+    progress();
+    std::vector<Thread *> waiting = std::move(c.waiting);
+    c.waiting.clear();
+    for (Thread *w : waiting) make_ready(w);
+}
+
+static void thread_exit(void) {
+    Thread *t = self;
+    t->op = Op::exit;
+    wgmma_end_of_thread(t);
+    if (t->open_group) report("bulk-group", "the thread ends with copies that it never committed");
+    bool pending = false;
+    for (BulkGroup *g : t->groups) pending |= g->reads != 0;
+    if (pending) report("bulk-group", "the thread ends while its copies still read shared memory");
+    t->state = State::done;
+    Warp *warp = t->warp;
+    warp->ready &= ~(1u << t->lane);
+    warp->alive &= ~(1u << t->lane);
+    world->alive--;
+    Cta *cta = t->of;
+    cta->alive--;
+    cta->cluster->alive--;
+    progress();
+    /* bar.sync 0 of all threads does not wait for those that have ended; nor does the cluster's barrier */
+    NamedBarrier &all = cta->barrier[0];
+    if (all.arrived && all.expected == 0 && all.arrived == cta->alive) {
+        for (Thread *w : all.waiting) { acquire(*w, all.released); make_ready(w); }
+        all = NamedBarrier();
+    }
+    Cluster &cluster = *cta->cluster;
+    if (cluster.arrived && cluster.arrived == cluster.alive) complete_cluster_phase(cluster);
+    for (;;) switch_to_scheduler();
+}
+
+static void run_thread(Thread *t) {
+    self = t;
+    machine_switch(&world->scheduler_stack, t->stack_pointer);
+    self = nullptr;
+}
+
+static void run_warp(Warp *warp) {
+    uint32_t first = random_below(32);
+    while (warp->ready && !world->stopping) {
+        const uint32_t rotated = warp->ready >> first | warp->ready << ((32 - first) & 31);
+        const uint32_t lane = ((uint32_t)__builtin_ctz(rotated) + first) % 32;
+        world->result.steps++;
+        run_thread(warp->lane[lane]);
+        if (world->options.schedule == Schedule::random && random_below(64) == 0) break;
+    }
+    if (!warp->ready) list_remove(world->ready, warp, &Warp::ready_position);
+}
+
+static void wake_pollers(Warp *warp) {
+    for (uint32_t lanes = warp->polling; lanes; lanes &= lanes - 1) make_ready(warp->lane[__builtin_ctz(lanes)]);
+}
+
+static Warp *pick_warp(void) {
+    std::vector<Warp *> &ready = world->ready;
+    if (random_below(256) >= world->priority_weight) return ready[random_below((uint32_t)ready.size())];
+    Warp *best = ready[0];
+    for (Warp *w : ready)
+        if (w->priority > best->priority) best = w;
+    return best;
+}
+
+static void run_action(void) {
+    std::vector<Action *> &actions = world->actions;
+    const size_t at = random_below((uint32_t)actions.size());
+    Action *action = actions[at];
+    actions[at] = actions.back();
+    actions.pop_back();
+    world->result.async_operations++;
+    world->result.steps++;
+    action->run();
+    delete action;
+}
+
+static std::string describe_wait(const Thread *t) {
+    std::string text = format_text("%s at %s", op_text(t->op), source_line(t->pc).c_str());
+    const Poll &poll = t->poll;
+    if (t->state == State::polling && t->op == Op::mbarrier_wait) {
+        const Mbarrier &m = t->of->mbarrier[(uint32_t)(poll.address % SHARED_WINDOW)];
+        text += format_text(", %s: waits for parity %u, seen phase %lu of parity %lu, %u of %u arrivals missing, %ld bytes outstanding of %lu announced",
+                            describe(poll.address).c_str(), poll.expected, (unsigned long)m.phase, (unsigned long)(m.phase & 1), m.pending, m.expected,
+                            (long)m.bytes, (unsigned long)m.expected_bytes);
+        if (m.pending == 0 && m.bytes != 0) text += " (announced bytes do not match what the copies bring)";
+    } else if (t->state == State::polling && poll.address) {
+        text += format_text(", %s: seen %u", describe(poll.address).c_str(), poll.seen);
+    } else if (t->waits_for) {
+        text += format_text(": waits for %s", t->waits_for);
+    }
+    return text + t->detail;
+}
+
+static void report_deadlock(void) {
+    std::string text = "no thread can go on and no asynchronous work is left.";
+    unsigned lines = 0;
+    for (auto &cta : world->cta)
+        for (Warp *warp : cta->warp) {
+            std::map<std::string, std::pair<unsigned, unsigned>> waits; /* text: first lane, lanes */
+            for (Thread *t : warp->lane)
+                if (t->state != State::done) {
+                    auto &entry = waits[describe_wait(t)];
+                    if (!entry.second++) entry.first = t->lane;
+                }
+            for (auto &entry : waits)
+                if (lines++ < 40)
+                    text += format_text("\n    CTA %u warp %u, %u lanes from lane %u: ", cta->number, warp->number, entry.second.second, entry.second.first) + entry.first;
+        }
+    if (lines > 40) text += format_text("\n    ... and %u more", lines - 40);
+    report_plain("deadlock", 0, text);
+    world->result.deadlock = true;
+}
+
+static void schedule(void) {
+    const Options &options = world->options;
+    uint64_t quiet_progress = ~0ull;
+    unsigned quiet_rounds = 0;
+    while (world->alive && !world->stopping) {
+        if (world->result.steps > options.maximum_steps) {
+            report_plain("livelock", 0, format_text("not done after %lu scheduling steps", (unsigned long)options.maximum_steps));
+            return;
+        }
+        const bool ready = !world->ready.empty(), actions = !world->actions.empty();
+        if (actions && (!ready || (options.schedule == Schedule::random && random_below(256) < world->async_weight))) {
+            run_action();
+            continue;
+        }
+        if (ready) {
+            if (options.schedule == Schedule::random && !world->polling.empty() && random_below(64) == 0)
+                wake_pollers(world->polling[random_below((uint32_t)world->polling.size())]);
+            run_warp(pick_warp());
+            continue;
+        }
+        if (world->polling.empty()) {
+            report_deadlock();
+            return;
+        }
+        if (world->progress != quiet_progress) {
+            quiet_progress = world->progress;
+            quiet_rounds = 0;
+        } else if (++quiet_rounds > 8 && options.on_deadlock == OnDeadlock::stop) {
+            report_deadlock();
+            return;
+        }
+        while (!world->polling.empty()) wake_pollers(world->polling.back());
+    }
+}
+
+static void check_end(void) {
+    for (auto &cta : world->cta)
+        for (auto &entry : cta->mbarrier)
+            if (entry.second.bytes != 0)
+                report_plain("tx-count", entry.first,
+                             format_text("CTA %u ends with %ld bytes outstanding on the mbarrier at %s", cta->number, (long)entry.second.bytes,
+                                         describe(shared_offset(cta->number, entry.first)).c_str()));
+    tensor_memory_end_of_launch();
+}
+
+static bool check_launch(const Launch &l) {
+    const unsigned registers = l.registers ? l.registers : 65536 / (l.block ? l.block : 1) / 8 * 8;
+    const unsigned an_sm = std::min(228u * 1024 / (unsigned)(l.dynamic_shared + 1024), std::min(2048 / std::max(l.block, 1u), 65536 / std::max(registers * l.block, 1u)));
+    const char *wrong = l.block == 0 || l.block > 1024 || l.block % 32  ? "block: a multiple of 32 up to 1024 threads"
+                        : l.grid == 0 || l.grid > MAX_CTAS              ? "grid: 1 to 160 CTAs"
+                        : l.cluster == 0 || l.cluster > 8               ? "cluster: 1 to 8 CTAs"
+                        : l.grid % l.cluster                            ? "grid: a multiple of the cluster"
+                        : l.dynamic_shared > 227 * 1024                 ? "dynamic shared memory: at most 227 KB"
+                        : registers * l.block > 65536                   ? "registers: 65536 for a CTA"
+                        : an_sm == 0                                    ? "one CTA does not fit an SM"
+                        : l.cooperative && l.grid > l.multiprocessors * an_sm ? "cooperative launch: all CTAs must be resident at once"
+                                                                        : nullptr;
+    if (wrong) report_plain("launch", 0, wrong);
+    return !wrong;
+}
+
+static void build(const Launch &l) {
+    const uint32_t warps = l.block / 32;
+    world->capacity = l.grid * l.block + l.grid * (warps + 192);
+    world->components = l.grid * l.block;
+    world->events.assign(2, Event());
+    for (unsigned i = 0; i < l.grid / l.cluster; i++) {
+        world->cluster.emplace_back(new Cluster());
+        Cluster &c = *world->cluster.back();
+        c.first = i * l.cluster;
+        c.size = l.cluster;
+        c.alive = l.cluster * l.block;
+    }
+    for (unsigned n = 0; n < l.grid; n++) {
+        world->cta.emplace_back(new Cta());
+        Cta *cta = world->cta.back().get();
+        cta->number = n;
+        cta->rank = n % l.cluster;
+        cta->cluster = world->cluster[n / l.cluster].get();
+        cta->alive = l.block;
+        const uint32_t registers = l.registers ? l.registers : 65536 / l.block / 8 * 8;
+        cta->registers_free = 0; /* the pool is what the launch gave the CTA */
+        cta->group.resize((warps + 3) / 4);
+        for (uint32_t w = 0; w < warps; w++) {
+            Warp *warp = new Warp();
+            warp->of = cta;
+            warp->number = w;
+            warp->registers = registers;
+            warp->alive = 0xffffffffu;
+            warp->priority = (uint32_t)random_number();
+            warp->slot = world->components++;
+            cta->warp.push_back(warp);
+            for (uint32_t i = 0; i < 32; i++) {
+                Thread *t = new Thread();
+                t->lane = (uint16_t)i;
+                t->number = w * 32 + i;
+                t->warp = warp;
+                t->of = cta;
+                t->cta = n;
+                t->component = n * l.block + t->number;
+                t->state = State::blocked;
+                warp->lane[i] = t;
+                cta->thread.push_back(t);
+                prepare_stack(t, t->component);
+                make_ready(t);
+            }
+        }
+    }
+    world->alive = l.grid * l.block;
+}
+
+static void tear_down(void) {
+    for (Action *action : world->actions) delete action;
+    for (auto &cta : world->cta) {
+        for (Thread *t : cta->thread) {
+            for (BulkGroup *g : t->groups) delete g;
+            delete t->open_group;
+            delete t;
+        }
+        for (Warp *w : cta->warp) delete w;
+    }
+}
+
+Result launch(const Launch &l, const Options &options, const std::function<void()> &body) {
+    std::unique_ptr<State_> state(new State_());
+    static uint64_t launches;
+    world = state.get();
+    world->number = ++launches;
+    world->launch = l;
+    world->options = options;
+    world->body = &body;
+    world->random_state = (options.seed + 1) * 0x9E3779B97F4A7C15ull;
+    for (int i = 0; i < 4; i++) random_number();
+    const unsigned weights[] = {8, 64, 128, 240}, priorities[] = {0, 0, 128, 250};
+    world->async_weight = weights[random_below(4)];
+    world->priority_weight = priorities[random_below(4)];
+    memory_begin_launch();
+    if (!check_launch(l)) return world->result;
+    const size_t threads = (size_t)l.grid * l.block;
+    if (threads > stacks_count) {
+        if (stacks) munmap(stacks, stacks_count * STACK_BYTES);
+        stacks = (char *)mmap(nullptr, threads * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        stacks_count = threads;
+    }
+    build(l);
+    world->running = true;
+    schedule();
+    world->running = false;
+    self = nullptr;
+    if (!world->stopping && !world->alive) {
+        while (!world->actions.empty()) run_action();
+        check_end();
+    }
+    tear_down();
+    Result result = std::move(world->result);
+    world->cta.clear(); /* while clocks can still be freed */
+    world->flags.clear();
+    return result;
+}
+
+/* ---- collectives of a warp ---- */
+
+void collective(Op op, uint32_t mask, void *argument, const std::function<void(Warp *)> &work) {
+    Thread *t = self;
+    Warp *warp = t->warp;
+    if (!(mask >> t->lane & 1)) {
+        report("warp", "the thread's own lane is not in the mask 0x%08x", mask);
+        stop_launch();
+    }
+    if (mask & ~warp->alive) {
+        report("warp", "lanes 0x%08x of the mask have ended", mask & ~warp->alive);
+        stop_launch();
+    }
+    Collective *c = nullptr;
+    for (Collective &candidate : warp->collective)
+        if (candidate.arrived && (candidate.mask & mask)) c = &candidate;
+    if (c && (c->mask != mask || c->op != op)) {
+        report("warp", "lane %u comes to %s with mask 0x%08x while others of its warp wait in %s with mask 0x%08x", t->lane, op_text(op), mask, op_text(c->op), c->mask);
+        stop_launch();
+    }
+    if (!c)
+        for (Collective &candidate : warp->collective)
+            if (!candidate.arrived) c = &candidate;
+    c->mask = mask;
+    c->op = op;
+    c->arrived |= 1u << t->lane;
+    t->argument = argument;
+    if (c->arrived != mask) {
+        block("the other lanes of its warp");
+        return;
+    }
+    c->arrived = 0;
+    work(warp);
+    for (uint32_t lanes = mask & ~(1u << t->lane); lanes; lanes &= lanes - 1) make_ready(warp->lane[__builtin_ctz(lanes)]);
+}
+
+/* ---- barriers of a CTA and of a cluster ---- */
+
+void op_bar_sync(uint32_t id, uint32_t threads) {
+    MACHINE_ENTER(Op::bar_sync);
+    Thread *t = self;
+    if (id >= 16 || threads % 32 || threads > world->launch.block) {
+        report("barrier", "barrier %u of %u threads: ids are 0 to 15, counts multiples of 32 up to the CTA's %u", id, threads, world->launch.block);
+        stop_launch();
+    }
+    NamedBarrier &b = t->of->barrier[id];
+    if (b.arrived && b.expected != threads) {
+        report("barrier", "barrier %u: comes with a count of %u while others wait with %u", id, threads, b.expected);
+        stop_launch();
+    }
+    b.expected = threads;
+    b.released.add(*t);
+    b.arrived++;
+    if (b.arrived < (threads ? threads : t->of->alive)) {
+        b.waiting.push_back(t);
+        t->detail = format_text(", barrier %u: %s", id, threads ? format_text("%u threads", threads).c_str() : "all threads");
+        block("more arrivals");
+        t->detail.clear();
+        return;
+    }
+    NamedBarrier done = std::move(b);
+    b = NamedBarrier();
+    acquire(*t, done.released);
+    for (Thread *w : done.waiting) {
+        acquire(*w, done.released);
+        make_ready(w);
+    }
+    progress();
+}
+
+void op_cluster_arrive(void) {
+    MACHINE_ENTER(Op::cluster_arrive);
+    Cluster &c = *self->of->cluster;
+    if (self->cluster_phase != c.phase) {
+        report("barrier", "arrives twice at the cluster's barrier without a wait between");
+        stop_launch();
+    }
+    self->cluster_phase++;
+    c.released.add(*self);
+    if (++c.arrived == c.alive) complete_cluster_phase(c);
+}
+
+void op_cluster_wait(void) {
+    MACHINE_ENTER(Op::cluster_wait);
+    Cluster &c = *self->of->cluster;
+    while (c.phase < self->cluster_phase) {
+        c.waiting.push_back(self);
+        block("arrivals of the cluster's other threads");
+    }
+    acquire(*self, c.completed);
+}
+
+void op_warp_sync(uint32_t mask) {
+    MACHINE_ENTER(Op::bar_warp_sync);
+    collective(Op::bar_warp_sync, mask, nullptr, [mask](Warp *warp) {
+        Released released;
+        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) released.add(*warp->lane[__builtin_ctz(lanes)]);
+        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) acquire(*warp->lane[__builtin_ctz(lanes)], released);
+    });
+}
+
+struct Exchange {
+    uint32_t value, source, result;
+};
+
+uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
+    MACHINE_ENTER(Op::shuffle);
+    Exchange mine = {value, source_lane % 32, 0};
+    collective(Op::shuffle, mask, &mine, [mask](Warp *warp) {
+        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
+            Exchange *e = (Exchange *)warp->lane[__builtin_ctz(lanes)]->argument;
+            if (!(mask >> e->source & 1)) {
+                report("warp", "reads lane %u, which is not in the mask 0x%08x", e->source, mask);
+                continue;
+            }
+            e->result = ((Exchange *)warp->lane[e->source]->argument)->value;
+        }
+    });
+    return mine.result;
+}
+
+uint32_t op_ballot(uint32_t mask, bool predicate) {
+    MACHINE_ENTER(Op::vote);
+    Exchange mine = {predicate, 0, 0};
+    collective(Op::vote, mask, &mine, [mask](Warp *warp) {
+        uint32_t ballot = 0;
+        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1)
+            ballot |= ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->value << __builtin_ctz(lanes);
+        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->result = ballot;
+    });
+    return mine.result;
+}
+
+bool op_elect(uint32_t mask) {
+    MACHINE_ENTER(Op::elect);
+    Exchange mine = {0, 0, 0};
+    collective(Op::elect, mask, &mine, [mask](Warp *warp) { ((Exchange *)warp->lane[__builtin_ctz(mask)]->argument)->result = 1; });
+    return mine.result != 0;
+}
+
+/* Registers move between the warpgroups of a CTA; an increase waits until they are there. */
+void op_setmaxnreg(uint32_t count, bool increase) {
+    MACHINE_ENTER(Op::setmaxnreg);
+    if (count % 8 || count < 24 || count > 256) {
+        report("setmaxnreg", "%u registers: a multiple of 8 from 24 to 256", count);
+        stop_launch();
+    }
+    for (;;) {
+        collective(Op::setmaxnreg, 0xffffffffu, nullptr, [count, increase](Warp *warp) {
+            Cta *cta = warp->of;
+            bool granted = true;
+            if (increase ? count < warp->registers : count > warp->registers) {
+                report("setmaxnreg", "%s to %u from %u", increase ? "increase" : "decrease", count, warp->registers);
+                stop_launch();
+            }
+            const uint32_t need = (count - warp->registers) * 32;
+            if (increase && need > cta->registers_free) granted = false;
+            else {
+                cta->registers_free -= need;
+                warp->registers = count;
+                progress();
+            }
+            for (Thread *t : warp->lane) t->granted = granted;
+        });
+        if (self->granted) break;
+        self->detail = format_text(": %u registers a thread are wanted, %u are free in the CTA", count, self->of->registers_free);
+        block_polling();
+        self->detail.clear();
+    }
+}
+
+void op_nanosleep(void) {
+    MACHINE_ENTER(Op::nanosleep);
+    yield();
+}
+
+uint64_t op_clock(void) {
+    MACHINE_ENTER(Op::nanosleep);
+    yield();
+    return world->result.steps * 100;
+}
+
+/* ---- addresses ---- */
+
+uint32_t op_shared_address(const void *pointer) {
+    self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);
+    self->op = Op::load;
+    const uintptr_t offset = (uintptr_t)pointer - ARENA;
+    if (offset >= GLOBAL || offset / SHARED_WINDOW != self->cta) {
+        report("out-of-bounds", "the address of something that is not in this CTA's shared memory is taken as a shared address");
+        stop_launch();
+    }
+    return (uint32_t)(offset % SHARED_WINDOW) | self->of->rank << RANK_SHIFT;
+}
+
+Cta *cta_of_address(uint32_t address) {
+    const uint32_t rank = address >> RANK_SHIFT, offset = address & ((1u << RANK_SHIFT) - 1);
+    const Cluster &cluster = *self->of->cluster;
+    if (rank >= cluster.size || offset < SHARED_RESERVED || offset >= SHARED_RESERVED + world->launch.dynamic_shared) {
+        report("out-of-bounds", "0x%08x is no shared address of this cluster", address);
+        stop_launch();
+    }
+    return world->cta[cluster.first + rank].get();
+}
+
+static uint32_t offset_in_window(uint32_t address) { return address & ((1u << RANK_SHIFT) - 1); }
+
+static uintptr_t shared_data(uint32_t address, uint32_t bytes, bool write) {
+    Cta *cta = cta_of_address(address);
+    if (address % bytes) report("misaligned", "access of %u bytes at shared address 0x%x", bytes, address & 0xffffff);
+    const uintptr_t offset = shared_offset(cta->number, offset_in_window(address));
+    generic_access(offset, bytes, write, self->pc, self->op);
+    return offset;
+}
+
+void op_shared_store(uint32_t address, const void *value, uint32_t bytes) {
+    MACHINE_ENTER(Op::store);
+    memcpy(arena(shared_data(address, bytes, true)), value, bytes);
+}
+
+void op_shared_load(uint32_t address, void *value, uint32_t bytes) {
+    MACHINE_ENTER(Op::load);
+    memcpy(value, arena(shared_data(address, bytes, false)), bytes);
+}
+
+uint32_t op_mapa(uint32_t address, uint32_t rank) {
+    MACHINE_ENTER(Op::mapa);
+    if (rank >= self->of->cluster->size) {
+        report("out-of-bounds", "rank %u of a cluster of %u", rank, self->of->cluster->size);
+        stop_launch();
+    }
+    return offset_in_window(address) | rank << RANK_SHIFT;
+}
+
+uint8_t *op_dynamic_shared(void) { return arena(shared_offset(self->cta, SHARED_RESERVED)); }
+uint32_t op_thread_index(void) { return self->number; }
+uint32_t op_block_index(void) { return self->cta; }
+uint32_t op_block_size(void) { return world->launch.block; }
+uint32_t op_grid_size(void) { return world->launch.grid; }
+uint32_t op_cluster_rank(void) { return self->of->rank; }
+uint32_t op_cluster_size(void) { return self->of->cluster->size; }
+
+/* ---- mbarriers ---- */
+
+void op_mbarrier_init(uint32_t address, uint32_t count) {
+    MACHINE_ENTER(Op::mbarrier_init);
+    Cta *cta = cta_of_address(address);
+    const uint32_t offset = offset_in_window(address);
+    if (cta != self->of || address % 8 || count == 0 || count > (1u << 20) - 1) {
+        report("mbarrier", "address 0x%08x (8-byte aligned, in this CTA), count %u (1 to 2^20-1)", address, count);
+        stop_launch();
+    }
+    if (cta->mbarrier.count(offset)) report("mbarrier", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
+    Mbarrier &m = cta->mbarrier[offset];
+    m = Mbarrier();
+    m.expected = m.pending = count;
+    m.init_event = new_event(self->component, self->now, self->pc, self->cta, Op::mbarrier_init, EVENT_BARRIER);
+    barrier_word(shared_offset(cta->number, offset), m.init_event);
+}
+
+void op_fence_mbarrier_init(void) {
+    self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);
+    for (auto &entry : self->of->mbarrier)
+        if (world->events[entry.second.init_event].component == self->component) entry.second.fenced = true;
+}
+
+Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {
+    Cta *cta = cta_of_address(address);
+    const uint32_t offset = offset_in_window(address);
+    auto found = cta->mbarrier.find(offset);
+    if (address % 8 || found == cta->mbarrier.end()) {
+        report("mbarrier", "there is no initialised mbarrier at %s", describe(shared_offset(cta->number, offset)).c_str());
+        stop_launch();
+    }
+    Mbarrier *m = &found->second;
+    const Event &e = world->events[m->init_event];
+    const bool seen = e.component == who.component || who.seen.at(e.component) >= e.clock;
+    const bool fenced = m->fenced || std::max(e.component == who.component ? who.own_shared : 0, who.shared.at(e.component)) >= e.clock;
+    if (!seen) report("mbarrier", "the mbarrier at %s is used without being ordered after its initialisation", describe(shared_offset(cta->number, offset)).c_str());
+    if ((by_async || cta->number != who.cta) && !fenced)
+        report("mbarrier", "the mbarrier at %s is used by the copy engine or another CTA, and no fence followed its initialisation",
+               describe(shared_offset(cta->number, offset)).c_str());
+    return m;
+}
+
+void complete_phase_if_due(Cta *, uint32_t, Mbarrier &m) {
+    if (m.pending || m.bytes) return;
+    m.phase++;
+    m.pending = m.expected;
+    m.expected_bytes = 0;
+    m.completed = m.current;
+    m.current.clear();
+    progress();
+    std::vector<Thread *> waiting = std::move(m.waiting);
+    m.waiting.clear();
+    for (Thread *t : waiting) make_ready(t);
+}
+
+static void change_bytes(Cta *cta, uint32_t offset, Mbarrier &m, int64_t bytes) {
+    m.bytes += bytes;
+    if (m.bytes > (1 << 20) - 1 || m.bytes < -((1 << 20) - 1))
+        report_plain("tx-count", offset, format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes, describe(shared_offset(cta->number, offset)).c_str()));
+}
+
+void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool local) {
+    MACHINE_ENTER(expect ? Op::mbarrier_expect : Op::mbarrier_arrive);
+    Cta *cta = cta_of_address(address);
+    Mbarrier &m = *find_mbarrier(address, false, *self);
+    const uint32_t offset = offset_in_window(address);
+    if (local && cta != self->of) {
+        report("mbarrier", "an address of another CTA in an instruction for this CTA's mbarriers");
+        stop_launch();
+    }
+    if (cta->alive == 0) report("cluster-exit", "arrives at an mbarrier of CTA %u, which has ended", cta->number);
+    if (expect) {
+        change_bytes(cta, offset, m, bytes);
+        m.expected_bytes += bytes;
+    }
+    if (count > m.pending) {
+        report("mbarrier", "more arrivals than the %u that the phase of %s expects", m.expected, describe(shared_offset(cta->number, offset)).c_str());
+        stop_launch();
+    }
+    m.current.add(*self);
+    m.pending -= count;
+    progress();
+    complete_phase_if_due(cta, offset, m);
+}
+
+void mbarrier_complete_bytes(Cta *cta, uint32_t offset, uint64_t bytes, uint32_t component, uint32_t clock) {
+    auto found = cta->mbarrier.find(offset);
+    if (found == cta->mbarrier.end()) return; /* reported at the issue */
+    Mbarrier &m = found->second;
+    m.current.seen.raise(component, clock);
+    m.current.last_seen = BaseRef();
+    change_bytes(cta, offset, m, -(int64_t)bytes);
+    progress();
+    complete_phase_if_due(cta, offset, m);
+}
+
+void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock) {
+    auto found = cta->mbarrier.find(offset);
+    if (found == cta->mbarrier.end()) return;
+    Mbarrier &m = found->second;
+    m.current.seen.raise(component, clock);
+    m.current.last_seen = BaseRef();
+    if (m.pending == 0) report_plain("mbarrier", offset, "a commit arrives at an mbarrier that expects no more arrivals");
+    else m.pending--;
+    progress();
+    complete_phase_if_due(cta, offset, m);
+}
+
+bool op_mbarrier_try_wait(uint32_t address, uint32_t parity) {
+    MACHINE_ENTER(Op::mbarrier_wait);
+    Thread *t = self;
+    Cta *cta = cta_of_address(address);
+    Mbarrier *m = find_mbarrier(address, false, *t);
+    if (cta != t->of || parity > 1) {
+        report("mbarrier", "a wait needs an mbarrier of its own CTA and parity 0 or 1, not %u", parity);
+        stop_launch();
+    }
+    const bool random = world->options.schedule == Schedule::random;
+    if (random && random_below(64) == 0) { /* a spurious failure */
+        yield();
+        return false;
+    }
+    if ((m->phase & 1) == parity) {
+        m->waiting.push_back(t);
+        t->poll.address = shared_offset(cta->number, offset_in_window(address));
+        t->poll.expected = parity;
+        block_polling();
+        m = &cta->mbarrier[offset_in_window(address)];
+        m->waiting.erase(std::remove(m->waiting.begin(), m->waiting.end(), t), m->waiting.end());
+        t->poll.address = 0;
+        if ((m->phase & 1) == parity) return false;
+    }
+    acquire(*t, m->completed);
+    return true;
+}
+
+/* ---- fences and flags ---- */
+
+void op_fence_proxy_async(bool shared, bool global) {
+    self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);
+    if (shared) {
+        self->shared.join(self->seen);
+        self->own_shared = self->now;
+    }
+    if (global) {
+        self->global.join(self->seen);
+        self->own_global = self->now;
+    }
+    self->now++;
+}
+
+static uintptr_t global_word(const void *p) {
+    const uintptr_t offset = (uintptr_t)p - ARENA;
+    if (offset < GLOBAL || offset >= ARENA_BYTES) {
+        report("out-of-bounds", "%p is not in global memory", p);
+        stop_launch();
+    }
+    return offset;
+}
+
+uint32_t op_load_flag(const uint32_t *p, bool acquires) {
+    MACHINE_ENTER(acquires ? Op::acquire : Op::relaxed);
+    Thread *t = self;
+    const uintptr_t offset = global_word(p);
+    atomic_access(offset, 4, false, t->pc, t->op);
+    if (acquires) {
+        if (t->poll.address == offset && t->poll.seen == *p && ++t->poll.repeats > 1) {
+            world->flag_waiters[offset].push_back(t);
+            block_polling();
+            std::vector<Thread *> &waiters = world->flag_waiters[offset];
+            waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
+        } else if (t->poll.address != offset || t->poll.seen != *p) {
+            t->poll.repeats = 0;
+            if (random_below(4) == 0) yield();
+        }
+        t->poll.address = offset;
+        t->poll.seen = *p;
+        auto found = world->flags.find(offset);
+        if (found != world->flags.end()) acquire(*t, found->second);
+    }
+    return *p;
+}
+
+static void flag_changed(uintptr_t offset) {
+    progress();
+    auto found = world->flag_waiters.find(offset);
+    if (found == world->flag_waiters.end()) return;
+    std::vector<Thread *> waiters = found->second;
+    for (Thread *t : waiters) make_ready(t);
+}
+
+void op_store_flag(uint32_t *p, uint32_t value, bool releases) {
+    MACHINE_ENTER(releases ? Op::st_release : Op::atomic);
+    const uintptr_t offset = global_word(p);
+    atomic_access(offset, 4, true, self->pc, self->op);
+    Released &flag = world->flags[offset];
+    flag.clear();
+    if (releases) flag.add(*self);
+    *p = value;
+    flag_changed(offset);
+}
+
+uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bool releases, bool acquires) {
+    MACHINE_ENTER(releases ? Op::red_release : Op::atomic);
+    const uintptr_t offset = global_word(p);
+    atomic_access(offset, 4, true, self->pc, self->op);
+    const uint32_t old = *p;
+    if (kind == 0) *p = old + operand;
+    else if (kind == 1) { if (old == compare) *p = operand; }
+    else *p = operand;
+    if (releases) world->flags[offset].add(*self);
+    if (acquires) acquire(*self, world->flags[offset]);
+    if (*p != old) flag_changed(offset);
+    return old;
+}
+
+static uintptr_t global_data(const void *p, uint32_t bytes, bool write) {
+    const uintptr_t offset = global_word(p);
+    if (offset % bytes) report("misaligned", "access of %u bytes at %s", bytes, describe(offset).c_str());
+    generic_access(offset, bytes, write, self->pc, self->op);
+    return offset;
+}
+
+void op_global_store(void *p, const void *value, uint32_t bytes) {
+    MACHINE_ENTER(Op::store);
+    memcpy(arena(global_data(p, bytes, true)), value, bytes);
+}
+
+void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_path) {
+    MACHINE_ENTER(read_only_path ? Op::load_nc : Op::load);
+    const uintptr_t offset = global_data(p, bytes, false);
+    uintptr_t begin, end;
+    const char *name;
+    bool read_only = true;
+    if (read_only_path && region_of(offset, &begin, &end, &name, &read_only) && !read_only)
+        report("read-only", "ld.global.nc of %s, which this launch may write", describe(offset).c_str());
+    memcpy(value, arena(offset), bytes);
+}
+
+/* ---- slots ---- */
+
+Slot &take_slot(Cta *cta, const Observer &issuer) {
+    for (Slot &slot : cta->slot)
+        if (!slot.busy && issuer.seen.at(slot.component) >= slot.clock) {
+            slot.busy = true;
+            slot.clock++;
+            return slot;
+        }
+    if (cta->slot.size() >= 190 || world->components >= world->capacity) {
+        report("limit", "more than 190 pieces of asynchronous work of one CTA that nobody has waited for");
+        stop_launch();
+    }
+    cta->slot.reserve(192);
+    cta->slot.push_back({world->components++, 1, true});
+    return cta->slot.back();
+}
+
+} // namespace machine
+
+/* What `extern __shared__` becomes: the kernel's own dynamic shared memory, whatever its name. */
+extern "C" void *__emutls_get_address(void *) { return machine::op_dynamic_shared(); }

@@ -1,0 +1,356 @@
+/* What the parts of the machine model share: core.cc (threads, warps, barriers, scheduling), memory.cc (shadow memory, clocks, reports),
+   async.cc (copies), tensor.cc (matrix products). Kernels and tests see machine.h and ptx.h only. */
+#ifndef MACHINE_INTERNAL_H
+#define MACHINE_INTERNAL_H
+
+#include <string.h>
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+
+#include "machine.h"
+
+namespace machine {
+
+/* ---- operations, for reports ---- */
+
+#define MACHINE_OPERATIONS(X)                                                                                                                  \
+    X(host, "host copy")                                                                                                                        \
+    X(load, "load")                                                                                                                             \
+    X(store, "store")                                                                                                                           \
+    X(load_nc, "ld.global.nc")                                                                                                                  \
+    X(atomic, "atomic")                                                                                                                         \
+    X(acquire, "ld.acquire")                                                                                                                    \
+    X(relaxed, "ld.relaxed")                                                                                                                    \
+    X(red_release, "red.release")                                                                                                               \
+    X(st_release, "st.release")                                                                                                                 \
+    X(stmatrix, "stmatrix")                                                                                                                     \
+    X(ldmatrix, "ldmatrix")                                                                                                                     \
+    X(tma_load, "cp.async.bulk.tensor load")                                                                                                    \
+    X(tma_store, "cp.async.bulk.tensor store")                                                                                                  \
+    X(tma_reduce, "cp.reduce.async.bulk.tensor")                                                                                                \
+    X(bulk_load, "cp.async.bulk load")                                                                                                          \
+    X(bulk_store, "cp.async.bulk store")                                                                                                        \
+    X(bulk_commit, "cp.async.bulk.commit_group")                                                                                                \
+    X(bulk_wait, "cp.async.bulk.wait_group")                                                                                                    \
+    X(bulk_wait_read, "cp.async.bulk.wait_group.read")                                                                                          \
+    X(wgmma, "wgmma.mma_async")                                                                                                                 \
+    X(wgmma_fence, "wgmma.fence")                                                                                                               \
+    X(wgmma_commit, "wgmma.commit_group")                                                                                                       \
+    X(wgmma_wait, "wgmma.wait_group")                                                                                                           \
+    X(mbarrier_init, "mbarrier.init")                                                                                                           \
+    X(mbarrier_inval, "mbarrier.inval")                                                                                                         \
+    X(mbarrier_arrive, "mbarrier.arrive")                                                                                                       \
+    X(mbarrier_expect, "mbarrier.arrive.expect_tx")                                                                                             \
+    X(mbarrier_wait, "mbarrier.try_wait")                                                                                                       \
+    X(bar_sync, "bar.sync")                                                                                                                     \
+    X(bar_warp_sync, "bar.warp.sync")                                                                                                           \
+    X(cluster_arrive, "barrier.cluster.arrive")                                                                                                 \
+    X(cluster_wait, "barrier.cluster.wait")                                                                                                     \
+    X(mapa, "mapa")                                                                                                                             \
+    X(shuffle, "shfl.sync")                                                                                                                     \
+    X(vote, "vote.sync")                                                                                                                        \
+    X(elect, "elect.sync")                                                                                                                      \
+    X(setmaxnreg, "setmaxnreg")                                                                                                                 \
+    X(nanosleep, "nanosleep")                                                                                                                   \
+    X(exit, "exit")                                                                                                                             \
+    X(tcgen05_alloc, "tcgen05.alloc")                                                                                                           \
+    X(tcgen05_dealloc, "tcgen05.dealloc")                                                                                                       \
+    X(tcgen05_relinquish, "tcgen05.relinquish_alloc_permit")                                                                                    \
+    X(tcgen05_mma, "tcgen05.mma")                                                                                                               \
+    X(tcgen05_cp, "tcgen05.cp")                                                                                                                 \
+    X(tcgen05_commit, "tcgen05.commit")                                                                                                         \
+    X(tcgen05_ld, "tcgen05.ld")                                                                                                                 \
+    X(tcgen05_st, "tcgen05.st")                                                                                                                 \
+    X(tcgen05_wait_ld, "tcgen05.wait::ld")                                                                                                      \
+    X(tcgen05_wait_st, "tcgen05.wait::st")                                                                                                      \
+    X(tcgen05_fence, "tcgen05.fence")
+
+enum class Op : uint8_t {
+#define X(name, text) name,
+    MACHINE_OPERATIONS(X)
+#undef X
+};
+const char *op_text(Op op);
+
+/* ---- vector clocks: immutable arrays with one number for each thread and each slot of asynchronous work, shared and counted ---- */
+
+struct Base {
+    uint32_t references;
+    uint32_t clock[1];
+};
+
+class BaseRef {
+public:
+    BaseRef() : base(nullptr) {}
+    BaseRef(const BaseRef &other) : base(other.base) { if (base) base->references++; }
+    BaseRef(BaseRef &&other) : base(other.base) { other.base = nullptr; }
+    BaseRef &operator=(BaseRef other) { std::swap(base, other.base); return *this; }
+    ~BaseRef() { if (base && --base->references == 0) free(base); }
+    uint32_t at(uint32_t component) const { return base ? base->clock[component] : 0; }
+    bool operator==(const BaseRef &other) const { return base == other.base; }
+    bool operator!=(const BaseRef &other) const { return base != other.base; }
+    explicit operator bool() const { return base != nullptr; }
+    void join(const BaseRef &other);                      /* pointers stay equal where nothing is new */
+    void raise(uint32_t component, uint32_t clock);       /* copies unless this is the only reference */
+private:
+    Base *base;
+};
+
+/* Somebody who has seen things: a thread, or a piece of asynchronous work as of its issue.
+   seen: what happens before. shared, global: what is also ordered before asynchronous accesses to that memory, that is, what a proxy fence lies
+   behind on the path. */
+struct Observer {
+    BaseRef seen, shared, global;
+    uint32_t component = 0, now = 1;
+    uint32_t own_shared = 0, own_global = 0; /* this component's entries in shared and global */
+    uint32_t cta = 0;
+};
+
+/* What releases have left for acquires. */
+struct Released {
+    BaseRef seen, shared, global;
+    BaseRef last_seen, last_shared, last_global; /* the last ones joined, to skip them */
+    void add(Observer &from);
+    void clear() { *this = Released(); }
+};
+void acquire(Observer &to, const Released &from);
+
+/* ---- shadow memory ---- */
+
+enum EventFlags : uint8_t { EVENT_ASYNC = 1, EVENT_ATOMIC = 2, EVENT_BARRIER = 4 };
+struct Event {
+    uint32_t component, clock, pc;
+    uint16_t cta;
+    Op op;
+    uint8_t flags;
+};
+struct Cell { /* of two bytes */
+    uint32_t write; /* event, 0: never written */
+    uint32_t read;  /* 0: none since the write; event; or READ_SET | set */
+};
+constexpr uint32_t READ_SET = 0x80000000u, HOST_EVENT = 1;
+constexpr uintptr_t GRANULE = 2;
+
+constexpr uintptr_t ARENA = 0x200000000000;                /* shared memory of all CTAs, then global memory */
+constexpr uintptr_t SHARED_WINDOW = 256 * 1024, MAX_CTAS = 160;
+constexpr uintptr_t GLOBAL = SHARED_WINDOW * MAX_CTAS;     /* offset of global memory in the arena */
+constexpr uintptr_t ARENA_BYTES = GLOBAL + (2ull << 30);
+constexpr uintptr_t SHARED_RESERVED = 1024;                /* of each CTA, by the system: dynamic shared memory begins behind it */
+constexpr uint32_t RANK_SHIFT = 24;                        /* a 32-bit shared address: rank in the cluster, offset in the CTA's window */
+
+/* ---- threads ---- */
+
+struct Thread;
+struct Warp;
+struct Cta;
+
+struct Poll {
+    Op op = Op::load;
+    uintptr_t address = 0;
+    uint32_t seen = 0, expected = 0;
+    uint64_t repeats = 0;
+};
+
+enum class State : uint8_t { ready, blocked, polling, done };
+
+struct Registers { /* accumulators that matrix products write */
+    uintptr_t begin, end;
+    uint64_t last_op; /* of the warp's sequence: the number of matrix products issued */
+};
+
+struct BulkGroup {
+    uint32_t reads = 0, writes = 0; /* not yet done */
+    std::vector<std::pair<uint32_t, uint32_t>> read_parts, write_parts; /* component, clock: joined by the waits */
+};
+
+struct Thread : Observer {
+    void *stack_pointer = nullptr;
+    State state = State::ready;
+    uint16_t lane = 0;
+    uint32_t number = 0; /* threadIdx.x */
+    Warp *warp = nullptr;
+    Cta *of = nullptr;
+    uint32_t pc = 0;     /* of the last machine operation */
+    Op op = Op::load;    /* likewise */
+    Poll poll;
+    const char *waits_for = nullptr;
+    const void *waits_on = nullptr; /* what wakes it; see wake */
+    std::string detail;
+    uint32_t last_event = 0, last_event_pc = 0, last_event_clock = 0;
+    Op last_event_op = Op::load;
+    void *argument = nullptr; /* of the collective it waits in */
+    std::vector<Registers> registers;
+    uintptr_t registers_begin = 0, registers_end = 0;
+    std::deque<BulkGroup *> groups; /* committed, oldest first */
+    BulkGroup *open_group = nullptr;
+    bool granted = false; /* setmaxnreg's answer */
+    uint32_t cluster_phase = 0;
+};
+
+struct Collective {
+    uint32_t mask = 0, arrived = 0;
+    Op op = Op::load;
+};
+
+struct WgmmaOp;
+struct Warp {
+    Cta *of = nullptr;
+    uint32_t number = 0;
+    Thread *lane[32];
+    uint32_t ready = 0, polling = 0, alive = 0;
+    int ready_position = -1, polling_position = -1;
+    uint32_t priority = 0;
+    Collective collective[4];
+    /* wgmma */
+    uint32_t slot = 0, slot_clock = 0; /* its component as asynchronous reader */
+    uint64_t issued = 0, committed_ops = 0;
+    std::deque<uint64_t> commits; /* ops issued up to each commit, newest last */
+    bool fence_needed = true;
+    uint32_t registers = 0;
+};
+
+struct WarpGroup {
+    std::deque<std::shared_ptr<WgmmaOp>> queue; /* oldest first; those that all four warps have issued are complete */
+    uint64_t executed = 0;
+    bool scheduled = false;
+};
+
+struct NamedBarrier {
+    uint32_t expected = 0, arrived = 0, generation = 0;
+    std::vector<Thread *> waiting;
+    Released released;
+};
+
+struct Mbarrier {
+    uint32_t expected = 0, pending = 0;
+    int64_t bytes = 0;
+    uint64_t phase = 0; /* completed phases */
+    uint32_t init_event = 0;
+    bool fenced = false;
+    Released current, completed;
+    std::vector<Thread *> waiting;
+    uint64_t expected_bytes = 0; /* announced in this phase, for reports */
+};
+
+struct Slot { /* a component for asynchronous work */
+    uint32_t component, clock;
+    bool busy;
+};
+
+struct Cluster {
+    uint32_t first = 0, size = 1;
+    uint32_t arrived = 0, phase = 0, alive = 0;
+    Released released, completed;
+    std::vector<Thread *> waiting;
+};
+
+struct TensorMemory; /* tcgen05.cc */
+
+struct Cta {
+    uint32_t number = 0, rank = 0;
+    Cluster *cluster = nullptr;
+    std::vector<Thread *> thread;
+    std::vector<Warp *> warp;
+    std::vector<WarpGroup> group;
+    NamedBarrier barrier[16];
+    std::unordered_map<uint32_t, Mbarrier> mbarrier;
+    std::vector<Slot> slot;
+    uint32_t alive = 0, registers_free = 0;
+    TensorMemory *tensor_memory = nullptr;
+};
+
+/* A piece of asynchronous work that may be done now or any time later. */
+struct Action {
+    virtual ~Action() {}
+    virtual void run() = 0;
+};
+
+struct State_ {
+    Launch launch;
+    Options options;
+    Result result;
+    std::vector<std::unique_ptr<Cta>> cta;
+    std::vector<std::unique_ptr<Cluster>> cluster;
+    std::vector<Warp *> ready, polling;
+    std::vector<Action *> actions;
+    std::vector<Event> events;
+    std::vector<uint32_t> set_pool;
+    std::vector<std::pair<uint32_t, uint32_t>> sets; /* begin, count in set_pool */
+    std::unordered_map<uint64_t, uint32_t> set_memo;
+    std::unordered_map<uintptr_t, Released> flags; /* by arena offset of the word */
+    std::unordered_map<uintptr_t, std::vector<Thread *>> flag_waiters;
+    uint32_t components = 0, capacity = 0, alive = 0;
+    uint64_t number = 0; /* of the launch */
+    uint64_t random_state = 0, progress = 0;
+    bool running = false, stopping = false;
+    unsigned async_weight = 128, priority_weight = 0; /* of 256 */
+    void *scheduler_stack = nullptr;
+    const std::function<void()> *body = nullptr;
+};
+extern State_ *world;
+extern Thread *self; /* null outside of kernel threads */
+
+uint64_t random_number(void);
+inline uint32_t random_below(uint32_t n) { return (uint32_t)(random_number() % n); }
+
+/* core.cc */
+void block(const char *waits_for, const void *on = nullptr); /* until make_ready, or wake with the same `on` */
+void wake(Thread *thread, const void *on);
+void block_polling(void);            /* until make_ready, a spurious wake-up, or nothing else can run */
+void yield(void);
+void make_ready(Thread *thread);
+void progress(void);
+void stop_launch(void);              /* ends all threads; does not return inside one */
+void add_action(Action *action);
+Slot &take_slot(Cta *cta, const Observer &issuer);
+uint32_t slot_component(Cta *cta);
+/* All lanes of `mask` must come with the same operation; the last one runs `work` for all. */
+void collective(Op op, uint32_t mask, void *argument, const std::function<void(Warp *)> &work);
+Mbarrier *find_mbarrier(uint32_t shared_address, bool by_async, const Observer &who);
+void mbarrier_complete_bytes(Cta *cta, uint32_t offset, uint64_t bytes, uint32_t component, uint32_t clock);
+void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock);
+void complete_phase_if_due(Cta *cta, uint32_t offset, Mbarrier &barrier);
+Cta *cta_of_address(uint32_t shared_address); /* reports and stops when there is none */
+
+/* memory.cc */
+void memory_init(void);
+void memory_begin_launch(void);
+uint32_t new_event(uint32_t component, uint32_t clock, uint32_t pc, uint32_t cta, Op op, uint8_t flags);
+uint32_t thread_event(Thread *thread, uint32_t pc, Op op);
+uint32_t make_set(const uint32_t *events, uint32_t count);
+void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);
+void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);
+void barrier_word(uintptr_t offset, uint32_t event);
+/* Accesses of asynchronous work; `events` of the readers, an event or a set. Return false when out of bounds. */
+bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what);
+bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what);
+uint32_t read_only_until(uintptr_t offset);
+bool region_of(uintptr_t offset, uintptr_t *begin, uintptr_t *end, const char **name, bool *read_only);
+inline uint8_t *arena(uintptr_t offset) { return (uint8_t *)(ARENA + offset); }
+inline uintptr_t shared_offset(uint32_t cta, uint32_t offset) { return (uintptr_t)cta * SHARED_WINDOW + offset; }
+std::string describe(uintptr_t offset);
+std::string source_line(uint32_t pc);
+std::string describe_event(uint32_t event);
+std::string describe_thread(const Thread *thread);
+/* At the current thread, its last operation. */
+void report(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Of asynchronous work: issued by component `who`, at pc. */
+void report_at(const char *kind, const Observer &who, uint32_t pc, Op op, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void report_plain(const char *kind, uint64_t key, const std::string &text);
+std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* tensor.cc, tcgen05.cc */
+void wgmma_end_of_thread(Thread *thread);
+void tensor_memory_end_of_launch(void);
+
+#define MACHINE_ENTER(operation)                                                                                                               \
+    do {                                                                                                                                        \
+        self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);                                                                            \
+        self->op = (operation);                                                                                                                 \
+    } while (0)
+
+} // namespace machine
+
+#endif

@@ -1,0 +1,95 @@
+/* An executable model of a Hopper GPU: runs kernels compiled as ordinary C++ and reports what the hardware would let pass.
+
+   Every CUDA thread is a fiber on one OS thread. Asynchronous work (copies, matrix products) is done later, in any legal order, by a
+   scheduler that a seed drives. Every byte of shared and global memory has a shadow that knows who wrote and who read it last; vector
+   clocks say whether an access is ordered after those. The ordinary loads and stores of a kernel are seen through the compiler's
+   address-sanitizer hooks (the kernel's flavour: calls, no shadow of its own), which this model implements itself. README.md says what is modelled and what is not. */
+#ifndef MACHINE_H
+#define MACHINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda.h"
+
+namespace machine {
+
+enum class Schedule {
+    random,  /* asynchronous work at any legal moment, warps in any order */
+    delayed, /* asynchronous work only when no thread can run: the most delayed */
+    eager,   /* asynchronous work as early as it can be */
+};
+
+enum class OnDeadlock {
+    stop,  /* report it and end the launch */
+    drain, /* report nothing; keep failing the polls, so that the kernel's own watchdog ends the launch */
+};
+
+struct Options {
+    uint64_t seed = 1;
+    Schedule schedule = Schedule::random;
+    OnDeadlock on_deadlock = OnDeadlock::stop;
+    bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
+    bool fp8_reduced_sum = false;   /* FP8 products: keep 13 fraction bits of the running sum, as Hopper does */
+    unsigned maximum_reports = 16;  /* distinct ones; the launch ends at this many */
+    uint64_t maximum_steps = 200u * 1000u * 1000u; /* scheduling steps; the bound on a model that livelocks */
+};
+
+struct Launch {
+    const char *kernel = "kernel";
+    unsigned grid = 1, block = 128, cluster = 1; /* one dimension each */
+    size_t dynamic_shared = 0;
+    unsigned registers = 0; /* a thread at launch, for setmaxnreg; 0: what 65536 registers give each thread */
+    bool cooperative = true;
+    unsigned multiprocessors = 132;
+};
+
+struct Report {
+    std::string kind; /* one of the names in report_kinds, README.md */
+    std::string text; /* kernel, CTA, thread, source line, operation, what is wrong */
+};
+
+struct Result {
+    std::vector<Report> reports;
+    bool deadlock = false;
+    uint64_t steps = 0, async_operations = 0, accesses = 0;
+    bool has(const char *kind) const {
+        for (const Report &r : reports)
+            if (r.kind == kind) return true;
+        return false;
+    }
+    std::string text() const {
+        std::string all;
+        for (const Report &r : reports) all += "[" + r.kind + "] " + r.text + "\n";
+        return all;
+    }
+};
+
+/* Runs `body` once for every thread of the grid: a call of the kernel with its arguments. Not reentrant. */
+Result launch(const Launch &launch, const Options &options, const std::function<void()> &body);
+
+/* Global memory. A new block is uninitialised: reading it before anybody wrote it is reported. */
+void *global_allocate(size_t bytes, const char *name);
+void global_free(void *memory);
+/* What a copy or memset by the host does: initialises, ordered before the next launch. */
+void global_copy(void *destination, const void *source, size_t bytes);
+void global_fill(void *destination, int byte, size_t bytes);
+/* Nothing may write the block while a kernel runs; only such blocks may be read through ld.global.nc. */
+void global_read_only(void *memory);
+/* 1 when somebody, host or kernel, has written all of these bytes. */
+bool global_written(const void *memory, size_t bytes);
+void global_reset(void); /* frees all blocks */
+
+/* The encode call of the driver, with every rule of it checked; a refused map is CUDA_ERROR_INVALID_VALUE and encode_error() says why. */
+CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+                           const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
+                           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+const char *encode_error(void);
+
+} // namespace machine
+
+#endif

@@ -1,0 +1,623 @@
+/* The machine model's memory: shadow cells, vector clocks, reports, and the hooks through which compiled kernels are seen. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "internal.h"
+
+namespace machine {
+
+State_ *world;
+Thread *self;
+
+const char *op_text(Op op) {
+    static const char *const texts[] = {
+#define X(name, text) text,
+        MACHINE_OPERATIONS(X)
+#undef X
+    };
+    return texts[(size_t)op];
+}
+
+std::string format_text(const char *format, ...) {
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return text;
+}
+
+/* ---- clocks ---- */
+
+static size_t base_bytes(void) { return sizeof(Base) + world->capacity * sizeof(uint32_t); }
+
+void BaseRef::raise(uint32_t component, uint32_t clock) {
+    if (base && base->clock[component] >= clock) return;
+    if (!base) {
+        base = (Base *)calloc(1, base_bytes());
+        base->references = 1;
+    } else if (base->references > 1) {
+        Base *copy = (Base *)malloc(base_bytes());
+        memcpy(copy, base, base_bytes());
+        copy->references = 1;
+        base->references--;
+        base = copy;
+    }
+    base->clock[component] = clock;
+}
+
+void BaseRef::join(const BaseRef &other) {
+    if (!other.base || base == other.base) return;
+    if (!base) {
+        *this = other;
+        return;
+    }
+    struct Memo {
+        BaseRef a, b, result;
+    };
+    static std::vector<Memo> memos(4096);
+    static uint64_t memos_of;
+    if (memos_of != world->number) {
+        for (Memo &m : memos) m = Memo();
+        memos_of = world->number;
+    }
+    Memo &memo = memos[(((uintptr_t)base >> 4) * 31 + ((uintptr_t)other.base >> 4)) % memos.size()];
+    if (memo.a.base == base && memo.b.base == other.base) {
+        *this = memo.result;
+        return;
+    }
+    const uint32_t n = world->capacity;
+    bool a_covers = true, b_covers = true;
+    for (uint32_t i = 0; i < n; i++) {
+        a_covers &= base->clock[i] >= other.base->clock[i];
+        b_covers &= other.base->clock[i] >= base->clock[i];
+    }
+    BaseRef result;
+    if (a_covers) result = *this;
+    else if (b_covers) result = other;
+    else {
+        result.base = (Base *)malloc(base_bytes());
+        result.base->references = 1;
+        for (uint32_t i = 0; i < n; i++) result.base->clock[i] = std::max(base->clock[i], other.base->clock[i]);
+    }
+    memo.a = *this;
+    memo.b = other;
+    memo.result = result;
+    *this = result;
+}
+
+void Released::add(Observer &from) {
+    if (from.seen != last_seen) { seen.join(from.seen); last_seen = from.seen; }
+    if (from.shared != last_shared) { shared.join(from.shared); last_shared = from.shared; }
+    if (from.global != last_global) { global.join(from.global); last_global = from.global; }
+    seen.raise(from.component, from.now);
+    if (from.own_shared) shared.raise(from.component, from.own_shared);
+    if (from.own_global) global.raise(from.component, from.own_global);
+    from.now++;
+}
+
+void acquire(Observer &to, const Released &from) {
+    to.seen.join(from.seen);
+    to.shared.join(from.shared);
+    to.global.join(from.global);
+    to.now++;
+}
+
+static bool has_seen(const Observer &who, const Event &e) {
+    return e.component == who.component ? e.clock <= who.now : who.seen.at(e.component) >= e.clock;
+}
+
+static bool has_fenced(const Observer &who, const Event &e, bool shared) {
+    const uint32_t own = e.component == who.component ? (shared ? who.own_shared : who.own_global) : 0;
+    return std::max(own, (shared ? who.shared : who.global).at(e.component)) >= e.clock;
+}
+
+/* ---- reports ---- */
+
+std::string source_line(uint32_t pc) {
+    static std::map<uint32_t, std::string> known;
+    if (!pc) return "";
+    auto found = known.find(pc);
+    if (found != known.end()) return found->second;
+    char command[512], line[1024], path[256];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    snprintf(command, sizeof command, "addr2line -i -e %s 0x%x 2>/dev/null", path, pc - 1);
+    std::string text;
+    if (FILE *pipe = popen(command, "r")) {
+        while (fgets(line, sizeof line, pipe)) {
+            std::string at = line;
+            at = at.substr(0, at.find_first_of("\n ")); /* cuts "(discriminator n)" */
+            at = at.substr(at.rfind('/') + 1);
+            if (at.compare(0, 6, "ptx.h:") == 0 || at == "??:0" || at == "??:?") continue;
+            text += (text.empty() ? "" : " < ") + at;
+        }
+        pclose(pipe);
+    }
+    return known[pc] = text.empty() ? format_text("pc 0x%x", pc) : text;
+}
+
+static std::string describe_component(uint32_t component, uint32_t cta) {
+    const uint32_t threads = world->launch.grid * world->launch.block;
+    if (component >= threads) return format_text("CTA %u, asynchronous", cta);
+    const uint32_t thread = component % world->launch.block;
+    return format_text("CTA %u, thread %u (warp %u lane %u)", component / world->launch.block, thread, thread / 32, thread % 32);
+}
+
+std::string describe_event(uint32_t id) {
+    if (id == HOST_EVENT) return "the host before the launch";
+    const Event &e = world->events[id];
+    return format_text("%s: %s at %s", describe_component(e.component, e.cta).c_str(), op_text(e.op), source_line(e.pc).c_str());
+}
+
+std::string describe_thread(const Thread *thread) { return describe_component(thread->component, thread->cta); }
+
+void report_plain(const char *kind, uint64_t key, const std::string &text) {
+    static std::set<std::pair<std::string, uint64_t>> seen;
+    static uint64_t seen_of;
+    if (seen_of != world->number) {
+        seen.clear();
+        seen_of = world->number;
+    }
+    if (!seen.insert({kind, key}).second) return;
+    world->result.reports.push_back({kind, format_text("%s: ", world->launch.kernel) + text});
+    if (world->result.reports.size() >= world->options.maximum_reports) world->stopping = true;
+}
+
+void report(const char *kind, const char *format, ...) {
+    char text[1500];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    report_plain(kind, self ? self->pc : 0,
+                 self ? format_text("%s, %s, at %s: %s", describe_thread(self).c_str(), op_text(self->op), source_line(self->pc).c_str(), text) : std::string(text));
+}
+
+void report_at(const char *kind, const Observer &who, uint32_t pc, Op op, const char *format, ...) {
+    char text[1500];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    report_plain(kind, pc,
+                 format_text("%s, %s, issued at %s: %s", describe_component(who.component, who.cta).c_str(), op_text(op), source_line(pc).c_str(), text));
+}
+
+/* ---- global memory ---- */
+
+struct Block {
+    uintptr_t begin, end;
+    std::string name;
+    bool read_only;
+};
+static std::map<uintptr_t, Block> blocks; /* by begin */
+static uintptr_t next_block = GLOBAL + 4096;
+static Cell *shadow;
+
+static Cell *cell_of(uintptr_t offset) { return shadow + offset / GRANULE; }
+
+void memory_init(void) {
+    if (shadow) return;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (mmap((void *)ARENA, ARENA_BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) != (void *)ARENA) {
+        perror("machine: address space for the arena");
+        _exit(2);
+    }
+    void *cells = mmap(nullptr, ARENA_BYTES / GRANULE * sizeof(Cell), PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (cells == MAP_FAILED) {
+        perror("machine: address space for the shadow");
+        _exit(2);
+    }
+    shadow = (Cell *)cells;
+}
+
+void *global_allocate(size_t bytes, const char *name) {
+    memory_init();
+    const uintptr_t begin = next_block;
+    next_block += (bytes + 4095) / 4096 * 4096 + 4096;
+    if (next_block > ARENA_BYTES) return nullptr;
+    blocks[begin] = {begin, begin + bytes, name, false};
+    return arena(begin);
+}
+
+static Block *block_of(uintptr_t offset) {
+    auto after = blocks.upper_bound(offset);
+    if (after == blocks.begin()) return nullptr;
+    Block &block = (--after)->second;
+    return offset < block.end ? &block : nullptr;
+}
+
+static void clear_shadow(uintptr_t offset, size_t bytes) { memset(cell_of(offset), 0, (bytes + GRANULE - 1) / GRANULE * sizeof(Cell)); }
+
+void global_free(void *memory) {
+    const uintptr_t offset = (uintptr_t)memory - ARENA;
+    auto found = blocks.find(offset);
+    if (found == blocks.end()) return;
+    clear_shadow(offset, found->second.end - offset);
+    blocks.erase(found);
+}
+
+void global_reset(void) {
+    memory_init();
+    blocks.clear();
+    madvise((void *)(ARENA + GLOBAL), next_block - GLOBAL, MADV_DONTNEED);
+    madvise(cell_of(GLOBAL), (next_block - GLOBAL) / GRANULE * sizeof(Cell), MADV_DONTNEED);
+    next_block = GLOBAL + 4096;
+}
+
+static void written_by_host(uintptr_t offset, size_t bytes) {
+    for (uintptr_t at = offset; at < offset + bytes; at += GRANULE) *cell_of(at) = {HOST_EVENT, 0};
+}
+
+void global_copy(void *destination, const void *source, size_t bytes) {
+    memcpy(destination, source, bytes);
+    written_by_host((uintptr_t)destination - ARENA, bytes);
+}
+
+void global_fill(void *destination, int byte, size_t bytes) {
+    memset(destination, byte, bytes);
+    written_by_host((uintptr_t)destination - ARENA, bytes);
+}
+
+void global_read_only(void *memory) {
+    Block *block = block_of((uintptr_t)memory - ARENA);
+    if (block) block->read_only = true;
+}
+
+bool global_written(const void *memory, size_t bytes) {
+    const uintptr_t offset = (uintptr_t)memory - ARENA;
+    for (uintptr_t at = offset; at < offset + bytes; at += GRANULE)
+        if (!cell_of(at)->write) return false;
+    return true;
+}
+
+/* After a launch all that it wrote counts as written by the host: launches of one stream are ordered. Shared memory is uninitialised anew. */
+void memory_begin_launch(void) {
+    memory_init();
+    madvise((void *)ARENA, GLOBAL, MADV_DONTNEED);
+    madvise(shadow, GLOBAL / GRANULE * sizeof(Cell), MADV_DONTNEED);
+    for (auto &entry : blocks) {
+        const Block &block = entry.second;
+        for (uintptr_t at = block.begin; at < block.end; at += GRANULE) {
+            Cell *cell = cell_of(at);
+            if (cell->write > HOST_EVENT) cell->write = HOST_EVENT;
+            cell->read = 0;
+        }
+    }
+}
+
+bool region_of(uintptr_t offset, uintptr_t *begin, uintptr_t *end, const char **name, bool *read_only) {
+    if (offset < GLOBAL) {
+        const uintptr_t window = offset / SHARED_WINDOW * SHARED_WINDOW;
+        *begin = window + SHARED_RESERVED;
+        *end = *begin + world->launch.dynamic_shared;
+        *name = "shared memory";
+        *read_only = false;
+        return offset / SHARED_WINDOW < world->cta.size() && offset >= *begin && offset < *end;
+    }
+    const Block *block = block_of(offset);
+    if (!block) return false;
+    *begin = block->begin;
+    *end = block->end;
+    *name = block->name.c_str();
+    *read_only = block->read_only;
+    return true;
+}
+
+std::string describe(uintptr_t offset) {
+    uintptr_t begin, end;
+    const char *name;
+    bool read_only;
+    if (offset < GLOBAL)
+        return format_text("shared memory of CTA %u, byte %lu", (unsigned)(offset / SHARED_WINDOW), (unsigned long)(offset % SHARED_WINDOW - SHARED_RESERVED));
+    if (region_of(offset, &begin, &end, &name, &read_only)) return format_text("%s, byte %lu of %lu", name, (unsigned long)(offset - begin), (unsigned long)(end - begin));
+    auto after = blocks.upper_bound(offset);
+    if (after != blocks.begin()) {
+        const Block &block = (--after)->second;
+        return format_text("%lu bytes behind the end of %s", (unsigned long)(offset - block.end), block.name.c_str());
+    }
+    return "no block of global memory";
+}
+
+/* ---- events and sets of readers ---- */
+
+uint32_t new_event(uint32_t component, uint32_t clock, uint32_t pc, uint32_t cta, Op op, uint8_t flags) {
+    world->events.push_back({component, clock, pc, (uint16_t)cta, op, flags});
+    return (uint32_t)world->events.size() - 1;
+}
+
+uint32_t thread_event(Thread *t, uint32_t pc, Op op) {
+    if (t->last_event && t->last_event_pc == pc && t->last_event_clock == t->now && t->last_event_op == op) return t->last_event;
+    t->last_event_pc = pc;
+    t->last_event_clock = t->now;
+    t->last_event_op = op;
+    return t->last_event = new_event(t->component, t->now, pc, t->cta, op, 0);
+}
+
+uint32_t make_set(const uint32_t *events, uint32_t count) {
+    if (count == 0) return 0;
+    if (count == 1) return events[0];
+    world->sets.push_back({(uint32_t)world->set_pool.size(), count});
+    world->set_pool.insert(world->set_pool.end(), events, events + count);
+    return READ_SET | (uint32_t)(world->sets.size() - 1);
+}
+
+static const uint32_t *set_members(const uint32_t &set, uint32_t *count) {
+    if (!(set & READ_SET)) {
+        *count = set != 0;
+        return &set;
+    }
+    const std::pair<uint32_t, uint32_t> &entry = world->sets[set & ~READ_SET];
+    *count = entry.second;
+    return &world->set_pool[entry.first];
+}
+
+/* The readers `old` without those that `who` knows to be done, and `added`. Valid for any cell: (component, now) of `added` fixes what it has seen. */
+static uint32_t add_readers(uint32_t old, uint32_t added, const Observer &who, bool async) {
+    if (!old || old == added) return added;
+    const uint64_t key = ((uint64_t)old << 32) | added;
+    auto found = world->set_memo.find(key);
+    if (found != world->set_memo.end()) return found->second;
+    uint32_t count, added_count;
+    const uint32_t *members = set_members(old, &count);
+    std::vector<uint32_t> all;
+    for (uint32_t i = 0; i < count; i++) {
+        const Event &e = world->events[members[i]];
+        if (((e.flags & EVENT_ASYNC) != 0) == async && has_seen(who, e)) continue;
+        all.push_back(members[i]);
+    }
+    members = set_members(added, &added_count);
+    for (uint32_t i = 0; i < added_count; i++)
+        if (std::find(all.begin(), all.end(), members[i]) == all.end()) all.push_back(members[i]);
+    return world->set_memo[key] = make_set(all.data(), (uint32_t)all.size());
+}
+
+/* ---- accesses ---- */
+
+static bool out_of_bounds(uintptr_t offset, size_t bytes, bool write) {
+    uintptr_t begin, end;
+    const char *name;
+    bool read_only;
+    if (!region_of(offset, &begin, &end, &name, &read_only) || offset + bytes > end) {
+        report("out-of-bounds", "%s of %lu bytes at %s", write ? "write" : "read", (unsigned long)bytes, describe(offset).c_str());
+        return true;
+    }
+    if (write && read_only) {
+        report("read-only", "write to %s", describe(offset).c_str());
+        return true;
+    }
+    if (offset < GLOBAL && world->cta[offset / SHARED_WINDOW]->cluster != self->of->cluster) {
+        report("out-of-bounds", "shared memory of a CTA outside of the cluster: %s", describe(offset).c_str());
+        return true;
+    }
+    return false;
+}
+
+static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool other_writes) {
+    report("race", "%s of %s is not ordered after the %s by %s", write ? "write" : "read", describe(offset).c_str(), other_writes ? "write" : "read",
+           describe_event(other).c_str());
+}
+
+void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op) {
+    Thread *const t = self;
+    world->result.accesses++;
+    const uint32_t last = t->pc;
+    const Op last_op = t->op;
+    t->pc = pc;
+    t->op = op;
+    if (offset < GLOBAL ? offset % SHARED_WINDOW < SHARED_RESERVED || offset % SHARED_WINDOW + bytes > SHARED_RESERVED + world->launch.dynamic_shared ||
+                              offset / SHARED_WINDOW != t->cta
+                        : !cell_of(offset)->write)
+        if (out_of_bounds(offset, bytes, write)) return;
+    const uint32_t event = thread_event(t, pc, op);
+    Cell *const end = cell_of(offset + bytes + GRANULE - 1);
+    for (Cell *cell = cell_of(offset); cell < end; cell++) {
+        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
+        if (cell->write != HOST_EVENT) {
+            if (!cell->write) {
+                if (out_of_bounds(at, 1, write)) break;
+                if (!write) {
+                    report("uninitialised", "read of %s, which nobody has written", describe(at).c_str());
+                    break;
+                }
+            } else {
+                const Event &e = world->events[cell->write];
+                if (e.flags & EVENT_BARRIER) {
+                    report("mbarrier", "%s of the mbarrier at %s as if it were data", write ? "write" : "read", describe(at).c_str());
+                    break;
+                }
+                if (e.component != t->component && !has_seen(*t, e)) report_conflict(at, write, cell->write, true);
+            }
+        }
+        if (write) {
+            if (offset >= GLOBAL && cell->write == HOST_EVENT && out_of_bounds(at, 1, true)) break;
+            if (cell->read && cell->read != event) {
+                uint32_t count;
+                const uint32_t *members = set_members(cell->read, &count);
+                for (uint32_t i = 0; i < count; i++) {
+                    const Event &e = world->events[members[i]];
+                    if (e.component != t->component && !has_seen(*t, e)) {
+                        report_conflict(at, true, members[i], false);
+                        break;
+                    }
+                }
+            }
+            *cell = {event, 0};
+        } else if (cell->read != event && cell->write != HOST_EVENT) {
+            cell->read = add_readers(cell->read, event, *t, false);
+        } else if (cell->read != event) {
+            bool read_only = false;
+            if (offset >= GLOBAL) {
+                const Block *block = block_of(at);
+                read_only = block && block->read_only;
+            }
+            if (!read_only) cell->read = add_readers(cell->read, event, *t, false);
+            else break;
+        }
+    }
+    t->pc = last;
+    t->op = last_op;
+}
+
+void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op) {
+    if (out_of_bounds(offset, bytes, write)) return;
+    if (offset % bytes) report("misaligned", "atomic access at %s", describe(offset).c_str());
+    for (uintptr_t at = offset; at < offset + bytes; at += GRANULE) {
+        Cell *cell = cell_of(at);
+        if (!cell->write) {
+            report("uninitialised", "%s on %s, which nobody has written", op_text(op), describe(at).c_str());
+        } else if (cell->write != HOST_EVENT) {
+            const Event &e = world->events[cell->write];
+            if (!(e.flags & EVENT_ATOMIC) && !has_seen(*self, e)) report_conflict(at, write, cell->write, true);
+        }
+        if (write) *cell = {new_event(self->component, self->now, pc, self->cta, op, EVENT_ATOMIC), 0};
+    }
+}
+
+void barrier_word(uintptr_t offset, uint32_t event) {
+    for (uintptr_t at = offset; at < offset + 8; at += GRANULE) *cell_of(at) = {event, 0};
+}
+
+/* Whether asynchronous work of `who` is ordered after event `e`: 0 yes, 1 nothing orders them, 2 only the proxy fence is missing. */
+static int async_order(const Observer &who, const Event &e, bool shared) {
+    if (e.flags & EVENT_ASYNC) {
+        if (!has_seen(who, e)) return 1;
+        return shared || e.cta == who.cta || has_fenced(who, e, shared) ? 0 : 2; /* only through global memory does it matter whose work it was */
+    }
+    if (!has_seen(who, e)) return 1;
+    return has_fenced(who, e, shared) ? 0 : 2;
+}
+
+static void async_conflict(const Observer &who, const Event &me, uintptr_t at, bool write, uint32_t other, bool other_writes, int order) {
+    report_at(order == 1 ? "race" : "proxy", who, me.pc, me.op, order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
+              write ? "write" : "read", describe(at).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
+}
+
+static bool async_bounds(const Observer &who, const Event &me, uintptr_t offset, size_t bytes, bool write, const char *what, bool *read_only) {
+    uintptr_t begin, end;
+    const char *name;
+    *read_only = false;
+    if (region_of(offset, &begin, &end, &name, read_only) && offset + bytes <= end && !(write && *read_only)) return true;
+    report_at(write && *read_only ? "read-only" : "out-of-bounds", who, me.pc, me.op, "%s: %lu bytes at %s", what, (unsigned long)bytes, describe(offset).c_str());
+    return false;
+}
+
+bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what) {
+    uint32_t count;
+    const Event me = world->events[*set_members(events, &count)];
+    bool read_only;
+    if (!async_bounds(who, me, offset, bytes, false, what, &read_only)) return false;
+    const bool shared = offset < GLOBAL;
+    Cell before = {0, 0}, after = {0, 0};
+    for (Cell *cell = cell_of(offset), *end = cell_of(offset + bytes + GRANULE - 1); cell < end; cell++) {
+        if (cell->write == before.write && cell->read == before.read && before.write) {
+            *cell = after;
+            continue;
+        }
+        before = *cell;
+        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
+        if (!cell->write) {
+            report_at("uninitialised", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
+            return true;
+        }
+        if (cell->write != HOST_EVENT) {
+            const Event &e = world->events[cell->write];
+            if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
+            else if (int order = async_order(who, e, shared)) async_conflict(who, me, at, false, cell->write, true, order);
+        }
+        if (!read_only) cell->read = add_readers(cell->read, events, who, true);
+        after = *cell;
+    }
+    return true;
+}
+
+bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what) {
+    const Event me = world->events[event];
+    bool read_only;
+    if (!async_bounds(who, me, offset, bytes, true, what, &read_only)) return false;
+    const bool shared = offset < GLOBAL;
+    Cell before = {event, 0};
+    for (Cell *cell = cell_of(offset), *end = cell_of(offset + bytes + GRANULE - 1); cell < end; cell++) {
+        if (cell->write == before.write && cell->read == before.read) {
+            *cell = {event, 0};
+            continue;
+        }
+        before = *cell;
+        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
+        if (cell->write > HOST_EVENT) {
+            const Event &e = world->events[cell->write];
+            if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
+            else if (int order = async_order(who, e, shared)) async_conflict(who, me, at, true, cell->write, true, order);
+        }
+        uint32_t count;
+        const uint32_t *members = set_members(cell->read, &count);
+        for (uint32_t i = 0; i < count; i++) {
+            const Event &e = world->events[members[i]];
+            if (int order = async_order(who, e, shared)) {
+                async_conflict(who, me, at, true, members[i], false, order);
+                break;
+            }
+        }
+        *cell = {event, 0};
+    }
+    return true;
+}
+
+/* ---- the hooks that instrumented code calls ---- */
+
+static void register_access(uintptr_t address, size_t bytes, bool write, uint32_t pc) {
+    for (const Registers &r : self->registers) {
+        if (address + bytes <= r.begin || address >= r.end) continue;
+        if (r.last_op > self->warp->committed_ops) {
+            const uint32_t last = self->pc;
+            self->pc = pc;
+            report("registers", "accumulator register %lu is %s before the wgmma.wait_group that completes its matrix product",
+                   (unsigned long)((address - r.begin) / 4), write ? "written" : "read");
+            self->pc = last;
+        } else if (!self->warp->fence_needed) {
+            self->warp->fence_needed = true;
+        }
+        return;
+    }
+}
+
+static inline void hook(const void *pointer, size_t bytes, bool write, void *pc) {
+    if (!self) return;
+    const uintptr_t offset = (uintptr_t)pointer - ARENA;
+    if (offset < ARENA_BYTES) generic_access(offset, bytes, write, (uint32_t)(uintptr_t)pc, write ? Op::store : Op::load);
+    else if ((uintptr_t)pointer < self->registers_end && (uintptr_t)pointer + bytes > self->registers_begin) register_access((uintptr_t)pointer, bytes, write, (uint32_t)(uintptr_t)pc);
+}
+
+} // namespace machine
+
+extern "C" {
+#define HOOKS(n)                                                                                                                               \
+    void __asan_load##n##_noabort(void *p) { machine::hook(p, n, false, __builtin_return_address(0)); }                                          \
+    void __asan_store##n##_noabort(void *p) { machine::hook(p, n, true, __builtin_return_address(0)); }
+HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
+void __asan_loadN_noabort(void *p, unsigned long n) { machine::hook(p, n, false, __builtin_return_address(0)); }
+void __asan_storeN_noabort(void *p, unsigned long n) { machine::hook(p, n, true, __builtin_return_address(0)); }
+void *__asan_memcpy(void *to, const void *from, unsigned long n) {
+    machine::hook(from, n, false, __builtin_return_address(0));
+    machine::hook(to, n, true, __builtin_return_address(0));
+    return memcpy(to, from, n);
+}
+void *__asan_memmove(void *to, const void *from, unsigned long n) {
+    machine::hook(from, n, false, __builtin_return_address(0));
+    machine::hook(to, n, true, __builtin_return_address(0));
+    return memmove(to, from, n);
+}
+void *__asan_memset(void *to, int byte, unsigned long n) {
+    machine::hook(to, n, true, __builtin_return_address(0));
+    return memset(to, byte, n);
+}
+void __asan_handle_no_return(void) {}
+}

@@ -1,0 +1,222 @@
+/* The machine model behind the names of kernels/ptx.cuh. Included first (-include) when a kernel is compiled for the model, together with what CUDA's
+   compiler would know by itself: qualifiers, built-in variables, a few functions. */
+#ifndef MGV_PTX_CUH
+#define MGV_PTX_CUH
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cuda.h"
+
+/* ---- CUDA's own words ---- */
+
+#define __global__ __attribute__((noinline))
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ __thread /* with -femulated-tls every use asks __emutls_get_address, which knows the CTA */
+
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+
+namespace machine {
+
+uint32_t op_thread_index(void);
+uint32_t op_block_index(void);
+uint32_t op_block_size(void);
+uint32_t op_grid_size(void);
+uint32_t op_cluster_rank(void);
+uint32_t op_cluster_size(void);
+uint8_t *op_dynamic_shared(void);
+uint32_t op_shared_address(const void *pointer);
+void op_shared_store(uint32_t address, const void *value, uint32_t bytes);
+void op_shared_load(uint32_t address, void *value, uint32_t bytes);
+uint32_t op_mapa(uint32_t address, uint32_t rank);
+void op_bar_sync(uint32_t id, uint32_t threads);
+void op_cluster_arrive(void);
+void op_cluster_wait(void);
+void op_warp_sync(uint32_t mask);
+uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane);
+uint32_t op_ballot(uint32_t mask, bool predicate);
+bool op_elect(uint32_t mask);
+void op_setmaxnreg(uint32_t count, bool increase);
+void op_nanosleep(void);
+uint64_t op_clock(void);
+void op_mbarrier_init(uint32_t address, uint32_t count);
+void op_fence_mbarrier_init(void);
+void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool local);
+bool op_mbarrier_try_wait(uint32_t address, uint32_t parity);
+void op_fence_proxy_async(bool shared, bool global);
+uint32_t op_load_flag(const uint32_t *p, bool acquires);
+void op_store_flag(uint32_t *p, uint32_t value, bool releases);
+uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bool releases, bool acquires);
+void op_global_store(void *p, const void *value, uint32_t bytes);
+void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_path);
+void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier, uint32_t multicast_mask, bool multicast);
+void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce);
+void op_bulk_commit(void);
+void op_bulk_wait(uint32_t pending, bool read);
+void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a, const uint32_t *a_registers, uint64_t b,
+              bool scale_d);
+void op_wgmma_fence(void);
+void op_wgmma_commit(void);
+void op_wgmma_wait(uint32_t pending);
+void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed);
+
+struct Index {
+    uint32_t x, y, z;
+};
+
+} // namespace machine
+
+#define threadIdx (machine::Index{machine::op_thread_index(), 0, 0})
+#define blockIdx (machine::Index{machine::op_block_index(), 0, 0})
+#define blockDim (machine::Index{machine::op_block_size(), 1, 1})
+#define gridDim (machine::Index{machine::op_grid_size(), 1, 1})
+
+#define DEVICE static __device__ __forceinline__
+
+static inline uint32_t __float_as_uint(float f) { uint32_t v; memcpy(&v, &f, 4); return v; }
+static inline float __uint_as_float(uint32_t v) { float f; memcpy(&f, &v, 4); return f; }
+static inline int __popc(uint32_t v) { return __builtin_popcount(v); }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
+template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
+#define __syncthreads() machine::op_bar_sync(0, 0)
+#define __syncwarp(...) machine::op_warp_sync(0xffffffffu)
+
+/* ---- addresses, identity, warps ---- */
+
+DEVICE uint32_t shared_address(const void *pointer) { return machine::op_shared_address(pointer); }
+DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4); }
+DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4); return v; }
+DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8); }
+DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8); x = v[0]; y = v[1]; }
+DEVICE uint32_t cluster_ctarank(void) { return machine::op_cluster_rank(); }
+DEVICE uint32_t clusterid_x(void) { return machine::op_block_index() / machine::op_cluster_size(); }
+DEVICE uint32_t nclusterid_x(void) { return machine::op_grid_size() / machine::op_cluster_size(); }
+DEVICE uint32_t mapa_shared_cluster(uint32_t address, uint32_t rank) { return machine::op_mapa(address, rank); }
+DEVICE void barrier_cluster_arrive_release(void) { machine::op_cluster_arrive(); }
+DEVICE void barrier_cluster_wait_acquire(void) { machine::op_cluster_wait(); }
+DEVICE void bar_sync_all(void) { machine::op_bar_sync(0, 0); }
+DEVICE void bar_sync(uint32_t id, uint32_t threads) { machine::op_bar_sync(id, threads); }
+DEVICE void warp_sync(void) { machine::op_warp_sync(0xffffffffu); }
+DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
+    return __uint_as_float(machine::op_shuffle(0xffffffffu, __float_as_uint(value), (machine::op_thread_index() % 32) ^ lane_mask));
+}
+DEVICE uint32_t shfl_idx_u32(uint32_t value, uint32_t lane) { return machine::op_shuffle(0xffffffffu, value, lane); }
+DEVICE uint32_t vote_all(uint32_t predicate) { return machine::op_ballot(0xffffffffu, predicate != 0) == 0xffffffffu; }
+template <int COUNT> DEVICE void setmaxnreg_inc(void) { machine::op_setmaxnreg(COUNT, true); }
+template <int COUNT> DEVICE void setmaxnreg_dec(void) { machine::op_setmaxnreg(COUNT, false); }
+DEVICE uint32_t opaque(uint32_t value) { return value; }
+DEVICE void nanosleep(uint32_t) { machine::op_nanosleep(); }
+DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
+
+/* ---- mbarriers ---- */
+
+DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { machine::op_mbarrier_init(barrier, arrivals); }
+DEVICE void fence_mbarrier_init_release_cluster(void) { machine::op_fence_mbarrier_init(); }
+DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true); }
+DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, true); }
+DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false); }
+DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_try_wait(barrier, parity); }
+DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_try_wait(barrier, parity); }
+
+/* ---- proxies ---- */
+
+DEVICE void fence_proxy_async_shared_cta(void) { machine::op_fence_proxy_async(true, false); }
+DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false, true); }
+
+/* ---- the copy engine ---- */
+
+DEVICE void prefetch_tensormap(const CUtensorMap *) {}
+DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
+    const int32_t c[2] = {x, y};
+    machine::op_tma_load(destination, map, 2, c, barrier, 0, false);
+}
+DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier, uint16_t mask) {
+    const int32_t c[2] = {x, y};
+    machine::op_tma_load(destination, map, 2, c, barrier, mask, true);
+}
+DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
+    const int32_t c[3] = {x, y, z};
+    machine::op_tma_load(destination, map, 3, c, barrier, 0, false);
+}
+DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
+    const int32_t c[3] = {x, y, z};
+    machine::op_tma_store(map, 3, c, source, false);
+}
+DEVICE void cp_async_bulk_commit_group(void) { machine::op_bulk_commit(); }
+template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { machine::op_bulk_wait(COUNT, false); }
+template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { machine::op_bulk_wait(COUNT, true); }
+
+/* ---- global memory ---- */
+
+DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) { return machine::op_load_flag(p, true); }
+DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { return machine::op_load_flag(p, false); }
+DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, false); x = v[0]; y = v[1]; }
+DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, false); return v; }
+DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
+DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }
+DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { machine::op_atomic(p, v, 0, 0, true, false); }
+DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) { return machine::op_atomic(p, v, 0, 0, false, false); }
+DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) { return machine::op_atomic(p, desired, expected, 1, false, false); }
+DEVICE float ld_global_nc_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, true); return v; }
+DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, true); x = v[0]; y = v[1]; }
+DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; machine::op_global_load(p, &v, 4, true); return v; }
+DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
+DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { const uint32_t v[4] = {a, b, c, d}; machine::op_global_store(p, v, 16); }
+
+/* ---- arithmetic ---- */
+
+DEVICE float ex2_approx(float x) { return exp2f(x); }
+DEVICE float tanh_approx(float x) { return tanhf(x); }
+DEVICE float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }
+DEVICE float rcp_approx(float x) { return 1.0f / x; }
+DEVICE uint32_t cvt_rn_bf16(float f) {
+    const uint32_t v = __float_as_uint(f);
+    return f != f ? 0x7fffu : (v + 0x7fffu + (v >> 16 & 1)) >> 16;
+}
+DEVICE uint32_t cvt_rn_bf16x2(float low, float high) { return cvt_rn_bf16(low) | cvt_rn_bf16(high) << 16; }
+DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
+DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
+/* ---- matrix fragments ---- */
+
+DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    uint32_t v[4] = {a, b, c, d};
+    machine::op_matrix(address, v, true, false);
+}
+DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    uint32_t v[4] = {0, 0, 0, 0};
+    machine::op_matrix(address, v, false, false);
+    a = v[0];
+    b = v[1];
+    c = v[2];
+    d = v[3];
+}
+
+/* ---- wgmma ---- */
+
+DEVICE void wgmma_fence(void) { machine::op_wgmma_fence(); }
+DEVICE void wgmma_commit_group(void) { machine::op_wgmma_commit(); }
+template <int COUNT> DEVICE void wgmma_wait_group(void) { machine::op_wgmma_wait(COUNT); }
+template <int COUNT> DEVICE void wgmma_registers_zero(float (&d)[COUNT]) {
+    for (int i = 0; i < COUNT; i++) d[i] = 0;
+}
+template <int COUNT> DEVICE void wgmma_registers_fence(float (&)[COUNT]) {}
+template <int COUNT> DEVICE void wgmma_m64k16_bf16_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {
+    machine::op_wgmma(d, COUNT * 2, false, false, false, false, a, nullptr, b, scale_d != 0);
+}
+template <int COUNT>
+DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, uint32_t scale_d) {
+    const uint32_t a[4] = {a0, a1, a2, a3};
+    machine::op_wgmma(d, COUNT * 2, false, true, false, true, 0, a, b, scale_d != 0);
+}
+
+#endif

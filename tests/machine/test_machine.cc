@@ -1,0 +1,177 @@
+/* Tests of the machine model: primitives, planted faults, and the kernels. Speaks TAP; ends with what was run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <chrono>
+
+#include "machine.h"
+#include "pipeline.h"
+
+static int tests, failures;
+static unsigned arithmetic_runs, protocol_runs, faults_caught, faults_planted;
+
+static void ok(bool passed, const std::string &name, const std::string &why = "") {
+    tests++;
+    if (!passed) failures++;
+    printf("%sok %d - %s\n", passed ? "" : "not ", tests, name.c_str());
+    if (!passed && !why.empty()) {
+        std::string text = why;
+        for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at++) text.replace(at, 1, "\n# "), at += 2;
+        printf("# %s\n", text.c_str());
+    }
+    fflush(stdout);
+}
+
+static uint16_t bf16(float f) {
+    uint32_t v;
+    memcpy(&v, &f, 4);
+    return (uint16_t)((v + 0x7fff + (v >> 16 & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t v) {
+    const uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* ---- the pipeline, right and with a fault ---- */
+
+static bool encode(CUtensorMap *map, void *memory, unsigned rank, std::vector<uint64_t> dims, std::vector<uint32_t> box, CUtensorMapSwizzle swizzle) {
+    const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
+    cuuint64_t strides[4];
+    uint64_t bytes = 2;
+    for (unsigned i = 0; i + 1 < rank; i++) strides[i] = bytes *= dims[i];
+    const CUresult result = machine::tensor_map_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, memory, dims.data(), strides, box.data(), ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                                       swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result) printf("# encode: %s\n", machine::encode_error());
+    return result == CUDA_SUCCESS;
+}
+
+/* Runs it; wrong numbers are reported as "numbers". */
+static machine::Result run_pipeline(int fault, const machine::Options &options) {
+    machine::global_reset();
+    std::vector<uint16_t> a(PIPELINE_ROWS * PIPELINE_INNER), b(PIPELINE_COLUMNS * PIPELINE_INNER);
+    uint32_t state = 1;
+    const auto small = [&]() { return (float)((state = state * 1664525u + 1013904223u) >> 16 & 0xff) - 127.5f; };
+    for (uint16_t &v : a) v = bf16(small() > 64 ? 1.0f : small() < -64 ? -1.0f : 0.0f);
+    for (uint16_t &v : b) v = bf16(small() > 64 ? 1.0f : small() < -64 ? -1.0f : 0.0f);
+    std::vector<float> scale(64);
+    for (int i = 0; i < 64; i++) scale[(size_t)i] = i ? 1.0f + (float)(i % 2) : 1.0f;
+
+    PipelineArguments arguments;
+    memset((void *)&arguments, 0, sizeof arguments);
+    uint16_t *a_memory = (uint16_t *)machine::global_allocate(a.size() * 2, "A"), *b_memory = (uint16_t *)machine::global_allocate(b.size() * 2, "B");
+    arguments.c = (uint16_t *)machine::global_allocate(2 * PIPELINE_ROWS * PIPELINE_COLUMNS * 2, "C");
+    arguments.flags = (uint32_t *)machine::global_allocate(4 * sizeof(uint32_t), "flags");
+    arguments.result = (float *)machine::global_allocate(2 * 4096 * sizeof(float), "result");
+    float *scale_memory = (float *)machine::global_allocate(scale.size() * 4, "scale");
+    machine::global_copy(a_memory, a.data(), a.size() * 2);
+    machine::global_copy(b_memory, b.data(), b.size() * 2);
+    machine::global_copy(scale_memory, scale.data(), scale.size() * 4);
+    machine::global_fill(arguments.flags, 0, 4 * sizeof(uint32_t));
+    machine::global_read_only(a_memory);
+    machine::global_read_only(b_memory);
+    machine::global_read_only(scale_memory);
+    arguments.scale = scale_memory;
+    arguments.fault = fault;
+    bool encoded = encode(&arguments.a, a_memory, 2, {PIPELINE_INNER, PIPELINE_ROWS}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B);
+    encoded &= encode(&arguments.b, b_memory, 2, {PIPELINE_INNER, PIPELINE_COLUMNS}, {64, 32}, fault == FAULT_map_swizzle_none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B);
+    encoded &= encode(&arguments.c_store, arguments.c, 3, {64, PIPELINE_ROWS, 2}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+    if (fault != FAULT_map_not_encoded)
+        encoded &= encode(&arguments.c_load, arguments.c, 3, {64, PIPELINE_ROWS, 2}, {64, fault == FAULT_map_box_short ? 32u : 64u, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+
+    machine::Launch launch;
+    launch.kernel = "pipeline_kernel";
+    launch.grid = PIPELINE_GRID;
+    launch.cluster = 2;
+    launch.block = PIPELINE_THREADS;
+    launch.registers = PIPELINE_REGISTERS;
+    launch.dynamic_shared = 2 * 16384 + 8192 + 256 + 7 * 8;
+    machine::Result result = machine::launch(launch, options, [&]() { pipeline_kernel(arguments); });
+    if (!encoded) result.reports.push_back({"encode", machine::encode_error()});
+    if (options.protocol || !result.reports.empty()) return result;
+
+    std::vector<float> c(PIPELINE_ROWS * PIPELINE_COLUMNS);
+    for (size_t i = 0; i < PIPELINE_ROWS; i++)
+        for (size_t j = 0; j < PIPELINE_COLUMNS; j++) {
+            float sum = 0;
+            for (size_t k = 0; k < PIPELINE_INNER; k++) sum += from_bf16(a[i * PIPELINE_INNER + k]) * from_bf16(b[j * PIPELINE_INNER + k]);
+            c[i * PIPELINE_COLUMNS + j] = sum;
+        }
+    std::string wrong;
+    for (size_t copy = 0; copy < 2; copy++)
+        for (size_t i = 0; i < c.size() && wrong.empty(); i++)
+            if (from_bf16(arguments.c[copy * c.size() + i]) != c[i])
+                wrong = "C[" + std::to_string(copy) + "][" + std::to_string(i / 64) + "][" + std::to_string(i % 64) + "] is " + std::to_string(from_bf16(arguments.c[copy * c.size() + i])) +
+                        ", not " + std::to_string(c[i]);
+    for (size_t t = 0; t < 2; t++)
+        for (size_t r = 0; r < 64; r++)
+            for (size_t n = 0; n < 64 && wrong.empty(); n++) {
+                float sum = 0;
+                for (size_t k = 1; k < 64; k += 2) sum += (float)(r % 3) * c[(t * 64 + k) * 64 + n];
+                if (arguments.result[t * 4096 + r * 64 + n] != sum * scale[n])
+                    wrong = "R[" + std::to_string(t) + "][" + std::to_string(r) + "][" + std::to_string(n) + "] is " + std::to_string(arguments.result[t * 4096 + r * 64 + n]) +
+                            ", not " + std::to_string(sum * scale[n]);
+            }
+    if (!wrong.empty()) result.reports.push_back({"numbers", wrong});
+    return result;
+}
+
+static machine::Options options_of(uint64_t seed, bool protocol) {
+    machine::Options options;
+    options.seed = seed;
+    options.protocol = protocol;
+    options.schedule = seed % 8 == 6 ? machine::Schedule::delayed : seed % 8 == 7 ? machine::Schedule::eager : machine::Schedule::random;
+    return options;
+}
+
+static void test_pipeline(unsigned arithmetic_seeds, unsigned protocol_seeds) {
+    for (int protocol = 0; protocol < 2; protocol++) {
+        const unsigned seeds = protocol ? protocol_seeds : arithmetic_seeds;
+        std::string why;
+        const auto start = std::chrono::steady_clock::now();
+        for (uint64_t seed = 0; seed < seeds && why.empty(); seed++) {
+            const machine::Result result = run_pipeline(FAULT_none, options_of(seed, protocol));
+            if (!result.reports.empty()) why = "seed " + std::to_string(seed) + "\n" + result.text();
+            (protocol ? protocol_runs : arithmetic_runs)++;
+        }
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        ok(why.empty(), "pipeline: no report under " + std::to_string(seeds) + (protocol ? " protocol" : " arithmetic") + " seeds, " + std::to_string(seconds) + " s", why);
+    }
+}
+
+static void test_faults(const char *only) {
+    static const struct {
+        const char *name, *kind;
+    } faults[] = {
+#define X(name, kind) {#name, kind},
+        PIPELINE_FAULTS(X)
+#undef X
+    };
+    for (int fault = 1; fault < PIPELINE_FAULT_COUNT; fault++) {
+        if (only && strcmp(only, faults[fault].name)) continue;
+        faults_planted++;
+        std::string seen;
+        bool caught = false;
+        for (uint64_t seed = 0; seed < 24 && !caught; seed++) {
+            const machine::Result result = run_pipeline(fault, options_of(seed, false));
+            caught = result.has(faults[fault].kind);
+            seen += "seed " + std::to_string(seed) + "\n" + result.text();
+            if (only) printf("# seed %lu\n%s\n", (unsigned long)seed, result.text().c_str());
+        }
+        faults_caught += caught;
+        ok(caught, std::string("planted fault ") + faults[fault].name + " is reported as " + faults[fault].kind, seen.substr(0, 3000));
+    }
+}
+
+int main(int count, char **argument) {
+    const char *only = count > 1 ? argument[1] : nullptr;
+    if (!only) test_pipeline(8, 50);
+    test_faults(only);
+    printf("1..%d\n", tests);
+    printf("# machine model: pipeline kernel under %u arithmetic and %u protocol seeds; %u of %u planted faults caught\n", arithmetic_runs, protocol_runs, faults_caught,
+           faults_planted);
+    return failures != 0;
+}
