@@ -303,7 +303,6 @@ static void check_end(void) {
                 report_plain("tx-count", entry.first,
                              format_text("CTA %u ends with %ld bytes outstanding on the mbarrier at %s", cta->number, (long)entry.second.bytes,
                                          describe(shared_offset(cta->number, entry.first)).c_str()));
-    tensor_memory_end_of_launch();
 }
 
 static bool check_launch(const Launch &l) {

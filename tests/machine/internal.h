@@ -341,9 +341,8 @@ void report_at(const char *kind, const Observer &who, uint32_t pc, Op op, const 
 void report_plain(const char *kind, uint64_t key, const std::string &text);
 std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* tensor.cc, tcgen05.cc */
+/* tensor.cc */
 void wgmma_end_of_thread(Thread *thread);
-void tensor_memory_end_of_launch(void);
 
 #define MACHINE_ENTER(operation)                                                                                                               \
     do {                                                                                                                                        \
