@@ -124,6 +124,18 @@ typedef struct mgv_parallel_for {
     void (*run)(void *user, uint32_t count, mgv_task task, void *context);
 } mgv_parallel_for;
 
+#ifndef MEGAVIT_NO_THREADS
+/* A ready-made parallel_for: threads of this pool, started when it is made, asleep between calls. Link with -lpthread
+   where the C library wants it, or define MEGAVIT_NO_THREADS and bring your own threads or none. */
+typedef struct mgv_threads mgv_threads;
+/* Starts count - 1 threads (the calling thread is the other one), count in [1, 1024]. allocator may be NULL. */
+MEGAVIT_API mgv_result mgv_threads_create(mgv_threads **threads, uint32_t count, const mgv_allocator *allocator, mgv_error *error);
+/* What to put into mgv_engine_desc. The pool must outlive the engine. Engines that share a pool take turns with it. */
+MEGAVIT_API mgv_parallel_for mgv_threads_parallel_for(mgv_threads *threads);
+/* Ends the threads and waits for them. NULL is allowed. No call of run may be under way. */
+MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads);
+#endif
+
 /* ---------------------------------------------------------------------------------------------------------------
    Safetensors files. The same reader that models are loaded with, for tools that look into files. */
 
@@ -537,6 +549,7 @@ typedef struct mgv__kernel_arguments {
      >>builders     one function a model family: config + tensors in, list of operations out
      >>model        open, validate, close
      >>cpu          the CPU twin of every operation
+     >>threads      a pool of threads for callers who ask for one
      >>engine       capacity, encode, poll, wait
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
@@ -5510,6 +5523,199 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
     *bytes = total;
     return 1;
 }
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>threads: a pool of threads for callers who ask for one */
+
+#ifndef MEGAVIT_NO_THREADS
+
+#ifdef _WIN32
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+typedef CRITICAL_SECTION mgv__lock;
+typedef CONDITION_VARIABLE mgv__signal;
+typedef HANDLE mgv__thread;
+#define MGV__THREAD_RESULT DWORD WINAPI
+static int mgv__lock_make(mgv__lock *lock) { InitializeCriticalSection(lock); return 1; }
+static void mgv__lock_end(mgv__lock *lock) { DeleteCriticalSection(lock); }
+static void mgv__lock_take(mgv__lock *lock) { EnterCriticalSection(lock); }
+static void mgv__lock_give(mgv__lock *lock) { LeaveCriticalSection(lock); }
+static int mgv__signal_make(mgv__signal *signal) { InitializeConditionVariable(signal); return 1; }
+static void mgv__signal_end(mgv__signal *signal) { (void)signal; }
+static void mgv__signal_all(mgv__signal *signal) { WakeAllConditionVariable(signal); }
+static void mgv__signal_wait(mgv__signal *signal, mgv__lock *lock) { SleepConditionVariableCS(signal, lock, INFINITE); }
+static int mgv__thread_start(mgv__thread *thread, DWORD(WINAPI *function)(void *), void *argument) {
+    *thread = CreateThread(NULL, 0, function, argument, 0, NULL);
+    return *thread != NULL;
+}
+static void mgv__thread_join(mgv__thread thread) {
+    WaitForSingleObject(thread, INFINITE);
+    CloseHandle(thread);
+}
+#else
+#include <pthread.h>
+typedef pthread_mutex_t mgv__lock;
+typedef pthread_cond_t mgv__signal;
+typedef pthread_t mgv__thread;
+#define MGV__THREAD_RESULT void *
+static int mgv__lock_make(mgv__lock *lock) { return pthread_mutex_init(lock, NULL) == 0; }
+static void mgv__lock_end(mgv__lock *lock) { pthread_mutex_destroy(lock); }
+static void mgv__lock_take(mgv__lock *lock) { pthread_mutex_lock(lock); }
+static void mgv__lock_give(mgv__lock *lock) { pthread_mutex_unlock(lock); }
+static int mgv__signal_make(mgv__signal *signal) { return pthread_cond_init(signal, NULL) == 0; }
+static void mgv__signal_end(mgv__signal *signal) { pthread_cond_destroy(signal); }
+static void mgv__signal_all(mgv__signal *signal) { pthread_cond_broadcast(signal); }
+static void mgv__signal_wait(mgv__signal *signal, mgv__lock *lock) { pthread_cond_wait(signal, lock); }
+static int mgv__thread_start(mgv__thread *thread, void *(*function)(void *), void *argument) {
+    return pthread_create(thread, NULL, function, argument) == 0;
+}
+static void mgv__thread_join(mgv__thread thread) { pthread_join(thread, NULL); }
+#endif
+
+enum { MGV__MAX_THREADS = 1024 };
+
+struct mgv_threads {
+    mgv_allocator allocator;
+    mgv__lock turn;     /* held by the caller whose call the pool works on */
+    mgv__lock lock;     /* of everything below */
+    mgv__signal work;   /* there are tasks that nobody has taken, or the pool ends */
+    mgv__signal done;   /* the last task has returned */
+    mgv_task task;
+    void *context;
+    uint32_t count;     /* tasks of the call under way */
+    uint32_t taken;
+    uint32_t returned;
+    int ending;
+    uint32_t threads;   /* that run() may use: the started ones and the caller's */
+    mgv__thread started[MGV__MAX_THREADS];
+    uint32_t started_count;
+};
+
+/* Runs tasks until none is left to take. The lock is held before and after, not meanwhile. */
+static void mgv__threads_work(mgv_threads *pool) {
+    while (pool->taken < pool->count) {
+        const uint32_t index = pool->taken++;
+        const mgv_task task = pool->task;
+        void *context = pool->context;
+        mgv__lock_give(&pool->lock);
+        task(context, index);
+        mgv__lock_take(&pool->lock);
+        pool->returned++;
+        if (pool->returned == pool->count) mgv__signal_all(&pool->done);
+    }
+}
+
+static MGV__THREAD_RESULT mgv__threads_main(void *argument) {
+    mgv_threads *pool = (mgv_threads *)argument;
+    mgv__lock_take(&pool->lock);
+    while (!pool->ending) {
+        mgv__threads_work(pool);
+        if (!pool->ending && pool->taken == pool->count) mgv__signal_wait(&pool->work, &pool->lock);
+    }
+    mgv__lock_give(&pool->lock);
+    return 0;
+}
+
+static void mgv__threads_run(void *user, uint32_t count, mgv_task task, void *context) {
+    mgv_threads *pool = (mgv_threads *)user;
+    mgv__lock_take(&pool->turn);
+    mgv__lock_take(&pool->lock);
+    pool->task = task;
+    pool->context = context;
+    pool->count = count;
+    pool->taken = pool->returned = 0;
+    if (count > 1) mgv__signal_all(&pool->work);
+    mgv__threads_work(pool);
+    while (pool->returned < count) mgv__signal_wait(&pool->done, &pool->lock);
+    pool->count = pool->taken = 0;
+    mgv__lock_give(&pool->lock);
+    mgv__lock_give(&pool->turn);
+}
+
+static int mgv__threads_make_locks(mgv_threads *pool) {
+    if (!mgv__lock_make(&pool->turn)) return 0;
+    if (!mgv__lock_make(&pool->lock)) {
+        mgv__lock_end(&pool->turn);
+        return 0;
+    }
+    if (!mgv__signal_make(&pool->work)) {
+        mgv__lock_end(&pool->lock);
+        mgv__lock_end(&pool->turn);
+        return 0;
+    }
+    if (!mgv__signal_make(&pool->done)) {
+        mgv__signal_end(&pool->work);
+        mgv__lock_end(&pool->lock);
+        mgv__lock_end(&pool->turn);
+        return 0;
+    }
+    return 1;
+}
+
+MEGAVIT_API mgv_result mgv_threads_create(mgv_threads **threads, uint32_t count, const mgv_allocator *allocator, mgv_error *error) {
+    mgv_allocator taken;
+    mgv_threads *pool;
+    mgv__clear_error(error);
+    if (threads == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: threads is NULL");
+    *threads = NULL;
+    if (count < 1 || count > MGV__MAX_THREADS)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: %u threads are not in [1, %u]", (uint64_t)count, (uint64_t)MGV__MAX_THREADS);
+    memset(&taken, 0, sizeof taken);
+    if (allocator != NULL) taken = *allocator;
+    if (mgv__allocator_check(&taken, error) != MGV_OK) return MGV_ERROR_ARGUMENT;
+    pool = (mgv_threads *)mgv__alloc(&taken, sizeof *pool);
+    if (pool == NULL) return mgv__fail_nomem(error, "a pool of threads", sizeof *pool);
+    memset(pool, 0, sizeof *pool);
+    pool->allocator = taken;
+    pool->threads = count;
+    if (!mgv__threads_make_locks(pool)) {
+        mgv__free(&taken, pool);
+        return mgv__fail(error, MGV_ERROR_NOMEM, "the system gave no lock for a pool of threads");
+    }
+    while (pool->started_count + 1 < count) {
+        if (!mgv__thread_start(&pool->started[pool->started_count], mgv__threads_main, pool)) {
+            const uint32_t started = pool->started_count;
+            mgv_threads_destroy(pool);
+            return mgv__fail(error, MGV_ERROR_NOMEM, "the system started %u threads of the %u asked for", (uint64_t)started + 1, (uint64_t)count);
+        }
+        pool->started_count++;
+    }
+    *threads = pool;
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_parallel_for mgv_threads_parallel_for(mgv_threads *threads) {
+    mgv_parallel_for parallel;
+    memset(&parallel, 0, sizeof parallel);
+    if (threads == NULL) return parallel;
+    parallel.user = threads;
+    parallel.threads = threads->threads;
+    parallel.run = mgv__threads_run;
+    return parallel;
+}
+
+MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
+    mgv_allocator allocator;
+    if (threads == NULL) return;
+    mgv__lock_take(&threads->lock);
+    threads->ending = 1;
+    mgv__signal_all(&threads->work);
+    mgv__lock_give(&threads->lock);
+    while (threads->started_count > 0) mgv__thread_join(threads->started[--threads->started_count]);
+    mgv__signal_end(&threads->done);
+    mgv__signal_end(&threads->work);
+    mgv__lock_end(&threads->lock);
+    mgv__lock_end(&threads->turn);
+    allocator = threads->allocator;
+    mgv__free(&allocator, threads);
+}
+
+#endif /* MEGAVIT_NO_THREADS */
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>engine: capacity, encode, poll, wait
