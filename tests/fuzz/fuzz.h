@@ -1,0 +1,62 @@
+/* What the fuzzers share: a check that cannot be compiled out, and an allocator that counts and sometimes fails. */
+#ifndef MGV_FUZZ_H
+#define MGV_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
+
+#define REQUIRE(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+            abort(); \
+        } \
+    } while (0)
+
+static inline uint64_t fuzz_hash(const uint8_t *data, size_t size) { /* FNV-1a */
+    uint64_t hash = 0xCBF29CE484222325u;
+    size_t i;
+    for (i = 0; i < size; i++) hash = (hash ^ data[i]) * 0x100000001B3u;
+    return hash;
+}
+
+/* For one input in four, one of the first allocations fails: which, the input's bytes decide. */
+typedef struct fuzz_allocator {
+    uint64_t calls, fail_at;
+    size_t live_bytes, peak_bytes;
+    int failed;
+} fuzz_allocator;
+
+static inline void *fuzz_alloc(void *user, size_t bytes) {
+    fuzz_allocator *counts = (fuzz_allocator *)user;
+    if (++counts->calls == counts->fail_at) {
+        counts->failed = 1;
+        return NULL;
+    }
+    counts->live_bytes += bytes;
+    if (counts->live_bytes > counts->peak_bytes) counts->peak_bytes = counts->live_bytes;
+    return malloc(bytes);
+}
+static inline void fuzz_free(void *user, void *memory, size_t bytes) {
+    ((fuzz_allocator *)user)->live_bytes -= bytes;
+    free(memory);
+}
+static inline mgv_allocator fuzz_allocator_make(fuzz_allocator *counts, const uint8_t *data, size_t size) {
+    uint64_t hash = fuzz_hash(data, size);
+    mgv_allocator allocator;
+    memset(counts, 0, sizeof *counts);
+    if ((hash & 3) == 0) counts->fail_at = 1 + (hash >> 2) % 20;
+    allocator.user = counts;
+    allocator.alloc = fuzz_alloc;
+    allocator.free = fuzz_free;
+    return allocator;
+}
+
+#endif
