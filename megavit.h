@@ -425,8 +425,8 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
-    MGV__TILE_ROWS = 128,               /* rows of one CTA's matrix tile; a cluster of two works on two such tiles */
-    MGV__TILE_INNER = 64,               /* columns of A and B in one stage: 128 bytes of bf16, one swizzle row */
+    MGV__GEMM_ROWS = 128,               /* rows of one CTA's matrix tile; a cluster of two works on two such tiles */
+    MGV__GEMM_INNER = 64,               /* columns of A and B in one stage: 128 bytes of bf16, one swizzle row */
     MGV__CLUSTER = 2,
     MGV__STAGES = 4,
     MGV__STAGE_BYTES = 48 * 1024,       /* A: 128 x 64, B: 256 x 64 */
@@ -507,7 +507,12 @@ enum {
 };
 
 enum { MGV__MAX_MAPS = 40 };
-typedef struct mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map; /* a CUtensorMap; 64-byte aligned in kernel arguments */
+/* A CUtensorMap. The copy engine wants its address to be a multiple of 64; on the host these are only copied. */
+#ifdef MEGAVIT_KERNELS
+typedef struct alignas(64) mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map;
+#else
+typedef struct mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map;
+#endif
 
 /* The kernel's argument. A multiple of 64 bytes. */
 typedef struct mgv__kernel_arguments {
@@ -548,6 +553,8 @@ typedef struct mgv__kernel_arguments {
      >>geometry     which token is where: positions, samples of the position table, ranges of attention, window order
      >>builders     one function a model family: config + tensors in, list of operations out
      >>model        open, validate, close
+     >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights
+     >>cuda         the plan on a GPU
      >>cpu          the CPU twin of every operation
      >>threads      a pool of threads for callers who ask for one
      >>engine       capacity, encode, poll, wait
@@ -4703,6 +4710,867 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
     info->write_bytes = mgv__buffer_bytes(program, op->target, grid);
     return MGV_OK;
 }
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>plan: how the list of operations runs as one persistent kernel
+
+   The plan has two parts. The layout is fixed when the engine is made: device buffers, packed weights, tensor maps, counters. The schedule depends
+   on the number of images: tile widths and the list of segments, in the order in which clusters take tiles.
+
+   Rows are grouped: a group is `group_images` images whose activations are meant to stay in the L2 cache while all layers run over them. Row tiles are
+   counted from the start of their group, so no tile holds rows of two groups.
+
+   One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so what the n-th
+   writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
+
+enum {
+    MGV__DEVICE_PATCHES = 0, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED, MGV__DEVICE_MLP, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED,
+    MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__DEVICE_BUFFER_COUNT
+};
+/* Packed weights lie in one matrix for each row length. */
+enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_COUNT };
+
+/* Tensor maps: what each is a view of. */
+enum {
+    MGV__MAP_A = 0,                                          /* + buffer: boxes of 128 rows that GEMMs read */
+    MGV__MAP_STORE = MGV__DEVICE_BUFFER_COUNT,               /* + buffer: boxes of 64 rows that are written, and residuals */
+    MGV__MAP_KEYS = 2 * MGV__DEVICE_BUFFER_COUNT, MGV__MAP_QUERIES, MGV__MAP_POOL_TOKENS, MGV__MAP_POOL_SCORES,
+    MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
+    MGV__MAP_COUNT = MGV__MAP_WEIGHTS + 9
+};
+MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
+
+typedef struct mgv__map_desc {
+    int32_t used;
+    int32_t pack;              /* of this pack, or -1: of `buffer` */
+    uint32_t buffer;
+    uint32_t element_bytes;    /* 2: bf16, 4: float32 */
+    uint64_t dims[3];
+    uint64_t strides[2];       /* bytes from one row, one group to the next */
+    uint32_t box[3];
+} mgv__map_desc;
+
+typedef struct mgv__device_buffer {
+    uint64_t rows;             /* of all groups */
+    uint32_t columns;
+    uint32_t pitch;            /* elements from one row to the next */
+    uint32_t by_image;         /* counters: 0 one for each row tile, 1 one for each image */
+    uint32_t counter;          /* the first of its counters */
+    uint32_t counter_stride;   /* counters of one group */
+    uint32_t element_bytes;
+    uint64_t offset, bytes;    /* in the device arena */
+} mgv__device_buffer;
+
+/* One operation of the kernel before its schedule is known. */
+typedef struct mgv__plan_op {
+    mgv__kernel_op kernel;
+    const char *label;
+    int32_t layer;
+    uint32_t source, target;   /* device buffers */
+    uint32_t source_writes;    /* writers of the source before this operation, which it waits for; 0: none */
+    uint32_t pack;
+    int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
+} mgv__plan_op;
+
+enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = 4096 };
+
+typedef struct mgv__plan {
+    const mgv__config *config;
+    uint32_t tokens, patch_columns, patch_pitch;
+    uint32_t max_images, group_images, groups, group_tiles; /* row tiles of a group, even */
+    mgv__device_buffer buffers[MGV__DEVICE_BUFFER_COUNT];
+    mgv__map_desc maps[MGV__MAP_COUNT];
+    mgv__plan_op ops[MGV__PLAN_MAX_OPS];
+    uint32_t op_count;
+    uint32_t pack_rows[MGV__PACK_COUNT], pack_pitch[MGV__PACK_COUNT], pack_columns[MGV__PACK_COUNT];
+    uint64_t pack_offset[MGV__PACK_COUNT];  /* bytes, in the block of packed weights */
+    uint64_t weight_bytes;
+    uint32_t vector_count;                  /* floats */
+    uint32_t counter_count;
+    uint64_t stats_offset, counters_offset, ops_offset, segments_offset, weights_offset, vectors_offset, pixels_offset, arena_bytes;
+    uint32_t max_segments;
+    uint32_t images, clusters;              /* of the schedule */
+    uint32_t lanes;                         /* groups that take turns */
+    uint32_t op_limit;                      /* validation: the schedule ends before this operation; 0: runs them all */
+    mgv__kernel_segment *segments;
+    uint32_t segment_count;                 /* without the closing entry */
+} mgv__plan;
+
+static uint32_t mgv__ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
+static uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* What this version of the kernel runs; the sentence names the first rule that is broken. */
+static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
+    uint64_t tokens = (uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch);
+    if (c->family != MGV_FAMILY_SIGLIP)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs SigLIP models only; use the CPU backend");
+    if (c->head_dim != 64)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs heads of 64 columns, not %u; use the CPU backend", (uint64_t)c->head_dim);
+    if (tokens > MGV__MAX_KEYS)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs up to %u tokens an image, not %u; use the CPU backend", (uint64_t)MGV__MAX_KEYS, tokens);
+    if (c->heads % MGV__CLUSTER || c->heads > 64 || c->hidden % 64 || c->intermediate % 8)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants an even number of heads up to 64, a width that is a multiple of 64 and an MLP width "
+                         "that is a multiple of 8; this model has %u heads, %u and %u columns", (uint64_t)c->heads, (uint64_t)c->hidden, (uint64_t)c->intermediate);
+    if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 7 > MGV__PLAN_MAX_OPS)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs widths up to %u and %u layers at most", (uint64_t)MGV__PLAN_MAX_WIDTH,
+                         (uint64_t)(MGV__PLAN_MAX_OPS - 7) / 5);
+    if (c->activation != MGV__ACT_GELU_TANH)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
+    if (c->channels != 3) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
+    return MGV_OK;
+}
+
+static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, uint32_t columns, uint32_t pitch, uint32_t by_image, uint32_t element_bytes) {
+    mgv__device_buffer *buffer = &plan->buffers[number];
+    buffer->rows = rows;
+    buffer->columns = columns;
+    buffer->pitch = pitch;
+    buffer->by_image = by_image;
+    buffer->element_bytes = element_bytes;
+    buffer->bytes = rows * pitch * element_bytes;
+    buffer->counter = plan->counter_count;
+    buffer->counter_stride = by_image ? plan->group_images : plan->group_tiles;
+    plan->counter_count += buffer->counter_stride * plan->groups;
+}
+
+/* A view of rows in groups: (column, row in group, group). */
+static void mgv__plan_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t rows_per_group, uint64_t groups, uint32_t box_rows) {
+    const mgv__device_buffer *b = &plan->buffers[buffer];
+    mgv__map_desc *m = &plan->maps[map];
+    m->used = 1;
+    m->pack = -1;
+    m->buffer = buffer;
+    m->element_bytes = b->element_bytes;
+    m->dims[0] = b->columns;
+    m->dims[1] = rows_per_group;
+    m->dims[2] = groups;
+    m->strides[0] = (uint64_t)b->pitch * b->element_bytes;
+    m->strides[1] = m->strides[0] * rows_per_group;
+    m->box[0] = 128 / b->element_bytes;
+    m->box[1] = box_rows;
+    m->box[2] = 1;
+}
+
+static void mgv__plan_weight_map(mgv__plan *plan, uint32_t map, uint32_t pack, uint32_t box_rows, uint32_t rank) {
+    mgv__map_desc *m = &plan->maps[map];
+    m->used = plan->pack_rows[pack] != 0;
+    m->pack = (int32_t)pack;
+    m->element_bytes = 2;
+    m->dims[0] = plan->pack_columns[pack];
+    m->dims[1] = plan->pack_rows[pack];
+    m->dims[2] = rank == 3;
+    m->strides[0] = (uint64_t)plan->pack_pitch[pack] * 2;
+    m->strides[1] = m->strides[0] * plan->pack_rows[pack];
+    m->box[0] = 64;
+    m->box[1] = box_rows;
+    m->box[2] = rank == 3;
+}
+
+static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
+    mgv__plan_op *op = &plan->ops[plan->op_count++];
+    memset(op, 0, sizeof *op);
+    op->label = label;
+    op->layer = layer;
+    op->source = source;
+    op->target = target;
+    op->kernel.kind = kind;
+    op->kernel.tokens = plan->tokens;
+    op->kernel.heads = plan->config->heads;
+    op->kernel.rows_per_group = plan->group_images * plan->tokens;
+    op->kernel.columns = plan->buffers[target].columns;
+    op->kernel.inner = plan->config->hidden;
+    op->kernel.epsilon = plan->config->epsilon;
+    return op;
+}
+
+/* Room for `count` floats among the vectors, a multiple of 256 so that a tile may read past the last column. */
+static uint32_t mgv__plan_vector(mgv__plan *plan, uint32_t count) {
+    uint32_t at = plan->vector_count;
+    plan->vector_count += mgv__ceil_div(count, 256) * 256;
+    return at;
+}
+
+/* Where the statistics of a buffer's rows lie, in floats: first the stream's, then those of the head's first product. */
+static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
+    return buffer == MGV__DEVICE_STREAM ? 0 : (uint32_t)(plan->buffers[MGV__DEVICE_STREAM].rows * (plan->config->hidden / 64) * 2);
+}
+
+/* target = epilogue(source . weights^T); `rows` of weights are appended to the pack. */
+static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t layer, uint32_t source, uint32_t target, uint32_t pack, uint32_t flags) {
+    mgv__plan_op *op = mgv__plan_push(plan, label, layer, MGV__KERNEL_GEMM_256, source, target);
+    mgv__kernel_op *k = &op->kernel;
+    k->flags = flags;
+    k->k_blocks = mgv__ceil_div(plan->pack_columns[pack], MGV__GEMM_INNER);
+    k->a_map = MGV__MAP_A + source;
+    k->store_map = MGV__MAP_STORE + target;
+    k->residual_map = MGV__MAP_STORE + target;
+    k->b_row = plan->pack_rows[pack];
+    k->bias = mgv__plan_vector(plan, k->columns);
+    if (flags & MGV__KERNEL_FOLD_NORM) k->column_sums = mgv__plan_vector(plan, k->columns);
+    if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
+    if (flags & MGV__KERNEL_STATS) k->stats_out = mgv__plan_stats(plan, target);
+    if (flags & MGV__KERNEL_TABLE) k->table = mgv__plan_vector(plan, plan->tokens * k->columns);
+    op->pack = pack;
+    plan->pack_rows[pack] += k->columns;
+    return op;
+}
+
+static void mgv__plan_list(mgv__plan *plan) {
+    const mgv__config *c = plan->config;
+    const uint32_t head_rows = plan->max_images;
+    mgv__plan_op *op;
+    uint32_t layer, i;
+    op = mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
+    op->kernel.column_tiles = 1;
+    mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH, MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
+    for (layer = 0; layer < c->layers; layer++) {
+        mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
+        op = mgv__plan_push(plan, "attention", (int32_t)layer, MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED);
+        op->kernel.column_tiles = c->heads / MGV__CLUSTER;
+        op->kernel.a_map = MGV__MAP_KEYS;
+        op->kernel.b_map = MGV__MAP_QUERIES;
+        op->kernel.store_map = MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
+        op->kernel.scale = 1.0f / sqrtf((float)c->head_dim);
+        mgv__plan_gemm(plan, "out", (int32_t)layer, MGV__DEVICE_ATTENDED, MGV__DEVICE_STREAM, MGV__PACK_HIDDEN, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
+        mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
+        mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
+    }
+    if (!c->use_head) return;
+    op = mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL, MGV__DEVICE_STREAM, MGV__DEVICE_WEIGHTED);
+    op->kernel.column_tiles = 1;
+    op->kernel.k_blocks = c->hidden / 64;
+    op->kernel.a_map = MGV__MAP_POOL_TOKENS;
+    op->kernel.b_map = MGV__MAP_POOL_SCORES;
+    op->kernel.store_map = MGV__MAP_STORE + MGV__DEVICE_WEIGHTED;
+    op->kernel.scale = 1;
+    op->kernel.bias = mgv__plan_vector(plan, 2 * c->hidden); /* gamma, beta of the last norm */
+    op->kernel.column_sums = mgv__plan_vector(plan, 64);
+    plan->pack_rows[MGV__PACK_SCORES] = c->heads;
+    op = mgv__plan_gemm(plan, "head values", -1, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
+    op->by_head = 1;
+    op->kernel.a_column_step = c->hidden;
+    mgv__plan_gemm(plan, "head out", -1, MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_OUT, MGV__PACK_HIDDEN, MGV__KERNEL_STATS);
+    mgv__plan_gemm(plan, "head fc1", -1, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
+    mgv__plan_gemm(plan, "head fc2", -1, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT);
+    for (i = plan->op_count - 4; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
+}
+
+/* Fixes everything that does not depend on the number of images of one encode. */
+static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images, mgv_error *error) {
+    uint32_t rows_per_group, i;
+    uint64_t rows, at = 0;
+    mgv_result result = mgv__plan_supported(config, error);
+    if (result != MGV_OK) return result;
+    memset(plan, 0, sizeof *plan);
+    plan->config = config;
+    plan->tokens = (config->image_size / config->patch) * (config->image_size / config->patch);
+    plan->patch_columns = config->channels * config->patch * config->patch;
+    plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
+    plan->max_images = max_images;
+    plan->group_images = mgv__min_u32(group_images ? group_images : max_images, max_images);
+    plan->groups = mgv__ceil_div(max_images, plan->group_images);
+    rows_per_group = plan->group_images * plan->tokens;
+    plan->group_tiles = mgv__ceil_div(rows_per_group, MGV__CLUSTER * MGV__GEMM_ROWS) * MGV__CLUSTER;
+    rows = (uint64_t)plan->groups * rows_per_group;
+    if (rows * (config->hidden / 64) > 0x40000000u)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold", (uint64_t)max_images, (uint64_t)plan->tokens);
+
+    mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, config->hidden, config->hidden, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * config->hidden, 3 * config->hidden, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, config->hidden, config->hidden, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, config->intermediate, config->intermediate, 0, 2);
+    rows = (uint64_t)plan->groups * plan->group_images;
+    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, rows, config->hidden, config->hidden, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, rows, config->hidden, config->hidden, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, rows, config->intermediate, config->intermediate, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, rows, config->hidden, config->hidden, 0, 4);
+
+    plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
+    plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = config->hidden;
+    plan->pack_columns[MGV__PACK_MLP] = config->intermediate;
+    mgv__plan_list(plan);
+
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        uint32_t head = i >= MGV__DEVICE_WEIGHTED;
+        uint64_t per_group = head ? rows : rows_per_group, groups = head ? 1 : plan->groups;
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
+        if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; groups = rows; }
+        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED) mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
+    }
+    {   /* weighted sums: (column, head, image) */
+        mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
+        mgv__map_desc *m = &plan->maps[MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
+        mgv__plan_map(plan, MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, config->heads, rows, MGV__CHUNK_ROWS);
+        m->dims[0] = config->hidden;
+        m->strides[0] = (uint64_t)config->hidden * 2;
+        m->strides[1] = (uint64_t)weighted->pitch * 2;
+    }
+    i = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS;
+    mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, rows, i);
+    mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, rows, 64);
+    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, rows, i);
+
+    for (i = 0; i < MGV__PACK_COUNT; i++) {
+        plan->pack_pitch[i] = mgv__ceil_div(plan->pack_columns[i], 8) * 8;
+        plan->pack_offset[i] = at;
+        at += ((uint64_t)plan->pack_rows[i] * plan->pack_pitch[i] * 2 + 255) / 256 * 256;
+    }
+    plan->weight_bytes = at;
+    for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
+    mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
+
+    at = 0;
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        plan->buffers[i].offset = at;
+        at += (plan->buffers[i].bytes + 1023) / 1024 * 1024;
+    }
+    plan->stats_offset = at;
+    at += ((uint64_t)plan->groups * rows_per_group + rows) * (config->hidden / 64) * 8;
+    plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
+    at += (uint64_t)plan->vector_count * 4;
+    plan->weights_offset = at = (at + 1023) / 1024 * 1024;
+    at += plan->weight_bytes;
+    plan->counters_offset = at = (at + 1023) / 1024 * 1024;
+    at += sizeof(mgv__kernel_status) + (uint64_t)plan->counter_count * 4;
+    plan->ops_offset = at = (at + 1023) / 1024 * 1024;
+    at += (uint64_t)plan->op_count * sizeof(mgv__kernel_op);
+    plan->segments_offset = at = (at + 1023) / 1024 * 1024;
+    plan->max_segments = plan->op_count * plan->groups;
+    at += ((uint64_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment);
+    plan->pixels_offset = at = (at + 1023) / 1024 * 1024;
+    at += (uint64_t)max_images * config->image_size * config->image_size * 3;
+    plan->arena_bytes = at;
+    return MGV_OK;
+}
+
+/* Tile width of a GEMM: the one whose waves take least time. In clocks: a tile's matrix work, or the time its bytes need at 32 bytes a clock where that is
+   longer, and a fixed cost for its start and end; waves are counted whole while there are few. */
+static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op *op, uint32_t clusters) {
+    uint32_t best = 256, width;
+    double best_time = 0;
+    for (width = 256; width >= 64; width /= 2) {
+        uint32_t tiles = row_units * mgv__ceil_div(op->columns, width);
+        double matrix = 4.0 * width, feed = (128.0 * 128 + width * 64.0) / 32;
+        double tile = op->k_blocks * (matrix > feed ? matrix : feed) + (width == 256 ? 2500 : 2000);
+        double waves = tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
+        if (width == 256 || waves * tile < best_time) {
+            best = width;
+            best_time = waves * tile;
+        }
+    }
+    return best;
+}
+
+/* Chooses tile widths for `images` images, and with them how often each counter is signalled. */
+static void mgv__plan_widths(mgv__plan *plan, uint32_t images) {
+    uint32_t written[MGV__DEVICE_BUFFER_COUNT], i;
+    memset(written, 0, sizeof written);
+    for (i = 0; i < plan->op_count; i++) {
+        mgv__plan_op *op = &plan->ops[i];
+        mgv__kernel_op *k = &op->kernel;
+        const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
+        uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED;
+        k->rows_total = head ? images : images * plan->tokens;
+        if (k->kind == MGV__KERNEL_GEMM_256 || k->kind == MGV__KERNEL_GEMM_128 || k->kind == MGV__KERNEL_GEMM_64) {
+            uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS);
+            uint32_t width = op->by_head || (k->flags & MGV__KERNEL_FLOAT_OUT) ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
+            k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
+            k->column_tiles = mgv__ceil_div(k->columns, width);
+            k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
+        }
+        if (k->kind != MGV__KERNEL_PATCHES) {
+            k->wait_counter = source->counter;
+            k->wait_stride = source->counter_stride;
+            k->wait_divisor = !source->by_image ? (uint32_t)MGV__GEMM_ROWS : head ? 1 : plan->tokens;
+            k->wait_threshold = written[op->source];
+        }
+        k->signal_counter = target->counter;
+        k->signal_stride = target->counter_stride;
+        written[op->target] += k->column_tiles * (k->kind == MGV__KERNEL_ATTENTION ? MGV__CLUSTER : 1) * MGV__MATH_GROUPS;
+    }
+}
+
+static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t group, uint32_t *tiles) {
+    const mgv__kernel_op *k = &plan->ops[op_number].kernel;
+    mgv__kernel_segment *segment = &plan->segments[plan->segment_count];
+    uint32_t first_row = group * k->rows_per_group, rows, units;
+    if (plan->op_limit && op_number >= plan->op_limit) return;
+    if (first_row >= k->rows_total) return;
+    rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row);
+    if (k->kind == MGV__KERNEL_ATTENTION) units = rows / plan->tokens;
+    else if (k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_PATCHES) units = mgv__ceil_div(rows / plan->tokens, MGV__CLUSTER);
+    else units = mgv__ceil_div(rows, MGV__CLUSTER * MGV__GEMM_ROWS);
+    segment->op = op_number;
+    segment->group = group;
+    segment->first_unit = 0;
+    segment->first_tile = *tiles;
+    *tiles += units * k->column_tiles;
+    plan->segment_count++;
+}
+
+/* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's last products run over all
+   images at once, at the end. */
+static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t clusters) {
+    const uint32_t head_ops = plan->config->use_head ? 4 : 0, group_ops = plan->op_count - head_ops;
+    const uint32_t groups = mgv__ceil_div(images, plan->group_images), lanes = plan->lanes ? plan->lanes : 1;
+    uint32_t tiles = 0, step, group, i;
+    plan->images = images;
+    plan->clusters = clusters;
+    mgv__plan_widths(plan, images);
+    plan->segment_count = 0;
+    /* group g starts at step (g / lanes) * group_ops + (g % lanes) * group_ops / lanes */
+    for (step = 0; step < (groups / lanes + 2) * group_ops; step++)
+        for (group = 0; group < groups; group++) {
+            uint32_t start = group / lanes * group_ops + group % lanes * (group_ops / lanes);
+            if (step >= start && step - start < group_ops) mgv__plan_segment(plan, step - start, group, &tiles);
+        }
+    for (i = group_ops; i < plan->op_count; i++) mgv__plan_segment(plan, i, 0, &tiles);
+    memset(&plan->segments[plan->segment_count], 0, sizeof *plan->segments);
+    plan->segments[plan->segment_count].first_tile = tiles;
+}
+
+/* --- packed weights ------------------------------------------------------------------------------------------- */
+
+static uint32_t mgv__f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+static float mgv__bits_f32(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+/* To nearest, ties to even. Weights are finite. */
+static uint16_t mgv__bf16_round(float f) {
+    uint32_t u = mgv__f32_bits(f);
+    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
+static float mgv__bf16_value(uint16_t h) { return mgv__bits_f32((uint32_t)h << 16); }
+static float mgv__f16_value(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
+    if (exponent == 31) return mgv__bits_f32(sign | 0x7F800000u | fraction << 13);
+    if (exponent == 0) return mgv__bits_f32(sign | mgv__f32_bits((float)fraction * 5.9604644775390625e-8f)); /* 2^-24 */
+    return mgv__bits_f32(sign | (exponent + 112) << 23 | fraction << 13);
+}
+/* Element i of a tensor of F32, F16 or BF16. */
+static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) {
+    const unsigned char *bytes = (const unsigned char *)tensor->data;
+    uint16_t h;
+    float f;
+    if (tensor->dtype == MGV_DTYPE_F32) {
+        memcpy(&f, bytes + i * 4, 4);
+        return f;
+    }
+    memcpy(&h, bytes + i * 2, 2);
+    return tensor->dtype == MGV_DTYPE_BF16 ? mgv__bf16_value(h) : mgv__f16_value(h);
+}
+
+typedef struct mgv__packer {
+    const mgv__plan *plan;
+    const mgv__program *program;
+    const mgv__tensor *tensors;
+    uint16_t *weights;
+    float *vectors;
+} mgv__packer;
+
+/* The model's operation of this name. The plan was made from the same config, so it is there. */
+static const mgv__op *mgv__packer_find(const mgv__packer *p, const char *label, int32_t layer) {
+    uint32_t i;
+    for (i = 0; i < p->program->op_count; i++)
+        if (p->program->ops[i].layer == layer && strcmp(p->program->ops[i].label, label) == 0) return &p->program->ops[i];
+    return NULL;
+}
+static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) { return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i); }
+
+/* One row of weights, scaled by gamma (NULL: not), with its bias and, for a folded norm, its column sum and the share of beta. The sum is taken over the
+   rounded products, so that a row of equal values cancels exactly. */
+static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row, float bias,
+                          const mgv__tensor *gamma, const mgv__tensor *beta) {
+    const mgv__plan *plan = p->plan;
+    const uint32_t inner = plan->pack_columns[op->pack];
+    uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
+    double sum = 0, shift = bias;
+    uint32_t k;
+    for (k = 0; k < inner; k++) {
+        float w = mgv__tensor_value(weight, weight_row * inner + k);
+        if (gamma) {
+            shift += (double)w * mgv__tensor_value(beta, k);
+            w *= mgv__tensor_value(gamma, k);
+        }
+        out[k] = mgv__bf16_round(w);
+        sum += mgv__bf16_value(out[k]);
+    }
+    p->vectors[op->kernel.bias + target_row] = (float)shift;
+    if (gamma) p->vectors[op->kernel.column_sums + target_row] = (float)sum;
+}
+
+/* A product whose weights are the model's operation `from`, part after part; norm: the norm before it that is folded in, or NULL. */
+static void mgv__pack_linear(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
+    const mgv__tensor *gamma = norm ? &p->tensors[norm->weight[0]] : NULL, *beta = norm ? &p->tensors[norm->bias[0]] : NULL;
+    uint32_t part, row, target_row = 0;
+    for (part = 0; part < from->part_count; part++) {
+        const mgv__tensor *weight = &p->tensors[from->weight[part]];
+        for (row = 0; row < weight->shape[0]; row++, target_row++)
+            mgv__pack_row(p, op, target_row, weight, row, mgv__packer_bias(p, from->bias[part], row), gamma, beta);
+    }
+}
+
+/* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte * rescale / std -
+   mean / std goes into weights and bias. */
+static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from) {
+    const mgv__plan *plan = p->plan;
+    const mgv__pixels_config *pixels = &plan->config->pixels;
+    const mgv__tensor *weight = &p->tensors[from->weight[0]], *table = &p->tensors[from->table];
+    const uint32_t patch = plan->config->patch, area = patch * patch;
+    const double rescale = pixels->do_rescale ? pixels->rescale_factor : 1;
+    uint32_t row, i, channel;
+    for (row = 0; row < op->kernel.columns; row++) {
+        uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + row) * plan->pack_pitch[op->pack];
+        double bias = mgv__packer_bias(p, from->bias[0], row);
+        for (channel = 0; channel < 3; channel++) {
+            const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1), zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
+            for (i = 0; i < area; i++) {
+                uint16_t *w = &out[i * 3 + channel];
+                *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
+                bias -= mgv__bf16_value(*w) * zero;
+            }
+        }
+        p->vectors[op->kernel.bias + row] = (float)bias;
+    }
+    for (i = 0; i < plan->tokens * op->kernel.columns; i++) p->vectors[op->kernel.table + i] = mgv__tensor_value(table, i);
+}
+
+/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale, times the last norm's gamma. What is the same for all tokens is left out. */
+static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
+    const mgv__plan *plan = p->plan;
+    const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim;
+    const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe];
+    const mgv__tensor *gamma = &p->tensors[norm->weight[0]], *beta = &p->tensors[norm->bias[0]];
+    uint32_t head, j, k;
+    for (k = 0; k < width; k++) {
+        p->vectors[op->kernel.bias + k] = mgv__tensor_value(gamma, k);
+        p->vectors[op->kernel.bias + width + k] = mgv__tensor_value(beta, k);
+    }
+    for (head = 0; head < plan->config->heads; head++) {
+        uint16_t *out = p->weights + plan->pack_offset[MGV__PACK_SCORES] / 2 + (uint64_t)head * plan->pack_pitch[MGV__PACK_SCORES];
+        double sum = 0, u[MGV__PLAN_MAX_WIDTH];
+        for (k = 0; k < width; k++) u[k] = 0;
+        for (j = head * head_dim; j < (head + 1) * head_dim; j++) {
+            double q = mgv__packer_bias(p, from->bias[0], j);
+            for (k = 0; k < width; k++) q += (double)mgv__tensor_value(in, (uint64_t)j * width + k) * mgv__tensor_value(probe, k);
+            for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
+        }
+        for (k = 0; k < width; k++) {
+            out[k] = mgv__bf16_round((float)(u[k] * from->scale * mgv__tensor_value(gamma, k)));
+            sum += mgv__bf16_value(out[k]);
+        }
+        p->vectors[op->kernel.column_sums + head] = (float)sum;
+    }
+}
+
+/* Fills `weights` (plan->weight_bytes) and `vectors` (plan->vector_count floats). */
+static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, const mgv__tensor *tensors, uint16_t *weights, float *vectors) {
+    mgv__packer p;
+    uint32_t i, row;
+    p.plan = plan;
+    p.program = program;
+    p.tensors = tensors;
+    p.weights = weights;
+    p.vectors = vectors;
+    memset(weights, 0, (size_t)plan->weight_bytes);
+    memset(vectors, 0, (size_t)plan->vector_count * sizeof *vectors);
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__plan_op *op = &plan->ops[i];
+        const char *label = op->label;
+        if (op->kernel.kind == MGV__KERNEL_PATCHES || op->kernel.kind == MGV__KERNEL_ATTENTION) continue;
+        if (op->pack == MGV__PACK_PATCH && op->kernel.kind != MGV__KERNEL_POOL) {
+            mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
+        } else if (op->kernel.kind == MGV__KERNEL_POOL) {
+            mgv__pack_scores(&p, op, mgv__packer_find(&p, "head attention", -1), mgv__packer_find(&p, "post norm", -1));
+        } else if (op->by_head) {
+            const mgv__op *from = mgv__packer_find(&p, "head attention", -1);
+            for (row = 0; row < op->kernel.columns; row++) {
+                uint32_t in_row = 2 * op->kernel.columns + row;
+                mgv__pack_row(&p, op, row, &tensors[from->weight[0]], in_row, mgv__packer_bias(&p, from->bias[0], in_row), NULL, NULL);
+            }
+        } else {
+            const char *norm = strcmp(label, "qkv") == 0 ? "norm1" : strcmp(label, "fc1") == 0 ? "norm2" : "head norm";
+            mgv__pack_linear(&p, op, mgv__packer_find(&p, label, op->layer), op->kernel.flags & MGV__KERNEL_FOLD_NORM ? mgv__packer_find(&p, norm, op->layer) : NULL);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>cuda: the plan on a GPU, through the CUDA Runtime API
+
+   Compiled in with MEGAVIT_CUDA (unless MEGAVIT_NO_CUDA): it includes cuda.h and cuda_runtime_api.h and needs -lcudart or the static one, nothing
+   else. A machine without a driver or a GPU gets MGV_ERROR_NO_DEVICE. */
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+typedef struct mgv__cuda_desc {
+    int32_t device;
+    uint32_t max_images;
+    uint32_t group_images;   /* 0: chosen */
+    uint32_t lanes;          /* 0: chosen */
+    uint32_t max_clusters;   /* 0: all */
+    uint32_t poll_limit;     /* 0: about a quarter of a second */
+    const void *kernels;     /* the fatbin */
+    mgv_allocator allocator;
+} mgv__cuda_desc;
+
+typedef struct mgv__cuda {
+    mgv_allocator allocator;
+    mgv__plan *plan;
+    int32_t device;
+    uint32_t clusters;
+    cudaLibrary_t library;
+    cudaKernel_t kernel;
+    uint32_t shared_bytes;
+    uint8_t *arena;
+    void *upload;                   /* pinned: operations and segments on their way to the device */
+    mgv__kernel_status *status;     /* pinned */
+    cudaEvent_t done;
+    mgv__kernel_arguments arguments;
+    uint32_t uploaded_images;
+    int32_t in_flight;
+} mgv__cuda;
+
+#define MGV__CUDA_TRY(call, what) \
+    do { \
+        cudaError_t mgv__code = (call); \
+        if (mgv__code != cudaSuccess) return mgv__cuda_fail(error, mgv__code, what); \
+    } while (0)
+
+static mgv_result mgv__cuda_fail(mgv_error *error, cudaError_t code, const char *what) {
+    mgv_result result = MGV_ERROR_DEVICE;
+    if (code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice || code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDevice)
+        result = MGV_ERROR_NO_DEVICE;
+    if (code == cudaErrorMemoryAllocation) result = MGV_ERROR_NOMEM;
+    if (code == cudaErrorIllegalAddress || code == cudaErrorLaunchFailure || code == cudaErrorIllegalInstruction || code == cudaErrorMisalignedAddress)
+        result = MGV_ERROR_DEVICE_LOST;
+    return mgv__fail(error, result, "%s: %s (CUDA error %u)", what, cudaGetErrorString(code), (uint64_t)code);
+}
+
+static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
+    typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                        const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    encode_function encode;
+    void *entry = NULL;
+    enum cudaDriverEntryPointQueryResult found;
+    const mgv__plan *plan = cuda->plan;
+    uint32_t i;
+    MGV__CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found), "looking for cuTensorMapEncodeTiled");
+    if (found != cudaDriverEntryPointSuccess) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
+    memcpy(&encode, &entry, sizeof encode);
+    for (i = 0; i < MGV__MAP_COUNT; i++) {
+        const mgv__map_desc *m = &plan->maps[i];
+        const uint64_t offset = m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset;
+        const cuuint32_t steps[3] = {1, 1, 1}, rank = m->dims[2] ? 3 : 2;
+        CUtensorMap map;
+        CUresult code;
+        if (!m->used) continue;
+        code = encode(&map, m->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, cuda->arena + offset,
+                      (const cuuint64_t *)m->dims, (const cuuint64_t *)m->strides, m->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        if (code != CUDA_SUCCESS)
+            return mgv__fail(error, MGV_ERROR_DEVICE, "tensor map %u (%u x %u x %u, box %u x %u) was refused by the driver (error %u)", (uint64_t)i, m->dims[0],
+                             m->dims[1], m->dims[2], (uint64_t)m->box[0], (uint64_t)m->box[1], (uint64_t)code);
+        memcpy(&cuda->arguments.maps[i], &map, sizeof map);
+    }
+    return MGV_OK;
+}
+
+/* Loads the kernel, checks that it is of this header's version, sets its attributes. */
+static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error *error) {
+    uint32_t description[4];
+    void *address;
+    size_t bytes;
+    MGV__CUDA_TRY(cudaLibraryLoadData(&cuda->library, kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
+    MGV__CUDA_TRY(cudaLibraryGetGlobal(&address, &bytes, cuda->library, "megavit_description"), "looking for the kernels' description");
+    if (bytes != sizeof description) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels' description has %u bytes, not %u", (uint64_t)bytes, (uint64_t)sizeof description);
+    MGV__CUDA_TRY(cudaMemcpy(description, address, sizeof description, cudaMemcpyDeviceToHost), "reading the kernels' description");
+    if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__kernel_arguments) || description[3] != MGV__KERNEL_THREADS)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from one release",
+                         (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION, (uint64_t)sizeof(mgv__kernel_arguments));
+    cuda->shared_bytes = description[1];
+    MGV__CUDA_TRY(cudaLibraryGetKernel(&cuda->kernel, cuda->library, "megavit_encode_sm_90a"), "looking for the kernel");
+    MGV__CUDA_TRY(cudaFuncSetAttribute((const void *)cuda->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes), "reserving shared memory");
+    return MGV_OK;
+}
+
+static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__program *program, const mgv__tensor *tensors, mgv_error *error) {
+    const mgv__plan *plan = cuda->plan;
+    uint16_t *weights = (uint16_t *)mgv__alloc(&cuda->allocator, (size_t)plan->weight_bytes);
+    float *vectors = (float *)mgv__alloc(&cuda->allocator, (size_t)plan->vector_count * sizeof *vectors);
+    cudaError_t code = cudaErrorMemoryAllocation;
+    if (weights && vectors) {
+        mgv__plan_pack(plan, program, tensors, weights, vectors);
+        code = cudaMemcpy(cuda->arena + plan->weights_offset, weights, (size_t)plan->weight_bytes, cudaMemcpyHostToDevice);
+        if (code == cudaSuccess) code = cudaMemcpy(cuda->arena + plan->vectors_offset, vectors, (size_t)plan->vector_count * sizeof *vectors, cudaMemcpyHostToDevice);
+    }
+    mgv__free(&cuda->allocator, weights);
+    mgv__free(&cuda->allocator, vectors);
+    if (code != cudaSuccess) return mgv__cuda_fail(error, code, "packing the weights");
+    return MGV_OK;
+}
+
+static void mgv__cuda_destroy(mgv__cuda *cuda) {
+    mgv_allocator allocator;
+    if (!cuda) return;
+    allocator = cuda->allocator;
+    if (cuda->done) cudaEventDestroy(cuda->done);
+    if (cuda->library) cudaLibraryUnload(cuda->library);
+    if (cuda->arena) cudaFree(cuda->arena);
+    if (cuda->upload) cudaFreeHost(cuda->upload);
+    if (cuda->status) cudaFreeHost(cuda->status);
+    if (cuda->plan) mgv__free(&allocator, cuda->plan->segments);
+    mgv__free(&allocator, cuda->plan);
+    mgv__free(&allocator, cuda);
+}
+
+static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
+    int count = 0, major = 0, multiprocessors = 0, shared = 0, cooperative = 0;
+    MGV__CUDA_TRY(cudaGetDeviceCount(&count), "looking for a GPU");
+    if (desc->device < 0 || desc->device >= count) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no GPU number %i; %i are there", (int64_t)desc->device, (int64_t)count);
+    MGV__CUDA_TRY(cudaSetDevice(desc->device), "choosing the GPU");
+    MGV__CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, desc->device), "asking the GPU");
+    MGV__CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, desc->device), "asking the GPU");
+    MGV__CUDA_TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device), "asking the GPU");
+    MGV__CUDA_TRY(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, desc->device), "asking the GPU");
+    if (major != 9) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.x; the kernels are for 9.0 (Hopper)", (int64_t)desc->device, (int64_t)major);
+    if (!cooperative) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i cannot launch cooperatively", (int64_t)desc->device);
+    cuda->device = desc->device;
+    cuda->clusters = (uint32_t)multiprocessors / MGV__CLUSTER;
+    if (desc->max_clusters && desc->max_clusters < cuda->clusters) cuda->clusters = desc->max_clusters;
+    return MGV_OK;
+}
+
+static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program, const mgv__tensor *tensors,
+                                 mgv_error *error) {
+    mgv__plan *plan;
+    mgv__kernel_arguments *arguments = &cuda->arguments;
+    size_t upload_bytes;
+    mgv_result result = mgv__cuda_check_device(cuda, desc, error);
+    if (result != MGV_OK) return result;
+    cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
+    if (!plan) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the plan");
+    memset(plan, 0, sizeof *plan);
+    result = mgv__plan_layout(plan, config, desc->max_images, desc->group_images, error);
+    if (result != MGV_OK) return result;
+    plan->lanes = desc->lanes;
+    upload_bytes = ((size_t)plan->max_segments + 1) * sizeof *plan->segments;
+    plan->segments = (mgv__kernel_segment *)mgv__alloc(&cuda->allocator, upload_bytes);
+    if (!plan->segments) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
+    result = mgv__cuda_load(cuda, desc->kernels, error);
+    if (result != MGV_OK) return result;
+    upload_bytes += plan->op_count * sizeof(mgv__kernel_op);
+    MGV__CUDA_TRY(cudaMalloc((void **)&cuda->arena, (size_t)plan->arena_bytes), "allocating device memory");
+    MGV__CUDA_TRY(cudaMemset(cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
+    MGV__CUDA_TRY(cudaMallocHost(&cuda->upload, upload_bytes), "allocating pinned memory");
+    MGV__CUDA_TRY(cudaMallocHost((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
+    MGV__CUDA_TRY(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming), "making an event");
+    result = mgv__cuda_upload_weights(cuda, program, tensors, error);
+    if (result != MGV_OK) return result;
+    arguments->ops = (const mgv__kernel_op *)(cuda->arena + plan->ops_offset);
+    arguments->segments = (const mgv__kernel_segment *)(cuda->arena + plan->segments_offset);
+    arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
+    arguments->stats = (float *)(cuda->arena + plan->stats_offset);
+    arguments->status = (mgv__kernel_status *)(cuda->arena + plan->counters_offset);
+    arguments->counters = (uint32_t *)(cuda->arena + plan->counters_offset + sizeof(mgv__kernel_status));
+    arguments->patches = (uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_PATCHES].offset);
+    arguments->residual_rows = (const uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_HEAD_OUT].offset);
+    arguments->image_size = config->image_size;
+    arguments->patch = config->patch;
+    arguments->grid = config->image_size / config->patch;
+    arguments->patch_pitch = plan->patch_pitch;
+    arguments->poll_limit = desc->poll_limit ? desc->poll_limit : 400000;
+    return mgv__cuda_encode_maps(cuda, error);
+}
+
+/* Makes the device side of an engine. tensors: the model's, with their data. */
+static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program, const mgv__tensor *tensors,
+                                   mgv_error *error) {
+    mgv__cuda *cuda = (mgv__cuda *)mgv__alloc(&desc->allocator, sizeof *cuda);
+    mgv_result result;
+    *out = NULL;
+    if (!cuda) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the GPU engine");
+    memset(cuda, 0, sizeof *cuda);
+    cuda->allocator = desc->allocator;
+    result = mgv__cuda_init(cuda, desc, config, program, tensors, error);
+    if (result != MGV_OK) {
+        mgv__cuda_destroy(cuda);
+        return result;
+    }
+    *out = cuda;
+    return MGV_OK;
+}
+
+/* The schedule for this many images, on the device. Pageable work is done once for each change of the number. */
+static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStream_t stream, mgv_error *error) {
+    mgv__plan *plan = cuda->plan;
+    mgv__kernel_op *ops = (mgv__kernel_op *)cuda->upload;
+    const size_t op_bytes = plan->op_count * sizeof *ops;
+    uint32_t i;
+    if (cuda->uploaded_images == images) return MGV_OK;
+    mgv__plan_schedule(plan, images, cuda->clusters);
+    for (i = 0; i < plan->op_count; i++) ops[i] = plan->ops[i].kernel;
+    memcpy(ops + plan->op_count, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
+    MGV__CUDA_TRY(cudaMemcpyAsync(cuda->arena + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
+    MGV__CUDA_TRY(cudaMemcpyAsync(cuda->arena + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,
+                                  cudaMemcpyHostToDevice, stream), "sending the schedule");
+    cuda->arguments.total_tiles = plan->segments[plan->segment_count].first_tile;
+    cuda->uploaded_images = images;
+    return MGV_OK;
+}
+
+/* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
+   mgv__cuda_pooled. */
+static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, cudaStream_t stream, mgv_error *error) {
+    const mgv__plan *plan = cuda->plan;
+    cudaLaunchConfig_t config;
+    cudaLaunchAttribute attributes[2];
+    void *arguments[1];
+    mgv_result result = mgv__cuda_schedule(cuda, images, stream, error);
+    if (result != MGV_OK) return result;
+    memset((void *)&config, 0, sizeof config);
+    memset((void *)attributes, 0, sizeof attributes);
+    cuda->arguments.pixels = device_pixels;
+    MGV__CUDA_TRY(cudaMemsetAsync(cuda->arena + plan->counters_offset, 0, sizeof(mgv__kernel_status) + (size_t)plan->counter_count * 4, stream), "clearing the counters");
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = MGV__CLUSTER;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    config.gridDim.x = cuda->clusters * MGV__CLUSTER;
+    config.gridDim.y = config.gridDim.z = 1;
+    config.blockDim.x = MGV__KERNEL_THREADS;
+    config.blockDim.y = config.blockDim.z = 1;
+    config.dynamicSmemBytes = cuda->shared_bytes;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    arguments[0] = &cuda->arguments;
+    MGV__CUDA_TRY(cudaLaunchKernelExC(&config, (const void *)cuda->kernel, arguments), "launching the kernel");
+    MGV__CUDA_TRY(cudaMemcpyAsync(cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream), "reading the kernel's status");
+    MGV__CUDA_TRY(cudaEventRecord(cuda->done, stream), "recording an event");
+    cuda->in_flight = 1;
+    return MGV_OK;
+}
+
+static const float *mgv__cuda_pooled(const mgv__cuda *cuda) { return (const float *)(cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset); }
+
+static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full stage", "an empty stage", "a known tile", "a ready tile", "a vacated slot",
+                                              "a granted chunk", "a written chunk", "aligned shared memory"};
+MGV__STATIC_ASSERT(sizeof mgv__wait_names / sizeof mgv__wait_names[0] == MGV__WAIT_COUNT, every_wait_has_a_name);
+
+/* What the finished kernel said of itself. */
+static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
+    const mgv__kernel_status *s = cuda->status;
+    const char *label = s->aborted == MGV__WAIT_COUNTER && s->op < cuda->plan->op_count ? cuda->plan->ops[s->op].label : "a tile";
+    if (s->aborted == 0) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_TIMEOUT, "the kernel gave up: CTA %u waited for %s before %s (operation %u, index %u, saw %u, expected %u)", (uint64_t)s->cta,
+                     s->aborted < MGV__WAIT_COUNT ? mgv__wait_names[s->aborted] : "?", label, (uint64_t)s->op, (uint64_t)s->index, (uint64_t)s->seen,
+                     (uint64_t)s->expected);
+}
+
+#endif /* MEGAVIT_CUDA */
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>cpu: the CPU twin of every operation

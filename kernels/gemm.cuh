@@ -18,7 +18,7 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, uint32_t k_blocks, 
     for (uint32_t block = 0; block < k_blocks; block++) {
         math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
-        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + MGV__TILE_ROWS * 128);
+        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + MGV__GEMM_ROWS * 128);
         wgmma_registers_fence(acc);
         wgmma_fence();
         wgmma_m64k16_bf16_ss(acc, a, b, 1);
@@ -167,7 +167,7 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     float acc[COLUMNS / 2];
     gemm_mainloop<COLUMNS>(self, op.k_blocks, acc);
 
-    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__TILE_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
+    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
     const uint32_t column = tile.column * COLUMNS + 2 * (self.lane % 4);
     float mean[2] = {0, 0}, rstd[2] = {0, 0};
     if (op.flags & MGV__KERNEL_FOLD_NORM) {

@@ -38,8 +38,8 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
 
 DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t tile_columns) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t a_bytes = MGV__TILE_ROWS * MGV__TILE_INNER * 2, half = tile_columns / MGV__CLUSTER, half_bytes = half * MGV__TILE_INNER * 2;
-    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__TILE_ROWS;
+    const uint32_t a_bytes = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2, half = tile_columns / MGV__CLUSTER, half_bytes = half * MGV__GEMM_INNER * 2;
+    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS;
     const uint32_t b_row = op.b_row + tile.column * tile_columns + self.cta * half;
     const uint32_t a_column = tile.column * op.a_column_step;
     uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
@@ -49,7 +49,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         loader_open_stage(self, self.stage, a_bytes + 2 * half_bytes);
         if (!self.dog.aborted)
             cp_async_bulk_tensor_2d_load_multicast(shared_address(self.shared->stage[stage]) + a_bytes + self.cta * half_bytes,
-                                                   tensor_map(self.arguments, op.b_map), (int32_t)(block * MGV__TILE_INNER), (int32_t)b_row,
+                                                   tensor_map(self.arguments, op.b_map), (int32_t)(block * MGV__GEMM_INNER), (int32_t)b_row,
                                                    shared_address(&self.shared->stage_full[stage]), 3);
         self.stage.advance();
         waiting++;
@@ -60,7 +60,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
             ready = 1;
         }
         for (; waiting; waiting--, activations.advance())
-            load_box_3d(self, activations.index, 0, op.a_map, a_column + (block + 1 - waiting) * MGV__TILE_INNER, row, tile.group);
+            load_box_3d(self, activations.index, 0, op.a_map, a_column + (block + 1 - waiting) * MGV__GEMM_INNER, row, tile.group);
     }
 }
 

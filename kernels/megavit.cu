@@ -78,4 +78,4 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
 }
 
 /* What the host checks before it trusts this file. */
-extern "C" __device__ const uint32_t megavit_description[4] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments), MGV__KERNEL_THREADS};
+extern "C" __device__ uint32_t megavit_description[4] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments), MGV__KERNEL_THREADS};

@@ -12,8 +12,6 @@ DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
     const uint32_t left = op.rows_total - group * op.rows_per_group;
     return left < op.rows_per_group ? left : op.rows_per_group;
 }
-/* Images of `group` that exist. */
-DEVICE uint32_t images_of_group(const mgv__kernel_op &op, uint32_t group) { return rows_of_group(op, group) / op.tokens; }
 /* Number of an image over all groups. */
 DEVICE uint32_t image_number(const mgv__kernel_op &op, uint32_t group, uint32_t image) { return group * (op.rows_per_group / op.tokens) + image; }
 
@@ -24,7 +22,7 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     uint32_t count = op.tokens;
     if (op.kind == MGV__KERNEL_ATTENTION) first = tile.unit * op.tokens;
     else if (op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
-    else { first = (tile.unit * MGV__CLUSTER + cta) * MGV__TILE_ROWS; count = MGV__TILE_ROWS; }
+    else { first = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS; count = MGV__GEMM_ROWS; }
     end = first + count < rows ? first + count : rows;
 }
 

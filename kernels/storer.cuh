@@ -26,7 +26,7 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     const uint32_t chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
     walk.count = tile_columns / chunk_columns;
     walk.x = tile.column * tile_columns;
-    walk.y = (tile.unit * MGV__CLUSTER + cta) * MGV__TILE_ROWS + math_group * MGV__CHUNK_ROWS;
+    walk.y = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS + math_group * MGV__CHUNK_ROWS;
     walk.z = tile.group;
     walk.x_step = chunk_columns;
     walk.y_step = 0;
@@ -73,7 +73,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     tile_rows(tile, cta, first, end);
     if (first >= end) return 0;
     const uint32_t by_image = op.kind == MGV__KERNEL_ATTENTION || op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES;
-    index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__TILE_ROWS);
+    index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__GEMM_ROWS);
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
 

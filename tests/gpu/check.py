@@ -1,0 +1,249 @@
+"""Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
+usage: check.py LIBRARY FATBIN [stages] [errors] [bits] [odd] [drain] [time] [lean=DIR]"""
+import ctypes, json, os, sys, tempfile
+import torch
+from transformers import SiglipVisionConfig, SiglipVisionModel
+
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+torch.set_grad_enabled(False)
+NAMES = ('patches', 'stream', 'qkv', 'attended', 'mlp', 'weighted', 'head attended', 'head out', 'head mlp', 'pooled')
+failures = []
+
+
+def verdict(ok, text):
+    print(('ok   ' if ok else 'FAIL ') + text, flush=True)
+    if not ok: failures.append(text)
+
+
+class Engine:
+    """One loaded model on the GPU."""
+    def __init__(self, library, directory, kernels, images, group=0, lanes=0, clusters=0, polls=0):
+        self.lib, self.message = library, ctypes.create_string_buffer(1024)
+        self.h = library.harness_open(directory.encode(), kernels.encode(), images, group, lanes, clusters, polls, self.message)
+        if not self.h: raise RuntimeError(self.message.value.decode())
+
+    def launch(self, pixels):
+        if self.lib.harness_encode(self.h, pixels.shape[0], pixels.data_ptr(), torch.cuda.current_stream().cuda_stream, self.message):
+            raise RuntimeError(self.message.value.decode())
+
+    def wait(self):
+        return None if self.lib.harness_wait(self.h, self.message) == 0 else self.message.value.decode()
+
+    def run(self, pixels):
+        self.launch(pixels)
+        said = self.wait()
+        if said: raise RuntimeError(said)
+
+    def buffer(self, number, rows, columns=None, pitch=None):
+        pitch = pitch or self.lib.harness_buffer_pitch(self.h, number)
+        kind = torch.float32 if number == 9 else torch.bfloat16
+        flat = torch.empty(rows * pitch, dtype=kind, device='cuda')
+        torch.cuda.synchronize()
+        self.lib.harness_copy(flat.data_ptr(), self.lib.harness_buffer(self.h, number), flat.numel() * flat.element_size())
+        return flat.view(rows, pitch)[:, :columns].float()
+
+    def poison(self):
+        """NaN into every buffer that the kernel writes."""
+        for number in range(10):
+            bytes_ = self.lib.harness_buffer_bytes(self.h, number)
+            nan = torch.full((bytes_ // 4,), 0x7FFF7FFF, dtype=torch.int32, device='cuda')
+            torch.cuda.synchronize()
+            self.lib.harness_copy(self.lib.harness_buffer(self.h, number), nan.data_ptr(), nan.numel() * 4)
+        torch.cuda.synchronize()
+
+    def close(self): self.lib.harness_close(self.h)
+
+
+def load(path):
+    lib = ctypes.CDLL(path)
+    lib.harness_open.restype = ctypes.c_void_p
+    lib.harness_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p] + [ctypes.c_uint32] * 5 + [ctypes.c_char_p]
+    lib.harness_encode.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p]
+    lib.harness_wait.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    lib.harness_buffer.restype = ctypes.c_void_p
+    lib.harness_buffer_bytes.restype = ctypes.c_uint64
+    lib.harness_label.restype = ctypes.c_char_p
+    lib.harness_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+    for name in ('buffer', 'buffer_bytes', 'buffer_pitch', 'limit', 'lose_signal', 'label', 'width', 'counter'):
+        getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    for name in ('close', 'ops'): getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p]
+    return lib
+
+
+def make_model(directory, seed=0, **config):
+    torch.manual_seed(seed)
+    model = SiglipVisionModel(SiglipVisionConfig(**config)).eval().cuda()
+    for name, p in model.named_parameters():
+        if 'norm' in name and name.endswith('weight'): p.copy_(1 + 0.2 * torch.randn_like(p))
+        elif name.endswith('bias'): p.copy_(0.1 * torch.randn_like(p))
+        elif p.dim() >= 2 and 'position' not in name: p.copy_(torch.randn_like(p) * (p[0].numel() ** -0.5))
+    model.save_pretrained(directory)
+    return model
+
+
+def pictures(count, side, seed):
+    """uint8 pictures with structure at several scales."""
+    g = torch.Generator(device='cuda').manual_seed(seed)
+    x = sum(torch.nn.functional.interpolate(torch.randn(count, 3, s, s, generator=g, device='cuda'), side, mode='bilinear') for s in (2, 7, 28, side))
+    return (x * 40 + 127.5).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def normalised(pixels): return ((pixels.float() / 255 - 0.5) / 0.5).permute(0, 3, 1, 2)
+
+
+def relative(a, b): return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def reference(model, x, dtype):
+    model.to(dtype)
+    out = model(pixel_values=x.to(dtype)).pooler_output.float()
+    model.to(torch.float32)
+    return out
+
+
+def stages(lib, kernels, where):
+    model = make_model(where, num_hidden_layers=1)
+    seen, images = {}, 3
+    layer, head = model.vision_model.encoder.layers[0] if hasattr(model, 'vision_model') else model.encoder.layers[0], None
+    top = model.vision_model if hasattr(model, 'vision_model') else model
+    head = top.head
+    hooks = [top.embeddings.register_forward_hook(lambda m, i, o: seen.update(embedded=o)),
+             layer.layer_norm2.register_forward_hook(lambda m, i, o: seen.update(middle=i[0])),
+             layer.mlp.fc2.register_forward_hook(lambda m, i, o: seen.update(mlp=i[0])),
+             layer.self_attn.out_proj.register_forward_hook(lambda m, i, o: seen.update(attended=i[0])),
+             layer.register_forward_hook(lambda m, i, o: seen.update(stream=o[0] if isinstance(o, tuple) else o)),
+             head.attention.register_forward_hook(lambda m, i, o: seen.update(head_out=o[0])),
+             head.mlp.fc2.register_forward_hook(lambda m, i, o: seen.update(head_mlp=i[0]))]
+    for part in 'qkv': getattr(layer.self_attn, part + '_proj').register_forward_hook(lambda m, i, o, part=part: seen.update({part: o}))
+    pixels = pictures(images, 224, 1)
+    pooled = model(pixel_values=normalised(pixels)).pooler_output
+    with_grid = pixels.view(images, 14, 16, 14, 16, 3).permute(0, 1, 3, 2, 4, 5).reshape(-1, 768).float()
+    want = {'patches': with_grid, 'patch embed': seen['embedded'], 'qkv': torch.cat([seen[p] for p in 'qkv'], -1), 'attention': seen['attended'],
+            'out': seen['middle'], 'fc1': seen['mlp'], 'fc2': seen['stream'], 'head out': seen['head_out'], 'head fc1': seen['head_mlp'], 'head fc2': pooled}
+    where_to = {'patches': 0, 'patch embed': 1, 'qkv': 2, 'attention': 3, 'out': 1, 'fc1': 4, 'fc2': 1, 'head out': 7, 'head fc1': 8, 'head fc2': 9}
+    engine = Engine(lib, where, kernels, images)
+    for op in range(lib.harness_ops(engine.h)):
+        label = lib.harness_label(engine.h, op).decode()
+        if label not in want: continue
+        engine.poison()
+        lib.harness_limit(engine.h, op + 1)
+        engine.run(pixels)
+        rows = images if label.startswith('head') else images * 196
+        got, ref = engine.buffer(where_to[label], rows), want[label].reshape(rows, -1)
+        error = relative(got, ref)
+        bad = (~torch.isfinite(got)).sum().item()
+        verdict(error < 0.01 and not bad, f'{label:14s} width {lib.harness_width(engine.h, op):3d}  relative L2 {error:.2e}  max {(got - ref).abs().max().item():.2e}  not finite {bad}')
+        if error >= 0.01 or bad:
+            rows_bad = ((got - ref).abs() > 0.05 * ref.abs().max()) | ~torch.isfinite(got)
+            at = rows_bad.nonzero()[:3].tolist()
+            print('     first bad (row, column):', at, 'rows bad', rows_bad.any(1).sum().item(), 'columns bad', rows_bad.any(0).sum().item(), flush=True)
+            break
+    engine.close()
+
+
+def errors(lib, kernels, where):
+    model, images = make_model(where), 64
+    engine = Engine(lib, where, kernels, images)
+    ours, theirs = [], []
+    for seed in range(4):
+        pixels = pictures(images, 224, 10 + seed)
+        x = normalised(pixels)
+        exact = reference(model, x, torch.float32)
+        half = reference(model, x, torch.bfloat16)
+        engine.poison()
+        engine.run(pixels)
+        got = engine.buffer(9, images)
+        scale = exact.norm(dim=1)
+        ours.append((got - exact).norm(dim=1) / scale)
+        theirs.append((half - exact).norm(dim=1) / scale)
+    ours, theirs = torch.cat(ours), torch.cat(theirs)
+    verdict(torch.isfinite(ours).all().item() and ours.pow(2).mean().sqrt() <= theirs.pow(2).mean().sqrt() and ours.max() <= 1.25 * theirs.max(),
+            f'12 layers, 256 pictures: relative error RMS {ours.pow(2).mean().sqrt():.2e} max {ours.max():.2e}; transformers bf16 RMS {theirs.pow(2).mean().sqrt():.2e} max {theirs.max():.2e}')
+    engine.close()
+
+
+def bits(lib, kernels, where):
+    make_model(where, num_hidden_layers=4)
+    pixels = pictures(64, 224, 3)
+    engine = Engine(lib, where, kernels, 64)
+    engine.run(pixels)
+    first, same = engine.buffer(9, 64), True
+    for i in range(200):
+        if i % 50 == 0: engine.poison()
+        engine.run(pixels)
+        same &= torch.equal(engine.buffer(9, 64), first)
+    verdict(same and torch.isfinite(first).all().item(), '200 launches give the same bits')
+    for count in (1, 2, 7, 33):
+        engine.poison()
+        engine.run(pixels[5:5 + count].contiguous())
+        verdict(torch.equal(engine.buffer(9, count), first[5:5 + count]), f'{count} pictures alone give the bits they have among 64')
+    engine.close()
+    for group, lanes, clusters in ((13, 1, 0), (13, 2, 0), (0, 1, 1), (0, 1, 17)):
+        engine = Engine(lib, where, kernels, 64, group, lanes, clusters)
+        engine.poison()
+        engine.run(pixels)
+        verdict(torch.equal(engine.buffer(9, 64), first), f'groups of {group or 64}, {lanes} at a time, {clusters or "all"} clusters: the same bits')
+        engine.close()
+
+
+def odd(lib, kernels, where):
+    for name, config, side in (('256 tokens', dict(image_size=256, num_hidden_layers=3), 256), ('64 tokens, patch 32', dict(image_size=256, patch_size=32, num_hidden_layers=3), 256),
+                               ('patch 14, 1024 wide', dict(patch_size=14, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=3), 224),
+                               ('MLP of 4304', dict(intermediate_size=4304, num_hidden_layers=3), 224)):
+        model = make_model(where, **config)
+        engine = Engine(lib, where, kernels, 9)
+        pixels = pictures(9, side, 4)
+        engine.poison()
+        engine.run(pixels)
+        exact, half = (reference(model, normalised(pixels), t) for t in (torch.float32, torch.bfloat16))
+        got = engine.buffer(9, 9)
+        verdict(relative(got, exact) <= relative(half, exact), f'{name}: relative error {relative(got, exact):.2e}, transformers bf16 {relative(half, exact):.2e}')
+        engine.close()
+
+
+def drain(lib, kernels, where):
+    make_model(where, num_hidden_layers=2)
+    engine = Engine(lib, where, kernels, 8, polls=20000)
+    pixels = pictures(8, 224, 5)
+    engine.run(pixels)
+    want = engine.buffer(9, 8)
+    for op in range(lib.harness_ops(engine.h) - 1):
+        label = lib.harness_label(engine.h, op).decode()
+        lib.harness_lose_signal(engine.h, 1 + lib.harness_counter(engine.h, op))
+        engine.launch(pixels)
+        said = engine.wait()
+        lib.harness_lose_signal(engine.h, 0)
+        engine.run(pixels)
+        verdict(said is not None and torch.equal(engine.buffer(9, 8), want), f'a lost signal of {label}: {said}')
+    engine.close()
+
+
+def timed(lib, kernels, where, settings):
+    model = make_model(where)
+    flops = 35.42e9
+    for images, group, lanes in settings:
+        engine = Engine(lib, where, kernels, images, group, lanes)
+        inputs = [pictures(images, 224, 20 + i) for i in range(4)]
+        for i in range(5): engine.run(inputs[i % 4])
+        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(200 if images <= 64 else 40)]
+        for i, (a, b) in enumerate(pairs):
+            a.record(); engine.launch(inputs[i % 4]); b.record()
+        torch.cuda.synchronize()
+        said = engine.wait()
+        ms = sorted(a.elapsed_time(b) for a, b in pairs)[len(pairs) // 2]
+        exact = reference(model, normalised(inputs[(len(pairs) - 1) % 4][:8]), torch.float32)
+        error = relative(engine.buffer(9, images)[:8], exact)
+        print(f'time B={images:4d} group {group:3d} lanes {lanes}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} {said or ""}', flush=True)
+        engine.close()
+
+
+if __name__ == '__main__':
+    library, kernels, what = load(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    with tempfile.TemporaryDirectory() as where:
+        for word in what:
+            if word.startswith('time'):
+                timed(library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
+            else:
+                globals()[word](library, kernels, where)
+    print(f'{len(failures)} failures', flush=True)
+    sys.exit(1 if failures else 0)
