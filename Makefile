@@ -95,12 +95,14 @@ $(BUILD)/examples/%: examples/%.cc
 
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
-test: $(TESTS)
+test: $(TESTS) $(BUILD)/megavit $(EXAMPLES)
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TESTS) $(TEST_SCRIPTS)
 
 $(BUILD)/tests/%: tests/%.c
 	@mkdir -p $(@D)
 	$(COMPILE_TEST) $< -o $@ -lcmocka $(LIBS)
+
+$(BUILD)/tests/test_cli: LIBS += -lsqlite3
 
 test-header:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh
@@ -158,7 +160,7 @@ bench-cpu: $(BUILD)/bench_cpu
 demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
 	@$(BUILD)/examples/most_alike examples/model $(BUILD)/demo.png examples/pictures/*.png
 	@echo
-	@$(BUILD)/megavit classify --model examples/model --labels examples/model/labels.safetensors examples/pictures
+	@$(BUILD)/megavit classify --model examples/model --labels examples/model/labels.safetensors -k 1 examples/pictures
 
 # ---- release ----
 

@@ -2402,7 +2402,7 @@ static mgv_result mgv__read_side(const mgv__field *field, void *target, char *va
 }
 /* The number of entries of a square table; what is kept is its side. */
 static mgv_result mgv__read_square(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
-    uint32_t entries, side = 1;
+    uint32_t entries = 0, side = 1;
     mgv_result result = mgv__read_integer(field, &entries, value, file, error);
     if (result != MGV_OK) return result;
     while (side * side < entries) side++;
@@ -2957,7 +2957,7 @@ static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint3
         *width = floor(w * scale);
         *height = floor(h * scale);
     }
-    if (*width > MGV__MAX_SMART_ASPECT * *height || *height > MGV__MAX_SMART_ASPECT * *width)
+    if (*width > (double)MGV__MAX_SMART_ASPECT * *height || *height > (double)MGV__MAX_SMART_ASPECT * *width)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels: one side is more than %u times the other", (uint64_t)w, (uint64_t)h,
                          (uint64_t)MGV__MAX_SMART_ASPECT);
     if (counted)
@@ -5602,7 +5602,15 @@ static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
 #if defined(MEGAVIT_NO_SIMD) || (defined(__MINGW32__) && !defined(__clang__))
 #elif (defined(__x86_64__) && defined(__GNUC__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
 #define MGV__CPU_X86
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own _mm512_undefined_ps (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
 #ifdef _MSC_VER
 #include <intrin.h>
 #else

@@ -12,7 +12,7 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 
-enum { NEAREST = 3, CELL = 96, GAP = 8, ACROSS = 2 /* pictures side by side, each with its nearest */ };
+enum { NEAREST = 3, PRINTED = 2, CELL = 96, GAP = 8, ACROSS = 2 /* pictures side by side, each with its nearest */ };
 
 static void stop_unless(int good, const char *what, const char *reason) {
     if (good) return;
@@ -94,9 +94,10 @@ static void draw(const mgv_image *image, unsigned char *cell, size_t stride) {
         }
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+/* The file's name alone, in a column. */
+static void print_name(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    printf("%-36.*s", dot ? (int)(dot - name) : (int)strlen(name), name);
 }
 
 int main(int argc, char **argv) {
@@ -111,19 +112,21 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < count; i++) load(argv[3 + i], &images[i]);
     rows = embed(argv[1], images, count, &width);
     memset(sheet, 255, (size_t)sheet_width * sheet_height * 3);
-    printf("%-28s   nearest pictures, with the cosine of the embeddings\n", "picture");
+    printf("%-36snearest, with the cosine of the embeddings\n\n", "picture");
     for (uint32_t i = 0; i < count; i++) {
         uint32_t nearest[NEAREST];
         size_t stride = (size_t)sheet_width * 3;
         unsigned char *cell = sheet + (GAP + i / ACROSS * (CELL + GAP)) * stride + (GAP + i % ACROSS * (sheet_width / ACROSS)) * 3;
         find_nearest(rows, width, count, i, nearest);
-        printf("%-28s", base_name(argv[3 + i]));
+        print_name(argv[3 + i]);
         draw(&images[i], cell, stride);
         cell += GAP * 3; /* a wider gap between a picture and those found for it */
         for (uint32_t k = 0; k < NEAREST; k++) {
             cell += (CELL + GAP) * 3;
             draw(&images[nearest[k]], cell, stride);
-            printf("   %5.3f %-24s", (double)similarity(rows, width, i, nearest[k]), base_name(argv[3 + nearest[k]]));
+            if (k >= PRINTED) continue;
+            printf("%5.3f ", (double)similarity(rows, width, i, nearest[k]));
+            print_name(argv[3 + nearest[k]]);
         }
         putchar('\n');
     }

@@ -93,6 +93,7 @@ for pair in gcc:g++ clang:clang++; do
     cc=${pair%:*} cxx=${pair#*:}
     matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA"
     matrix "$cc -m32" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -m32"
+    matrix "$cc MEGAVIT_NO_SIMD" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD"
     matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
     if [ -n "$cuda" ]; then
         matrix "$cc with CUDA" "$cc" "$cxx" "-isystem ${cuda%/*}"
@@ -104,6 +105,11 @@ matrix "MinGW" x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++ "-DMEGAVIT_NO_CUDA"
 check "g++ without exceptions and RTTI" \
     g++ -std=c++11 -fno-exceptions -fno-rtti -DMEGAVIT_NO_CUDA $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
 check "gcc -O3 -ffast-math" gcc -std=c99 -O3 -ffast-math -DMEGAVIT_NO_CUDA $common -Wno-unused-function -c "$scratch/implementation.c" -o "$scratch/fast.o"
+
+mkdir "$scratch/renamed"
+cp megavit.h "$scratch/renamed/vit.h"
+printf '#define MEGAVIT_IMPLEMENTATION\n#define MEGAVIT_FILENAME "vit.h"\n#include "vit.h"\n' >"$scratch/renamed/user.c"
+check "under another name, with MEGAVIT_FILENAME" gcc -std=c99 -DMEGAVIT_NO_CUDA $common -Wno-unused-function -fsyntax-only "$scratch/renamed/user.c"
 
 # ---- linking ----
 

@@ -116,7 +116,7 @@ static void write_npy_header(embed_writer *writer) {
         shape[rank++] = writer->rows;
     } else {
         shape[rank++] = writer->pictures;
-        if (!writer->one_row) shape[rank++] = writer->rows / writer->pictures;
+        if (!writer->one_row) shape[rank++] = writer->pictures ? writer->rows / writer->pictures : 0;
     }
     shape[rank++] = writer->columns;
     rewind(writer->stream);

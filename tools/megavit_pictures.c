@@ -96,14 +96,26 @@ int cli_expand(const cli_list *names, cli_list *pictures) {
 
 /* ---- decoding ---- */
 
-static FILE *open_picture(const char *name) {
+static FILE *open_picture(const char *name, uint64_t *bytes) {
     struct stat about;
     FILE *stream = NULL;
     if (stat(name, &about) != 0) cli_fail(0, name, "cannot open the picture: %s", strerror(errno));
     else if (!S_ISREG(about.st_mode)) cli_fail(0, name, "not a regular file");
     else if ((uintmax_t)about.st_size > MAX_FILE_BYTES) cli_fail(0, name, "the file has more than %u bytes", MAX_FILE_BYTES);
     else if (!(stream = fopen(name, "rb"))) cli_fail(0, name, "cannot open the picture: %s", strerror(errno));
+    *bytes = stream ? (uint64_t)about.st_size : 0;
     return stream;
+}
+
+/* stb_image does not notice that the pixels of these formats, which are not compressed, end before the picture does. */
+static int is_cut_short(FILE *stream, uint64_t file_bytes, uint64_t pixels) {
+    unsigned char head[18] = {0};
+    size_t bytes = fread(head, 1, sizeof head, stream);
+    rewind(stream);
+    if (head[0] == 'P' && (head[1] == '5' || head[1] == '6')) return file_bytes < pixels * (head[1] == '5' ? 1 : 3);
+    if (bytes == sizeof head && head[1] <= 1 && head[2] >= 1 && head[2] <= 3) /* perhaps TGA, which has no signature */
+        return file_bytes < sizeof head + pixels * ((uint64_t)(head[16] + 7) / 8);
+    return 0;
 }
 
 static int check_size(const char *name, int width, int height) {
@@ -118,7 +130,8 @@ static int fail_decode(const char *name) {
 
 int cli_picture_size(const char *name, uint32_t *width, uint32_t *height) {
     int w, h, channels, found;
-    FILE *stream = open_picture(name);
+    uint64_t bytes;
+    FILE *stream = open_picture(name, &bytes);
     if (!stream) return CLI_BAD_FILE;
     found = stbi_info_from_file(stream, &w, &h, &channels);
     fclose(stream);
@@ -130,23 +143,28 @@ int cli_picture_size(const char *name, uint32_t *width, uint32_t *height) {
 
 int cli_picture_load(cli_picture *picture, const char *name) {
     static const mgv_pixel_format formats[5] = {0, MGV_PIXELS_GRAY8, MGV_PIXELS_GRAY_ALPHA8, MGV_PIXELS_RGB8, MGV_PIXELS_RGBA8};
-    int width, height, channels;
-    uint32_t unused_width, unused_height;
+    int w, h, channels;
+    uint32_t width, height;
+    uint64_t bytes;
     FILE *stream;
     memset(picture, 0, sizeof *picture);
-    if (cli_picture_size(name, &unused_width, &unused_height)) return CLI_BAD_FILE;
-    stream = open_picture(name);
+    if (cli_picture_size(name, &width, &height)) return CLI_BAD_FILE;
+    stream = open_picture(name, &bytes);
     if (!stream) return CLI_BAD_FILE;
+    if (is_cut_short(stream, bytes, (uint64_t)width * height)) {
+        fclose(stream);
+        return cli_fail(CLI_BAD_FILE, name, "cannot decode the picture: the file ends before its %u x %u pixels do", width, height);
+    }
     /* 0 channels asked for: the file's own, so that alpha is dropped and not blended with anything. */
-    picture->pixels = stbi_load_from_file(stream, &width, &height, &channels, 0);
+    picture->pixels = stbi_load_from_file(stream, &w, &h, &channels, 0);
     fclose(stream);
     if (!picture->pixels) return fail_decode(name);
     picture->name = name;
     picture->image.format = formats[channels];
     picture->image.pixels = picture->pixels;
-    picture->image.bytes = (uint64_t)width * (uint64_t)height * (uint64_t)channels;
-    picture->image.width = (uint32_t)width;
-    picture->image.height = (uint32_t)height;
+    picture->image.bytes = (uint64_t)w * (uint64_t)h * (uint64_t)channels;
+    picture->image.width = (uint32_t)w;
+    picture->image.height = (uint32_t)h;
     return 0;
 }
 

@@ -84,9 +84,12 @@ static int check_schema(const search_index *index) {
     static const char *const expected[] = {SQL_TABLE_ABOUT, SQL_TABLE_PICTURE};
     sqlite3_stmt *statement;
     size_t seen = 0;
+    struct stat about;
     int good = 1, code;
     int64_t version;
     if (number(index, "PRAGMA application_id") != APPLICATION_ID) return cli_fail(CLI_BAD_FILE, index->path, "not an index of megavit");
+    if (stat(index->path, &about) != 0 || about.st_size % number(index, "PRAGMA page_size") != 0)
+        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: the file ends inside a page");
     version = number(index, "PRAGMA user_version");
     if (version != INDEX_VERSION)
         return cli_fail(CLI_BAD_FILE, index->path, "an index of version %lld; this program reads version %d", (long long)version, INDEX_VERSION);

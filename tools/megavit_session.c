@@ -12,8 +12,7 @@ struct cli_session {
     mgv_model *model;
     mgv_model_info info;
     mgv_engine *engine;
-    mgv_threads *threads;
-    uint32_t max_tokens; /* of one encode */
+    uint32_t max_tokens; /* of one encode; 0: nothing but the number of pictures bounds them */
 };
 
 static uint32_t core_count(void) {
@@ -54,7 +53,6 @@ mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
 void cli_session_close(cli_session *session) {
     if (!session) return;
     mgv_engine_destroy(session->engine);
-    mgv_threads_destroy(session->threads);
     mgv_model_close(session->model);
     free(session);
 }
@@ -70,85 +68,40 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     desc.max_tokens = max_tokens;
     desc.max_width = max_width;
     desc.max_height = max_height;
-    if (!session->threads && session->options.threads > 1) {
-        result = mgv_threads_create(&session->threads, session->options.threads, NULL, &error);
-        if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
-    }
-    if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
     mgv_engine_destroy(session->engine);
     session->engine = NULL;
     result = mgv_engine_create(&session->engine, session->model, &desc, &error);
     return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
 }
 
-/* What a picture of this size would need; its pixels are not looked at. */
-static mgv_result picture_grid(const cli_session *session, uint32_t width, uint32_t height, mgv_grid *grid, mgv_error *error) {
-    static const unsigned char no_pixels[1];
-    mgv_image image;
-    memset(&image, 0, sizeof image);
-    image.pixels = no_pixels;
-    image.width = width;
-    image.height = height;
-    return mgv_engine_grid(session->engine, &image, grid, error);
-}
-
-/* The tokens of one encode: enough for the largest picture. Pictures whose layout the model cannot take are reported and
-   taken out of the list. sizes: width and height of each. */
-static int measure_tokens(cli_session *session, cli_list *pictures, const uint32_t (*sizes)[2], uint32_t *tokens) {
-    size_t kept = 0;
-    int worst = 0;
-    *tokens = DEFAULT_TOKENS;
-    for (size_t i = 0; i < pictures->count; i++) {
-        mgv_grid grid;
-        mgv_error error;
-        mgv_result result = picture_grid(session, sizes[i][0], sizes[i][1], &grid, &error);
-        /* This engine may be too small for the picture; the grid says how large the next one must be. */
-        if (result != MGV_OK && (result != MGV_ERROR_CAPACITY || grid.tokens == 0)) {
-            cli_fail_library(pictures->items[i], result, &error);
-            worst = CLI_BAD_FILE;
-            continue;
-        }
-        if (grid.tokens > *tokens) *tokens = grid.tokens;
-        pictures->items[kept++] = pictures->items[i];
-    }
-    pictures->count = kept;
-    return worst;
-}
-
 int cli_session_pictures(cli_session *session, cli_list *pictures) {
-    uint32_t(*sizes)[2] = malloc((pictures->count + 1) * sizeof *sizes);
     uint32_t max_width = 1, max_height = 1, max_images = session->options.batch;
     size_t kept = 0;
     int worst = 0, status;
-    if (!sizes) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", pictures->count);
+    session->max_tokens = DEFAULT_TOKENS;
     for (size_t i = 0; i < pictures->count; i++) {
+        const char *name = pictures->items[i];
         uint32_t width, height;
-        if (cli_picture_size(pictures->items[i], &width, &height)) {
+        mgv_grid grid;
+        mgv_error error;
+        mgv_result result = MGV_OK;
+        int bad = cli_picture_size(name, &width, &height);
+        if (!bad) result = mgv_model_grid(session->model, width, height, 1, &grid, &error);
+        if (result != MGV_OK) cli_fail_library(name, result, &error);
+        if (bad || result != MGV_OK) {
             worst = CLI_BAD_FILE;
             continue;
         }
         if (width > max_width) max_width = width;
         if (height > max_height) max_height = height;
-        sizes[kept][0] = width;
-        sizes[kept][1] = height;
-        pictures->items[kept++] = pictures->items[i];
+        if (grid.tokens > session->max_tokens) session->max_tokens = grid.tokens;
+        pictures->items[kept++] = name;
     }
     pictures->count = kept;
-    if (max_images > kept) max_images = kept ? (uint32_t)kept : 1;
-    if (kept == 0) {
-        free(sizes);
-        return worst;
-    }
-    session->max_tokens = 0;
-    status = make_engine(session, max_width, max_height, max_images, 0);
-    if (!status && session->info.tokens_per_image == 0) {
-        uint32_t tokens;
-        int bad = measure_tokens(session, pictures, (const uint32_t(*)[2])sizes, &tokens);
-        if (bad > worst) worst = bad;
-        if (tokens > DEFAULT_TOKENS) status = make_engine(session, max_width, max_height, max_images, tokens);
-        session->max_tokens = tokens;
-    }
-    free(sizes);
+    if (kept == 0) return worst;
+    if (max_images > kept) max_images = (uint32_t)kept;
+    if (session->info.tokens_per_image) session->max_tokens = 0; /* every picture has as many: max_images bounds them */
+    status = make_engine(session, max_width, max_height, max_images, session->max_tokens);
     return status > worst ? status : worst;
 }
 

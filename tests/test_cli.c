@@ -1,0 +1,1042 @@
+/* The command line as scripts see it: words, exit codes, files, the one line that a bad file gets.
+
+   Runs $BUILD/megavit. Pictures of ../shared/data are used where they are there. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#define MODEL "tests/golden/siglip_saved_bfloat16"  /* 40 px, patch 8: 25 tokens of 48 */
+#define OTHER_MODEL "tests/golden/siglip_saved_float16"
+#define VARIABLE_MODEL "tests/golden/qwen3_saved"   /* patch 16, merge 2, out 32, DeepStack 0 and 1 */
+#define DATA "../shared/data"
+
+enum { WIDTH = 48, TOKENS = 25, LAYERS = 2, SIDE = 40, MAX_TEXT = 1 << 20 };
+
+static char program[4096], scratch[64];
+static char said_out[MAX_TEXT], said_err[MAX_TEXT];
+
+/* ---- running the program ---- */
+
+static const char *in_scratch(const char *name) {
+    static char paths[16][256];
+    static int next;
+    next = (next + 1) % 16;
+    snprintf(paths[next], sizeof paths[next], "%s/%s", scratch, name);
+    return paths[next];
+}
+
+static size_t read_all(const char *path, void *bytes, size_t room) {
+    FILE *stream = fopen(path, "rb");
+    size_t length;
+    assert_non_null(stream);
+    length = fread(bytes, 1, room - 1, stream);
+    ((char *)bytes)[length] = 0;
+    fclose(stream);
+    return length;
+}
+
+static void write_all(const char *path, const void *bytes, size_t length) {
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    assert_int_equal(fwrite(bytes, 1, length, stream), length);
+    assert_int_equal(fclose(stream), 0);
+}
+
+static int exists(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0;
+}
+
+static void child(char *const arguments[], const char *input) {
+    int in = open(input ? input : "/dev/null", O_RDONLY), out = open(in_scratch("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0666),
+        err = open(in_scratch("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    dup2(in, 0);
+    dup2(out, 1);
+    dup2(err, 2);
+    /* A sanitizer's report must not look like an exit code of the program's own. */
+    setenv("ASAN_OPTIONS", "exitcode=99:max_allocation_size_mb=4096", 1);
+    setenv("UBSAN_OPTIONS", "exitcode=99:print_stacktrace=1", 1);
+    alarm(120);
+    execv(program, arguments);
+    _exit(127);
+}
+
+/* The exit code. What it said is in said_out and said_err. A crash or a sanitizer's report fails the test. */
+static int run_list(const char *input, const char *const *words, int count) {
+    char *arguments[64];
+    int status;
+    pid_t pid;
+    assert_true(count < 62);
+    arguments[0] = program;
+    for (int i = 0; i < count; i++) arguments[i + 1] = (char *)words[i];
+    arguments[count + 1] = NULL;
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) child(arguments, input);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    read_all(in_scratch("stdout"), said_out, sizeof said_out);
+    read_all(in_scratch("stderr"), said_err, sizeof said_err);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > 3 || strstr(said_err, "Sanitizer"))
+        fail_msg("status %x of '%s ... %s': %.2000s", (unsigned)status, count ? words[0] : "", count ? words[count - 1] : "", said_err);
+    return WEXITSTATUS(status);
+}
+
+static int run_from(const char *input, ...) {
+    const char *words[62];
+    int count = 0;
+    va_list list;
+    va_start(list, input);
+    while ((words[count] = va_arg(list, const char *)) != NULL) count++;
+    va_end(list);
+    return run_list(input, words, count);
+}
+#define run(...) run_from(NULL, __VA_ARGS__, NULL)
+
+static int lines(const char *text) {
+    int count = 0;
+    for (; *text; text++) count += *text == '\n';
+    return count;
+}
+
+/* A bad file: exit code 2 and one line that names it. */
+static void assert_bad_file(int status, const char *named) {
+    assert_int_equal(status, 2);
+    if (lines(said_err) != 1) fail_msg("not one line: %s", said_err);
+    if (!strstr(said_err, named)) fail_msg("'%s' is not in: %s", named, said_err);
+}
+
+/* ---- arrays ---- */
+
+typedef struct array {
+    char descr[8];
+    uint64_t shape[4];
+    int rank;
+    uint64_t count;
+    size_t bytes;
+    unsigned char *file, *data;
+} array;
+
+static array read_array(const char *path) {
+    array a;
+    struct stat about;
+    char *at;
+    memset(&a, 0, sizeof a);
+    if (stat(path, &about) != 0) fail_msg("%s is not there: %s", path, said_err);
+    a.file = malloc((size_t)about.st_size + 1);
+    assert_non_null(a.file);
+    a.bytes = read_all(path, a.file, (size_t)about.st_size + 1);
+    assert_true(a.bytes >= 128);
+    assert_memory_equal(a.file, "\x93NUMPY\x01\x00\x76\x00", 10);
+    assert_int_equal(a.file[127], '\n');
+    at = strstr((char *)a.file + 10, "'descr': '");
+    assert_non_null(at);
+    sscanf(at + 10, "%7[^']", a.descr);
+    assert_non_null(strstr((char *)a.file + 10, "'fortran_order': False"));
+    at = strstr((char *)a.file + 10, "'shape': (") + 10;
+    for (a.count = 1; *at != ')'; a.rank++) {
+        a.shape[a.rank] = strtoull(at, &at, 10);
+        a.count *= a.shape[a.rank];
+        while (*at == ',' || *at == ' ') at++;
+    }
+    a.data = a.file + 128;
+    assert_int_equal(a.bytes, 128 + a.count * (strcmp(a.descr, "<i8") == 0 ? 8 : 4));
+    return a;
+}
+
+static float array_float(const array *a, uint64_t i) {
+    float value;
+    memcpy(&value, a->data + 4 * i, 4);
+    return value;
+}
+
+static void assert_shape(const array *a, int rank, uint64_t s0, uint64_t s1, uint64_t s2, uint64_t s3) {
+    const uint64_t expected[4] = {s0, s1, s2, s3};
+    assert_int_equal(a->rank, rank);
+    for (int i = 0; i < rank; i++) assert_int_equal(a->shape[i], expected[i]);
+}
+
+static void assert_same_file(const char *a, const char *b) {
+    array first = read_array(a), second = read_array(b);
+    assert_int_equal(first.bytes, second.bytes);
+    assert_memory_equal(first.file, second.file, first.bytes);
+    free(first.file);
+    free(second.file);
+}
+
+/* ---- pictures of our own: PPM, PGM and TGA need no encoder ---- */
+
+static unsigned char *noise(uint32_t seed, size_t bytes) {
+    unsigned char *pixels = malloc(bytes);
+    assert_non_null(pixels);
+    for (size_t i = 0; i < bytes; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        pixels[i] = (unsigned char)(seed >> 24);
+    }
+    return pixels;
+}
+
+static void write_pnm(const char *path, int channels, int width, int height, const unsigned char *pixels) {
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    fprintf(stream, "P%d\n%d %d\n255\n", channels == 3 ? 6 : 5, width, height);
+    fwrite(pixels, (size_t)channels, (size_t)(width * height), stream);
+    fclose(stream);
+}
+
+/* Rows from the top, BGR or BGRA. alpha < 0: none. */
+static void write_tga(const char *path, int width, int height, const unsigned char *rgb, int alpha) {
+    unsigned char head[18] = {0, 0, 2};
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    head[12] = (unsigned char)width;
+    head[13] = (unsigned char)(width >> 8);
+    head[14] = (unsigned char)height;
+    head[15] = (unsigned char)(height >> 8);
+    head[16] = alpha < 0 ? 24 : 32;
+    head[17] = 0x20;
+    fwrite(head, 1, sizeof head, stream);
+    for (int i = 0; i < width * height; i++, rgb += 3) {
+        fputc(rgb[2], stream);
+        fputc(rgb[1], stream);
+        fputc(rgb[0], stream);
+        if (alpha >= 0) fputc(alpha, stream);
+    }
+    fclose(stream);
+}
+
+enum { OWN_COUNT = 5 };
+static const char *own[OWN_COUNT];
+
+static void make_pictures(void) {
+    static char paths[OWN_COUNT][128];
+    static const int sizes[OWN_COUNT][2] = {{64, 48}, {17, 90}, {1, 1}, {200, 33}, {40, 40}};
+    mkdir(in_scratch("pictures"), 0777);
+    for (uint32_t i = 0; i < OWN_COUNT; i++) {
+        unsigned char *pixels = noise(i + 1, (size_t)(sizes[i][0] * sizes[i][1] * 3));
+        snprintf(paths[i], sizeof paths[i], "%s/pictures/%c.ppm", scratch, (int)('a' + i));
+        write_pnm(paths[i], 3, sizes[i][0], sizes[i][1], pixels);
+        own[i] = paths[i];
+        free(pixels);
+    }
+}
+
+static int set_up(void **state) {
+    const char *build = getenv("BUILD");
+    (void)state;
+    snprintf(program, sizeof program, "%s/megavit", build ? build : "build");
+    strcpy(scratch, "/tmp/megavit-cli-XXXXXX");
+    if (!mkdtemp(scratch)) return -1;
+    make_pictures();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", scratch);
+    return system(command);
+}
+
+/* ---- words ---- */
+
+static void usage_mistakes_are_1(void **state) {
+    static const char *const wrong[][8] = {
+        {"fly"},
+        {"embed"},
+        {"embed", "--model"},
+        {"embed", "--model", MODEL},
+        {"embed", "--model", MODEL, "--wings", "2", "a.ppm"},
+        {"embed", "--model", MODEL, "--what", "everything", "a.ppm"},
+        {"embed", "--model", MODEL, "--what", "layer:", "a.ppm"},
+        {"embed", "--model", MODEL, "--what", "layer:x", "a.ppm"},
+        {"embed", "--model", MODEL, "--what", "pooled:1", "a.ppm"},
+        {"embed", "--model", MODEL, "--batch", "0", "a.ppm"},
+        {"embed", "--model", MODEL, "--batch", "-3", "a.ppm"},
+        {"embed", "--model", MODEL, "--threads", "99999999999", "a.ppm"},
+        {"embed", "--model", MODEL, "--format", "xml", "a.ppm"},
+        {"embed", "--model", MODEL, "--resize", "magic", "a.ppm"},
+        {"embed", "--model", MODEL, "--backend", "abacus", "a.ppm"},
+        {"embed", "--model", MODEL, "--normalize=yes", "a.ppm"},
+        {"preprocess", "--model", MODEL, "a.ppm"},
+        {"preprocess", "--model", MODEL, "-o", "x.npy"},
+        {"preprocess", "--model", MODEL, "-o", "x.npy", "a.ppm", "b.ppm"},
+        {"inspect"},
+        {"inspect", "one", "two"},
+        {"search", "--model", MODEL},
+        {"search", "--model", MODEL, "--index", "x.db"},
+        {"search", "--model", MODEL, "--index", "x.db", "stray"},
+        {"classify", "--model", MODEL, "a.ppm"},
+    };
+    (void)state;
+    assert_int_equal(run_list(NULL, NULL, 0), 1);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        int count = 0;
+        while (count < 8 && wrong[i][count]) count++;
+        if (run_list(NULL, wrong[i], count) != 1) fail_msg("case %zu: %s", i, said_err);
+        assert_true(strlen(said_err) > 0);
+        assert_int_equal(said_out[0], 0);
+    }
+}
+
+static void help_is_0_and_names_every_option(void **state) {
+    static const char *const told[][2] = {
+        {"embed", "--model"}, {"embed", "--backend"}, {"embed", "--what"}, {"embed", "--normalize"}, {"embed", "--resize"}, {"embed", "--batch"},
+        {"embed", "--threads"}, {"embed", "--format"}, {"embed", "-o"}, {"preprocess", "--resize"}, {"preprocess", "-o"}, {"inspect", "PATH"},
+        {"search", "--index"}, {"search", "--add"}, {"search", "--query"}, {"search", "-k"}, {"classify", "--labels"},
+    };
+    (void)state;
+    assert_int_equal(run("--help"), 0);
+    assert_non_null(strstr(said_out, "embed"));
+    assert_int_equal(run("--version"), 0);
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        assert_int_equal(run(told[i][0], "--help"), 0);
+        if (!strstr(said_out, told[i][1])) fail_msg("%s --help does not tell of %s", told[i][0], told[i][1]);
+        assert_int_equal(said_err[0], 0);
+    }
+}
+
+static void what_the_model_lacks_is_a_usage_mistake(void **state) {
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "--what", "layer:3", "-o", in_scratch("lacks.npy"), own[0]), 1);
+    assert_non_null(strstr(said_err, "layer:2"));
+    assert_int_equal(run("embed", "--model", MODEL, "--what", "deepstack:0", "-o", in_scratch("lacks.npy"), own[0]), 1);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "pooled", "-o", in_scratch("lacks.npy"), own[0]), 1);
+    assert_int_equal(run("search", "--model", VARIABLE_MODEL, "--index", in_scratch("lacks.db"), "--add", own[0]), 1);
+    assert_false(exists(in_scratch("lacks.npy")));
+    assert_false(exists(in_scratch("lacks.db")));
+}
+
+/* ---- embed ---- */
+
+static void rows_come_in_the_order_of_the_arguments(void **state) {
+    array all, one;
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("all.npy"), own[0], own[1], own[2], own[3], own[4]), 0);
+    assert_int_equal(said_out[0], 0);
+    assert_int_equal(said_err[0], 0); /* no progress where there is no terminal */
+    all = read_array(in_scratch("all.npy"));
+    assert_string_equal(all.descr, "<f4");
+    assert_shape(&all, 2, OWN_COUNT, WIDTH, 0, 0);
+    for (uint32_t i = 0; i < OWN_COUNT; i++) {
+        assert_int_equal(run("embed", "--model", MODEL, "--what", "pooled", "-o", in_scratch("one.npy"), own[i]), 0);
+        one = read_array(in_scratch("one.npy"));
+        assert_shape(&one, 2, 1, WIDTH, 0, 0);
+        assert_memory_equal(one.data, all.data + i * WIDTH * 4, WIDTH * 4);
+        for (uint32_t k = 0; k < i; k++) assert_memory_not_equal(one.data, all.data + k * WIDTH * 4, WIDTH * 4);
+        free(one.file);
+    }
+    free(all.file);
+}
+
+static void batch_and_threads_do_not_change_a_bit(void **state) {
+    static const char *const ways[][2] = {{"1", "1"}, {"8", "1"}, {"2", "2"}, {"3", "3"}, {"8", "4"}};
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "--what", "tokens", "-o", in_scratch("first.npy"), in_scratch("pictures")), 0);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_int_equal(run("embed", "--model", MODEL, "--what", "tokens", "--batch", ways[i][0], "--threads", ways[i][1], "-o", in_scratch("again.npy"),
+                             in_scratch("pictures")), 0);
+        assert_same_file(in_scratch("first.npy"), in_scratch("again.npy"));
+    }
+}
+
+static void tokens_and_layers_have_their_shapes(void **state) {
+    static const char *const whats[] = {"tokens", "layer:0", "layer:1", "layer:2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof whats / sizeof whats[0]; i++) {
+        array a;
+        assert_int_equal(run("embed", "--model", MODEL, "--what", whats[i], "-o", in_scratch("tokens.npy"), own[0], own[1], own[2]), 0);
+        a = read_array(in_scratch("tokens.npy"));
+        assert_shape(&a, 3, 3, TOKENS, WIDTH, 0);
+        free(a.file);
+        assert_false(exists(in_scratch("tokens.npy.offsets.npy")));
+    }
+}
+
+static void normalize_gives_rows_of_length_1(void **state) {
+    array plain, unit;
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("plain.npy"), own[0], own[1]), 0);
+    assert_int_equal(run("embed", "--model", MODEL, "--normalize", "-o", in_scratch("unit.npy"), own[0], own[1]), 0);
+    plain = read_array(in_scratch("plain.npy"));
+    unit = read_array(in_scratch("unit.npy"));
+    for (uint64_t row = 0; row < 2; row++) {
+        double square = 0, scale = 0;
+        for (uint64_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            square += (double)array_float(&unit, i) * (double)array_float(&unit, i);
+            scale += (double)array_float(&plain, i) * (double)array_float(&plain, i);
+        }
+        assert_true(fabs(square - 1) < 1e-5);
+        assert_true(fabs(scale - 1) > 1e-3);
+        for (uint64_t i = row * WIDTH; i < (row + 1) * WIDTH; i++)
+            assert_true(fabs((double)array_float(&unit, i) * sqrt(scale) - (double)array_float(&plain, i)) < 1e-5 * sqrt(scale));
+    }
+    free(plain.file);
+    free(unit.file);
+}
+
+static void jsonl_says_the_same_floats(void **state) {
+    array a;
+    char *at = said_out;
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("same.npy"), own[0], own[1], own[2]), 0);
+    a = read_array(in_scratch("same.npy"));
+    assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", own[0], own[1], own[2]), 0);
+    assert_int_equal(lines(said_out), 3);
+    for (uint64_t row = 0; row < 3; row++) {
+        char start[256];
+        snprintf(start, sizeof start, "{\"file\": \"%s\", \"embedding\": [", own[row]);
+        assert_memory_equal(at, start, strlen(start));
+        at += strlen(start);
+        for (uint64_t i = 0; i < WIDTH; i++) {
+            float value = strtof(at, &at), expected = array_float(&a, row * WIDTH + i);
+            assert_memory_equal(&value, &expected, sizeof value);
+            if (i + 1 < WIDTH) at += 2;
+        }
+        assert_memory_equal(at, "]}\n", 3);
+        at += 3;
+    }
+    free(a.file);
+    assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", "--what", "tokens", "-o", in_scratch("tokens.jsonl"), own[0]), 0);
+    assert_int_equal(said_out[0], 0);
+    read_all(in_scratch("tokens.jsonl"), said_out, sizeof said_out);
+    assert_int_equal(lines(said_out), 1);
+    assert_non_null(strstr(said_out, "\"embedding\": [["));
+    assert_non_null(strstr(said_out, "]]}\n"));
+}
+
+static void npy_goes_to_standard_output(void **state) {
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("file.npy"), own[0], own[3]), 0);
+    assert_int_equal(run("embed", "--model", MODEL, own[0], own[3]), 0);
+    assert_same_file(in_scratch("file.npy"), in_scratch("stdout"));
+}
+
+static void directories_and_standard_input_name_pictures(void **state) {
+    char list[512];
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("named.npy"), own[0], own[1], own[2], own[3], own[4]), 0);
+    write_all(in_scratch("pictures/notes.txt"), "no picture", 10); /* not taken: its name says so */
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("directory.npy"), in_scratch("pictures")), 0);
+    assert_same_file(in_scratch("named.npy"), in_scratch("directory.npy"));
+    snprintf(list, sizeof list, "%s\n\n%s\r\n%s\n%s", own[1], own[2], own[3], own[4]);
+    write_all(in_scratch("list"), list, strlen(list));
+    assert_int_equal(run_from(in_scratch("list"), "embed", "--model", MODEL, "-o", in_scratch("list.npy"), own[0], "-", NULL), 0);
+    assert_same_file(in_scratch("named.npy"), in_scratch("list.npy"));
+    mkdir(in_scratch("empty"), 0777);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("none.npy"), in_scratch("empty")), "empty");
+    assert_false(exists(in_scratch("none.npy")));
+}
+
+static void two_dashes_end_the_options(void **state) {
+    (void)state;
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("none.npy"), "--", "--help"), "--help");
+}
+
+/* ---- pixels ---- */
+
+static void alpha_is_dropped_and_grey_is_replicated(void **state) {
+    enum { W = 30, H = 20 };
+    unsigned char *rgb = noise(9, W * H * 3), grey[W * H], *at = rgb;
+    (void)state;
+    write_tga(in_scratch("rgb.tga"), W, H, rgb, -1);
+    write_tga(in_scratch("clear.tga"), W, H, rgb, 0);
+    write_tga(in_scratch("half.tga"), W, H, rgb, 128);
+    write_pnm(in_scratch("rgb.ppm"), 3, W, H, rgb);
+    for (int i = 0; i < W * H; i++, at += 3) grey[i] = at[1] = at[2] = at[0];
+    write_pnm(in_scratch("grey_rgb.ppm"), 3, W, H, rgb);
+    write_pnm(in_scratch("grey.pgm"), 1, W, H, grey);
+    free(rgb);
+    assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("rgb.npy"), in_scratch("rgb.ppm")), 0);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"rgb.tga", "clear.tga", "half.tga"};
+        assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("tga.npy"), in_scratch(names[i])), 0);
+        assert_same_file(in_scratch("rgb.npy"), in_scratch("tga.npy"));
+    }
+    assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("grey_rgb.npy"), in_scratch("grey_rgb.ppm")), 0);
+    assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("grey.npy"), in_scratch("grey.pgm")), 0);
+    assert_same_file(in_scratch("grey_rgb.npy"), in_scratch("grey.npy"));
+}
+
+static void preprocess_gives_the_pixel_values(void **state) {
+    unsigned char flat[12 * 7 * 3];
+    array a;
+    (void)state;
+    for (size_t i = 0; i < sizeof flat; i += 3) {
+        flat[i] = 255;
+        flat[i + 1] = 0;
+        flat[i + 2] = 51;
+    }
+    write_pnm(in_scratch("flat.ppm"), 3, 12, 7, flat);
+    assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("flat.npy"), in_scratch("flat.ppm")), 0);
+    assert_int_equal(said_out[0], 0);
+    a = read_array(in_scratch("flat.npy"));
+    assert_string_equal(a.descr, "<f4");
+    assert_shape(&a, 4, 1, 3, SIDE, SIDE);
+    for (uint64_t i = 0; i < SIDE * SIDE; i++) { /* a flat picture stays flat; mean and deviation are 0.5 */
+        assert_true(array_float(&a, i) == 1.0f);
+        assert_true(array_float(&a, SIDE * SIDE + i) == -1.0f);
+        assert_true(fabs((double)array_float(&a, 2 * SIDE * SIDE + i) + 0.6) < 1e-6);
+    }
+    free(a.file);
+    assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("pillow.npy"), own[0]), 0);
+    assert_int_equal(run("preprocess", "--model", MODEL, "--resize", "pillow", "-o", in_scratch("pillow_too.npy"), own[0]), 0);
+    assert_int_equal(run("preprocess", "--model", MODEL, "--resize", "torchvision", "-o", in_scratch("torchvision.npy"), own[0]), 0);
+    assert_same_file(in_scratch("pillow.npy"), in_scratch("pillow_too.npy"));
+    a = read_array(in_scratch("torchvision.npy"));
+    assert_shape(&a, 4, 1, 3, SIDE, SIDE);
+    free(a.file);
+}
+
+/* ---- models whose token count depends on the picture ---- */
+
+static void tokens_of_several_pictures_have_offsets(void **state) {
+    static const int sizes[3][2] = {{64, 64}, {96, 64}, {32, 160}};
+    static const char *const names[3] = {"v0.ppm", "v1.ppm", "v2.ppm"};
+    array all, offsets;
+    uint64_t row = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        unsigned char *pixels = noise(i + 50, (size_t)(sizes[i][0] * sizes[i][1] * 3));
+        write_pnm(in_scratch(names[i]), 3, sizes[i][0], sizes[i][1], pixels);
+        free(pixels);
+    }
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("v.npy"), in_scratch("v0.ppm"), in_scratch("v1.ppm"), in_scratch("v2.ppm")), 0);
+    all = read_array(in_scratch("v.npy"));
+    offsets = read_array(in_scratch("v.npy.offsets.npy"));
+    assert_string_equal(offsets.descr, "<i8");
+    assert_shape(&offsets, 1, 4, 0, 0, 0);
+    assert_int_equal(all.rank, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        array one;
+        assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "tokens", "-o", in_scratch("one.npy"), in_scratch(names[i])), 0);
+        assert_false(exists(in_scratch("one.npy.offsets.npy")));
+        one = read_array(in_scratch("one.npy"));
+        assert_int_equal(one.rank, 2);
+        assert_int_equal(one.shape[1], all.shape[1]);
+        assert_true(one.shape[0] > 0);
+        assert_memory_equal(one.data, all.data + row * all.shape[1] * 4, one.count * 4);
+        for (int byte = 0; byte < 8; byte++) assert_int_equal(offsets.data[8 * i + (uint32_t)byte], row >> (8 * byte) & 0xFF);
+        row += one.shape[0];
+        free(one.file);
+    }
+    assert_int_equal(row, all.shape[0]);
+    free(all.file);
+    free(offsets.file);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "deepstack:1", "-o", in_scratch("d.npy"), in_scratch("v0.ppm")), 0);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "deepstack:2", "-o", in_scratch("d2.npy"), in_scratch("v0.ppm")), 1);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--format", "jsonl", in_scratch("v0.ppm"), in_scratch("v1.ppm")), 0);
+    assert_int_equal(lines(said_out), 2);
+}
+
+static void preprocess_prints_the_grid(void **state) {
+    unsigned char *pixels = noise(77, 96 * 64 * 3);
+    unsigned t, h, w;
+    array a;
+    (void)state;
+    write_pnm(in_scratch("grid.ppm"), 3, 96, 64, pixels);
+    free(pixels);
+    assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, "-o", in_scratch("grid.npy"), in_scratch("grid.ppm")), 0);
+    assert_int_equal(sscanf(said_out, "grid_thw %u %u %u\n", &t, &h, &w), 3);
+    assert_int_equal(t, 1);
+    a = read_array(in_scratch("grid.npy"));
+    assert_shape(&a, 2, (uint64_t)t * h * w, 3 * 2 * 16 * 16, 0, 0);
+    free(a.file);
+}
+
+static void a_picture_that_no_grid_fits_is_left_out(void **state) {
+    unsigned char *pixels = noise(78, 4200 * 3);
+    array a;
+    (void)state;
+    write_pnm(in_scratch("thread.ppm"), 3, 4200, 1, pixels); /* an aspect ratio over 200 */
+    free(pixels);
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("thread.npy"), in_scratch("thread.ppm")), "thread.ppm");
+    assert_false(exists(in_scratch("thread.npy")));
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("thread.npy"), in_scratch("thread.ppm"), own[0]), "thread.ppm");
+    a = read_array(in_scratch("thread.npy"));
+    assert_int_equal(a.rank, 2);
+    free(a.file);
+}
+
+/* ---- bad files ---- */
+
+static void one_bad_picture_is_left_out(void **state) {
+    array good, some;
+    (void)state;
+    write_all(in_scratch("bad.png"), "this is no picture", 18);
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("good.npy"), own[0], own[1]), 0);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("some.npy"), own[0], in_scratch("bad.png"), own[1]), "bad.png");
+    good = read_array(in_scratch("good.npy"));
+    some = read_array(in_scratch("some.npy"));
+    assert_shape(&some, 2, 2, WIDTH, 0, 0);
+    assert_memory_equal(good.file, some.file, good.bytes);
+    free(good.file);
+    free(some.file);
+}
+
+static void nothing_is_written_when_nothing_is_good(void **state) {
+    char newline[300];
+    unsigned char truncated[200];
+    (void)state;
+    write_all(in_scratch("bad.png"), "this is no picture", 18);
+    write_all(in_scratch("old.npy"), "old", 3);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("old.npy"), in_scratch("bad.png")), "bad.png");
+    assert_int_equal(read_all(in_scratch("old.npy"), said_out, sizeof said_out), 3); /* untouched */
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("absent.png")), "absent.png");
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), "/dev/zero"), "/dev/zero");
+    snprintf(newline, sizeof newline, "%s/two\nlines.png", scratch);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), newline), "two\\x0Alines.png");
+    assert_bad_file(run("preprocess", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bad.png")), "bad.png");
+    write_pnm(in_scratch("whole.ppm"), 3, 8, 8, (const unsigned char *)said_err);
+    read_all(in_scratch("whole.ppm"), truncated, sizeof truncated);
+    write_all(in_scratch("short.ppm"), truncated, 60);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("short.ppm")), "short.ppm");
+    assert_false(exists(in_scratch("no.npy")));
+}
+
+static void a_bomb_is_refused_before_it_is_unpacked(void **state) {
+    /* 30000 x 30000 grey pixels in a PNG of 45 bytes, and sizes that stb_image refuses by itself. */
+    static const unsigned char head[] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0, 0, 0, 13, 'I', 'H', 'D', 'R'};
+    unsigned char png[45] = {0};
+    (void)state;
+    memcpy(png, head, sizeof head);
+    png[18] = png[22] = 30000 >> 8;
+    png[19] = png[23] = 30000 & 255;
+    png[24] = 8;
+    memcpy(png + 33 + 4, "IDAT", 4);
+    write_all(in_scratch("bomb.png"), png, sizeof png);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
+    assert_non_null(strstr(said_err, "limit"));
+    png[25] = 6;
+    write_all(in_scratch("bomb.png"), png, sizeof png);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
+    png[16] = png[20] = 0x7F;
+    write_all(in_scratch("bomb.png"), png, sizeof png);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
+    assert_false(exists(in_scratch("no.npy")));
+}
+
+static void outputs_that_cannot_be_written_are_bad_files(void **state) {
+    DIR *directory;
+    const struct dirent *entry;
+    (void)state;
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("absent/x.npy"), own[0]), "absent/x.npy");
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("pictures"), own[0]), "pictures");
+    assert_bad_file(run("embed", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
+    assert_bad_file(run("preprocess", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
+    directory = opendir(scratch);
+    assert_non_null(directory);
+    while ((entry = readdir(directory)) != NULL)
+        if (strstr(entry->d_name, ".partial")) fail_msg("%s is left behind", entry->d_name);
+    closedir(directory);
+}
+
+static void models_that_are_none_are_bad_files(void **state) {
+    (void)state;
+    assert_bad_file(run("embed", "--model", in_scratch("no_model"), "-o", in_scratch("no.npy"), own[0]), "no_model");
+    assert_bad_file(run("embed", "--model", in_scratch("pictures"), "-o", in_scratch("no.npy"), own[0]), "pictures");
+    mkdir(in_scratch("model"), 0777);
+    write_all(in_scratch("model/config.json"), "{]", 2);
+    assert_bad_file(run("embed", "--model", in_scratch("model"), "-o", in_scratch("no.npy"), own[0]), "config.json");
+    assert_bad_file(run("inspect", in_scratch("model")), "config.json");
+    assert_false(exists(in_scratch("no.npy")));
+}
+
+/* ---- the pictures of ../shared/data ---- */
+
+static void need_data(void) {
+    if (exists(DATA "/pngsuite")) return;
+    skip();
+}
+
+static void every_valid_png_embeds(void **state) {
+    static const char *const folders[] = {DATA "/pngsuite/primary", DATA "/pngsuite/16bit", DATA "/pngsuite/unused", DATA "/photos"};
+    (void)state;
+    need_data();
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        DIR *directory = opendir(folders[i]);
+        const struct dirent *entry;
+        uint64_t count = 0;
+        array a;
+        assert_non_null(directory);
+        while ((entry = readdir(directory)) != NULL) count += strstr(entry->d_name, ".png") || strstr(entry->d_name, ".jpg");
+        closedir(directory);
+        assert_true(count > 0);
+        if (run("embed", "--model", MODEL, "-o", in_scratch("suite.npy"), folders[i]) != 0) fail_msg("%s: %s", folders[i], said_err);
+        a = read_array(in_scratch("suite.npy"));
+        assert_shape(&a, 2, count, WIDTH, 0, 0);
+        for (uint64_t k = 0; k < a.count; k++) assert_true(isfinite(array_float(&a, k)));
+        free(a.file);
+    }
+}
+
+static void no_corrupt_png_crashes(void **state) {
+    static const char *const folders[] = {DATA "/pngsuite/corrupt", DATA "/png-crashers"};
+    int decoded = 0, refused = 0;
+    (void)state;
+    need_data();
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        DIR *directory = opendir(folders[i]);
+        const struct dirent *entry;
+        assert_non_null(directory);
+        while ((entry = readdir(directory)) != NULL) {
+            char path[512];
+            int status;
+            if (entry->d_name[0] == '.') continue;
+            snprintf(path, sizeof path, "%s/%s", folders[i], entry->d_name);
+            remove(in_scratch("corrupt.npy"));
+            status = run("embed", "--model", MODEL, "-o", in_scratch("corrupt.npy"), path);
+            if (status == 0) {
+                array a = read_array(in_scratch("corrupt.npy"));
+                assert_shape(&a, 2, 1, WIDTH, 0, 0);
+                free(a.file);
+                decoded++;
+            } else {
+                assert_bad_file(status, entry->d_name);
+                assert_false(exists(in_scratch("corrupt.npy")));
+                refused++;
+            }
+        }
+        closedir(directory);
+    }
+    assert_true(decoded > 0 && refused > 0);
+}
+
+/* ---- inspect ---- */
+
+/* A safetensors file of one tensor of every dtype of the format. */
+static void write_every_dtype(const char *path, size_t missing_bytes) {
+    static const struct {
+        const char *name;
+        int bits;
+    } dtypes[] = {{"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
+                  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32},
+                  {"C64", 64}, {"F64", 64}, {"I64", 64}, {"U64", 64}};
+    char header[4096] = "{\"__metadata__\": {\"made\\nby\": \"a test\"}";
+    size_t used = strlen(header), offset = 0;
+    unsigned char *file;
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        size_t bytes = (size_t)dtypes[i].bits * 4 / 8;
+        used += (size_t)snprintf(header + used, sizeof header - used, ", \"tensor.%zu\": {\"dtype\": \"%s\", \"shape\": [2, 2], \"data_offsets\": [%zu, %zu]}", i,
+                                 dtypes[i].name, offset, offset + bytes);
+        offset += bytes;
+    }
+    header[used++] = '}';
+    file = calloc(1, 8 + used + offset);
+    assert_non_null(file);
+    file[0] = (unsigned char)used;
+    file[1] = (unsigned char)(used >> 8);
+    memcpy(file + 8, header, used);
+    write_all(path, file, 8 + used + offset - missing_bytes);
+    free(file);
+}
+
+static void inspect_knows_every_dtype(void **state) {
+    static const char *const names[] = {"BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+                                        "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"};
+    (void)state;
+    write_every_dtype(in_scratch("every.safetensors"), 0);
+    assert_int_equal(run("inspect", in_scratch("every.safetensors")), 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char line[32];
+        snprintf(line, sizeof line, "\n%s ", names[i]);
+        if (!strstr(said_out, line)) fail_msg("%s is not in the table", names[i]);
+    }
+    assert_non_null(strstr(said_out, "made\\x0Aby = a test"));
+    assert_non_null(strstr(said_out, "22 tensors, 88 elements, "));
+    write_every_dtype(in_scratch("short.safetensors"), 1);
+    assert_bad_file(run("inspect", in_scratch("short.safetensors")), "short.safetensors");
+    assert_int_equal(said_out[0], 0);
+    assert_bad_file(run("inspect", in_scratch("absent.safetensors")), "absent.safetensors");
+    assert_bad_file(run("inspect", in_scratch("pictures/a.ppm")), "a.ppm");
+    assert_bad_file(run("inspect", "/dev/null"), "/dev/null");
+}
+
+static void inspect_tells_what_a_model_is(void **state) {
+    (void)state;
+    assert_int_equal(run("inspect", MODEL), 0);
+    assert_non_null(strstr(said_out, "SigLIP"));
+    assert_non_null(strstr(said_out, "pooled [48]"));
+    assert_non_null(strstr(said_out, "40 x 40 pixels"));
+    assert_non_null(strstr(said_out, "GFLOP an image"));
+    assert_non_null(strstr(said_out, "BF16"));
+    assert_int_equal(run("inspect", VARIABLE_MODEL), 0);
+    assert_non_null(strstr(said_out, "Qwen3-VL"));
+    assert_non_null(strstr(said_out, "deepstack:0 to deepstack:1"));
+    assert_int_equal(run("inspect", "tests/golden/siglip_saved_sharded"), 0);
+    assert_int_equal(run("inspect", MODEL "/model.safetensors"), 0);
+}
+
+/* ---- search ---- */
+
+static void search_finds_the_nearest(void **state) {
+    const char *line;
+    (void)state;
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--add", in_scratch("pictures")), 0);
+    assert_non_null(strstr(said_out, "5 added"));
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--query", own[3], "-k", "2"), 0);
+    assert_int_equal(lines(said_out), 3);
+    assert_non_null(strstr(said_out, "nearest 2 of 5"));
+    line = strchr(said_out, '\n') + 1;
+    assert_non_null(strstr(line, "1.0000")); /* the picture itself */
+    assert_memory_equal(strchr(line, '\n') - strlen(own[3]), own[3], strlen(own[3]));
+    /* Adding a picture again replaces it; adding and asking in one go works. */
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--add", own[0], own[1], "--query", own[0], "-k", "100"), 0);
+    assert_non_null(strstr(said_out, "2 added"));
+    assert_non_null(strstr(said_out, "nearest 5 of 5"));
+    assert_int_equal(lines(said_out), 7);
+}
+
+static void search_agrees_with_embed(void **state) {
+    array a;
+    char *at;
+    double last = 2;
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "--normalize", "-o", in_scratch("unit.npy"), in_scratch("pictures")), 0);
+    a = read_array(in_scratch("unit.npy"));
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("agree.db"), "--add", in_scratch("pictures"), "--query", own[1], "-k", "5"), 0);
+    at = strchr(strchr(said_out, '\n') + 1, '\n') + 1; /* after "added" and "nearest" */
+    for (int rank = 1; rank <= 5; rank++) {
+        char name[256];
+        int place;
+        double cosine, expected = 0;
+        assert_int_equal(sscanf(at, "%d %lf %255s", &place, &cosine, name), 3);
+        assert_int_equal(place, rank);
+        assert_true(cosine <= last);
+        last = cosine;
+        for (uint64_t k = 0; k < WIDTH; k++) {
+            uint64_t picture = (uint64_t)(name[strlen(name) - 5] - 'a');
+            expected += (double)array_float(&a, picture * WIDTH + k) * (double)array_float(&a, WIDTH + k);
+        }
+        assert_true(fabs(cosine - expected) < 1e-4);
+        at = strchr(at, '\n') + 1;
+    }
+    free(a.file);
+}
+
+static void another_models_index_is_an_error(void **state) {
+    (void)state;
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("other.db"), "--add", own[0]), 0);
+    assert_bad_file(run("search", "--model", OTHER_MODEL, "--index", in_scratch("other.db"), "--query", own[0]), "other.db");
+    assert_non_null(strstr(said_err, "another model"));
+    assert_bad_file(run("search", "--model", OTHER_MODEL, "--index", in_scratch("other.db"), "--add", own[1]), "other.db");
+    assert_bad_file(run("search", "--model", MODEL, "--resize", "torchvision", "--index", in_scratch("other.db"), "--query", own[0]), "other.db");
+    assert_non_null(strstr(said_err, "--resize"));
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("other.db"), "--query", own[0]), 0);
+    assert_non_null(strstr(said_out, "nearest 1 of 1"));
+}
+
+static void index_sql(const char *path, const char *sql) {
+    sqlite3 *database;
+    char *message = NULL;
+    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+    if (sqlite3_exec(database, sql, NULL, NULL, &message) != SQLITE_OK) fail_msg("%s: %s", sql, message);
+    sqlite3_close(database);
+}
+
+static void a_damaged_index_is_one_line(void **state) {
+    static const char *const damages[] = {
+        "UPDATE picture SET embedding = x'00010203'",
+        "UPDATE picture SET embedding = 'text'",
+        "UPDATE picture SET embedding = zeroblob(100000)",
+        "UPDATE about SET value = '47' WHERE key = 'width'",
+        "DELETE FROM about WHERE key = 'model'",
+        "CREATE TABLE more(x)",
+        "CREATE VIEW spy AS SELECT * FROM picture",
+        "CREATE TRIGGER evil AFTER INSERT ON picture BEGIN DELETE FROM about; END",
+        "DROP TABLE picture",
+        "DROP TABLE picture; CREATE VIEW picture AS SELECT 'x' AS name, zeroblob(192) AS embedding",
+        "PRAGMA user_version = 2",
+        "PRAGMA application_id = 0",
+        "UPDATE picture SET name = x'00FF'",
+        "UPDATE picture SET name = 'a' || char(0) || 'b'",
+    };
+    static const unsigned char not_finite[4] = {0, 0, 0xC0, 0x7F};
+    unsigned char *bytes = malloc(1 << 20);
+    char sql[600] = "UPDATE picture SET embedding = x'";
+    size_t length;
+    (void)state;
+    assert_non_null(bytes);
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("whole.db"), "--add", own[0]), 0);
+    length = read_all(in_scratch("whole.db"), bytes, 1 << 20);
+    for (int i = 0; i < WIDTH * 4; i++) snprintf(sql + strlen(sql), 3, "%02X", not_finite[i % 4]);
+    strcat(sql, "'");
+    for (size_t i = 0; i <= sizeof damages / sizeof damages[0]; i++) {
+        write_all(in_scratch("damaged.db"), bytes, length);
+        index_sql(in_scratch("damaged.db"), i < sizeof damages / sizeof damages[0] ? damages[i] : sql);
+        if (run("search", "--model", MODEL, "--index", in_scratch("damaged.db"), "--query", own[0]) != 2) fail_msg("damage %zu was not seen: %s", i, said_out);
+        assert_bad_file(2, "damaged.db");
+    }
+    for (size_t cut = 0; cut < length; cut += 509) { /* truncated anywhere */
+        write_all(in_scratch("cut.db"), bytes, cut);
+        assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("cut.db"), "--query", own[0]), "cut.db");
+    }
+    for (size_t at = 0; at < length; at += 97) { /* a flipped byte: an answer or one line, never more */
+        int status;
+        bytes[at] ^= 0xFF;
+        write_all(in_scratch("flipped.db"), bytes, length);
+        bytes[at] ^= 0xFF;
+        status = run("search", "--model", MODEL, "--index", in_scratch("flipped.db"), "--query", own[0]);
+        if (status != 0) assert_bad_file(status, "flipped.db");
+    }
+    free(bytes);
+}
+
+static void nothing_is_added_by_a_failed_add(void **state) {
+    static unsigned char before[1 << 20], after[1 << 20];
+    size_t length;
+    (void)state;
+    write_all(in_scratch("bad.png"), "this is no picture", 18);
+    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("new.db"), "--add", in_scratch("bad.png")), "bad.png");
+    assert_false(exists(in_scratch("new.db")));
+    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("new.db"), "--query", own[0]), "new.db");
+    assert_false(exists(in_scratch("new.db")));
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--add", own[0]), 0);
+    length = read_all(in_scratch("kept.db"), before, sizeof before);
+    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--add", in_scratch("bad.png")), "bad.png");
+    assert_int_equal(read_all(in_scratch("kept.db"), after, sizeof after), length);
+    assert_memory_equal(before, after, length);
+    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--add", own[1], in_scratch("bad.png")), "bad.png");
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--query", own[1]), 0);
+    assert_non_null(strstr(said_out, "nearest 2 of 2")); /* the good one of the two went in */
+}
+
+/* ---- classify ---- */
+
+/* Labels whose embeddings are those of the first two pictures. */
+static void write_labels(const char *path, const array *embeddings, const char *names, const char *more) {
+    char header[1024];
+    int used = snprintf(header, sizeof header, "{\"__metadata__\": {\"names\": \"%s\"%s}, \"embeddings\": {\"dtype\": \"F32\", \"shape\": [2, %d], \"data_offsets\": [0, %d]}}",
+                        names, more, WIDTH, 2 * WIDTH * 4);
+    unsigned char length[8] = {0};
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    length[0] = (unsigned char)used;
+    length[1] = (unsigned char)(used >> 8);
+    fwrite(length, 1, 8, stream);
+    fwrite(header, 1, (size_t)used, stream);
+    fwrite(embeddings->data, 4, 2 * WIDTH, stream);
+    fclose(stream);
+}
+
+static void classify_gives_sigmoid_probabilities(void **state) {
+    static const char *const bad_names[] = {"", "x", "[]", "[\\\"a\\\"]", "[\\\"a\\\", \\\"b\\\", \\\"c\\\"]", "[\\\"a\\\", 3]", "[\\\"a\\\", \\\"b\\\"",
+                                            "[\\\"a\\\", \\\"\\\\q\\\"]", "[\\\"a\\\", \\\"b\\\"] x", "[\\\"a\\\" \\\"b\\\"]", "[\\\"\\\\ud800\\\", \\\"b\\\"]",
+                                            "[\\\"\\\\u0000\\\", \\\"b\\\"]"};
+    array a;
+    double probability, cosine = 0;
+    char *second;
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("label.npy"), own[0], own[1]), 0);
+    a = read_array(in_scratch("label.npy"));
+    write_labels(in_scratch("l.safetensors"), &a, "[\\\"the fir\\\\u0073t\\\", \\\"a \\\\\\\"second\\\\\\\"\\\"]", ", \"scale\": \"4\", \"bias\": \"-1.5\"");
+    assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("l.safetensors"), own[1]), 0);
+    assert_int_equal(lines(said_out), 3);
+    assert_int_equal(sscanf(strchr(said_out, '\n'), "%lf", &probability), 1);
+    assert_true(fabs(probability - 1 / (1 + exp(-2.5))) < 1e-4); /* cosine 1 */
+    assert_non_null(strstr(strchr(said_out, '\n'), "a \"second\"\n"));
+    second = strchr(strchr(said_out, '\n') + 1, '\n');
+    assert_non_null(strstr(second, "the first\n"));
+    for (uint64_t i = 0, k = 0; k < 1; k++) {
+        double square[2] = {0, 0};
+        for (i = 0; i < WIDTH; i++) {
+            double x = (double)array_float(&a, i), y = (double)array_float(&a, WIDTH + i);
+            cosine += x * y;
+            square[0] += x * x;
+            square[1] += y * y;
+        }
+        cosine /= sqrt(square[0] * square[1]);
+    }
+    assert_int_equal(sscanf(second, "%lf", &probability), 1);
+    assert_true(fabs(probability - 1 / (1 + exp(-(4 * cosine - 1.5)))) < 1e-4);
+    for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
+        write_labels(in_scratch("bad.safetensors"), &a, bad_names[i], "");
+        if (run("classify", "--model", MODEL, "--labels", in_scratch("bad.safetensors"), own[1]) != 2) fail_msg("names %s: %s", bad_names[i], said_out);
+        assert_bad_file(2, "bad.safetensors");
+    }
+    write_labels(in_scratch("bad.safetensors"), &a, "[\\\"a\\\", \\\"b\\\"]", ", \"scale\": \"1x\"");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("bad.safetensors"), own[1]), "scale");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", MODEL "/model.safetensors", own[1]), "embeddings");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("absent"), own[1]), "absent");
+    free(a.file);
+}
+
+/* ---- the default model ---- */
+
+/* A picture's file name says what it shows ("two-checked-blue-squares.png"), and so do the labels ("blue square"). */
+static int name_fits(const char *file, const char *label) {
+    char words[128], *word, *rest;
+    snprintf(words, sizeof words, "%s", label);
+    for (word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        if (!strstr(file, word)) return 0;
+    return 1;
+}
+
+static void the_default_model_means_something(void **state) {
+    char *at;
+    int right = 0, count = 0;
+    (void)state;
+    assert_int_equal(run("classify", "--model", "examples/model", "--labels", "examples/model/labels.safetensors", "-k", "1", "examples/pictures"), 0);
+    for (at = strtok(said_out, "\n"); at; count++) {
+        const char *file = at, *label = strtok(NULL, "\n");
+        assert_non_null(label);
+        right += name_fits(file, label + 12);
+        at = strtok(NULL, "\n");
+    }
+    assert_true(count >= 20);
+    assert_true(right >= count - 2);
+    assert_int_equal(run("search", "--model", "examples/model", "--index", in_scratch("default.db"), "--add", "examples/pictures", "--query",
+                         "examples/pictures/red-circle.png", "-k", "2"), 0);
+    assert_non_null(strstr(said_out, "\n   2"));
+    assert_non_null(strstr(strstr(said_out, "\n   2"), "red-circle-paper.png"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(usage_mistakes_are_1),
+        cmocka_unit_test(help_is_0_and_names_every_option),
+        cmocka_unit_test(what_the_model_lacks_is_a_usage_mistake),
+        cmocka_unit_test(rows_come_in_the_order_of_the_arguments),
+        cmocka_unit_test(batch_and_threads_do_not_change_a_bit),
+        cmocka_unit_test(tokens_and_layers_have_their_shapes),
+        cmocka_unit_test(normalize_gives_rows_of_length_1),
+        cmocka_unit_test(jsonl_says_the_same_floats),
+        cmocka_unit_test(npy_goes_to_standard_output),
+        cmocka_unit_test(directories_and_standard_input_name_pictures),
+        cmocka_unit_test(two_dashes_end_the_options),
+        cmocka_unit_test(alpha_is_dropped_and_grey_is_replicated),
+        cmocka_unit_test(preprocess_gives_the_pixel_values),
+        cmocka_unit_test(tokens_of_several_pictures_have_offsets),
+        cmocka_unit_test(preprocess_prints_the_grid),
+        cmocka_unit_test(a_picture_that_no_grid_fits_is_left_out),
+        cmocka_unit_test(one_bad_picture_is_left_out),
+        cmocka_unit_test(nothing_is_written_when_nothing_is_good),
+        cmocka_unit_test(a_bomb_is_refused_before_it_is_unpacked),
+        cmocka_unit_test(outputs_that_cannot_be_written_are_bad_files),
+        cmocka_unit_test(models_that_are_none_are_bad_files),
+        cmocka_unit_test(every_valid_png_embeds),
+        cmocka_unit_test(no_corrupt_png_crashes),
+        cmocka_unit_test(inspect_knows_every_dtype),
+        cmocka_unit_test(inspect_tells_what_a_model_is),
+        cmocka_unit_test(search_finds_the_nearest),
+        cmocka_unit_test(search_agrees_with_embed),
+        cmocka_unit_test(another_models_index_is_an_error),
+        cmocka_unit_test(a_damaged_index_is_one_line),
+        cmocka_unit_test(nothing_is_added_by_a_failed_add),
+        cmocka_unit_test(classify_gives_sigmoid_probabilities),
+        cmocka_unit_test(the_default_model_means_something),
+    };
+    return cmocka_run_group_tests_name("command line", tests, set_up, tear_down);
+}
