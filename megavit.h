@@ -3467,7 +3467,6 @@ enum { MGV__ROWS_TOKENS = 0, MGV__ROWS_MERGED /* merge * merge tokens */, MGV__R
 typedef int32_t mgv__range_kind;
 enum { MGV__RANGE_FRAME = 0 /* all tokens of one frame; a still picture is one frame */, MGV__RANGE_WINDOW, MGV__RANGE_KIND_COUNT };
 
-/* Which rotary axis, t = 0, h = 1, w = 2, turns each pair of a head: pairs [0, head_dim / 2) in order. */
 enum { MGV__MAX_PARTS = 3, MGV__MAX_BUFFERS = 16, MGV__NONE = 0xFFFF };
 
 typedef struct mgv__buffer_desc {
@@ -3496,8 +3495,6 @@ typedef struct mgv__op {
     uint32_t heads, head_dim;     /* rotary, attention, pool */
     float scale;                  /* attention, pool: on the scores */
     mgv__range_kind range;        /* attention */
-    float theta;                  /* rotary: base of the frequencies */
-    uint32_t axis_pairs[3];       /* rotary: pairs turned by t, h and w, in this order; they sum to head_dim / 2 */
     uint32_t probe;               /* pool: tensor [1, 1, inner]; weight[0] is in_proj [3 inner, inner], bias[0] its bias */
     int32_t inverse;              /* gather: 1 undoes the order */
 } mgv__op;
@@ -3523,9 +3520,17 @@ typedef struct mgv__geometry {
     const uint32_t *order;        /* [merged_tokens] for gathers: unit i comes from unit order[i]; NULL without */
 } mgv__geometry;
 
+/* How the pairs of a head turn: elements j and j + head_dim / 2 by position[axis[j]] * frequency[j] radians. Any share of the pairs may
+   belong to any axis, in any order: a vision tower gives its first half to rows and its second to columns, a text decoder interleaves. */
+typedef struct mgv__rotary {
+    uint8_t axis[MGV__MAX_HEAD_DIM / 2]; /* t = 0, h = 1, w = 2 */
+    float frequency[MGV__MAX_HEAD_DIM / 2];
+} mgv__rotary;
+
 typedef struct mgv__program {
     mgv__buffer_desc buffers[MGV__MAX_BUFFERS];
     uint32_t buffer_count;
+    mgv__rotary rotary; /* of all rotary operations */
     mgv__op *ops;
     uint32_t op_count;
     mgv__tap *taps;
@@ -4125,7 +4130,19 @@ typedef struct mgv__qwen_buffers {
     uint16_t patches, stream, normed, qkv, attended, mlp, merge_mlp, tokens;
 } mgv__qwen_buffers;
 
-static mgv__qwen_buffers mgv__add_qwen_buffers(mgv__builder *b) {
+/* The row turns the first half of a head's pairs, the column the second, by the same frequencies (compute_axial_rope_parameters). Every
+   rounding is to float, as there. */
+static void mgv__set_axial_rotary(mgv__rotary *rotary, uint32_t head_dim, float theta) {
+    uint32_t pairs = head_dim / 2, each = head_dim / 4, i;
+    for (i = 0; i < each; i++) {
+        float exponent = (float)(2 * i) / (float)pairs, frequency = 1.0f / (float)pow((double)theta, (double)exponent);
+        rotary->axis[i] = 1;
+        rotary->axis[each + i] = 2;
+        rotary->frequency[i] = rotary->frequency[each + i] = frequency;
+    }
+}
+
+static mgv__qwen_buffers mgv__begin_qwen(mgv__builder *b) {
     const mgv__config *c = b->config;
     mgv__qwen_buffers buffers;
     buffers.patches = mgv__add_buffer(b, "patches", MGV__ROWS_TOKENS, c->channels * c->temporal_patch * c->patch * c->patch);
@@ -4136,6 +4153,7 @@ static mgv__qwen_buffers mgv__add_qwen_buffers(mgv__builder *b) {
     buffers.mlp = mgv__add_buffer(b, "mlp", MGV__ROWS_TOKENS, c->intermediate);
     buffers.merge_mlp = mgv__add_buffer(b, "merge mlp", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
     buffers.tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_MERGED, c->out_hidden);
+    mgv__set_axial_rotary(&b->program.rotary, c->head_dim, c->rope_theta);
     return buffers;
 }
 
@@ -4154,7 +4172,7 @@ static mgv__op *mgv__push_video_patch_embed(mgv__builder *b, uint16_t patches, u
     return op;
 }
 
-/* stream += projection of attention over `normed`; the row turns the first half of a head's pairs, the column the second. */
+/* stream += projection of attention over `normed`. */
 static void mgv__push_rotary_attention(mgv__builder *b, const mgv__qwen_buffers *buffers, mgv__range_kind range) {
     const mgv__config *c = b->config;
     mgv__op *op;
@@ -4162,8 +4180,6 @@ static void mgv__push_rotary_attention(mgv__builder *b, const mgv__qwen_buffers 
     op = mgv__push(b, MGV__OP_ROTARY, "rotary", buffers->qkv, buffers->qkv);
     op->heads = c->heads;
     op->head_dim = c->head_dim;
-    op->theta = c->rope_theta;
-    op->axis_pairs[1] = op->axis_pairs[2] = c->head_dim / 4;
     op = mgv__push(b, MGV__OP_ATTENTION, "attention", buffers->qkv, buffers->attended);
     op->heads = c->heads;
     op->head_dim = c->head_dim;
@@ -4227,7 +4243,7 @@ static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers 
 
 static void mgv__build_qwen3_vl(mgv__builder *b) {
     const mgv__config *c = b->config;
-    mgv__qwen_buffers buffers = mgv__add_qwen_buffers(b);
+    mgv__qwen_buffers buffers = mgv__begin_qwen(b);
     uint16_t merge_normed = mgv__add_buffer(b, "merge normed", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
     uint16_t deepstack = mgv__add_buffer(b, "deepstack", MGV__ROWS_MERGED, c->out_hidden);
     uint32_t layer, next = 0;
@@ -4280,7 +4296,7 @@ static void mgv__build_qwen2_5_layer(mgv__builder *b, const mgv__qwen_buffers *b
 /* Everything between the two gathers is in window order, layer outputs too, as transformers' hidden_states are. */
 static void mgv__build_qwen2_5_vl(mgv__builder *b) {
     const mgv__config *c = b->config;
-    mgv__qwen_buffers buffers = mgv__add_qwen_buffers(b);
+    mgv__qwen_buffers buffers = mgv__begin_qwen(b);
     uint16_t embedded = mgv__add_buffer(b, "embedded", MGV__ROWS_TOKENS, c->hidden);
     uint16_t merged = mgv__add_buffer(b, "merged", MGV__ROWS_MERGED, c->out_hidden);
     uint32_t layer;
@@ -4409,7 +4425,11 @@ static void mgv__hash_pixels_config(mgv__hash *hash, const mgv__pixels_config *p
 
 /* The operations say how the weights are used: two models with equal tensors but different heads differ here. */
 static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
-    uint32_t i, axis;
+    uint32_t i;
+    for (i = 0; i < MGV__MAX_HEAD_DIM / 2; i++) {
+        mgv__hash_number(hash, program->rotary.axis[i]);
+        mgv__hash_number(hash, (double)program->rotary.frequency[i]);
+    }
     for (i = 0; i < program->op_count; i++) {
         const mgv__op *op = &program->ops[i];
         mgv__hash_text(hash, op->label);
@@ -4417,8 +4437,6 @@ static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
         mgv__hash_number(hash, op->heads);
         mgv__hash_number(hash, op->range);
         mgv__hash_number(hash, (double)op->epsilon);
-        mgv__hash_number(hash, (double)op->theta);
-        for (axis = 0; axis < 3; axis++) mgv__hash_number(hash, op->axis_pairs[axis]);
     }
 }
 
@@ -4427,6 +4445,8 @@ static uint64_t mgv__model_hash(const mgv_model *model) {
     uint32_t i, k;
     mgv__hash_begin(&hash);
     mgv__hash_pixels_config(&hash, &model->config.pixels);
+    mgv__hash_number(&hash, model->config.merge);
+    mgv__hash_number(&hash, model->config.window_size);
     mgv__hash_ops(&hash, &model->program);
     for (i = 0; i < model->tensor_count; i++) {
         const mgv__tensor *tensor = &model->tensors[i];
@@ -6126,36 +6146,18 @@ static void mgv__sincos(float angle, float *sine, float *cosine) {
     *cosine = (float)((quarter + 1) & 2 ? -turned_cosine : turned_cosine);
 }
 
-/* inverse_frequency[j] of pair j, and its axis: transformers' Qwen3VLVisionRotaryEmbedding, every rounding in float as there. */
-static void mgv__rotary_frequencies(const mgv__op *op, float *inverse_frequency, uint8_t *axis) {
-    const uint32_t pairs = op->head_dim / 2;
-    uint32_t a, i, j = 0;
-    for (a = 0; a < 3; a++) {
-        for (i = 0; i < op->axis_pairs[a] && j < pairs; i++, j++) {
-            const float exponent = (float)(2 * i) / (float)pairs;
-            inverse_frequency[j] = 1.0f / (float)pow((double)op->theta, (double)exponent);
-            axis[j] = (uint8_t)a;
-        }
-    }
-    for (; j < pairs; j++) {
-        inverse_frequency[j] = 0.0f;
-        axis[j] = 0;
-    }
-}
-
 static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
     const uint32_t half = op->head_dim / 2, begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     const size_t stride = job->run->program->buffers[op->target].columns;
-    float inverse_frequency[MGV__MAX_HEAD_DIM / 2], sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
-    uint8_t axis[MGV__MAX_HEAD_DIM / 2];
+    const mgv__rotary *rotary = &job->run->program->rotary;
+    float sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
     uint32_t i, j, head;
-    mgv__rotary_frequencies(op, inverse_frequency, axis);
     for (i = begin; i < end; i++) {
         float *row = job->run->buffers[op->target] + i * stride;
         const int32_t *position = job->run->geometry->position + (size_t)i * 3;
-        for (j = 0; j < half; j++) mgv__sincos((float)position[axis[j]] * inverse_frequency[j], &sine[j], &cosine[j]);
+        for (j = 0; j < half; j++) mgv__sincos((float)position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
         for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
     }
 }

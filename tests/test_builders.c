@@ -420,6 +420,34 @@ static void test_qwen2_5_parameters_and_flops(void **state) {
     }
 }
 
+/* The first, second and last frequency of an axis as transformers has them, head_dim 64 and 72: rows first, then columns. */
+static void test_rotary_tables(void **state) {
+    static const double expected[2][3] = {{1.0, 0.5623413324, 0.00017782794020604342}, {1.0, 0.5994842052, 0.00016681010311003774}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        const qwen3_size *size = &qwen3_sizes[2 * i];
+        const uint32_t each = size->d / 16 / 4;
+        char config[512];
+        fake_model fake;
+        mgv_model model;
+        mgv_error error;
+        uint32_t j;
+        qwen3_config(config, sizeof config, size);
+        begin(&fake, config, "BF16", 2);
+        qwen3_tensors(&fake, size, size->layers, "");
+        assert_int_equal(build(&fake, &model, &error), MGV_OK);
+        for (j = 0; j < 2 * each; j++) {
+            assert_int_equal(model.program.rotary.axis[j], j < each ? 1 : 2);
+            assert_true(model.program.rotary.frequency[j] == model.program.rotary.frequency[j % each]);
+        }
+        assert_near(model.program.rotary.frequency[0], expected[i][0], 1e-9);
+        assert_near(model.program.rotary.frequency[1], expected[i][1], 1e-9);
+        assert_near(model.program.rotary.frequency[each - 1], expected[i][2], 1e-12);
+        release(&fake, &model);
+    }
+}
+
 /* ---- config and tensors of different models ---- */
 
 static void expect_model_error(const char *config, const char *skip, const char *reshape, uint32_t layers, const char *named) {
@@ -480,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_siglip_parameters_and_flops),
         cmocka_unit_test(test_qwen3_parameters_and_flops),
         cmocka_unit_test(test_qwen2_5_parameters_and_flops),
+        cmocka_unit_test(test_rotary_tables),
         cmocka_unit_test(test_config_and_tensors_disagree),
         cmocka_unit_test(test_two_towers),
     };
