@@ -4731,6 +4731,9 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
     return MGV_OK;
 }
 
+/* MEGAVIT_PLAN: the plan without a GPU, for tests that run the kernels on a model of the machine. */
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>plan: how the list of operations runs as one persistent kernel
 
@@ -5314,6 +5317,8 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
         }
     }
 }
+
+#endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>cuda: the plan on a GPU, through the CUDA Runtime API
