@@ -908,7 +908,8 @@ static void mgv__sort(uint32_t *items, uint32_t *scratch, size_t count, mgv__com
    >>json: a strict JSON reader
 
    RFC 8259, and stricter where two readers could understand one text differently: the top level is an object, no
-   object has a key twice (compared after escapes are resolved), U+0000 does not occur, nesting ends at 64 levels.
+   object has a key twice (compared after escapes are resolved), U+0000 does not occur, numbers are below 10^308, nesting
+   ends at 64 levels.
 
    A text is checked whole before anything is read from it, in one pass and without recursion. No tree is made: values
    are found by walking the checked text again, so a hostile file of n bytes costs at most 1.6 n bytes of scratch
@@ -1042,22 +1043,34 @@ static char *mgv__json_skip_digits(char *p) {
     return p;
 }
 static int mgv__json_scan_number(mgv__json_scan *scan) {
-    char *p = scan->p, *digits;
+    char *p = scan->p, *digits, *first;
+    int64_t size, exponent = 0; /* the number is below 10^(size + exponent) */
     if (*p == '-') p++;
     digits = p;
     p = mgv__json_skip_digits(p);
     if (p == digits) return mgv__json_broken(scan, scan->p, "a value was expected");
     if (*digits == '0' && p > digits + 1) return mgv__json_broken(scan, scan->p, "a number with a leading zero");
+    size = p - digits;
+    first = digits;
     if (*p == '.') {
         digits = p + 1;
         p = mgv__json_skip_digits(digits);
         if (p == digits) return mgv__json_broken(scan, scan->p, "a number without digits behind its point");
+        if (*first == '0') {
+            for (first = digits; *first == '0'; first++) continue;
+            size = digits - first;
+        }
     }
     if (*p == 'e' || *p == 'E') {
+        int down = p[1] == '-';
         digits = p + (p[1] == '+' || p[1] == '-' ? 2 : 1);
-        p = mgv__json_skip_digits(digits);
+        for (p = digits; *p >= '0' && *p <= '9'; p++) {
+            if (exponent < (int64_t)1 << 40) exponent = exponent * 10 + (*p - '0');
+        }
         if (p == digits) return mgv__json_broken(scan, scan->p, "a number without digits in its exponent");
+        if (down) exponent = -exponent;
     }
+    if (*first >= '1' && *first <= '9' && size + exponent > 308) return mgv__json_broken(scan, scan->p, "a number of 10^308 or more");
     scan->p = p;
     return 1;
 }
@@ -1655,7 +1668,7 @@ static mgv_result mgv__source_read_json(mgv__source *source, const char *name, c
 /* Safetensors: a u64 length N, N bytes of JSON, data. (huggingface/safetensors, README.md "Format", and
    safetensors/src/tensor.rs, Metadata::validate.) Stricter than the Rust reader in this:
      - no key twice in any object, also in __metadata__ and in fields that are skipped;
-     - no U+0000 in any string, 64 levels of nesting at most;
+     - no U+0000 in any string, no number of 10^308 or more, 64 levels of nesting at most;
      - rank 8 at most;
      - the product of the dimensions that are not 0 must fit, also where another dimension is 0;
      - a tensor is an object, a dtype a string: serde's other spellings are refused. */

@@ -23,10 +23,11 @@ static mgv_result check(const char *text, size_t bytes, char **copy, mgv_error *
 static void accepts(void **state) {
     static const char *const texts[] = {
         "{}", " \t\r\n{ } \n", "{\"\":0}", "{\"a\":1,\"b\":[],\"c\":{},\"d\":[1,2,[3,{\"e\":null}]]}",
-        "{\"a\":true,\"b\":false,\"c\":null,\"d\":\"x\"}", "{\"a\":-0,\"b\":0.5,\"c\":1e400,\"d\":-1.25E-7,\"e\":1E+2}",
+        "{\"a\":true,\"b\":false,\"c\":null,\"d\":\"x\"}", "{\"a\":-0,\"b\":0.5,\"c\":9.9e307,\"d\":-1.25E-7,\"e\":1E+2}",
         "{\"a\\u0041\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "{\"\\ud83d\\ude00\":\"\xF0\x9F\x98\x80\"}",
         "{\"a\":{\"a\":{\"a\":1}},\"b\":{\"a\":1}}", "{\"\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF\":1}",
         "{\"a\" : [ 1 , 2 ] , \"b\" : { } }",
+        "{\"a\":0e400,\"b\":0.00e999,\"c\":0.001e310,\"d\":1e-999999999999999999999,\"e\":99.9e306}",
     };
     mgv_error error;
     size_t i;
@@ -51,7 +52,8 @@ static void refuses(void **state) {
         {"{\"a\":tru}", "a value"}, {"{\"a\":True}", "a value"}, {"{\"a\":truex}", "a comma"}, {"{\"a\":NaN}", "a value"},
         {"{\"a\":Infinity}", "a value"}, {"{\"a\":-Infinity}", "a value"}, {"{\"a\":-}", "a value"}, {"{\"a\":+1}", "a value"},
         {"{\"a\":01}", "leading zero"}, {"{\"a\":-00}", "leading zero"}, {"{\"a\":.5}", "a value"}, {"{\"a\":1.}", "behind its point"},
-        {"{\"a\":1.e5}", "behind its point"}, {"{\"a\":1e}", "exponent"}, {"{\"a\":1e+}", "exponent"}, {"{\"a\":0x10}", "a comma"},
+        {"{\"a\":1.e5}", "behind its point"}, {"{\"a\":1e}", "exponent"}, {"{\"a\":1e+}", "exponent"}, {"{\"a\":0x10}", "a comma"}, {"{\"a\":1e308}", "10^308"},
+        {"{\"a\":-1e400}", "10^308"}, {"{\"a\":1e99999999999999999999}", "10^308"}, {"{\"a\":12.5e307}", "10^308"}, {"{\"a\":0.001e311}", "10^308"},
         {"{\"a\":\"\n\"}", "control character"}, {"{\"a\":\"\x1F\"}", "control character"}, {"{\"a\":\"\\x41\"}", "an escape"},
         {"{\"a\":\"\\'\"}", "an escape"}, {"{\"a\":\"\\u12g4\"}", "hexadecimal"}, {"{\"a\":\"\\u12\"}", "hexadecimal"}, {"{\"a\":\"\\u", "hexadecimal"},
         {"{\"a\":\"\\u0000\"}", "U+0000"}, {"{\"\\u0000\":1}", "U+0000"}, {"{\"a\":\"\\ud800\"}", "surrogate"}, {"{\"a\":\"\\udc00\"}", "surrogate"},
@@ -276,6 +278,14 @@ static void numbers_of_any_length(void **state) {
     free(text);
     text = repeat("9", 1000000, "", &bytes);
     assert_false(mgv__json_double(text, &value));
+    free(text);
+    text = repeat("9", 313, "}", &bytes);
+    memcpy(text, "{\"a\":", 5);
+    assert_int_equal(check(text, bytes, NULL, NULL), MGV_OK); /* 308 digits */
+    free(text);
+    text = repeat("9", 314, "}", &bytes);
+    memcpy(text, "{\"a\":", 5);
+    assert_int_equal(check(text, bytes, NULL, NULL), MGV_ERROR_FORMAT);
     free(text);
     assert_false(mgv__json_double("\"1\"", &value));
     assert_false(mgv__json_double("true", &value));
