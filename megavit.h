@@ -3354,7 +3354,7 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
     return 1;
 }
 
-/* What a configuration may say. Everything below relies on it. */
+/* What a configuration may say. Everything below relies on it; pixel values cannot overflow within these limits. */
 static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv_error *error) {
     int i;
     if (config->resample != MGV__RESAMPLE_BILINEAR && config->resample != MGV__RESAMPLE_BICUBIC)
@@ -3373,13 +3373,13 @@ static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv
                          (uint64_t)config->merge, (uint64_t)config->patch);
     if (!config->fixed_width && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
         return mgv__fail(error, MGV_ERROR_MODEL, "a picture area from %u to %u pixels", config->min_pixels, config->max_pixels);
-    if (config->do_rescale && !(fabs(config->rescale_factor) > 1e-30 && fabs(config->rescale_factor) < 1e30))
-        return mgv__fail(error, MGV_ERROR_MODEL, "rescale_factor must be a number other than 0");
+    if (config->do_rescale && !(fabs(config->rescale_factor) >= 1e-12 && fabs(config->rescale_factor) <= 1e12))
+        return mgv__fail(error, MGV_ERROR_MODEL, "rescale_factor must lie between 1e-12 and 1e12");
     for (i = 0; i < 3 && config->do_normalize; i++) {
-        if (!(fabs(config->mean[i]) < 1e30))
-            return mgv__fail(error, MGV_ERROR_MODEL, "image_mean[%i] must be a number", (int64_t)i);
-        if (!(fabs(config->std[i]) > 1e-30 && fabs(config->std[i]) < 1e30))
-            return mgv__fail(error, MGV_ERROR_MODEL, "image_std[%i] must be a number other than 0", (int64_t)i);
+        if (!(fabs(config->mean[i]) <= 1e6))
+            return mgv__fail(error, MGV_ERROR_MODEL, "image_mean[%i] must be at most 1e6", (int64_t)i);
+        if (!(fabs(config->std[i]) >= 1e-6 && fabs(config->std[i]) <= 1e6))
+            return mgv__fail(error, MGV_ERROR_MODEL, "image_std[%i] must lie between 1e-6 and 1e6", (int64_t)i);
     }
     return MGV_OK;
 }
