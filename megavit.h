@@ -557,6 +557,7 @@ typedef struct mgv__kernel_arguments {
      >>cuda         the plan on a GPU
      >>cpu          the CPU twin of every operation
      >>threads      a pool of threads for callers who ask for one
+     >>pixels-avx2  the vector code of >>pixels
      >>engine       capacity, encode, poll, wait
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
@@ -2858,6 +2859,7 @@ enum {
     MGV__MAX_SMART_ASPECT = 200,        /* smart_resize: longer side over shorter */
     MGV__PIXELS_MAX_BANDS = 16,         /* parts of a picture that run at the same time, each with its own rows in the scratch memory */
     MGV__PIXELS_RING_BYTES = 128 * 1024,/* rows between the two passes: meant to stay in the second-level cache */
+    MGV__PIXELS_TAP_MULTIPLE = 16,      /* samples that vector code takes at a time */
     MGV__PIXELS_MIN_STRIP = 16          /* columns resized together where the whole width does not fit into the ring */
 };
 
@@ -3025,14 +3027,36 @@ typedef struct mgv__window {
     uint32_t first, count; /* source positions that one output position is the weighted sum of */
 } mgv__window;
 
+/* Rows in memory, of which only the last `modulus` may be kept: row y lies at base + (y % modulus) * stride. */
+typedef struct mgv__row_set {
+    const unsigned char *base;
+    ptrdiff_t stride;
+    uint32_t modulus;
+} mgv__row_set;
+
 typedef struct mgv__axis {
     uint32_t in, out;
     uint32_t shift;       /* weights are in units of 2^-shift */
-    uint32_t taps;        /* room for the weights of one window */
+    int wide;             /* weights have up to 23 bits; 0: 16 */
+    uint32_t taps;        /* room for the weights of one window: a multiple of MGV__PIXELS_TAP_MULTIPLE, filled up with zeros */
     uint32_t longest;     /* the longest window */
     mgv__window *windows; /* [out], first and end ascending */
-    int32_t *weights;     /* [out, taps] */
+    void *weights;        /* [out, taps], 4 bytes each, as the kernels store them */
 } mgv__axis;
+
+/* What of the work exists in more than one instruction set: plain C here, AVX2 in >>pixels-avx2. All give the same bytes. */
+typedef struct mgv__pixel_kernels {
+    /* Writes the weights of one window, whole numbers below 2^23 in size, and zeros up to axis->taps. */
+    void (*store)(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count);
+    /* Output positions [begin, end) of one row of planes. Byte 0 of a plane is source position `origin`; 16 bytes behind the last plane
+       may be read. */
+    void (*across)(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes, uint32_t plane_count,
+                   uint32_t origin, unsigned char *target, size_t target_plane_bytes);
+    /* Output row y: the weighted sum, byte by byte, of the rows in its window. */
+    void (*down)(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target);
+    /* `count` pixels, taken apart. */
+    void (*to_planes)(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes, size_t plane_bytes);
+} mgv__pixel_kernels;
 
 /* Rounds to double, here and now: no compiler may keep more digits or fuse the product that went in with a sum that follows. One such
    fused step can move a weight across a rounding border, and with it pixels. */
@@ -3051,12 +3075,13 @@ static double mgv__filter(int32_t resample, double x) {
     return 0;
 }
 
-/* The most weights that one window can have: two supports wide, one more for the position in between. */
+/* Room for the weights of any window: two supports wide, one more for the position in between. */
 static uint32_t mgv__axis_taps(int32_t resample, uint32_t in, uint32_t out) {
-    return (uint32_t)ceil(mgv__filter_support(resample) * mgv__at_least((double)in / out, 1.0)) * 2 + 1;
+    uint32_t most = (uint32_t)ceil(mgv__filter_support(resample) * mgv__at_least((double)in / out, 1.0)) * 2 + 1;
+    return (most + MGV__PIXELS_TAP_MULTIPLE - 1) / MGV__PIXELS_TAP_MULTIPLE * MGV__PIXELS_TAP_MULTIPLE;
 }
-/* At least out * taps for either filter, growing with both. */
-static size_t mgv__axis_weight_count(uint32_t in, uint32_t out) { return 4 * (size_t)in + 7 * (size_t)out; }
+/* At least out * taps for either filter, growing with in and out. */
+static size_t mgv__axis_weight_count(uint32_t in, uint32_t out) { return 4 * (size_t)in + (7 + MGV__PIXELS_TAP_MULTIPLE) * (size_t)out; }
 
 /* The window of output position i and its weights, which sum to 1. Pillow's precompute_coeffs; torch's _compute_indices_min_size_weights_aa
    has the same arithmetic. */
@@ -3093,55 +3118,55 @@ static uint32_t mgv__axis_shift(const mgv__axis *axis, mgv_resize resize, int32_
 }
 
 /* weights: room for taps doubles, used only here. */
-static void mgv__axis_fill(mgv__axis *axis, mgv_resize resize, int32_t resample, double *weights) {
+static void mgv__axis_fill(mgv__axis *axis, const mgv__pixel_kernels *kernels, mgv_resize resize, int32_t resample, double *weights) {
     uint32_t i, k;
     axis->shift = mgv__axis_shift(axis, resize, resample, weights);
+    axis->wide = resize == MGV_RESIZE_PILLOW;
     axis->longest = 0;
     for (i = 0; i < axis->out; i++) {
         mgv__window window = mgv__axis_window(axis, resample, i, weights);
-        int32_t *row = axis->weights + (size_t)i * axis->taps;
         for (k = 0; k < window.count; k++) {
             double scaled = weights[k] * (1 << axis->shift);
-            row[k] = (int32_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
+            weights[k] = scaled < 0 ? ceil(scaled - 0.5) : floor(scaled + 0.5);
         }
+        kernels->store(axis, i, weights, window.count);
         axis->windows[i] = window;
         if (window.count > axis->longest) axis->longest = window.count;
     }
 }
 
-/* ---- The two passes ---- */
+/* ---- The two passes in plain C ---- */
 
 static unsigned char mgv__to_byte(int32_t sum, uint32_t shift) {
-    int32_t limit = 255;
     if (sum < 0) return 0;
     sum >>= shift;
-    return (unsigned char)(sum < limit ? sum : limit);
+    return (unsigned char)(sum < 255 ? sum : 255);
 }
 
-/* One row of one plane, output positions [begin, end). source[0] is source position `origin`. */
-static void mgv__resize_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *source, uint32_t origin, unsigned char *target) {
-    uint32_t x, k;
-    for (x = begin; x < end; x++) {
-        mgv__window window = axis->windows[x];
-        const int32_t *weights = axis->weights + (size_t)x * axis->taps;
-        const unsigned char *samples = source + (window.first - origin);
-        int32_t sum = 1 << (axis->shift - 1);
-        for (k = 0; k < window.count; k++) sum += samples[k] * weights[k];
-        *target++ = mgv__to_byte(sum, axis->shift);
+static void mgv__plain_store(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count) {
+    int32_t *row = (int32_t *)axis->weights + (size_t)i * axis->taps;
+    uint32_t k;
+    for (k = 0; k < axis->taps; k++) row[k] = k < count ? (int32_t)weights[k] : 0;
+}
+
+static void mgv__plain_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes, uint32_t plane_count,
+                              uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
+    uint32_t plane, x, k;
+    for (plane = 0; plane < plane_count; plane++) {
+        for (x = begin; x < end; x++) {
+            mgv__window window = axis->windows[x];
+            const int32_t *weights = (const int32_t *)axis->weights + (size_t)x * axis->taps;
+            const unsigned char *samples = planes + plane * plane_bytes + (window.first - origin);
+            int32_t sum = 1 << (axis->shift - 1);
+            for (k = 0; k < window.count; k++) sum += samples[k] * weights[k];
+            target[plane * target_plane_bytes + (x - begin)] = mgv__to_byte(sum, axis->shift);
+        }
     }
 }
 
-/* Rows in memory, of which only the last `modulus` may be kept: row y lies at base + (y % modulus) * stride. */
-typedef struct mgv__row_set {
-    const unsigned char *base;
-    ptrdiff_t stride;
-    uint32_t modulus;
-} mgv__row_set;
-
-/* Output row y: the weighted sum, byte by byte, of the rows in its window. */
-static void mgv__resize_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
+static void mgv__plain_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
     const mgv__window window = axis->windows[y];
-    const int32_t *weights = axis->weights + (size_t)y * axis->taps;
+    const int32_t *weights = (const int32_t *)axis->weights + (size_t)y * axis->taps;
     int32_t sums[256];
     const size_t block = sizeof sums / sizeof sums[0];
     size_t start, count, i;
@@ -3157,6 +3182,19 @@ static void mgv__resize_down(const mgv__axis *axis, uint32_t y, const mgv__row_s
     }
 }
 
+static void mgv__plain_to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
+                                 size_t plane_bytes) {
+    uint32_t plane, i;
+    for (plane = 0; plane < format->planes; plane++) {
+        const unsigned char *sample = source + format->offset[plane];
+        for (i = 0; i < count; i++) planes[plane * plane_bytes + i] = sample[(size_t)i * format->bytes];
+    }
+}
+
+static const mgv__pixel_kernels mgv__plain_pixel_kernels = {mgv__plain_store, mgv__plain_across, mgv__plain_down, mgv__plain_to_planes};
+/* The fastest that this machine runs: >>pixels-avx2. */
+static const mgv__pixel_kernels *mgv__pixel_kernels_here(void);
+
 /* ---- One picture ---- */
 
 /* Bytes of scratch memory, in the order in which they lie there: the weights of one window, then windows and weights across and down, then
@@ -3169,6 +3207,7 @@ typedef struct mgv__pixels_needs {
 } mgv__pixels_needs;
 
 typedef struct mgv__pixels_job {
+    const mgv__pixel_kernels *kernels;
     const mgv__pixels_config *config;
     const mgv_image *image;
     const mgv_grid *grid;
@@ -3220,14 +3259,6 @@ static float mgv__pixel_value(const mgv__pixels_config *config, mgv_resize resiz
     return value;
 }
 
-static void mgv__to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes, size_t plane_bytes) {
-    uint32_t plane, i;
-    for (plane = 0; plane < format->planes; plane++) {
-        const unsigned char *sample = source + format->offset[plane];
-        for (i = 0; i < count; i++) planes[plane * plane_bytes + i] = sample[(size_t)i * format->bytes];
-    }
-}
-
 /* Where the sample of channel 0 at column x of row y of this frame goes, and how far apart the channels are. */
 static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint32_t slice, uint32_t x, uint32_t y, size_t *channel_step) {
     const mgv_grid *grid = job->grid;
@@ -3267,6 +3298,7 @@ static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32
 /* Rows [top, bottom) of columns [begin, end) of one frame. */
 static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end, uint32_t top,
                              uint32_t bottom) {
+    const mgv__pixel_kernels *kernels = job->kernels;
     const mgv__pixel_format_row *format = &mgv__pixel_formats[job->image->format];
     const mgv__window *across = job->across.windows, *down = job->down.windows;
     const uint32_t source_begin = job->resize_across ? across[begin].first : begin;
@@ -3274,7 +3306,7 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
     const uint32_t source_width = source_end - source_begin, width = end - begin;
     const int ringed = job->resize_across && job->resize_down && !job->down_first;
     mgv__row_set source, ring;
-    uint32_t y, plane, ready = 0; /* rows before `ready` are in the ring, as far as it is long */
+    uint32_t y, ready = 0; /* rows before `ready` are in the ring, as far as it is long */
     source.base = mgv__image_row(job->image, frame, 0) + (size_t)source_begin * format->bytes;
     source.stride = (ptrdiff_t)mgv__image_stride(job->image);
     source.modulus = job->image->height;
@@ -3285,21 +3317,20 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
         if (ringed) {
             if (ready < down[y].first) ready = down[y].first;
             for (; ready < down[y].first + down[y].count; ready++) {
-                unsigned char *target = slot->ring + (ptrdiff_t)(ready % ring.modulus) * ring.stride;
-                mgv__to_planes(format, source.base + (ptrdiff_t)ready * source.stride, source_width, slot->planar, source_width);
-                for (plane = 0; plane < job->planes; plane++)
-                    mgv__resize_across(&job->across, begin, end, slot->planar + (size_t)plane * source_width, source_begin, target + (size_t)plane * width);
+                kernels->to_planes(format, source.base + (ptrdiff_t)ready * source.stride, source_width, slot->planar, source_width);
+                kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin,
+                                slot->ring + (ptrdiff_t)(ready % ring.modulus) * ring.stride, width);
             }
-            mgv__resize_down(&job->down, y, &ring, (size_t)ring.stride, slot->row);
+            kernels->down(&job->down, y, &ring, (size_t)ring.stride, slot->row);
         } else {
             const unsigned char *raw = source.base + (ptrdiff_t)y * source.stride;
             if (job->resize_down) {
-                mgv__resize_down(&job->down, y, &source, (size_t)source_width * format->bytes, slot->raw);
+                kernels->down(&job->down, y, &source, (size_t)source_width * format->bytes, slot->raw);
                 raw = slot->raw;
             }
-            mgv__to_planes(format, raw, source_width, job->resize_across ? slot->planar : slot->row, source_width);
-            for (plane = 0; plane < job->planes && job->resize_across; plane++)
-                mgv__resize_across(&job->across, begin, end, slot->planar + (size_t)plane * source_width, source_begin, slot->row + (size_t)plane * width);
+            kernels->to_planes(format, raw, source_width, job->resize_across ? slot->planar : slot->row, source_width);
+            if (job->resize_across)
+                kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin, slot->row, width);
         }
         mgv__pixels_store(job, frame, y, begin, end, slot->row, width);
     }
@@ -3339,7 +3370,7 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
     }
     if (!mgv__mul(taps, sizeof(double), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->window)) return 0;
     if (!mgv__mul(width, 4, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->raw)) return 0;
-    if (!mgv__mul(width, 3, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->planar)) return 0;
+    if (!mgv__mul(width, 3, &bytes) || !mgv__add(bytes, MGV__PIXELS_TAP_MULTIPLE, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->planar)) return 0;
     if (!mgv__mul(max_out_width, 3, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->row)) return 0;
     ring = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, height, min_out_height);
     if (!mgv__mul(ring, 3 * MGV__PIXELS_MIN_STRIP, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->ring)) return 0;
@@ -3416,6 +3447,7 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
     double *weights = (double *)scratch;
     uint32_t i, byte;
     memset(&job, 0, sizeof job);
+    job.kernels = mgv__pixel_kernels_here();
     job.config = config;
     job.image = image;
     job.grid = grid;
@@ -3437,9 +3469,9 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
         axes[i]->taps = mgv__axis_taps(config->resample, axes[i]->in, axes[i]->out);
         axes[i]->windows = (mgv__window *)(void *)memory;
         memory += job.needs.windows[i];
-        axes[i]->weights = (int32_t *)(void *)memory;
+        axes[i]->weights = memory;
         memory += job.needs.weights[i];
-        if (axes[i]->in != axes[i]->out) mgv__axis_fill(axes[i], resize, config->resample, weights);
+        if (axes[i]->in != axes[i]->out) mgv__axis_fill(axes[i], job.kernels, resize, config->resample, weights);
     }
     job.slots = memory;
     job.strip = job.columns;
@@ -6612,6 +6644,206 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 }
 
 #endif /* MEGAVIT_NO_THREADS */
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>pixels-avx2: the two passes of a resize and the taking apart of pixels, with AVX2
+
+   A weight of up to 23 bits goes through 16-bit multiply-adds as high * 2^15 + low. The two sums wrap in 32 bits and are put together at the
+   end: what comes out is the exact sum, since that fits into 32 bits. Weights that are 16 bits wide as they are (torchvision) have no high part. */
+#ifdef MGV__CPU_X86
+#ifdef _MSC_VER
+#define MGV__PIXELS_AVX2
+#else
+#define MGV__PIXELS_AVX2 __attribute__((target("avx2")))
+#endif
+
+/* Low parts, then high parts, of one window. */
+static const int16_t *mgv__avx2_weights(const mgv__axis *axis, uint32_t i) { return (const int16_t *)axis->weights + (size_t)i * axis->taps * 2; }
+
+static void mgv__avx2_store(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count) {
+    int16_t *row = (int16_t *)axis->weights + (size_t)i * axis->taps * 2;
+    uint32_t k;
+    for (k = 0; k < axis->taps; k++) {
+        int32_t weight = k < count ? (int32_t)weights[k] : 0;
+        int32_t high = axis->wide ? (weight + (1 << 30)) / 32768 - (1 << 15) : 0; /* rounded down */
+        row[k] = (int16_t)(weight - high * 32768);
+        row[axis->taps + k] = (int16_t)high;
+    }
+}
+
+MGV__PIXELS_AVX2 static void mgv__avx2_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
+                                              uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
+    const __m128i half = _mm_set1_epi32(1 << (axis->shift - 1)), shift = _mm_cvtsi32_si128((int)axis->shift);
+    const size_t step = plane_count == 3 ? plane_bytes : 0; /* one plane is resized three times */
+    const int wide = axis->wide;
+    uint32_t x, k;
+    for (x = begin; x < end; x++) {
+        const mgv__window window = axis->windows[x];
+        const unsigned char *samples = planes + (window.first - origin);
+        const int16_t *low = mgv__avx2_weights(axis, x), *high = low + axis->taps;
+        __m256i low0 = _mm256_setzero_si256(), low1 = low0, low2 = low0, high0 = low0, high1 = low0, high2 = low0;
+        __m128i sums;
+        int32_t bytes;
+        for (k = 0; k < window.count; k += MGV__PIXELS_TAP_MULTIPLE) {
+            const __m256i low_weights = _mm256_loadu_si256((const __m256i *)(const void *)(low + k));
+            const __m256i p0 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + k)));
+            const __m256i p1 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + step + k)));
+            const __m256i p2 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + 2 * step + k)));
+            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(p0, low_weights));
+            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(p1, low_weights));
+            low2 = _mm256_add_epi32(low2, _mm256_madd_epi16(p2, low_weights));
+            if (wide) {
+                const __m256i high_weights = _mm256_loadu_si256((const __m256i *)(const void *)(high + k));
+                high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(p0, high_weights));
+                high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(p1, high_weights));
+                high2 = _mm256_add_epi32(high2, _mm256_madd_epi16(p2, high_weights));
+            }
+        }
+        low0 = _mm256_add_epi32(low0, _mm256_slli_epi32(high0, 15));
+        low1 = _mm256_add_epi32(low1, _mm256_slli_epi32(high1, 15));
+        low2 = _mm256_add_epi32(low2, _mm256_slli_epi32(high2, 15));
+        low0 = _mm256_hadd_epi32(_mm256_hadd_epi32(low0, low1), _mm256_hadd_epi32(low2, low2));
+        sums = _mm_add_epi32(_mm256_castsi256_si128(low0), _mm256_extracti128_si256(low0, 1));
+        sums = _mm_sra_epi32(_mm_add_epi32(sums, half), shift);
+        sums = _mm_packs_epi32(sums, sums);
+        bytes = _mm_cvtsi128_si32(_mm_packus_epi16(sums, sums));
+        target[x - begin] = (unsigned char)(bytes & 255);
+        if (plane_count == 3) {
+            target[target_plane_bytes + (x - begin)] = (unsigned char)(bytes >> 8 & 255);
+            target[2 * target_plane_bytes + (x - begin)] = (unsigned char)(bytes >> 16 & 255);
+        }
+    }
+}
+
+/* Bytes [start, end) of an output row one by one: what is left behind the last whole vector. */
+static void mgv__avx2_down_rest(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t start, size_t end, unsigned char *target) {
+    const mgv__window window = axis->windows[y];
+    const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
+    for (; start < end; start++) {
+        uint32_t k, row = window.first % rows->modulus;
+        int32_t sum = 1 << (axis->shift - 1);
+        for (k = 0; k < window.count; k++) {
+            sum += rows->base[(ptrdiff_t)row * rows->stride + (ptrdiff_t)start] * (high[k] * 32768 + low[k]);
+            if (++row == rows->modulus) row = 0;
+        }
+        target[start] = mgv__to_byte(sum, axis->shift);
+    }
+}
+
+/* Two rows at a time: their bytes side by side meet their weights side by side. */
+MGV__PIXELS_AVX2 static void mgv__avx2_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
+    const mgv__window window = axis->windows[y];
+    const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
+    const __m256i half = _mm256_set1_epi32(1 << (axis->shift - 1)), zero = _mm256_setzero_si256();
+    const __m128i shift = _mm_cvtsi32_si128((int)axis->shift);
+    const int wide = axis->wide;
+    size_t start;
+    for (start = 0; start + 32 <= bytes; start += 32) {
+        __m256i low0 = half, low1 = half, low2 = half, low3 = half, high0 = zero, high1 = zero, high2 = zero, high3 = zero;
+        uint32_t k, row = window.first % rows->modulus;
+        for (k = 0; k < window.count; k += 2) {
+            const unsigned char *first = rows->base + (ptrdiff_t)row * rows->stride + (ptrdiff_t)start, *second = first;
+            __m256i even, odd, weights, p0, p1, p2, p3;
+            int32_t pair;
+            if (++row == rows->modulus) row = 0;
+            if (k + 1 < window.count) second = rows->base + (ptrdiff_t)row * rows->stride + (ptrdiff_t)start; /* or else its weight is 0 */
+            if (++row == rows->modulus) row = 0;
+            even = _mm256_loadu_si256((const __m256i *)(const void *)first);
+            odd = _mm256_loadu_si256((const __m256i *)(const void *)second);
+            p0 = _mm256_unpacklo_epi8(even, odd);
+            p2 = _mm256_unpackhi_epi8(even, odd);
+            p1 = _mm256_unpackhi_epi8(p0, zero);
+            p0 = _mm256_unpacklo_epi8(p0, zero);
+            p3 = _mm256_unpackhi_epi8(p2, zero);
+            p2 = _mm256_unpacklo_epi8(p2, zero);
+            memcpy(&pair, low + k, sizeof pair);
+            weights = _mm256_set1_epi32(pair);
+            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(p0, weights));
+            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(p1, weights));
+            low2 = _mm256_add_epi32(low2, _mm256_madd_epi16(p2, weights));
+            low3 = _mm256_add_epi32(low3, _mm256_madd_epi16(p3, weights));
+            if (!wide) continue;
+            memcpy(&pair, high + k, sizeof pair);
+            weights = _mm256_set1_epi32(pair);
+            high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(p0, weights));
+            high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(p1, weights));
+            high2 = _mm256_add_epi32(high2, _mm256_madd_epi16(p2, weights));
+            high3 = _mm256_add_epi32(high3, _mm256_madd_epi16(p3, weights));
+        }
+        low0 = _mm256_sra_epi32(_mm256_add_epi32(low0, _mm256_slli_epi32(high0, 15)), shift);
+        low1 = _mm256_sra_epi32(_mm256_add_epi32(low1, _mm256_slli_epi32(high1, 15)), shift);
+        low2 = _mm256_sra_epi32(_mm256_add_epi32(low2, _mm256_slli_epi32(high2, 15)), shift);
+        low3 = _mm256_sra_epi32(_mm256_add_epi32(low3, _mm256_slli_epi32(high3, 15)), shift);
+        low0 = _mm256_packus_epi16(_mm256_packs_epi32(low0, low1), _mm256_packs_epi32(low2, low3));
+        _mm256_storeu_si256((__m256i *)(void *)(target + start), low0);
+    }
+    mgv__avx2_down_rest(axis, y, rows, start, bytes, target);
+}
+
+MGV__PIXELS_AVX2 static __m256i mgv__avx2_load_two(const unsigned char *low, const unsigned char *high) {
+    const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)low), second = _mm_loadu_si128((const __m128i *)(const void *)high);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+}
+
+/* 32 pixels of 3 bytes: from each third of 48 bytes what belongs to a plane, moved to its place, the rest 0. Two such in the two halves. */
+MGV__PIXELS_AVX2 static uint32_t mgv__avx2_take_3(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
+    __m256i moves[3][3];
+    uint32_t done, plane, third, i;
+    for (plane = 0; plane < 3; plane++) {
+        for (third = 0; third < 3; third++) {
+            unsigned char move[16];
+            for (i = 0; i < 16; i++) {
+                uint32_t from = 3 * i + plane;
+                move[i] = (unsigned char)(from / 16 == third ? from % 16 : 0x80);
+            }
+            moves[plane][third] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)move));
+        }
+    }
+    for (done = 0; done + 32 <= count; done += 32, source += 96) {
+        const __m256i first = mgv__avx2_load_two(source, source + 48), second = mgv__avx2_load_two(source + 16, source + 64),
+                      last = mgv__avx2_load_two(source + 32, source + 80);
+        for (plane = 0; plane < 3; plane++) {
+            const __m256i some = _mm256_or_si256(_mm256_shuffle_epi8(first, moves[plane][0]), _mm256_shuffle_epi8(second, moves[plane][1]));
+            _mm256_storeu_si256((__m256i *)(void *)(planes[plane] + done), _mm256_or_si256(some, _mm256_shuffle_epi8(last, moves[plane][2])));
+        }
+    }
+    return done;
+}
+
+/* 32 pixels of 4 bytes: R, G, B and A of four pixels come to stand in a row, then the rows of four by four are turned. */
+MGV__PIXELS_AVX2 static uint32_t mgv__avx2_take_4(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
+    const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    uint32_t done;
+    for (done = 0; done + 32 <= count; done += 32, source += 128) {
+        const __m256i four0 = _mm256_shuffle_epi8(mgv__avx2_load_two(source, source + 64), apart);
+        const __m256i four1 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 16, source + 80), apart);
+        const __m256i four2 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 32, source + 96), apart);
+        const __m256i four3 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 48, source + 112), apart);
+        const __m256i red_green01 = _mm256_unpacklo_epi32(four0, four1), red_green23 = _mm256_unpacklo_epi32(four2, four3);
+        const __m256i blue01 = _mm256_unpackhi_epi32(four0, four1), blue23 = _mm256_unpackhi_epi32(four2, four3);
+        _mm256_storeu_si256((__m256i *)(void *)(planes[0] + done), _mm256_unpacklo_epi64(red_green01, red_green23));
+        _mm256_storeu_si256((__m256i *)(void *)(planes[1] + done), _mm256_unpackhi_epi64(red_green01, red_green23));
+        _mm256_storeu_si256((__m256i *)(void *)(planes[2] + done), _mm256_unpacklo_epi64(blue01, blue23));
+    }
+    return done;
+}
+
+static void mgv__avx2_to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes, size_t plane_bytes) {
+    unsigned char *by_offset[3]; /* the plane that the bytes at this offset of a pixel go to */
+    uint32_t done = 0, i;
+    for (i = 0; i < 3; i++) by_offset[format->offset[i]] = planes + i * plane_bytes;
+    if (format->bytes == 3) done = mgv__avx2_take_3(source, count, by_offset);
+    if (format->bytes == 4) done = mgv__avx2_take_4(source, count, by_offset);
+    mgv__plain_to_planes(format, source + (size_t)done * format->bytes, count - done, planes + done, plane_bytes);
+}
+
+static const mgv__pixel_kernels mgv__avx2_pixel_kernels = {mgv__avx2_store, mgv__avx2_across, mgv__avx2_down, mgv__avx2_to_planes};
+static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) {
+    return mgv__cpu_detect() == MGV__ISA_PLAIN ? &mgv__plain_pixel_kernels : &mgv__avx2_pixel_kernels;
+}
+#else
+static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) { return &mgv__plain_pixel_kernels; }
+#endif
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>engine: capacity, encode, poll, wait

@@ -393,18 +393,18 @@ static void wide_pictures_are_resized_in_strips(void **state) {
     down.windows = down_windows;
     down.weights = down_weights;
     down.taps = mgv__axis_taps(3, HEIGHT, 14);
-    mgv__axis_fill(&across, MGV_RESIZE_TORCHVISION, 3, temporary);
-    mgv__axis_fill(&down, MGV_RESIZE_TORCHVISION, 3, temporary);
+    mgv__axis_fill(&across, &mgv__plain_pixel_kernels, MGV_RESIZE_TORCHVISION, 3, temporary);
+    mgv__axis_fill(&down, &mgv__plain_pixel_kernels, MGV_RESIZE_TORCHVISION, 3, temporary);
     assert_true((size_t)4096 * 3 * down.longest > MGV__PIXELS_RING_BYTES);
     for (x = 0; x < 4096; x += 5) {
         uint8_t sample;
         mgv__row_set rows;
-        for (y = 0; y < HEIGHT; y++) mgv__resize_across(&across, x, x + 1, pixels + (size_t)y * WIDTH, 0, &column[y]);
+        for (y = 0; y < HEIGHT; y++) mgv__plain_across(&across, x, x + 1, pixels + (size_t)y * WIDTH, WIDTH, 1, 0, &column[y], 1);
         rows.base = column;
         rows.stride = 1;
         rows.modulus = HEIGHT;
         for (y = 0; y < 14; y++, checked++) {
-            mgv__resize_down(&down, y, &rows, 1, &sample);
+            mgv__plain_down(&down, y, &rows, 1, &sample);
             if (out[y * 4096 + x] != (float)sample) fail_msg("column %u row %u is %g, not %u", x, y, (double)out[y * 4096 + x], sample);
         }
     }

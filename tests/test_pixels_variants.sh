@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# tests/test_pixels_variants.sh: the pixel tests again, compiled in ways that must not change a bit.
+#
+# A product that is fused with the sum behind it is not rounded by itself, and a resize whose weights were made of such ones is no longer
+# Pillow's to the bit. Plain C and vector code give the same bytes.
+cd "$(dirname "$0")/.." || exit 1
+out=${BUILD:-build}/tests/pixels_variants
+mkdir -p "$out"
+number=0 failed=0
+
+variant() { # NAME FLAGS...
+    local name=$1
+    shift
+    number=$((number + 1))
+    if ${CC:-gcc} -std=c99 -D_POSIX_C_SOURCE=200809L -DMEGAVIT_NO_CUDA -w -I. "$@" tests/test_pixels.c -o "$out/test_pixels" -lcmocka -lpthread -lm &&
+        "$out/test_pixels" >"$out/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        grep -E '^not ok|FAILED|error' -A 3 "$out/log" 2>/dev/null | sed 's/^/# /' | head -20
+        failed=1
+    fi
+}
+
+echo "1..3"
+variant "plain C gives the same pixels" -O2 -DMEGAVIT_NO_SIMD
+variant "without optimisation the pixels are the same" -O0
+if grep -qw fma /proc/cpuinfo 2>/dev/null; then
+    variant "fused products do not change the pixels" -O3 -mfma -ffp-contract=fast
+else
+    echo "ok 3 - fused products do not change the pixels # SKIP this machine has no FMA"
+fi
+exit $failed
