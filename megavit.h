@@ -282,7 +282,8 @@ typedef int32_t mgv_output_kind;
 enum {
     MGV_OUTPUT_POOLED = 0, /* [images, pooled_width]: transformers' pooler_output */
     MGV_OUTPUT_TOKENS,     /* [tokens, token_width]: last_hidden_state after the last norm, or merged tokens */
-    MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm */
+    MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm.
+                              Of Qwen2.5-VL in window order, as transformers gives them; its tokens are in picture order */
     MGV_OUTPUT_DEEPSTACK   /* [merged tokens, token_width] of DeepStack merger `index` */
 };
 

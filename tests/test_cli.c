@@ -275,6 +275,14 @@ static void usage_mistakes_are_1(void **state) {
         {"preprocess", "--model", MODEL, "-o", "x.npy", "a.ppm", "b.ppm"},
         {"inspect"},
         {"inspect", "one", "two"},
+        {"plan"},
+        {"plan", "--model", MODEL, "stray"},
+        {"plan", "--model", MODEL, "--size", "64"},
+        {"plan", "--model", MODEL, "--size", "64x"},
+        {"plan", "--model", MODEL, "--size", "0x64"},
+        {"plan", "--model", MODEL, "--size", "64x64x64"},
+        {"plan", "--model", MODEL, "--frames", "2"},
+        {"plan", "--model", VARIABLE_MODEL, "--size", "4000x16"},
         {"search", "--model", MODEL},
         {"search", "--model", MODEL, "--index", "x.db"},
         {"search", "--model", MODEL, "--index", "x.db", "stray"},
@@ -296,6 +304,7 @@ static void help_is_0_and_names_every_option(void **state) {
         {"embed", "--model"}, {"embed", "--backend"}, {"embed", "--what"}, {"embed", "--normalize"}, {"embed", "--resize"}, {"embed", "--batch"},
         {"embed", "--threads"}, {"embed", "--format"}, {"embed", "-o"}, {"preprocess", "--resize"}, {"preprocess", "-o"}, {"inspect", "PATH"},
         {"search", "--index"}, {"search", "--add"}, {"search", "--query"}, {"search", "-k"}, {"classify", "--labels"},
+        {"plan", "--size"}, {"plan", "--batch"}, {"plan", "--frames"},
     };
     (void)state;
     assert_int_equal(run("--help"), 0);
@@ -779,6 +788,25 @@ static void inspect_tells_what_a_model_is(void **state) {
     assert_int_equal(run("inspect", MODEL "/model.safetensors"), 0);
 }
 
+/* ---- plan ---- */
+
+/* The FLOPs of the small Qwen3-VL tower, added up by hand: 24 patches of 1536 numbers into 32; three layers of 393,216; three mergers
+   of 245,760. */
+static void plan_counts_every_operation(void **state) {
+    (void)state;
+    assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size", "64x96"), 0);
+    assert_non_null(strstr(said_out, "1 picture of 64 x 96 pixels, resized to 64 x 96: 1 x 6 x 4 patches"));
+    assert_non_null(strstr(said_out, "34 operations, 0.0042762 GFLOP"));
+    assert_non_null(strstr(said_out, "24 tokens a picture, 6 after merging"));
+    assert_non_null(strstr(said_out, "\n0 to 1 "));
+    assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size=64x96", "--batch=3", "--frames=4"), 0);
+    assert_non_null(strstr(said_out, "2 x 6 x 4 patches"));
+    assert_non_null(strstr(said_out, "34 operations, 0.025657 GFLOP"));
+    assert_int_equal(run("plan", "--model", MODEL), 0);
+    assert_non_null(strstr(said_out, "pool"));
+    assert_bad_file(run("plan", "--model", in_scratch("nothing")), "config.json");
+}
+
 /* ---- search ---- */
 
 static void search_finds_the_nearest(void **state) {
@@ -1030,6 +1058,7 @@ int main(void) {
         cmocka_unit_test(no_corrupt_png_crashes),
         cmocka_unit_test(inspect_knows_every_dtype),
         cmocka_unit_test(inspect_tells_what_a_model_is),
+        cmocka_unit_test(plan_counts_every_operation),
         cmocka_unit_test(search_finds_the_nearest),
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),

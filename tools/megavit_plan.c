@@ -47,7 +47,7 @@ static void print_ops(const op_list *list) {
     for (uint32_t at = 0; at < list->op_count;) {
         op_block block = block_at(list, at);
         uint32_t times = 1;
-        char where[32] = "";
+        char where[32] = "-";
         for (at += block.count; at < list->op_count && same_blocks(list, block, block_at(list, at)); at += block.count) times++;
         if (list->ops[block.first].layer >= 0 && times == 1) snprintf(where, sizeof where, "%d", list->ops[block.first].layer);
         if (list->ops[block.first].layer >= 0 && times > 1)
@@ -62,9 +62,9 @@ static void print_totals(const op_list *list, const mgv_model_info *info, const 
         weights += (double)list->ops[i].weight_bytes;
         activations += ((double)list->ops[i].read_bytes + (double)list->ops[i].write_bytes) * list->batch;
     }
-    printf("\n%u operations, %.3f GFLOP, %.2f MB of weights, %.2f MB of activations read and written\n", list->op_count, list->flops * 1e-9,
+    printf("\n%u operations, %.5g GFLOP, %.2f MB of weights, %.2f MB of activations read and written\n", list->op_count, list->flops * 1e-9,
            weights * 1e-6, activations * 1e-6);
-    printf("%.3f GFLOP a picture; %.1f FLOP a byte of weights and activations\n", list->flops * 1e-9 / list->batch, list->flops / (weights + activations));
+    printf("%.5g GFLOP a picture; %.1f FLOP a byte of weights and activations\n", list->flops * 1e-9 / list->batch, list->flops / (weights + activations));
     printf("%s, %u tokens a picture, %u after merging\n", info->family_name, grid->tokens, grid->merged_tokens);
 }
 
@@ -102,7 +102,8 @@ static int plan_model(const mgv_model *model, const char *directory, uint32_t wi
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
     status = collect(&list, model, &grid);
     if (status == CLI_DONE) {
-        printf("%u of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", batch, width, height, grid.width, grid.height, grid.t, grid.h, grid.w);
+        printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", batch, batch == 1 ? "" : "s", width, height, grid.width,
+               grid.height, grid.t, grid.h, grid.w);
         print_ops(&list);
         print_totals(&list, &info, &grid);
     }
