@@ -24,7 +24,7 @@ ifeq ($(CUDA),)
 CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
 CUDA_LIBS :=
 else
-CUDA_CFLAGS := -isystem $(CUDA)/include
+CUDA_CFLAGS := -DMEGAVIT_CUDA -isystem $(CUDA)/include
 CUDA_LIBS := -L$(CUDA)/lib64 -lcudart
 endif
 

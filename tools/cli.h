@@ -25,13 +25,13 @@ int cli_fail_library(const char *file, mgv_result result, const mgv_error *error
 
 /* ---- options (megavit.c) ---- */
 
+/* Names, each a copy that the list owns. */
 typedef struct cli_list {
-    const char **items;
+    char **items;
     size_t count, room;
 } cli_list;
 /* 0, or CLI_MACHINE after saying so. */
 int cli_list_add(cli_list *list, const char *item);
-/* Frees the list, not the names in it. */
 void cli_list_free(cli_list *list);
 
 typedef enum cli_kind {

@@ -46,19 +46,29 @@ int cli_fail_library(const char *file, mgv_result result, const mgv_error *error
 
 /* ---- options ---- */
 
+static int grow_list(cli_list *list) {
+    size_t room = list->room ? list->room * 2 : 16;
+    char **items = realloc(list->items, room * sizeof *items);
+    if (!items) return 0;
+    list->items = items;
+    list->room = room;
+    return 1;
+}
+
 int cli_list_add(cli_list *list, const char *item) {
-    if (list->count == list->room) {
-        size_t room = list->room ? list->room * 2 : 16;
-        const char **items = realloc(list->items, room * sizeof *items);
-        if (!items) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", room);
-        list->items = items;
-        list->room = room;
+    size_t bytes = strlen(item) + 1;
+    char *copy = malloc(bytes);
+    if (!copy || (list->count == list->room && !grow_list(list))) {
+        free(copy);
+        return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", list->count + 1);
     }
-    list->items[list->count++] = item;
+    memcpy(copy, item, bytes);
+    list->items[list->count++] = copy;
     return 0;
 }
 
 void cli_list_free(cli_list *list) {
+    for (size_t i = 0; i < list->count; i++) free(list->items[i]);
     free(list->items);
     memset(list, 0, sizeof *list);
 }

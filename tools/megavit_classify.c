@@ -272,11 +272,10 @@ static int classify(const cli_command *command, cli_session *session, const char
     return worst;
 }
 
-static int run(const cli_command *command, int argc, char **argv) {
+static int parse_and_classify(const cli_command *command, int argc, char **argv, cli_list *names, cli_list *pictures) {
     cli_session_options o;
     const char *path = NULL;
     uint32_t k = 3;
-    cli_list names = {0}, pictures = {0};
     cli_session *session;
     int status, worst;
     memset(&o, 0, sizeof o);
@@ -287,21 +286,27 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"-k", CLI_COUNT, &k, "N", "labels to print of each picture (3)"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
-    status = cli_parse(command, options, &names, argc, argv);
+    status = cli_parse(command, options, names, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.model) return cli_usage(command, "--model DIR is missing");
     if (!path) return cli_usage(command, "--labels FILE is missing");
-    if (names.count == 0) return cli_usage(command, "there is no IMAGE");
-    worst = cli_expand(&names, &pictures);
-    if (worst < CLI_MACHINE && pictures.count) {
+    if (names->count == 0) return cli_usage(command, "there is no IMAGE");
+    worst = cli_expand(names, pictures);
+    if (worst < CLI_MACHINE && pictures->count) {
         session = cli_session_open(&o, &status);
-        if (session) status = classify(command, session, path, k, &pictures);
+        if (session) status = classify(command, session, path, k, pictures);
         cli_session_close(session);
         if (status > worst) worst = status;
     }
+    return worst;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    cli_list names = {0}, pictures = {0};
+    int status = parse_and_classify(command, argc, argv, &names, &pictures);
     cli_list_free(&names);
     cli_list_free(&pictures);
-    return worst;
+    return status;
 }
 
 const cli_command cli_classify = {

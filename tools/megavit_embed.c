@@ -192,10 +192,9 @@ static int run_session(const cli_command *command, const embed_options *options,
     return status > worst ? status : worst;
 }
 
-static int run(const cli_command *command, int argc, char **argv) {
+static int embed(const cli_command *command, int argc, char **argv, cli_list *names, cli_list *pictures) {
     embed_options o;
     mgv_output output;
-    cli_list names = {0}, pictures = {0};
     int status, worst;
     memset(&o, 0, sizeof o);
     memset(&output, 0, sizeof output);
@@ -208,22 +207,28 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"-o", CLI_TEXT, &o.output, "FILE", "where to (standard output); it appears when it is whole"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
-    status = cli_parse(command, options, &names, argc, argv);
+    status = cli_parse(command, options, names, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.session.model) return cli_usage(command, "--model DIR is missing");
-    if (names.count == 0) return cli_usage(command, "there is no IMAGE");
+    if (names->count == 0) return cli_usage(command, "there is no IMAGE");
     if (o.what && !read_what(o.what, &output)) return cli_usage(command, "--what takes pooled, tokens, layer:N or deepstack:J, not '%s'", o.what);
     if (!o.output && o.format == FORMAT_NPY && isatty(STDOUT_FILENO))
         return cli_usage(command, "npy is not for a terminal: give -o FILE or --format jsonl");
     output.normalize = (uint32_t)o.normalize;
-    worst = cli_expand(&names, &pictures);
-    if (worst < CLI_MACHINE && pictures.count > 0) {
-        status = run_session(command, &o, &pictures, &output);
+    worst = cli_expand(names, pictures);
+    if (worst < CLI_MACHINE && pictures->count > 0) {
+        status = run_session(command, &o, pictures, &output);
         if (status > worst) worst = status;
     }
+    return worst;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    cli_list names = {0}, pictures = {0};
+    int status = embed(command, argc, argv, &names, &pictures);
     cli_list_free(&names);
     cli_list_free(&pictures);
-    return worst;
+    return status;
 }
 
 const cli_command cli_embed = {

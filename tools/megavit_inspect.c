@@ -134,17 +134,21 @@ static int inspect_model(const char *path) {
 
 /* ---- the command ---- */
 
+/* Whatever is wrong with what lies there is a bad file, not a wrong command line. */
+static int inspect(const char *path) {
+    struct stat about;
+    int is_model = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    int status = is_model ? inspect_model(path) : inspect_file(path);
+    return status == CLI_USAGE ? CLI_BAD_FILE : status;
+}
+
 static int run(const cli_command *command, int argc, char **argv) {
     static const cli_option options[] = {{NULL, CLI_FLAG, NULL, NULL, NULL}};
     cli_list paths = {0};
-    struct stat about;
     int status = cli_parse(command, options, &paths, argc, argv);
-    if (status != CLI_GO_ON) return status;
-    if (paths.count != 1) return cli_usage(command, "one PATH, not %zu", paths.count);
-    if (stat(paths.items[0], &about) == 0 && S_ISDIR(about.st_mode)) status = inspect_model(paths.items[0]);
-    else status = inspect_file(paths.items[0]);
+    if (status == CLI_GO_ON) status = paths.count == 1 ? inspect(paths.items[0]) : cli_usage(command, "one PATH, not %zu", paths.count);
     cli_list_free(&paths);
-    return status == CLI_USAGE ? CLI_BAD_FILE : status;
+    return status;
 }
 
 const cli_command cli_inspect = {

@@ -15,14 +15,6 @@
 
 /* ---- names ---- */
 
-static char *copy_text(const char *text, size_t length) {
-    char *copy = malloc(length + 1);
-    if (!copy) return NULL;
-    memcpy(copy, text, length);
-    copy[length] = 0;
-    return copy;
-}
-
 static int has_picture_extension(const char *name) {
     static const char *const extensions[] = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tga", ".psd", ".ppm", ".pgm", ".pnm"};
     const char *dot = strrchr(name, '.');
@@ -34,24 +26,25 @@ static int has_picture_extension(const char *name) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
+static int add_entry(const char *directory, const char *entry, cli_list *pictures) {
+    size_t length = strlen(directory), bytes = length + 1 + strlen(entry) + 1;
+    char *path = malloc(bytes);
+    int status;
+    if (!path) return cli_fail(CLI_MACHINE, NULL, "out of memory for names");
+    snprintf(path, bytes, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", entry);
+    status = cli_list_add(pictures, path);
+    free(path);
+    return status;
+}
+
 static int add_directory(const char *directory, cli_list *pictures) {
     size_t first = pictures->count;
     const struct dirent *entry;
     DIR *stream = opendir(directory);
     int status = 0;
     if (!stream) return cli_fail(CLI_BAD_FILE, directory, "cannot read the directory: %s", strerror(errno));
-    while (!status && (entry = readdir(stream)) != NULL) {
-        size_t length = strlen(directory), bytes = length + 1 + strlen(entry->d_name) + 1;
-        char *path;
-        if (!has_picture_extension(entry->d_name)) continue;
-        path = malloc(bytes);
-        if (!path) {
-            status = cli_fail(CLI_MACHINE, NULL, "out of memory for names");
-            break;
-        }
-        snprintf(path, bytes, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", entry->d_name);
-        status = cli_list_add(pictures, path);
-    }
+    while (!status && (entry = readdir(stream)) != NULL)
+        if (has_picture_extension(entry->d_name)) status = add_entry(directory, entry->d_name, pictures);
     closedir(stream);
     if (status) return status;
     if (pictures->count == first) return cli_fail(CLI_BAD_FILE, directory, "there is no picture in this directory");
@@ -70,15 +63,12 @@ static int add_standard_input(cli_list *pictures) {
     size_t room = 0;
     ssize_t length;
     int worst = 0;
-    while ((length = getline(&line, &room, stdin)) >= 0) {
-        char *name;
+    while (worst != CLI_MACHINE && (length = getline(&line, &room, stdin)) >= 0) {
         int status;
-        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) length--;
+        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = 0;
         if (length == 0) continue;
-        name = copy_text(line, (size_t)length);
-        status = name ? add_name(name, pictures) : cli_fail(CLI_MACHINE, NULL, "out of memory for names");
+        status = add_name(line, pictures);
         if (status > worst) worst = status;
-        if (status == CLI_MACHINE) break;
     }
     free(line);
     return worst;

@@ -38,10 +38,9 @@ static int preprocess_picture(cli_session *session, const cli_picture *picture, 
     return status;
 }
 
-static int run(const cli_command *command, int argc, char **argv) {
+static int preprocess(const cli_command *command, int argc, char **argv, cli_list *names) {
     cli_session_options o;
     const char *output = NULL;
-    cli_list names = {0};
     cli_session *session;
     int status;
     memset(&o, 0, sizeof o);
@@ -50,22 +49,28 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"-o", CLI_TEXT, &output, "FILE.npy", "where to; it appears when it is whole"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
-    status = cli_parse(command, options, &names, argc, argv);
+    status = cli_parse(command, options, names, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.model) return cli_usage(command, "--model DIR is missing");
     if (!output) return cli_usage(command, "-o FILE.npy is missing");
-    if (names.count != 1) return cli_usage(command, "one IMAGE, not %zu", names.count);
+    if (names->count != 1) return cli_usage(command, "one IMAGE, not %zu", names->count);
     session = cli_session_open(&o, &status);
     if (session) {
         cli_picture picture;
-        status = cli_session_pictures(session, &names);
-        if (!status) status = cli_picture_load(&picture, names.items[0]);
+        status = cli_session_pictures(session, names);
+        if (!status) status = cli_picture_load(&picture, names->items[0]);
         if (!status) {
             status = preprocess_picture(session, &picture, output);
             cli_picture_free(&picture);
         }
     }
     cli_session_close(session);
+    return status;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    cli_list names = {0};
+    int status = preprocess(command, argc, argv, &names);
     cli_list_free(&names);
     return status;
 }

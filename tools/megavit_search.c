@@ -372,7 +372,6 @@ static int find_picture(search_index *index, cli_session *session, const char *n
 typedef struct search_options {
     cli_session_options session;
     const char *index, *query;
-    cli_list add;
     uint32_t k;
 } search_options;
 
@@ -387,7 +386,7 @@ static int search(const cli_command *command, search_options *o, cli_list *pictu
     index.width = cli_session_info(session)->pooled_width;
     if (!index.width) return cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
     if (stat(o->index, &about) != 0) index.is_new = 1;
-    if (index.is_new && (errno != ENOENT || !o->add.count)) return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
+    if (index.is_new && (errno != ENOENT || !pictures->count)) return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
     if (!index.is_new) { /* before anything is computed */
         status = open_existing(&index, SQLITE_OPEN_READONLY);
         close_index(&index);
@@ -401,9 +400,8 @@ static int search(const cli_command *command, search_options *o, cli_list *pictu
     return worst;
 }
 
-static int run(const cli_command *command, int argc, char **argv) {
+static int parse_and_search(const cli_command *command, int argc, char **argv, cli_list *add, cli_list *pictures) {
     search_options o;
-    cli_list pictures = {0};
     cli_session *session;
     int status, worst;
     memset(&o, 0, sizeof o);
@@ -412,7 +410,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         CLI_SESSION_OPTIONS(o.session),
         CLI_BATCH_OPTION(o.session),
         {"--index", CLI_TEXT, &o.index, "FILE", "the index, one SQLite file; --add makes it"},
-        {"--add", CLI_NAMES, &o.add, "IMAGE...", "put these in, or put them in anew"},
+        {"--add", CLI_NAMES, add, "IMAGE...", "put these in, or put them in anew"},
         {"--query", CLI_TEXT, &o.query, "IMAGE", "print the pictures nearest to this one"},
         {"-k", CLI_COUNT, &o.k, "N", "how many (5)"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
@@ -421,17 +419,23 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (status != CLI_GO_ON) return status;
     if (!o.session.model) return cli_usage(command, "--model DIR is missing");
     if (!o.index) return cli_usage(command, "--index FILE is missing");
-    if (!o.add.count && !o.query) return cli_usage(command, "nothing to do: neither --add IMAGE nor --query IMAGE");
-    worst = cli_expand(&o.add, &pictures);
-    if (worst < CLI_MACHINE) {
+    if (!add->count && !o.query) return cli_usage(command, "nothing to do: neither --add IMAGE nor --query IMAGE");
+    worst = cli_expand(add, pictures);
+    if (worst < CLI_MACHINE && (pictures->count || o.query)) {
         session = cli_session_open(&o.session, &status);
-        if (session) status = search(command, &o, &pictures, session);
+        if (session) status = search(command, &o, pictures, session);
         cli_session_close(session);
         if (status > worst) worst = status;
     }
-    cli_list_free(&o.add);
-    cli_list_free(&pictures);
     return worst;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+    cli_list add = {0}, pictures = {0};
+    int status = parse_and_search(command, argc, argv, &add, &pictures);
+    cli_list_free(&add);
+    cli_list_free(&pictures);
+    return status;
 }
 
 const cli_command cli_search = {

@@ -80,7 +80,7 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
     int worst = 0, status;
     session->max_tokens = DEFAULT_TOKENS;
     for (size_t i = 0; i < pictures->count; i++) {
-        const char *name = pictures->items[i];
+        char *name = pictures->items[i];
         uint32_t width, height;
         mgv_grid grid;
         mgv_error error;
@@ -89,6 +89,7 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
         if (!bad) result = mgv_model_grid(session->model, width, height, 1, &grid, &error);
         if (result != MGV_OK) cli_fail_library(name, result, &error);
         if (bad || result != MGV_OK) {
+            free(name);
             worst = CLI_BAD_FILE;
             continue;
         }
