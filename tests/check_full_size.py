@@ -36,7 +36,8 @@ def siglip(**config):
 
 
 def qwen3_vl(**config):
-    processor = Qwen2VLImageProcessorPil(patch_size=16, size={"shortest_edge": 65536, "longest_edge": 16777216}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    processor = Qwen2VLImageProcessorPil(patch_size=16, size={"shortest_edge": 65536, "longest_edge": 16777216}, image_mean=[0.5] * 3,
+                                         image_std=[0.5] * 3)
     return Qwen3VLVisionModel(Qwen3VLVisionConfig(**config, attn_implementation="sdpa")), processor, (448, 448)
 
 
@@ -48,7 +49,8 @@ def qwen2_5_vl(**config):
 MODELS = {
     "siglip2-base": lambda: siglip(),
     "siglip2-so400m": lambda: siglip(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, patch_size=14),
-    "qwen3-vl-2b": lambda: qwen3_vl(hidden_size=1024, intermediate_size=4096, depth=24, out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]),
+    "qwen3-vl-2b": lambda: qwen3_vl(hidden_size=1024, intermediate_size=4096, depth=24, out_hidden_size=2048,
+                                    deepstack_visual_indexes=[5, 11, 17]),
     "qwen3-vl-8b": lambda: qwen3_vl(out_hidden_size=4096),
     "qwen2.5-vl-7b": lambda: qwen2_5_vl(hidden_size=1280),
 }
@@ -118,7 +120,8 @@ def check(name, threads, folder):
         own, theirs = relative_l2(value, exact[what]), relative_l2(reference, exact[what])
         fine = apart <= 1e-5 if layers <= 12 else own <= 2 * theirs
         good = good and fine
-        print(f"| {name} | {layers} | {what} | {apart:.1e} | {own:.1e} | {theirs:.1e} | {'ok' if fine else 'FAILED'} | {seconds:.1f} |", flush=True)
+        verdict = "ok" if fine else "FAILED"
+        print(f"| {name} | {layers} | {what} | {apart:.1e} | {own:.1e} | {theirs:.1e} | {verdict} | {seconds:.1f} |", flush=True)
     return good
 
 

@@ -437,7 +437,8 @@ static mgv_engine *golden_engine(const golden *g, const mgv_model *model, uint32
     return engine;
 }
 
-static void golden_encode(mgv_engine *engine, const mgv_image *images, uint32_t image_count, const mgv_output *outputs, uint32_t output_count) {
+static void golden_encode(mgv_engine *engine, const mgv_image *images, uint32_t image_count, const mgv_output *outputs,
+                          uint32_t output_count) {
     mgv_encode_desc desc;
     mgv_error error;
     memset(&desc, 0, sizeof desc);
@@ -569,7 +570,8 @@ static void golden_check(const golden *g, const char *prefix, uint32_t shards) {
         assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
     }
     for (i = 0; i < g->output_count; i++) {
-        if (runs[0].values[i]) assert_memory_equal(runs[0].values[i], runs[1].values[i], g->outputs[i].rows * g->outputs[i].columns * sizeof(float));
+        size_t bytes = g->outputs[i].rows * g->outputs[i].columns * sizeof(float);
+        if (runs[0].values[i]) assert_memory_equal(runs[0].values[i], runs[1].values[i], bytes);
     }
     for (t = 0; t < 2; t++) golden_free_run(&runs[t]);
     mgv_model_close(model);

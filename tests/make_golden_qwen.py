@@ -62,8 +62,8 @@ def build(config):
 def processor_for(config):
     factor = 2 * config.patch_size
     more = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if config.model_type == "qwen3_vl_vision" else {}
-    return Qwen2VLImageProcessorPil(patch_size=config.patch_size, size={"shortest_edge": factor * factor, "longest_edge": 64 * factor * factor},
-                                    **more)
+    size = {"shortest_edge": factor * factor, "longest_edge": 64 * factor * factor}
+    return Qwen2VLImageProcessorPil(patch_size=config.patch_size, size=size, **more)
 
 
 def pixel_rows(processor, frames, limits):
@@ -142,7 +142,8 @@ def main():
     for case in CASES:
         make_rule_case(*case)
 
-    text = dict(hidden_size=32, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16, vocab_size=24)
+    text = dict(hidden_size=32, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                vocab_size=24)
     ids = dict(image_token_id=10, video_token_id=11, vision_start_token_id=12, vision_end_token_id=13)
     vision = qwen3(32, 2, 40, 3, [0, 1], 32, num_position_embeddings=144)
     config = Qwen3VLConfig(text_config=text, vision_config=vision, **ids, attn_implementation="eager")

@@ -2,7 +2,8 @@
 
     python tests/make_golden_siglip.py        with torch 2.11, transformers 5.17, Pillow, numpy
 
-Most models are made by the rule of golden_rule.py on both sides; three are directories as save_pretrained writes them.
+Most models are made by the rule of golden_rule.py on both sides;
+three are directories as save_pretrained writes them, one is the default model of examples/model.
 """
 import json
 import pathlib
@@ -101,12 +102,23 @@ def make_directory_case(name, whole, model, dtype, shard_size):
     golden.write(HERE / f"siglip_{name}.golden")
 
 
+def make_default_model_case():
+    """The model that the project ships, as it lies in examples/: its pooled embeddings."""
+    golden = Golden("made by tests/make_golden_siglip.py, transformers 5.17 in fp32, eager attention, one thread")
+    golden.line("directory ../../examples/model")
+    folder = HERE.parent.parent / "examples" / "model"
+    model = SiglipVisionModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    record(golden, model, SiglipImageProcessorPil.from_pretrained(folder), [(96, 96), (120, 80), (300, 300)], ("pooled",))
+    golden.write(HERE / "siglip_default_model.golden")
+
+
 def main():
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     HERE.mkdir(exist_ok=True)
     for case in CASES:
         make_rule_case(*case)
+    make_default_model_case()
 
     vision = vision_config(48, 2, 56, 2, 8, 40)
     for name, dtype in (("saved_float16", torch.float16), ("saved_bfloat16", torch.bfloat16)):
@@ -116,7 +128,8 @@ def main():
 
     text = SiglipTextConfig(vocab_size=20, hidden_size=48, intermediate_size=40, num_hidden_layers=1, num_attention_heads=2,
                             max_position_embeddings=4, bos_token_id=0, eos_token_id=1, pad_token_id=1)
-    whole = SiglipModel(SiglipConfig(text_config=text, vision_config=SiglipVisionConfig(**vision), attn_implementation="eager")).float().eval()
+    config = SiglipConfig(text_config=text, vision_config=SiglipVisionConfig(**vision), attn_implementation="eager")
+    whole = SiglipModel(config).float().eval()
     golden_rule.fill(whole, torch.float32)
     make_directory_case("saved_sharded", whole, whole.vision_model, torch.float32, "100KB")
 

@@ -70,7 +70,7 @@ int main(void) {
         GOLDEN_FILE("siglip_patch_32"),       GOLDEN_FILE("siglip_many_tokens"),    GOLDEN_FILE("siglip_no_head"),
         GOLDEN_FILE("siglip_float16"),        GOLDEN_FILE("siglip_bfloat16"),       GOLDEN_FILE("siglip_sparse_layers"),
         GOLDEN_FILE("siglip_sparse_image"),   GOLDEN_FILE("siglip_saved_float16"),  GOLDEN_FILE("siglip_saved_bfloat16"),
-        GOLDEN_FILE("siglip_saved_sharded"),  cmocka_unit_test(check_prefixes_and_shards),
+        GOLDEN_FILE("siglip_saved_sharded"),  GOLDEN_FILE("siglip_default_model"),  cmocka_unit_test(check_prefixes_and_shards),
         cmocka_unit_test(check_headless_model_has_no_pooled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,7 +111,8 @@ class Renderer:
         slack = 0.9 * radius
         x = slack + (SIDE - 2 * slack) * self.uniform(b, tries, MAX_COUNT)
         y = slack + (SIDE - 2 * slack) * self.uniform(b, tries, MAX_COUNT)
-        gap = torch.hypot(x[..., :, None] - x[..., None, :], y[..., :, None] - y[..., None, :]) / (radius[..., :, None] + radius[..., None, :])
+        apart = torch.hypot(x[..., :, None] - x[..., None, :], y[..., :, None] - y[..., None, :])
+        gap = apart / (radius[..., :, None] + radius[..., None, :])
         number = torch.arange(MAX_COUNT, device=self.device)
         real = (number[:, None] < number[None, :]) & (number[None, None, :] < count[:, None, None])
         gap = torch.where(real[:, None], gap, torch.full_like(gap, 9.0)).flatten(2).amin(2).clamp(max=1.02)
@@ -152,7 +153,8 @@ class Renderer:
         edge = lambda inside: (inside + 0.5).clamp(0, 1)
         stripes = edge(self.one(b, 0.18, 0.26) * step - ((u / step) % 1 - 0.5).abs() * step)
         row = torch.floor(v / step)
-        dots = edge(self.one(b, 0.22, 0.32) * step - torch.hypot(((u / step + 0.5 * (row % 2)) % 1 - 0.5) * step, ((v / step) % 1 - 0.5) * step))
+        across = (u / step + 0.5 * (row % 2)) % 1 - 0.5
+        dots = edge(self.one(b, 0.22, 0.32) * step - torch.hypot(across * step, ((v / step) % 1 - 0.5) * step))
         half = 0.72 * step
         checks = edge(torch.sin(math.pi * u / half) * torch.sin(math.pi * v / half) * half * 0.5)
         masks = torch.stack([torch.zeros_like(u), stripes, dots, checks], 1)
@@ -258,7 +260,8 @@ def export(folder, model, labels, args, steps):
     model.half().cpu().save_pretrained(folder)
     SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE}, resample=2).save_pretrained(folder)
     names = [f"{c} {s}" for c in COLOUR_NAMES for s in SHAPES]
-    metadata = dict(names=json.dumps(names), scale=repr(round(labels.log_scale[4].exp().item(), 4)), bias=repr(round(labels.bias.item(), 4)),
+    scale, bias = labels.log_scale[4].exp().item(), labels.bias.item()
+    metadata = dict(names=json.dumps(names), scale=f"{scale:.4f}", bias=f"{bias:.4f}",
                     training=f"seed {args.seed}, {steps} steps of {args.batch} pictures")
     save_file({"embeddings": labels.pairs().detach().float().cpu().contiguous()}, folder / "labels.safetensors", metadata)
 
