@@ -12,6 +12,7 @@ struct cli_session {
     mgv_model *model;
     mgv_model_info info;
     mgv_engine *engine;
+    mgv_threads *threads; /* NULL: one thread */
     uint32_t max_tokens; /* of one encode; 0: nothing but the number of pictures bounds them */
 };
 
@@ -53,6 +54,7 @@ mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
 void cli_session_close(cli_session *session) {
     if (!session) return;
     mgv_engine_destroy(session->engine);
+    mgv_threads_destroy(session->threads);
     mgv_model_close(session->model);
     free(session);
 }
@@ -68,6 +70,11 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     desc.max_tokens = max_tokens;
     desc.max_width = max_width;
     desc.max_height = max_height;
+    if (!session->threads && session->options.threads > 1) {
+        result = mgv_threads_create(&session->threads, session->options.threads, NULL, &error);
+        if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    }
+    if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
     mgv_engine_destroy(session->engine);
     session->engine = NULL;
     result = mgv_engine_create(&session->engine, session->model, &desc, &error);
