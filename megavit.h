@@ -261,18 +261,21 @@ typedef int32_t mgv_place;
 enum { MGV_PLACE_HOST = 0, MGV_PLACE_DEVICE };
 
 /* One picture, or one video clip of equal frames. Alpha is dropped and grey is replicated, as Pillow's
-   convert("RGB") does. Zero the struct and set what you need. In an array all struct_size must be equal. */
+   convert("RGB") does. pixels points to the left end of the top row of the first frame; where a stride is negative, what follows lies
+   below it in memory (a picture stored bottom row first: pixels = start + (height - 1) * row, stride = -row). Rows may lie at any address;
+   a side is at most 16,777,216 pixels. Nothing outside the rows is read. Zero the struct and set what you need. In an array all struct_size
+   must be equal. */
 typedef struct mgv_image {
     uint32_t struct_size;
     mgv_pixel_format format;
     const void *pixels;
-    uint64_t bytes;        /* readable bytes behind pixels; 0: not checked */
+    uint64_t bytes;        /* readable, from the lowest address of the picture to its highest; 0: not checked */
     uint32_t width;        /* in pixels */
     uint32_t height;
     int64_t stride;        /* bytes from a row to the next; 0: rows follow each other; may be negative */
     uint32_t frames;       /* of a clip; 0 or 1: a still picture */
     mgv_place place;
-    int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other */
+    int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
 } mgv_image;
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -2893,6 +2896,14 @@ static size_t mgv__image_span(const mgv_image *image) {
     if (!mgv__mul(mgv__image_frames(image) - 1, frame, &frames)) return 0;
     if (!mgv__add(rows, frames, &span) || !mgv__add(span, (size_t)mgv__image_row_bytes(image), &span)) return 0;
     return span <= PTRDIFF_MAX ? span : 0;
+}
+
+/* Whether writing these bytes would change a checked picture. */
+static int mgv__image_overlaps(const mgv_image *image, const void *memory, uint64_t bytes) {
+    uintptr_t lowest = (uintptr_t)image->pixels, start = (uintptr_t)memory;
+    if (image->stride < 0) lowest -= (uintptr_t)(image->height - 1) * (uintptr_t)mgv__magnitude(image->stride);
+    if (image->frame_stride < 0) lowest -= (uintptr_t)(mgv__image_frames(image) - 1) * (uintptr_t)mgv__magnitude(image->frame_stride);
+    return start < lowest ? lowest - start < bytes : start - lowest < mgv__image_span(image) && bytes > 0;
 }
 
 /* Everything about a picture that can be wrong by itself. After MGV_OK every row may be read with mgv__image_row. */
@@ -7159,7 +7170,7 @@ static mgv_result mgv__engine_pictures(const mgv_engine *engine, const mgv_image
         mgv_grid grid;
         mgv_result result = mgv__take_image(&image, images, i, error);
         if (result == MGV_OK) result = mgv__engine_picture(engine, &image, &grid, error);
-        if (result != MGV_OK) return result;
+        if (result != MGV_OK) return mgv__fail(error, result, "image %u: %s", (uint64_t)i, error ? error->message : "");
         tokens += grid.tokens;
         if (tokens > engine->desc.max_tokens)
             return mgv__fail(error, MGV_ERROR_CAPACITY, "%u tokens up to image %u; this engine was made for %u", tokens, (uint64_t)i,
@@ -7219,6 +7230,8 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     need = shape->rows * shape->columns;
     if (!pixel_values) return MGV_OK;
     if (capacity < need) return mgv__fail(error, MGV_ERROR_CAPACITY, "the pixel values are %u floats; there is room for %u", need, capacity);
+    if (mgv__image_overlaps(&taken, pixel_values, need * sizeof(float)))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: pixel_values overlap the picture that they are made of");
     mgv__pixels_prepare(pixels, engine->desc.resize, &taken, &grid, engine->pixels_scratch, &engine->desc.parallel, pixel_values,
                         engine->model->config.image_size ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
     return MGV_OK;
@@ -7314,6 +7327,7 @@ static mgv_result mgv__job_take_outputs(mgv_engine *engine, const mgv_encode_des
             return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is not in host memory, where the CPU backend writes", (uint64_t)i);
         if (output->capacity < need)
             return mgv__fail(error, MGV_ERROR_CAPACITY, "output %u needs %u floats; there is room for %u", (uint64_t)i, need, output->capacity);
+        output->capacity = need; /* from here on: what will be written */
         engine->written[i] = 0;
         engine->output_op[i] = tap->op;
         engine->output_buffer[i] = tap->buffer;
@@ -7326,7 +7340,7 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     mgv_encode_desc d;
     mgv_grid sum;
     mgv_result result;
-    uint32_t i;
+    uint32_t i, k;
     mgv__clear_error(error);
     if (!engine || !desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: engine or desc is NULL");
     result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_encode_desc", error);
@@ -7343,6 +7357,10 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
         result = mgv__take_image(&engine->images[i], d.images, i, error);
         if (result == MGV_OK && engine->images[i].place != MGV_PLACE_HOST)
             result = mgv__fail(error, MGV_ERROR_ARGUMENT, "image %u is not in host memory, where the CPU backend reads", (uint64_t)i);
+        for (k = 0; result == MGV_OK && k < d.output_count; k++) {
+            if (mgv__image_overlaps(&engine->images[i], engine->outputs[k].data, engine->outputs[k].capacity * sizeof(float)))
+                result = mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u overlaps the pixels of image %u", (uint64_t)k, (uint64_t)i);
+        }
     }
     if (result != MGV_OK) return result;
     engine->job.image_count = d.image_count;

@@ -462,6 +462,30 @@ static void limits_of_the_area(void **state) {
     assert_int_equal(grid.t, 2);
 }
 
+static void knows_what_overlaps_a_picture(void **state) {
+    static uint8_t memory[100];
+    mgv_image image = make_image(memory + 40, MGV_PIXELS_GRAY8, 4, 3);
+    (void)state;
+    image.stride = 5; /* bytes 40 to 53 */
+    assert_int_equal(mgv__image_overlaps(&image, memory, 40), 0);
+    assert_int_equal(mgv__image_overlaps(&image, memory, 41), 1);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 40, 0), 0);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 53, 1), 1);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 54, 1), 0);
+    assert_int_equal(mgv__image_overlaps(&image, memory, UINT64_MAX), 1);
+    image.stride = -5; /* bytes 30 to 43 */
+    assert_int_equal(mgv__image_overlaps(&image, memory, 30), 0);
+    assert_int_equal(mgv__image_overlaps(&image, memory, 31), 1);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 43, 1), 1);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 44, 1), 0);
+    image.frames = 2;
+    image.frame_stride = -20; /* bytes 10 to 43 */
+    assert_int_equal(mgv__image_overlaps(&image, memory, 10), 0);
+    assert_int_equal(mgv__image_overlaps(&image, memory, 11), 1);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 43, 1), 1);
+    assert_int_equal(mgv__image_overlaps(&image, memory + 44, 1), 0);
+}
+
 /* ---- Bad input ---- */
 
 static void bad_pictures(void **state) {
@@ -686,6 +710,7 @@ int main(void) {
         cmocka_unit_test(wide_pictures_are_resized_in_strips),
         cmocka_unit_test(without_resizing),
         cmocka_unit_test(limits_of_the_area),
+        cmocka_unit_test(knows_what_overlaps_a_picture),
         cmocka_unit_test(bad_pictures),
         cmocka_unit_test(bad_sizes),
         cmocka_unit_test(bad_configurations),
