@@ -16,6 +16,7 @@ SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-san
 CUDA ?=
 SECONDS ?= 60
 PREFIX ?= /usr/local
+PYTHON ?= python3
 DESTDIR ?=
 
 VERSION := $(shell sed -n 's/^\#define MGV_VERSION "\(.*\)"/\1/p' megavit.h)
@@ -154,8 +155,10 @@ $(BUILD)/bench_cpu: tools/bench_cpu.c
 	@mkdir -p $(@D)
 	$(COMPILE) $< -o $@ $(LIBS)
 
+# PYTHON: an interpreter that has torch and transformers, to be compared with; without them that half is skipped.
 bench-cpu: $(BUILD)/bench_cpu
 	$(BUILD)/bench_cpu
+	@$(PYTHON) tools/bench_cpu_torch.py --binary $(BUILD)/bench_cpu
 
 demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
 	@$(BUILD)/examples/most_alike examples/model $(BUILD)/demo.png examples/pictures/*.png

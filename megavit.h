@@ -7425,6 +7425,7 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
 #if MGV__VECTOR == MGV__ISA_PLAIN
 
 #define MGV__FN(name) mgv__plain_##name
+#define MGV__NAME "plain C"
 #define MGV__TARGET
 #define MGV__VEC float
 #define MGV__WIDTH 1
@@ -7470,6 +7471,7 @@ static inline float mgv__float_of_f16(uint16_t half) {
 #elif MGV__VECTOR == MGV__ISA_AVX2
 
 #define MGV__FN(name) mgv__avx2_##name
+#define MGV__NAME "AVX2"
 #ifdef _MSC_VER
 #define MGV__TARGET
 #else
@@ -7525,6 +7527,7 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #elif MGV__VECTOR == MGV__ISA_AVX512
 
 #define MGV__FN(name) mgv__avx512_##name
+#define MGV__NAME "AVX-512"
 #ifdef _MSC_VER
 #define MGV__TARGET
 #else
@@ -7570,6 +7573,7 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #elif MGV__VECTOR == MGV__ISA_NEON
 
 #define MGV__FN(name) mgv__neon_##name
+#define MGV__NAME "NEON"
 #define MGV__TARGET
 #define MGV__VEC float32x4_t
 #define MGV__WIDTH 4
@@ -7957,16 +7961,13 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
 
 #endif
 
-#define MGV__TEXT_OF(x) #x
-#define MGV__TEXT(x) MGV__TEXT_OF(x)
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__TEXT(MGV__FN(kernels)), MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(silu_gate), MGV__FN(softmax),
+    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(silu_gate), MGV__FN(softmax),
     MGV__FN(add), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
 };
 
-#undef MGV__TEXT_OF
-#undef MGV__TEXT
 #undef MGV__FN
+#undef MGV__NAME
 #undef MGV__TARGET
 #undef MGV__VEC
 #undef MGV__WIDTH
