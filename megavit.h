@@ -803,12 +803,6 @@ static mgv_result mgv__allocator_check(const mgv_allocator *allocator, mgv_error
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "an mgv_allocator has both alloc and free, or neither");
 }
 
-/* A description as this version knows it: what a caller of an older header does not have is zero, what a newer one has is left out. */
-static void mgv__copy_desc(void *ours, size_t our_size, const void *theirs, uint32_t their_size) {
-    memset(ours, 0, our_size);
-    memcpy(ours, theirs, their_size == 0 || their_size > our_size ? our_size : their_size);
-}
-
 /* As mgv__format, for names that are put together. */
 static void mgv__print(char *buffer, size_t capacity, const char *format, ...) {
     va_list arguments;
@@ -1526,7 +1520,8 @@ static mgv_result mgv__source_open(mgv__source *source, const mgv_model_desc *de
     uint32_t i;
     memset(source, 0, sizeof *source);
     if (desc == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "the mgv_model_desc is NULL");
-    mgv__copy_desc(&full, sizeof full, desc, desc->struct_size);
+    result = mgv__take_struct(&full, sizeof full, desc, desc->struct_size, "mgv_model_desc", error);
+    if (result != MGV_OK) return result;
     source->io = full.io;
     source->allocator = full.allocator;
     source->logger = full.logger;
@@ -2213,10 +2208,12 @@ MEGAVIT_API mgv_result mgv_safetensors_open(mgv_safetensors **file, const mgv_sa
     mgv_model_desc source;
     mgv_safetensors *result;
     mgv_result code;
+    mgv__clear_error(error);
     if (file == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_open: file is NULL");
     *file = NULL;
     if (desc == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_open: desc is NULL");
-    mgv__copy_desc(&full, sizeof full, desc, desc->struct_size);
+    code = mgv__take_struct(&full, sizeof full, desc, desc->struct_size, "mgv_safetensors_desc", error);
+    if (code != MGV_OK) return code;
     if ((full.path == NULL) == (full.data == NULL)) {
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_open: a path or data, and not both");
     }
@@ -2293,6 +2290,7 @@ MEGAVIT_API mgv_result mgv_safetensors_get_metadata(const mgv_safetensors *file,
 }
 MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, void *data, uint64_t capacity, mgv_error *error) {
     const mgv__tensor *tensor;
+    mgv__clear_error(error);
     if (file == NULL || i >= file->checkpoint.tensor_count) {
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_read: no file, or no tensor %u in it", (uint64_t)i);
     }

@@ -42,7 +42,8 @@ static mgv__config good(const char *config_json, const char *preprocessor_json) 
 static void siglip_defaults_are_the_class_defaults(void **state) {
     static const char *const texts[] = {
         "{\"model_type\":\"siglip\"}", "{\"model_type\":\"siglip_vision_model\"}", "{\"model_type\":\"siglip\",\"vision_config\":null}",
-        "{\"model_type\":\"siglip\",\"vision_config\":{}}", "{\"model_type\":\"siglip\",\"vision_config\":{\"hidden_size\":null}}",
+        "{\"model_type\":\"siglip\",\"vision_config\":{}}", "{\"model_type\":\"siglip\",\"vision_config\":{\"model_type\":null}}",
+        "{\"model_type\":\"siglip\",\"vision_config\":{\"hidden_size\":null}}",
         "{\"hidden_size\":11,\"model_type\":\"siglip\"}", /* keys of the whole model are not the tower's */
         "{\"model_type\":\"siglip\",\"text_config\":{\"hidden_size\":5},\"vision_config\":{\"model_type\":\"siglip_vision_model\"}}",
     };
@@ -216,7 +217,7 @@ static void qwen2_5_published(void **state) {
 static void image_processor_inside_processor_config(void **state) {
     static const char config_json[] = "{\"model_type\":\"siglip\"}";
     static const char processor_json[] = "{\"image_processor\":{\"resample\":2,\"do_rescale\":false},\"processor_class\":\"SiglipProcessor\"}";
-    static const char other_json[] = "{\"image_processor\":null,\"resample\":2}";
+    static const char other_json[] = "{\"image_processor\":null,\"resample\":2}", no_json[] = "{\"resample\":2}";
     mgv_memory_file files[2];
     mgv_model_desc desc;
     mgv__source source;
@@ -238,6 +239,10 @@ static void image_processor_inside_processor_config(void **state) {
     assert_int_equal(config.pixels.do_rescale, 0);
     files[1].data = other_json;
     files[1].bytes = sizeof other_json - 1;
+    assert_int_equal(mgv__config_read(&config, &source, &error), MGV_OK);
+    assert_int_equal(config.pixels.resample, MGV__RESAMPLE_BICUBIC);
+    files[1].data = no_json;
+    files[1].bytes = sizeof no_json - 1;
     assert_int_equal(mgv__config_read(&config, &source, &error), MGV_OK);
     assert_int_equal(config.pixels.resample, MGV__RESAMPLE_BICUBIC);
 }
@@ -337,6 +342,7 @@ static const bad_case bad_cases[] = {
     {Q3("\"rope_parameters\":{\"rope_theta\":0}"), NULL, MODEL, "rope_theta"},
     {Q3("\"rope_parameters\":{\"rope_type\":\"yarn\"}"), NULL, UNSUPPORTED, "rope_type"},
     {Q3("\"rope_parameters\":{\"rope_type\":3}"), NULL, UNSUPPORTED, "rope_type"},
+    {Q3("\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":0.5}"), NULL, MODEL, "rope_theta"},
     {Q25("\"hidden_act\":\"gelu\""), NULL, UNSUPPORTED, "hidden_act"},
     {Q25("\"window_size\":0"), NULL, MODEL, "window_size"},
     {Q25("\"window_size\":27"), NULL, MODEL, "window of 27 pixels"},
@@ -352,6 +358,7 @@ static const bad_case bad_cases[] = {
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"width\":224}}", UNSUPPORTED, "size"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":0,\"width\":224}}", MODEL, "height"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":224,\"width\":225}}", MODEL, "225 x 224"},
+    {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":225,\"width\":224}}", MODEL, "224 x 225"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":256,\"width\":256}}", MODEL, "256 x 256 pixels, the model takes 224 x 224"},
     {"{\"model_type\":\"siglip\"}", "{\"do_resize\":1}", MODEL, "do_resize"},
     {"{\"model_type\":\"siglip\"}", "{\"do_rescale\":\"true\"}", MODEL, "do_rescale"},

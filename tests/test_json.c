@@ -57,7 +57,7 @@ static void refuses(void **state) {
         {"{\"a\":\"\n\"}", "control character"}, {"{\"a\":\"\x1F\"}", "control character"}, {"{\"a\":\"\\x41\"}", "an escape"},
         {"{\"a\":\"\\'\"}", "an escape"}, {"{\"a\":\"\\u12g4\"}", "hexadecimal"}, {"{\"a\":\"\\u12\"}", "hexadecimal"}, {"{\"a\":\"\\u", "hexadecimal"},
         {"{\"a\":\"\\u0000\"}", "U+0000"}, {"{\"\\u0000\":1}", "U+0000"}, {"{\"a\":\"\\ud800\"}", "surrogate"}, {"{\"a\":\"\\udc00\"}", "surrogate"},
-        {"{\"a\":\"\\ud800\\u0041\"}", "surrogate"}, {"{\"a\":\"\\ud800\\ud800\"}", "surrogate"}, {"{\"a\":\"\\ud800\\n\"}", "surrogate"},
+        {"{\"a\":\"\\ud800\\u0041\"}", "surrogate"}, {"{\"a\":\"\\ud800\\ue000\"}", "surrogate"}, {"{\"a\":\"\\ud800\\ud800\"}", "surrogate"}, {"{\"a\":\"\\ud800\\n\"}", "surrogate"},
         {"{\"a\":\"\\ud800x\"}", "surrogate"}, {"{\"a\":\"\\ud800\\u\"}", "surrogate"}, {"{\"\x80\":1}", "not UTF-8"}, {"{\"\xC0\x80\":1}", "not UTF-8"},
         {"{\"\xC1\xBF\":1}", "not UTF-8"}, {"{\"\xE0\x9F\xBF\":1}", "not UTF-8"}, {"{\"\xED\xA0\x80\":1}", "not UTF-8"},
         {"{\"\xF0\x8F\xBF\xBF\":1}", "not UTF-8"}, {"{\"\xF4\x90\x80\x80\":1}", "not UTF-8"}, {"{\"\xF5\x80\x80\x80\":1}", "not UTF-8"},
@@ -81,6 +81,8 @@ static void refuses(void **state) {
     assert_int_equal(check("{\"a\":\0}", 7, NULL, &error), MGV_ERROR_FORMAT);
     assert_int_equal(check("{\"a\":1}", 7, NULL, NULL), MGV_OK);
     assert_int_equal(check("{\"a\":1", 6, NULL, NULL), MGV_ERROR_FORMAT); /* a NULL error is allowed */
+    assert_int_equal(mgv__json_check(NULL, UINT32_MAX, "t", NULL, &error), MGV_ERROR_FORMAT);
+    assert_non_null(strstr(error.message, "4 GiB"));
 }
 
 static void keys_that_only_look_alike(void **state) {

@@ -361,7 +361,8 @@ static void dtypes(void **state) {
 }
 static void what_is_given_out(void **state) {
     static const char header[] = "{\"__metadata__\":{\"for\\u006dat\":\"p\\nt\",\"b\":\"\"},\"y\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[3,11]},"
-                                 "\"\\u00e9\\\"\":{\"data_offsets\":[0,3],\"shape\":[3],\"dtype\":\"U8\"}}";
+                                 "\"\\u00e9\\\"\":{\"data_offsets\":[0,3],\"shape\":[3],\"dtype\":\"U8\"},"
+                                 "\"none\":{\"data_offsets\":[11,11],\"shape\":[0],\"dtype\":\"U8\"}}";
     unsigned char *bytes, data[8];
     size_t count = make_safetensors(header, sizeof header - 1, 11, &bytes);
     mgv_safetensors *file;
@@ -371,7 +372,8 @@ static void what_is_given_out(void **state) {
     uint32_t i;
     (void)state;
     assert_int_equal(open_bytes(bytes, count, NULL, &file, &error), MGV_OK);
-    assert_int_equal(mgv_safetensors_tensor_count(file), 2);
+    assert_int_equal(mgv_safetensors_tensor_count(file), 3);
+    assert_int_equal(mgv_safetensors_read(file, 2, NULL, 0, &error), MGV_OK); /* an empty tensor needs no room */
     assert_int_equal(mgv_safetensors_get_tensor(file, 0, &info), MGV_OK);
     assert_string_equal(info.name, "y");
     assert_int_equal(info.dtype, MGV_DTYPE_F32);
@@ -398,7 +400,7 @@ static void what_is_given_out(void **state) {
     assert_int_equal(mgv_safetensors_find(file, "z", &i), MGV_ERROR_MODEL);
     assert_int_equal(mgv_safetensors_find(file, "", &i), MGV_ERROR_MODEL);
     /* Arguments that no call can accept. */
-    assert_int_equal(mgv_safetensors_get_tensor(file, 2, &info), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_safetensors_get_tensor(file, 3, &info), MGV_ERROR_ARGUMENT);
     assert_int_equal(mgv_safetensors_get_tensor(NULL, 0, &info), MGV_ERROR_ARGUMENT);
     assert_int_equal(mgv_safetensors_get_tensor(file, 0, NULL), MGV_ERROR_ARGUMENT);
     assert_int_equal(mgv_safetensors_get_metadata(file, 2, &key, &value), MGV_ERROR_ARGUMENT);
@@ -411,7 +413,7 @@ static void what_is_given_out(void **state) {
     assert_int_equal(mgv_safetensors_read(file, 0, data, 7, &error), MGV_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "\"y\" has 8 bytes, there is room for 7"));
     assert_int_equal(mgv_safetensors_read(file, 0, NULL, 8, &error), MGV_ERROR_ARGUMENT);
-    assert_int_equal(mgv_safetensors_read(file, 2, data, 8, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_safetensors_read(file, 3, data, 8, &error), MGV_ERROR_ARGUMENT);
     assert_int_equal(mgv_safetensors_read(NULL, 0, data, 8, &error), MGV_ERROR_ARGUMENT);
     assert_int_equal(mgv_safetensors_tensor_count(NULL), 0);
     assert_int_equal(mgv_safetensors_metadata_count(NULL), 0);
@@ -425,6 +427,7 @@ static void arguments_of_open(void **state) {
     counting_allocator counts;
     fake_files files;
     mgv_error error;
+    int which;
     (void)state;
     memset(&desc, 0, sizeof desc);
     assert_int_equal(mgv_safetensors_open(NULL, &desc, &error), MGV_ERROR_ARGUMENT);
@@ -435,10 +438,14 @@ static void arguments_of_open(void **state) {
     desc.data = "x";
     assert_int_equal(mgv_safetensors_open(&file, &desc, &error), MGV_ERROR_ARGUMENT);
     desc.data = NULL;
-    desc.io = fake_files_make(&files, NULL, 0);
-    desc.io.read = NULL;
-    assert_int_equal(mgv_safetensors_open(&file, &desc, &error), MGV_ERROR_ARGUMENT);
-    assert_non_null(strstr(error.message, "mgv_file_io"));
+    for (which = 1; which < 7; which++) { /* some of the three functions, but not all */
+        desc.io = fake_files_make(&files, NULL, 0);
+        if (!(which & 1)) desc.io.open = NULL;
+        if (!(which & 2)) desc.io.read = NULL;
+        if (!(which & 4)) desc.io.close = NULL;
+        assert_int_equal(mgv_safetensors_open(&file, &desc, &error), MGV_ERROR_ARGUMENT);
+        assert_non_null(strstr(error.message, "mgv_file_io"));
+    }
     memset(&desc.io, 0, sizeof desc.io);
     desc.allocator = counting_allocator_make(&counts);
     desc.allocator.free = NULL;
@@ -446,7 +453,7 @@ static void arguments_of_open(void **state) {
     assert_non_null(strstr(error.message, "mgv_allocator"));
     assert_int_equal(mgv_safetensors_open(&file, &desc, NULL), MGV_ERROR_ARGUMENT);
 }
-/* A description from an older header ends early; its missing fields are zero. One from a newer header ends later. */
+/* A description from an older header ends early; its missing fields are zero. One from a newer header is refused: nobody here knows what it asks for. */
 static void descriptions_of_other_versions(void **state) {
     unsigned char *bytes;
     size_t count = make_safetensors("{}", 2, 0, &bytes);
@@ -469,8 +476,10 @@ static void descriptions_of_other_versions(void **state) {
     all.desc.struct_size = sizeof all;
     all.desc.data = bytes;
     all.desc.bytes = count;
-    assert_int_equal(mgv_safetensors_open(&file, &all.desc, &error), MGV_OK);
-    mgv_safetensors_close(file);
+    assert_int_equal(mgv_safetensors_open(&file, &all.desc, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "mgv_safetensors_desc.struct_size"));
+    all.desc.struct_size = 3; /* not even the size itself */
+    assert_int_equal(mgv_safetensors_open(&file, &all.desc, &error), MGV_ERROR_ARGUMENT);
     free(bytes);
 }
 
@@ -872,6 +881,80 @@ static void which_files_are_looked_for(void **state) {
     assert_int_equal(files.open_now, 0);
 }
 
+/* Every look for a file can fail otherwise than by its absence. */
+static void looks_that_fail(void **state) {
+    uint64_t k;
+    (void)state;
+    for (k = 1; k <= 4; k++) { /* model.safetensors, its index, two pickles */
+        mgv__source source;
+        mgv__checkpoint checkpoint;
+        mgv_model_desc desc;
+        fake_files files;
+        mgv_error error;
+        memset(&desc, 0, sizeof desc);
+        desc.io = fake_files_make(&files, NULL, 0);
+        assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+        assert_int_equal(mgv__checkpoint_open(&checkpoint, &source, &error), MGV_ERROR_IO);
+        assert_string_equal(error.message, "the files of the callbacks: there is neither model.safetensors nor model.safetensors.index.json");
+        assert_int_equal(files.calls, 4);
+        files.calls = 0;
+        files.fail_at = k;
+        assert_int_equal(mgv__checkpoint_open(&checkpoint, &source, &error), MGV_ERROR_IO);
+        assert_non_null(strstr(error.message, "code -5"));
+    }
+}
+static void memory_files_without_weights(void **state) {
+    mgv_memory_file memory = {"config.json", "{}", 2};
+    mgv_model_desc desc;
+    mgv__source source;
+    mgv__checkpoint checkpoint;
+    mgv_error error;
+    (void)state;
+    memset(&desc, 0, sizeof desc);
+    desc.memory_files = &memory;
+    desc.memory_file_count = 1;
+    assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+    assert_int_equal(mgv__checkpoint_open(&checkpoint, &source, &error), MGV_ERROR_IO);
+    assert_string_equal(error.message, "the memory files: there is neither model.safetensors nor model.safetensors.index.json");
+}
+/* Two shards that claim headers of 3 GiB each: refused before anything of that size is allocated. */
+static int32_t giant_open(void *user, const char *path, void **file, uint64_t *size) {
+    *file = user;
+    *size = strstr(path, "index") ? strlen((const char *)user) : (uint64_t)4 << 30;
+    return strcmp(path, "model.safetensors") == 0 ? MGV_FILE_ABSENT : 0;
+}
+static int32_t giant_read(void *user, void *file, uint64_t offset, void *buffer, size_t bytes) {
+    (void)file;
+    if (bytes == 8) memcpy(buffer, "\0\0\0\xC0\0\0\0\0", 8);
+    else memcpy(buffer, (const char *)user + offset, bytes);
+    return 0;
+}
+static void giant_close(void *user, void *file) {
+    (void)user;
+    (void)file;
+}
+static void giant_headers(void **state) {
+    static char index[] = "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}";
+    counting_allocator counts;
+    mgv_model_desc desc;
+    mgv__source source;
+    mgv__checkpoint checkpoint;
+    mgv_error error;
+    (void)state;
+    memset(&desc, 0, sizeof desc);
+    desc.max_header_bytes = UINT64_MAX;
+    desc.allocator = counting_allocator_make(&counts);
+    desc.io.user = index;
+    desc.io.open = giant_open;
+    desc.io.read = giant_read;
+    desc.io.close = giant_close;
+    assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+    assert_int_equal(mgv__checkpoint_open(&checkpoint, &source, &error), FORMAT);
+    assert_non_null(strstr(error.message, "2.safetensors: the headers up to this shard have 4 GiB or more"));
+    assert_true(counts.peak_bytes < 10000);
+    assert_int_equal(counts.live_blocks, 0);
+}
+
 /* A hundred thousand shards, through callbacks that make them up. */
 enum { MANY_SHARDS = 100000 };
 typedef struct made_up {
@@ -1254,6 +1337,41 @@ static void a_file_larger_than_4_gib(void **state) {
     unlink(in_directory(0, "big.safetensors"));
     free(bytes);
 }
+/* A descriptor that went bad, and a range beyond the end. */
+static void reads_that_fail(void **state) {
+    mgv_model_desc desc;
+    mgv__source source;
+    mgv__file file;
+    mgv_error error;
+    char bytes[8];
+    int pipes[2];
+    (void)state;
+    write_file("x.safetensors", "01234567", 8);
+    memset(&desc, 0, sizeof desc);
+    desc.path = directory;
+    assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+    assert_int_equal(mgv__file_open(&file, &source, "x.safetensors", NULL, &error), MGV_OK);
+    assert_int_equal(mgv__file_read(&file, 4, bytes, 4, &error), MGV_OK);
+    assert_memory_equal(bytes, "4567", 4);
+    assert_int_equal(mgv__file_read(&file, 5, bytes, 4, &error), MGV_ERROR_IO);
+    assert_non_null(strstr(error.message, "bytes 5 to 9 are beyond its end at 8"));
+    assert_int_equal(mgv__file_read(&file, UINT64_MAX, bytes, 2, &error), MGV_ERROR_IO);
+    assert_int_equal(mgv__file_read(&file, 0, bytes, 9, &error), MGV_ERROR_IO);
+    assert_int_equal(mgv__file_read(&file, 8, bytes, 0, &error), MGV_OK);
+    assert_int_equal(pipe(pipes), 0); /* a pipe cannot seek */
+    assert_int_equal(dup2(pipes[0], ((mgv__disk_file *)file.handle)->descriptor) < 0, 0);
+    assert_int_equal(mgv__file_read(&file, 0, bytes, 4, &error), MGV_ERROR_IO);
+    assert_non_null(strstr(error.message, "the system refuses it"));
+    close(pipes[0]);
+    close(pipes[1]);
+    pipes[0] = open(in_directory(0, "x.safetensors"), O_WRONLY); /* not open for reading */
+    assert_int_equal(dup2(pipes[0], ((mgv__disk_file *)file.handle)->descriptor) < 0, 0);
+    assert_int_equal(mgv__file_read(&file, 0, bytes, 4, &error), MGV_ERROR_IO);
+    close(pipes[0]);
+    mgv__file_close(&file);
+    mgv__file_close(&file); /* twice is harmless */
+    unlink(in_directory(0, "x.safetensors"));
+}
 static void a_disk_without_memory(void **state) {
     counting_allocator counts;
     mgv_safetensors_desc desc;
@@ -1353,6 +1471,9 @@ int main(void) {
         cmocka_unit_test(a_tensor_in_two_shards),
         cmocka_unit_test(a_bad_shard_is_named),
         cmocka_unit_test(which_files_are_looked_for),
+        cmocka_unit_test(looks_that_fail),
+        cmocka_unit_test(memory_files_without_weights),
+        cmocka_unit_test(giant_headers),
         cmocka_unit_test(a_hundred_thousand_shards),
         cmocka_unit_test(every_allocation_and_every_read_can_fail),
         cmocka_unit_test(sizes_that_change),
@@ -1362,6 +1483,7 @@ int main(void) {
         cmocka_unit_test(paths_that_are_no_files),
         cmocka_unit_test(a_real_file),
         cmocka_unit_test(a_file_larger_than_4_gib),
+        cmocka_unit_test(reads_that_fail),
         cmocka_unit_test(a_disk_without_memory),
         cmocka_unit_test(saved_by_transformers),
     };
