@@ -5748,8 +5748,8 @@ typedef struct mgv__cpu_ahead {
 static inline void mgv__cpu_fetch(const mgv__cpu_ahead *ahead, size_t strip) {
     uint32_t i, row;
     for (i = 0; i < MGV__CPU_STREAMS; i++) {
-        const char *from = ahead->from[i] + strip * ahead->step[i];
-        for (row = 0; row < ahead->rows[i]; row++) MGV__PREFETCH(from + row * ahead->stride[i]);
+        const size_t offset = strip * ahead->step[i];
+        for (row = 0; row < ahead->rows[i]; row++) MGV__PREFETCH(ahead->from[i] + offset + row * ahead->stride[i]);
     }
 }
 

@@ -13,6 +13,8 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 
+#include "tower.h"
+
 /* ---- a model directory of headers: reading a weight fails the test ---- */
 
 typedef struct fake_model {
@@ -44,17 +46,16 @@ static void begin(fake_model *fake, const char *config, const char *dtype, uint3
     append(fake, "        {");
 }
 
-/* Dimensions end with the first 0. */
-static void tensor(fake_model *fake, const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e) {
-    uint64_t dims[5], elements = 1, bytes;
+static void emit(void *user, const char *name, const uint64_t *dims, uint32_t rank) {
+    fake_model *fake = user;
+    uint64_t elements = 1, bytes;
     char text[512], shape[128] = "";
-    size_t i;
-    dims[0] = a, dims[1] = b, dims[2] = c, dims[3] = d, dims[4] = e;
+    uint32_t i;
     if (fake->skip && strcmp(fake->skip, name) == 0) return;
-    if (fake->reshape && strcmp(fake->reshape, name) == 0) dims[0]++;
-    for (i = 0; i < 5 && dims[i]; i++) {
-        elements *= dims[i];
-        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%llu", i ? "," : "", (unsigned long long)dims[i]);
+    for (i = 0; i < rank; i++) {
+        uint64_t dim = dims[i] + (i == 0 && fake->reshape && strcmp(fake->reshape, name) == 0);
+        elements *= dim;
+        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%llu", i ? "," : "", (unsigned long long)dim);
     }
     bytes = elements * fake->element_bytes;
     snprintf(text, sizeof text, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", fake->data_bytes ? "," : "", name, fake->dtype,
@@ -63,17 +64,10 @@ static void tensor(fake_model *fake, const char *name, uint64_t a, uint64_t b, u
     fake->data_bytes += bytes;
 }
 
-/* name.weight and, unless it is NULL, name.bias */
-static void linear(fake_model *fake, const char *name, uint64_t columns, uint64_t inner, int bias) {
-    char text[256];
-    snprintf(text, sizeof text, "%s.weight", name);
-    tensor(fake, text, columns, inner, 0, 0, 0);
-    snprintf(text, sizeof text, "%s.bias", name);
-    if (bias) tensor(fake, text, columns, 0, 0, 0, 0);
-}
-
-static void norm(fake_model *fake, const char *name, uint64_t width, int bias) {
-    linear(fake, name, width, 0, bias);
+/* A tensor of another part of the model. */
+static void emit_text(fake_model *fake, const char *name) {
+    static const uint64_t dims[2] = {640, 64};
+    emit(fake, name, dims, 2);
 }
 
 static void end(fake_model *fake) {
@@ -180,37 +174,6 @@ static void assert_near(double seen, double expected, double tolerance) {
 
 /* ---- SigLIP ---- */
 
-static void siglip_tensors(fake_model *fake, uint32_t d, uint32_t f, uint32_t layers, uint32_t patch, uint32_t side) {
-    char name[128];
-    uint32_t i, k;
-    static const char *const projections[] = {"q_proj", "k_proj", "v_proj", "out_proj"};
-    tensor(fake, "vision_model.embeddings.patch_embedding.weight", d, 3, patch, patch, 0);
-    tensor(fake, "vision_model.embeddings.patch_embedding.bias", d, 0, 0, 0, 0);
-    tensor(fake, "vision_model.embeddings.position_embedding.weight", (uint64_t)side * side, d, 0, 0, 0);
-    for (i = 0; i < layers; i++) {
-        snprintf(name, sizeof name, "vision_model.encoder.layers.%u.layer_norm1", i);
-        norm(fake, name, d, 1);
-        for (k = 0; k < 4; k++) {
-            snprintf(name, sizeof name, "vision_model.encoder.layers.%u.self_attn.%s", i, projections[k]);
-            linear(fake, name, d, d, 1);
-        }
-        snprintf(name, sizeof name, "vision_model.encoder.layers.%u.layer_norm2", i);
-        norm(fake, name, d, 1);
-        snprintf(name, sizeof name, "vision_model.encoder.layers.%u.mlp.fc1", i);
-        linear(fake, name, f, d, 1);
-        snprintf(name, sizeof name, "vision_model.encoder.layers.%u.mlp.fc2", i);
-        linear(fake, name, d, f, 1);
-    }
-    norm(fake, "vision_model.post_layernorm", d, 1);
-    tensor(fake, "vision_model.head.probe", 1, 1, d, 0, 0);
-    tensor(fake, "vision_model.head.attention.in_proj_weight", 3 * d, d, 0, 0, 0);
-    tensor(fake, "vision_model.head.attention.in_proj_bias", 3 * d, 0, 0, 0, 0);
-    linear(fake, "vision_model.head.attention.out_proj", d, d, 1);
-    norm(fake, "vision_model.head.layernorm", d, 1);
-    linear(fake, "vision_model.head.mlp.fc1", f, d, 1);
-    linear(fake, "vision_model.head.mlp.fc2", d, f, 1);
-}
-
 static void test_siglip_parameters_and_flops(void **state) {
     static const struct {
         uint32_t d, f, layers, heads, patch, image;
@@ -232,6 +195,7 @@ static void test_siglip_parameters_and_flops(void **state) {
         uint32_t side = models[i].image / models[i].patch;
         char config[512];
         fake_model fake;
+        tower t;
         mgv_model model;
         mgv_error error;
         snprintf(config, sizeof config,
@@ -239,8 +203,18 @@ static void test_siglip_parameters_and_flops(void **state) {
                  "\"num_attention_heads\":%u,\"patch_size\":%u,\"image_size\":%u}}",
                  models[i].d, models[i].f, models[i].layers, models[i].heads, models[i].patch, models[i].image);
         begin(&fake, config, "F32", 4);
-        siglip_tensors(&fake, models[i].d, models[i].f, models[i].layers, models[i].patch, side);
-        tensor(&fake, "text_model.head.weight", 768, 768, 0, 0, 0);
+        memset(&t, 0, sizeof t);
+        t.family = MGV_FAMILY_SIGLIP;
+        t.hidden = models[i].d;
+        t.intermediate = models[i].f;
+        t.layers = models[i].layers;
+        t.patch = models[i].patch;
+        t.side = side;
+        t.prefix = "vision_model.";
+        t.emit = emit;
+        t.user = &fake;
+        tower_tensors(&t);
+        emit_text(&fake, "text_model.head.weight");
         if (build(&fake, &model, &error) != MGV_OK) fail_msg("%s", error.message);
         assert_int_equal(parameters(&model), models[i].parameters);
         assert_int_equal(model.tensor_count, 16 * models[i].layers + 16);
@@ -265,45 +239,22 @@ static const qwen3_size qwen3_sizes[] = {
     {1152, 4304, 27, 5120, {8, 16, 24}, 595266800, 915.3, 242.5, 1068, 5837},
 };
 
-static void qwen3_merger(fake_model *fake, const char *scope, uint32_t d, uint32_t out, uint32_t norm_width) {
-    char name[128];
-    snprintf(name, sizeof name, "%s.norm", scope);
-    norm(fake, name, norm_width, 1);
-    snprintf(name, sizeof name, "%s.linear_fc1", scope);
-    linear(fake, name, 4 * d, 4 * d, 1);
-    snprintf(name, sizeof name, "%s.linear_fc2", scope);
-    linear(fake, name, out, 4 * d, 1);
-}
-
 static void qwen3_tensors(fake_model *fake, const qwen3_size *size, uint32_t layers, const char *prefix) {
-    char scope[96], name[128];
-    uint32_t i, d = size->d, f = size->f;
-    snprintf(name, sizeof name, "%spatch_embed.proj.weight", prefix);
-    tensor(fake, name, d, 3, 2, 16, 16);
-    snprintf(name, sizeof name, "%spatch_embed.proj.bias", prefix);
-    tensor(fake, name, d, 0, 0, 0, 0);
-    snprintf(name, sizeof name, "%spos_embed.weight", prefix);
-    tensor(fake, name, 2304, d, 0, 0, 0);
-    for (i = 0; i < layers; i++) {
-        snprintf(name, sizeof name, "%sblocks.%u.norm1", prefix, i);
-        norm(fake, name, d, 1);
-        snprintf(name, sizeof name, "%sblocks.%u.norm2", prefix, i);
-        norm(fake, name, d, 1);
-        snprintf(name, sizeof name, "%sblocks.%u.attn.qkv", prefix, i);
-        linear(fake, name, 3 * d, d, 1);
-        snprintf(name, sizeof name, "%sblocks.%u.attn.proj", prefix, i);
-        linear(fake, name, d, d, 1);
-        snprintf(name, sizeof name, "%sblocks.%u.mlp.linear_fc1", prefix, i);
-        linear(fake, name, f, d, 1);
-        snprintf(name, sizeof name, "%sblocks.%u.mlp.linear_fc2", prefix, i);
-        linear(fake, name, d, f, 1);
-    }
-    snprintf(scope, sizeof scope, "%smerger", prefix);
-    qwen3_merger(fake, scope, d, size->out, d);
-    for (i = 0; i < 3; i++) {
-        snprintf(scope, sizeof scope, "%sdeepstack_merger_list.%u", prefix, i);
-        qwen3_merger(fake, scope, d, size->out, 4 * d);
-    }
+    tower t;
+    memset(&t, 0, sizeof t);
+    t.family = MGV_FAMILY_QWEN3_VL;
+    t.hidden = size->d;
+    t.intermediate = size->f;
+    t.layers = layers;
+    t.patch = 16;
+    t.side = 48;
+    t.temporal = t.merge = 2;
+    t.out = size->out;
+    t.deepstack_count = 3;
+    t.prefix = prefix;
+    t.emit = emit;
+    t.user = fake;
+    tower_tensors(&t);
 }
 
 static void qwen3_config(char *config, size_t capacity, const qwen3_size *size) {
@@ -326,7 +277,7 @@ static void test_qwen3_parameters_and_flops(void **state) {
         qwen3_config(config, sizeof config, size);
         begin(&fake, config, "BF16", 2);
         qwen3_tensors(&fake, size, size->layers, prefixes[i % 3]);
-        tensor(&fake, "model.language_model.layers.0.mlp.up_proj.weight", 640, 64, 0, 0, 0);
+        emit_text(&fake, "model.language_model.layers.0.mlp.up_proj.weight");
         if (build(&fake, &model, &error) != MGV_OK) fail_msg("%s", error.message);
         assert_int_equal(parameters(&model), size->parameters);
         assert_int_equal(model.tensor_count, 12 * size->layers + 27);
@@ -351,33 +302,19 @@ static const qwen2_5_size qwen2_5_sizes[] = {
     {3420, 2048, 668684288, 0, 0}, {3420, 3584, 676550144, 1347, 5645}, {3456, 5120, 688841984, 0, 0}, {3456, 8192, 704573696, 0, 0}};
 
 static void qwen2_5_tensors(fake_model *fake, const qwen2_5_size *size, const char *prefix) {
-    static const char *const mlp[] = {"gate_proj", "up_proj"};
-    char name[128];
-    uint32_t i, k;
-    snprintf(name, sizeof name, "%spatch_embed.proj.weight", prefix);
-    tensor(fake, name, 1280, 3, 2, 14, 14);
-    for (i = 0; i < 32; i++) {
-        snprintf(name, sizeof name, "%sblocks.%u.norm1", prefix, i);
-        norm(fake, name, 1280, 0);
-        snprintf(name, sizeof name, "%sblocks.%u.norm2", prefix, i);
-        norm(fake, name, 1280, 0);
-        snprintf(name, sizeof name, "%sblocks.%u.attn.qkv", prefix, i);
-        linear(fake, name, 3840, 1280, 1);
-        snprintf(name, sizeof name, "%sblocks.%u.attn.proj", prefix, i);
-        linear(fake, name, 1280, 1280, 1);
-        for (k = 0; k < 2; k++) {
-            snprintf(name, sizeof name, "%sblocks.%u.mlp.%s", prefix, i, mlp[k]);
-            linear(fake, name, size->f, 1280, 1);
-        }
-        snprintf(name, sizeof name, "%sblocks.%u.mlp.down_proj", prefix, i);
-        linear(fake, name, 1280, size->f, 1);
-    }
-    snprintf(name, sizeof name, "%smerger.ln_q", prefix);
-    norm(fake, name, 1280, 0);
-    snprintf(name, sizeof name, "%smerger.mlp.0", prefix);
-    linear(fake, name, 5120, 5120, 1);
-    snprintf(name, sizeof name, "%smerger.mlp.2", prefix);
-    linear(fake, name, size->out, 5120, 1);
+    tower t;
+    memset(&t, 0, sizeof t);
+    t.family = MGV_FAMILY_QWEN2_5_VL;
+    t.hidden = 1280;
+    t.intermediate = size->f;
+    t.layers = 32;
+    t.patch = 14;
+    t.temporal = t.merge = 2;
+    t.out = size->out;
+    t.prefix = prefix;
+    t.emit = emit;
+    t.user = fake;
+    tower_tensors(&t);
 }
 
 static void test_qwen2_5_parameters_and_flops(void **state) {
