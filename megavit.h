@@ -439,6 +439,7 @@ enum {
     MGV__CHUNKS = 2,                    /* chunk buffers of one math warpgroup */
     MGV__MATH_GROUPS = 2,               /* math warpgroups */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
+    MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024
@@ -478,7 +479,8 @@ typedef struct mgv__kernel_op {
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
     uint32_t bias, column_sums, table; /* offsets into vectors, in floats */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
-    uint32_t reserved[3];
+    uint32_t number;            /* of the operation in its list */
+    uint32_t reserved[2];
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
     uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
@@ -4850,7 +4852,7 @@ typedef struct mgv__plan_op {
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
 } mgv__plan_op;
 
-enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = 4096 };
+enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH };
 
 typedef struct mgv__plan {
     const mgv__config *config;
@@ -5590,7 +5592,10 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     uint32_t i;
     if (cuda->uploaded_images == images) return MGV_OK;
     mgv__plan_schedule(plan, images, cuda->clusters);
-    for (i = 0; i < plan->op_count; i++) ops[i] = plan->ops[i].kernel;
+    for (i = 0; i < plan->op_count; i++) {
+        ops[i] = plan->ops[i].kernel;
+        ops[i].number = i;
+    }
     memcpy(ops + plan->op_count, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
     MGV__CUDA_TRY(cudaMemcpyAsync(cuda->arena + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
     MGV__CUDA_TRY(cudaMemcpyAsync(cuda->arena + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,

@@ -12,7 +12,24 @@ DEVICE float gelu_tanh(float x) {
     return half + half * tanh_approx(u);
 }
 
-template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, uint32_t k_blocks, float (&acc)[COLUMNS / 2]) {
+/* Mean and reciprocal standard deviation of this lane's two rows. */
+struct RowNorms {
+    float mean[2], rstd[2];
+};
+
+DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
+    return (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
+}
+
+DEVICE void gemm_row_norms(const Math &self, const TileSlot &tile, RowNorms &norms) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t row = gemm_row(self, tile), last = op.rows_per_group - 1, base = tile.group * op.rows_per_group;
+    row_statistics_quad(self.arguments, op, base + (row < last ? row : last), base + (row + 8 < last ? row + 8 : last), self.lane % 4, norms.mean, norms.rstd);
+}
+
+/* The rows' statistics are fetched while the first products run. */
+template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], RowNorms &norms) {
+    const uint32_t k_blocks = tile.op.k_blocks, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM;
     uint32_t previous = 0;
     wgmma_registers_zero(acc);
     for (uint32_t block = 0; block < k_blocks; block++) {
@@ -27,6 +44,7 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, uint32_t k_blocks, 
         wgmma_m64k16_bf16_ss(acc, a + 6, b + 6, 1);
         wgmma_commit_group();
         wgmma_registers_fence(acc);
+        if (block == 0 && fold) gemm_row_norms(self, tile, norms);
         wgmma_wait_group<1>();
         if (block) math_leave_stage(self, previous);
         previous = self.stage.index;
@@ -39,22 +57,22 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, uint32_t k_blocks, 
 
 /* Turns accumulators of 32 or 64 columns into values of the target; `v` points at 8 columns' four accumulators after the other. */
 template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, float (&v)[COUNT], int first, uint32_t column, uint32_t row,
-                                                          const float (&mean)[2], const float (&rstd)[2]) {
+                                                          const RowNorms &norms) {
     const mgv__kernel_op &op = tile.op;
     const float *bias = self.arguments.vectors + op.bias + column;
     if (op.flags & MGV__KERNEL_FOLD_NORM) {
         const float *column_sums = self.arguments.vectors + op.column_sums + column;
-        const float shift0 = -rstd[0] * mean[0], shift1 = -rstd[1] * mean[1];
+        const float rstd0 = norms.rstd[0], rstd1 = norms.rstd[1], shift0 = -rstd0 * norms.mean[0], shift1 = -rstd1 * norms.mean[1];
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j++) {
             float b0, b1, s0, s1;
             ld_global_nc_v2f32(bias + 8 * j, b0, b1);
             ld_global_nc_v2f32(column_sums + 8 * j, s0, s1);
             float *e = &v[first + 4 * j];
-            e[0] = rstd[0] * e[0] + (shift0 * s0 + b0);
-            e[1] = rstd[0] * e[1] + (shift0 * s1 + b1);
-            e[2] = rstd[1] * e[2] + (shift1 * s0 + b0);
-            e[3] = rstd[1] * e[3] + (shift1 * s1 + b1);
+            e[0] = rstd0 * e[0] + (shift0 * s0 + b0);
+            e[1] = rstd0 * e[1] + (shift0 * s1 + b1);
+            e[2] = rstd1 * e[2] + (shift1 * s0 + b0);
+            e[3] = rstd1 * e[3] + (shift1 * s1 + b1);
         }
     } else {
 #pragma unroll
@@ -165,21 +183,14 @@ template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chu
 template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     float acc[COLUMNS / 2];
-    gemm_mainloop<COLUMNS>(self, op.k_blocks, acc);
-
-    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
-    const uint32_t column = tile.column * COLUMNS + 2 * (self.lane % 4);
-    float mean[2] = {0, 0}, rstd[2] = {0, 0};
-    if (op.flags & MGV__KERNEL_FOLD_NORM) {
-        const uint32_t last = op.rows_per_group - 1, base = tile.group * op.rows_per_group;
-        row_statistics_quad(self.arguments, op, base + (row < last ? row : last), self.lane % 4, mean[0], rstd[0]);
-        row_statistics_quad(self.arguments, op, base + (row + 8 < last ? row + 8 : last), self.lane % 4, mean[1], rstd[1]);
-    }
+    RowNorms norms = {{0, 0}, {1, 1}};
+    gemm_mainloop<COLUMNS>(self, tile, acc, norms);
+    const uint32_t row = gemm_row(self, tile), column = tile.column * COLUMNS + 2 * (self.lane % 4);
     if (COLUMNS == 64 && (op.flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
 #pragma unroll
         for (int c = 0; c < COLUMNS / 32; c++) {
             const uint32_t chunk = math_take_chunk(self);
-            gemm_finish<32>(self, tile, acc, 16 * c, column + 32 * c, row, mean, rstd);
+            gemm_finish<32>(self, tile, acc, 16 * c, column + 32 * c, row, norms);
             if (op.flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, 16 * c, column + 32 * c, row);
             gemm_write_float(self, chunk, acc, 16 * c);
             math_give_chunk(self);
@@ -188,7 +199,7 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     }
 #pragma unroll
     for (int c = 0; c < COLUMNS / 64; c++) {
-        gemm_finish<64>(self, tile, acc, 32 * c, column + 64 * c, row, mean, rstd);
+        gemm_finish<64>(self, tile, acc, 32 * c, column + 64 * c, row, norms);
         const uint32_t chunk = math_take_chunk(self);
         gemm_write_bf16(self, tile, chunk, acc, 32 * c, tile.column * (COLUMNS / 64) + c, row);
         math_give_chunk(self);

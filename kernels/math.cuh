@@ -82,19 +82,32 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
     rstd = rsqrtf(squares / (float)op.inner + op.epsilon);
 }
 
-/* The same by the four lanes that share the row. */
-DEVICE void row_statistics_quad(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, uint32_t quad_lane, float &mean, float &rstd) {
+/* The same for two rows by the four lanes that share them: each lane holds every fourth part, so memory is read once. */
+enum { MAX_PARTS_A_LANE = MGV__KERNEL_MAX_WIDTH / 64 / 4 };
+DEVICE void row_statistics_quad(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row0, uint32_t row1, uint32_t quad_lane, float (&mean)[2],
+                                float (&rstd)[2]) {
     const uint32_t parts = op.inner / 64;
-    const float *part = arguments.stats + op.stats_in + (size_t)row * parts * 2;
-    float sum = 0, squares = 0;
-    for (uint32_t i = quad_lane; i < parts; i += 4) sum += ld_relaxed_gpu_f32(part + 2 * i);
-    mean = quad_sum(sum) / (float)parts;
-    for (uint32_t i = quad_lane; i < parts; i += 4) {
-        float part_mean, part_squares;
-        ld_relaxed_gpu_v2f32(part + 2 * i, part_mean, part_squares);
-        squares += part_squares + 64 * (part_mean - mean) * (part_mean - mean);
+    const float *part0 = arguments.stats + op.stats_in + (size_t)row0 * parts * 2, *part1 = arguments.stats + op.stats_in + (size_t)row1 * parts * 2;
+    float m[2][MAX_PARTS_A_LANE], s[2][MAX_PARTS_A_LANE];
+#pragma unroll
+    for (int i = 0; i < MAX_PARTS_A_LANE; i++) {
+        m[0][i] = m[1][i] = s[0][i] = s[1][i] = 0;
+        if (i * 4 + quad_lane >= parts) continue;
+        ld_relaxed_gpu_v2f32(part0 + 2 * (i * 4 + quad_lane), m[0][i], s[0][i]);
+        ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), m[1][i], s[1][i]);
     }
-    rstd = rsqrtf(quad_sum(squares) / (float)op.inner + op.epsilon);
+    const float rcp_parts = 1.0f / (float)parts;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = 0, squares = 0;
+#pragma unroll
+        for (int i = 0; i < MAX_PARTS_A_LANE; i++) sum += m[r][i];
+        mean[r] = quad_sum(sum) * rcp_parts;
+#pragma unroll
+        for (int i = 0; i < MAX_PARTS_A_LANE; i++)
+            if (i * 4 + quad_lane < parts) squares += s[r][i] + 64 * (m[r][i] - mean[r]) * (m[r][i] - mean[r]);
+        rstd[r] = rsqrtf(quad_sum(squares) * (rcp_parts / 64) + op.epsilon);
+    }
 }
 
 #endif /* MGV_MATH_CUH */

@@ -76,19 +76,21 @@ DEVICE void mbarrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.re
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-/* `barrier` is an address of the cluster window, from mapa. */
-DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-/* 1 when the phase of this parity has completed. May suspend the thread for a while; acquires at cluster scope, since other CTAs arrive too. */
+/* `barrier` is an address of the cluster window, from mapa. Without a cluster-scope release, which costs a MEMBAR.ALL.GPU, more than 1,500 clocks: it may
+   only tell that reads by this CTA's tensor cores have ended, and those need no fence. */
+DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+/* 1 when the phase of this parity has completed. May suspend the thread for a while. Acquires at CTA scope: at cluster scope every wait would throw away
+   the L1 cache (CCTL.IVALL). What arrivals of another CTA order here are reads of shared memory by its tensor cores, which have ended when it arrives. */
 DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
     uint32_t done;
-    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     return done;
 }
 /* The same without suspending. */
 DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
     uint32_t done;
-    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     return done;
 }

@@ -45,19 +45,21 @@ DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint
     }
 }
 
-/* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. */
+/* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. Polls are relaxed, and the value that
+   ends the wait is read once more with acquire: an acquire throws away the L1 cache, which the epilogues need. */
 DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t first, uint32_t last, uint32_t threshold, uint32_t op) {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t base = first; base <= last && !dog.aborted; base += 32) {
         const uint32_t index = base + lane <= last ? base + lane : last;
-        uint32_t seen = ld_acquire_gpu(counters + index), polls = 0;
+        uint32_t seen = ld_relaxed_gpu(counters + index), polls = 0;
         while (!vote_all(seen >= threshold || dog.aborted)) {
-            const uint32_t now = ld_acquire_gpu(counters + index);
+            const uint32_t now = ld_relaxed_gpu(counters + index);
             polls = now != seen ? 0 : polls + 1;
             seen = now;
             if (polls % POLLS_BETWEEN_LOOKS == POLLS_BETWEEN_LOOKS - 1) watchdog_look(dog);
             if (!dog.aborted && polls >= dog.poll_limit && seen < threshold) watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
         }
+        ld_acquire_gpu(counters + index);
         dog.aborted = !vote_all(!dog.aborted);
     }
 }

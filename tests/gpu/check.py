@@ -1,6 +1,6 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN [stages] [errors] [bits] [odd] [drain] [time] [lean=DIR]"""
-import ctypes, json, os, sys, tempfile
+import copy, ctypes, sys, tempfile
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
@@ -66,6 +66,7 @@ def load(path):
     lib.harness_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
     for name in ('buffer', 'buffer_bytes', 'buffer_pitch', 'limit', 'lose_signal', 'label', 'width', 'counter'):
         getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    lib.harness_profile.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
     for name in ('close', 'ops'): getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p]
     return lib
 
@@ -95,10 +96,8 @@ def relative(a, b): return ((a.double() - b.double()).norm() / b.double().norm()
 
 
 def reference(model, x, dtype):
-    model.to(dtype)
-    out = model(pixel_values=x.to(dtype)).pooler_output.float()
-    model.to(torch.float32)
-    return out
+    """The model is copied: rounding its own weights would make them the reference."""
+    return copy.deepcopy(model).to(dtype)(pixel_values=x.to(dtype)).pooler_output.float()
 
 
 def stages(lib, kernels, where):
@@ -237,12 +236,34 @@ def timed(lib, kernels, where, settings):
         engine.close()
 
 
+def profile(lib, kernels, where, settings):
+    """Where math warpgroups spend their clocks, by kind of operation; for kernels built to count."""
+    make_model(where)
+    for images, group, lanes in settings:
+        engine = Engine(lib, where, kernels, images, group, lanes)
+        pixels = pictures(images, 224, 1)
+        words = (ctypes.c_uint64 * 4096)()
+        engine.run(pixels)
+        lib.harness_profile(engine.h, words, 4096)
+        engine.run(pixels)
+        lib.harness_profile(engine.h, words, 4096)
+        total = {}
+        for op in range(lib.harness_ops(engine.h)):
+            key = lib.harness_label(engine.h, op).decode() + f' {lib.harness_width(engine.h, op)}'
+            row = total.setdefault(key, [0] * 6)
+            for i in range(6): row[i] += words[op * 8 + i]
+        print(f'B={images} group {group} lanes {lanes}: tiles x warpgroups, then clocks a tile: whole, waiting for stages, for chunks, main loop, idle before')
+        for key, row in total.items():
+            if row[0]: print(f'  {key:20s} {row[0]:8d}' + ''.join(f'{row[i] / row[0]:9.0f}' for i in range(1, 6)) + f'   share {100 * (row[1] + row[5]) / sum(r[1] + r[5] for r in total.values()):5.1f}%', flush=True)
+        engine.close()
+
+
 if __name__ == '__main__':
     library, kernels, what = load(sys.argv[1]), sys.argv[2], sys.argv[3:]
     with tempfile.TemporaryDirectory() as where:
         for word in what:
-            if word.startswith('time'):
-                timed(library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
+            if '=' in word:
+                {'time': timed, 'profile': profile}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
             else:
                 globals()[word](library, kernels, where)
     print(f'{len(failures)} failures', flush=True)

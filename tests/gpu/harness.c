@@ -97,3 +97,13 @@ uint32_t harness_buffer_pitch(harness *h, uint32_t buffer) { return h->cuda->pla
 
 /* Between any two places. Waits. */
 int harness_copy(void *to, const void *from, uint64_t bytes) { return (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDefault); }
+
+/* Clocks of each operation, from kernels that were built to count them; 0 words where they were not. */
+uint32_t harness_profile(harness *h, uint64_t *out, uint32_t words) {
+    void *address;
+    size_t bytes;
+    if (cudaLibraryGetGlobal(&address, &bytes, h->cuda->library, "megavit_profile") != cudaSuccess) return 0;
+    if (bytes > words * sizeof *out) bytes = words * sizeof *out;
+    if (cudaMemcpy(out, address, bytes, cudaMemcpyDeviceToHost) != cudaSuccess || cudaMemset(address, 0, bytes) != cudaSuccess) return 0;
+    return (uint32_t)(bytes / sizeof *out);
+}
