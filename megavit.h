@@ -5,19 +5,122 @@
        #define MEGAVIT_IMPLEMENTATION
        #include "megavit.h"
 
-   in exactly one C or C++ file; include the header alone everywhere else.
+   in exactly one C or C++ file; include the header alone everywhere else. Link with -lm, and with -lpthread where the C
+   library keeps threads apart.
 
    WHAT IT DOES
        Loads a vision transformer as it is downloaded from Hugging Face (config.json, preprocessor_config.json,
        model.safetensors or its shards), takes pixels, and gives embeddings: pooled vectors, token vectors, and the
        output of any layer. Decoding PNG or JPEG files stays outside: stb_image does that well.
 
+           SigLIP, SigLIP2 of fixed resolution    pooled, tokens, layer N
+           Qwen3-VL vision towers                 tokens (merged), layer N, DeepStack J
+           Qwen2.5-VL vision towers               tokens (merged), layer N
+
+       A file that holds a whole vision-language model is fine: what belongs to the text is not read.
+
    WHAT IT DOES NOT DO
        It does not train, does not download, does not decode picture files, does not start threads, open files or
-       print unless you ask for it, and does not run text towers.
+       print unless you ask for it, and does not run text towers. It has no global state.
+
+       Not supported: NaFlex variants of SigLIP2, quantised weights, pictures of more than 8 bits a channel.
+
+   QUICK START
+       Error handling left out; examples/embed.c has it, and is hardly longer.
+
+           mgv_model *model;
+           mgv_engine *engine;
+           mgv_error error;
+           mgv_model_desc model_desc = {0};
+           mgv_image image = {0};
+           mgv_output output = {0};
+           mgv_encode_desc encode = {0};
+           float embedding[768];
+
+           model_desc.path = "siglip2-base-patch16-224";
+           mgv_model_open(&model, &model_desc, &error);
+           mgv_engine_create(&engine, model, NULL, &error);
+
+           image.pixels = pixels;                 // 8-bit RGB, rows one after the other
+           image.width = 640;
+           image.height = 480;
+           output.kind = MGV_OUTPUT_POOLED;
+           output.data = embedding;
+           output.capacity = 768;
+           encode.images = &image;
+           encode.image_count = 1;
+           encode.outputs = &output;
+           encode.output_count = 1;
+           mgv_encode_blocking(engine, &encode, &error);
+
+           mgv_engine_destroy(engine);
+           mgv_model_close(model);
+
+       How large must `embedding` be? mgv_model_get_info says it for pooled vectors (pooled_width), mgv_engine_shape for
+       any output and any pictures.
+
+   STEP BY STEP
+       1. mgv_model_open reads and checks a whole model. There is no separate call that validates: a handle that exists is
+          valid. Models come from a directory, from files in memory (memory_files), or through your own mgv_file_io.
+       2. mgv_engine_create takes one device and all the memory it will ever need. Its description says how much that is:
+          max_images, max_tokens, max_width, max_height. What is larger is MGV_ERROR_CAPACITY with both numbers.
+       3. mgv_encode checks pictures and outputs, enqueues and returns. mgv_poll tells how the work stands, mgv_wait waits
+          with a bound, mgv_encode_blocking is both. On the CPU the work is done inside mgv_poll and mgv_wait, a small
+          step at a time, so a program with one thread can encode between two frames of its own.
+       4. Outputs are asked for, several at once if you like: MGV_OUTPUT_POOLED, _TOKENS, _LAYER (index N), _DEEPSTACK
+          (index J). Work that no output needs is not done. Rows of all pictures follow each other; models that take
+          pictures of any size have a different number of token rows for each: mgv_engine_grid tells it beforehand.
+       5. mgv_preprocess gives the pixel values alone, as transformers' image processors do.
+
+   OPTIONS
+       Define these before the header is included; those marked * matter only where the implementation is.
+
+           MEGAVIT_IMPLEMENTATION   *  the implementation, in one file of the program
+           MEGAVIT_STATIC              every function is static: any number of files may have the implementation
+           MEGAVIT_API                 what stands before every public function, such as __declspec(dllexport)
+           MEGAVIT_NO_STDIO         *  no file is opened but through your mgv_file_io
+           MEGAVIT_NO_THREADS          no thread pool (mgv_threads_create), so no pthreads or Windows threads
+           MEGAVIT_NO_SIMD          *  only plain C on the CPU
+           MEGAVIT_CUDA             *  the CUDA backend; needs the CUDA headers and the CUDA runtime, see >>cuda
+           MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
+           MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
+           MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
+
+   ERRORS
+       A call that can fail returns an mgv_result: MGV_OK is 0, errors are negative. Pass an mgv_error to get a sentence
+       too: it names the file, the tensor and the rule that was broken. NULL is fine everywhere an mgv_error is taken.
+       A call that failed changed nothing: output handles are NULL, other handles are as they were and stay usable. Nothing
+       aborts, exits, throws, longjmps or prints. What a file says is never trusted, what you pass by pointer and size is.
+
+   MEMORY
+       All of it comes from the allocator in the description, malloc and free by default. A model holds its weights as they
+       are stored. An engine makes one block when it is created, or lives in workspace of yours (mgv_engine_workspace_bytes);
+       nothing is allocated after that. Opening a model allocates in proportion to its files, never by what a file claims.
+
+   THREADS
+       A model never changes: any number of threads may use it. An engine is used by one thread at a time. The library
+       starts no threads by itself. Give the engine an mgv_parallel_for to let it use yours, or have it start a pool:
+
+           mgv_threads *threads;
+           mgv_threads_create(&threads, 8, NULL, &error);
+           engine_desc.parallel = mgv_threads_parallel_for(threads);
+
+   DETERMINISM
+       The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
+       neighbours there. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
+       Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
+
+   NUMBERS
+       fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
+       the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
+       twice transformers' own error against fp64.
+
+   FINDING YOUR WAY
+       The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
+       in which data flows; search for a section's name with the two angle brackets before it, such as >>pixels.
 
    LICENSE
-       See the end of this file.
+       MIT or public domain, as you like. See the end of this file.
 */
 #ifndef MEGAVIT_H
 #define MEGAVIT_H
@@ -7997,3 +8100,52 @@ static const mgv__cpu_kernels MGV__FN(kernels) = {
 #undef MGV__LOAD_BF16
 
 #endif /* MGV__VECTOR */
+
+/*
+This software is available under 2 licenses; choose whichever you prefer.
+------------------------------------------------------------------------------
+ALTERNATIVE A - MIT License
+
+Copyright (c) 2026 the megavit authors
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of
+this software and associated documentation files (the "Software"), to deal in
+the Software without restriction, including without limitation the rights to
+use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies
+of the Software, and to permit persons to whom the Software is furnished to do
+so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+------------------------------------------------------------------------------
+ALTERNATIVE B - Public Domain (www.unlicense.org)
+
+This is free and unencumbered software released into the public domain.
+
+Anyone is free to copy, modify, publish, use, compile, sell, or distribute this
+software, either in source code form or as a compiled binary, for any purpose,
+commercial or non-commercial, and by any means.
+
+In jurisdictions that recognize copyright laws, the author or authors of this
+software dedicate any and all copyright interest in the software to the public
+domain. We make this dedication for the benefit of the public at large and to
+the detriment of our heirs and successors. We intend this dedication to be an
+overt act of relinquishment in perpetuity of all present and future rights to
+this software under copyright law.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN
+ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION
+WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+------------------------------------------------------------------------------
+*/

@@ -64,11 +64,11 @@ for file in implementation declarations static_user main; do cp "$scratch/$file.
 # matrix LABEL C_COMPILER C++_COMPILER OPTIONS: the implementation in four dialects.
 matrix() {
     local label=$1 cc=$2 cxx=$3 options=$4 probe=$scratch/probe
-    printf '#include <stdlib.h>\n#include <math.h>\nint probe(void) { return EXIT_SUCCESS; }\n' >"$probe.c"
+    printf '#include <errno.h>\n#include <math.h>\nint probe(void) { return EINVAL; }\n' >"$probe.c"
     # shellcheck disable=SC2086
     if ! command -v "$cc" >/dev/null || ! "$cc" $options -fsyntax-only "$probe.c" 2>/dev/null; then
-        skip "$label as C99" "no $cc that takes '$options'"
-        skip "$label as C11" "no $cc that takes '$options'"
+        skip "$label as C99" "no $cc for it"
+        skip "$label as C11" "no $cc for it"
     else
         # shellcheck disable=SC2086
         for dialect in c99 c11; do
@@ -78,8 +78,8 @@ matrix() {
     printf '#include <cstdlib>\nint probe() { return EXIT_SUCCESS; }\n' >"$probe.cc"
     # shellcheck disable=SC2086
     if ! command -v "$cxx" >/dev/null || ! "$cxx" $options -fsyntax-only "$probe.cc" 2>/dev/null; then
-        skip "$label as C++11" "no $cxx that takes '$options'"
-        skip "$label as C++17" "no $cxx that takes '$options'"
+        skip "$label as C++11" "no $cxx for it"
+        skip "$label as C++17" "no $cxx for it"
     else
         # shellcheck disable=SC2086
         for dialect in c++11 c++17; do
@@ -92,15 +92,17 @@ cuda=$(ls -d "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" 2>/dev/n
 for pair in gcc:g++ clang:clang++; do
     cc=${pair%:*} cxx=${pair#*:}
     matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA"
-    matrix "$cc -m32" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -m32"
+    matrix "$cc -m32" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -m32 -idirafter /usr/include/x86_64-linux-gnu"
     matrix "$cc MEGAVIT_NO_SIMD" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD"
+    matrix "$cc MEGAVIT_NO_THREADS" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_THREADS"
     matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
     if [ -n "$cuda" ]; then
-        matrix "$cc with CUDA" "$cc" "$cxx" "-isystem ${cuda%/*}"
+        matrix "$cc with CUDA" "$cc" "$cxx" "-DMEGAVIT_CUDA -isystem ${cuda%/*}"
     else
         skip "$cc with CUDA" "no CUDA toolkit"
     fi
 done
+matrix "gcc for ARM (NEON)" aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ "-DMEGAVIT_NO_CUDA"
 matrix "MinGW" x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++ "-DMEGAVIT_NO_CUDA"
 check "g++ without exceptions and RTTI" \
     g++ -std=c++11 -fno-exceptions -fno-rtti -DMEGAVIT_NO_CUDA $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
@@ -158,7 +160,7 @@ for compiler in gcc clang; do
             continue
         fi
         check "$compiler $optimise compiles with all warnings" \
-            $compiler -std=c99 $optimise -fPIC -DMEGAVIT_NO_CUDA $common $c_only -Wno-unused-function -c "$scratch/implementation.c" -o "$object"
+            $compiler -std=c99 $optimise -fPIC -DMEGAVIT_NO_CUDA $common $c_only -c "$scratch/implementation.c" -o "$object"
         check "$compiler $optimise: no abort, exit, printf, assert, setlocale, signal, atexit, strtod" no_forbidden_symbol "$object"
         check "$compiler $optimise: no writable global" no_writable_global "$object"
         check "$compiler $optimise: every symbol starts with mgv_" only_prefixed_symbols "$object"
@@ -169,6 +171,23 @@ no_file_call() {
     ! nm --undefined-only "$scratch/no_stdio.o" | awk '{ print $NF }' | grep -Ex 'f(open|read|close|seek|seeko|tell|tello|write|flush)(64)?|open|read|close|std(in|out|err)'
 }
 check "MEGAVIT_NO_STDIO opens no file" no_file_call
+
+# ---- what the manual says ----
+
+version=$(sed -n 's/^#define MGV_VERSION "\(.*\)"/\1/p' megavit.h)
+check "one version, in the first line, the macros and CHANGELOG.md" bash -c "
+    head -n 1 megavit.h | grep -qF ' v$version - ' && grep -q '^## $version' CHANGELOG.md &&
+    [ '$version' = \"\$(sed -n 's/^#define MGV_VERSION_[MP][A-Z]* //p' megavit.h | paste -sd.)\" ]"
+licence_is_last() { tail -n $(($(wc -l <LICENSE) + 2)) megavit.h | diff - <(echo '/*' && cat LICENSE && echo '*/'); }
+check "the licence is the header's end" licence_is_last
+# Every option that a conditional looks at is in the manual's table, and every line of the table is looked at.
+# What the header defines for itself, and what only our own tools define, is no option.
+options_are_documented() {
+    local own='MEGAVIT_(H|IMPLEMENTED|KERNEL_STRUCTS|KERNELS|PLAN)'
+    diff <(sed -n '/^   OPTIONS/,/^   ERRORS/s/^           \(MEGAVIT_[A-Z_]*\).*/\1/p' megavit.h | sort -u) \
+        <(grep -E '^ *# *(if|elif)' megavit.h | grep -oE 'MEGAVIT_[A-Z_]+' | grep -vxE "$own" | sort -u)
+}
+check "the manual's table of options is whole" options_are_documented
 
 # ---- the gates themselves: each must reject what it is there for ----
 
