@@ -26,6 +26,26 @@ static void check_prefixes_and_shards(void **state) {
     golden_close(&g);
 }
 
+/* config.json as the published SigLIP2 models have it, with the text tower's keys beside the vision tower's. */
+static void check_published_form(void **state) {
+    char config[2048];
+    golden g;
+    (void)state;
+    golden_open(&g, "siglip_base");
+    assert_true(strlen(g.config) < 1024);
+    snprintf(config, sizeof config,
+             "{\"architectures\":[\"SiglipModel\"],\"initializer_factor\":1.0,\"model_type\":\"siglip\","
+             "\"text_config\":{\"hidden_size\":768,\"model_type\":\"siglip_text_model\",\"num_hidden_layers\":12,\"vocab_size\":256000},\"torch_dtype\":\"float32\","
+             "\"transformers_version\":\"4.49.0.dev0\",\"vision_config\":%s}",
+             g.config);
+    g.config = config;
+    g.preprocessor = "{\"do_convert_rgb\":null,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,\"image_mean\":[0.5,0.5,0.5],"
+                     "\"image_processor_type\":\"SiglipImageProcessor\",\"image_std\":[0.5,0.5,0.5],"
+                     "\"processor_class\":\"SiglipProcessor\",\"resample\":2,\"rescale_factor\":0.00392156862745098,\"size\":{\"height\":48,\"width\":48}}";
+    golden_check(&g, "vision_model.", 1);
+    golden_close(&g);
+}
+
 static void check_headless_model_has_no_pooled(void **state) {
     golden g;
     mgv_model *model;
@@ -71,6 +91,7 @@ int main(void) {
         GOLDEN_FILE("siglip_float16"),        GOLDEN_FILE("siglip_bfloat16"),       GOLDEN_FILE("siglip_sparse_layers"),
         GOLDEN_FILE("siglip_sparse_image"),   GOLDEN_FILE("siglip_saved_float16"),  GOLDEN_FILE("siglip_saved_bfloat16"),
         GOLDEN_FILE("siglip_saved_sharded"),  GOLDEN_FILE("siglip_default_model"),  cmocka_unit_test(check_prefixes_and_shards),
+        cmocka_unit_test(check_published_form),
         cmocka_unit_test(check_headless_model_has_no_pooled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
