@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# What `make install` and `make dist` give, and that a program builds from it through pkg-config and CMake. Speaks TAP.
+cd "$(dirname "$0")/.." || exit 1
+build=${BUILD:-build}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+number=0
+
+check() {
+    local name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$scratch/said" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        tail -n 12 "$scratch/said" | sed 's/^/# /'
+    fi
+}
+skip() {
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP $2"
+}
+
+version=$(sed -n 's/^#define MGV_VERSION "\(.*\)"/\1/p' megavit.h)
+prefix=$scratch/prefix
+cat >"$scratch/program.c" <<'C'
+#define MEGAVIT_IMPLEMENTATION
+#include <megavit.h>
+#include <string.h>
+int main(void) { return strcmp(mgv_version(), MGV_VERSION) != 0; }
+C
+
+check "make install" make --no-print-directory install BUILD="$build" PREFIX="$prefix"
+check "the installed command line runs" bash -c "'$prefix/bin/megavit' --version | grep -qx 'megavit $version'"
+check "DESTDIR goes before PREFIX" bash -c "
+    make --no-print-directory install BUILD='$build' DESTDIR='$scratch/stage' PREFIX=/usr &&
+    test -f '$scratch/stage/usr/include/megavit.h' && grep -qx 'prefix=/usr' '$scratch/stage/usr/lib/pkgconfig/megavit.pc'"
+
+if command -v pkg-config >/dev/null; then
+    # shellcheck disable=SC2016
+    check "a program through pkg-config" env PKG_CONFIG_PATH="$prefix/lib/pkgconfig" bash -c '
+        test "$(pkg-config --modversion megavit)" = "$2" &&
+        gcc $(pkg-config --cflags megavit) "$1/program.c" -o "$1/by_pkg_config" $(pkg-config --libs megavit) && "$1/by_pkg_config"' _ "$scratch" "$version"
+else
+    skip "a program through pkg-config" "no pkg-config"
+fi
+
+# cmake_program NAME LINES: a project whose program is linked with megavit::megavit; LINES say where that comes from.
+cmake_program() {
+    mkdir -p "$scratch/$1"
+    cp "$scratch/program.c" "$scratch/$1/"
+    printf 'cmake_minimum_required(VERSION 3.13)\nproject(user C)\n%s\nadd_executable(program program.c)\ntarget_link_libraries(program megavit::megavit)\n' \
+        "$2" >"$scratch/$1/CMakeLists.txt"
+    cmake -S "$scratch/$1" -B "$scratch/$1/build" -DCMAKE_PREFIX_PATH="$prefix" && cmake --build "$scratch/$1/build" && "$scratch/$1/build/program"
+}
+refuses_version() { ! cmake_program "$1" "$2"; }
+if command -v cmake >/dev/null; then
+    check "a program through find_package" cmake_program found "find_package(megavit $version REQUIRED)"
+    check "find_package refuses a version that is not this one" refuses_version wrong "find_package(megavit 9.9 REQUIRED)"
+    check "a program through add_subdirectory" cmake_program sub "add_subdirectory($PWD megavit)"
+    check "cmake --install puts the same files there" bash -c "
+        cmake -S . -B '$scratch/cmake' -DCMAKE_INSTALL_PREFIX='$scratch/by_cmake' && cmake --install '$scratch/cmake' &&
+        cmp megavit.h '$scratch/by_cmake/include/megavit.h' && test -f '$scratch/by_cmake/lib/pkgconfig/megavit.pc' &&
+        diff -r '$prefix/lib/cmake' '$scratch/by_cmake/lib/cmake'"
+else
+    skip "a program through CMake" "no cmake"
+fi
+
+check "make dist holds what a user vendors" bash -c "
+    make --no-print-directory dist BUILD='$scratch/dist' && tar -xzf '$scratch/dist/megavit-$version.tar.gz' -C '$scratch' &&
+    cmp megavit.h '$scratch/megavit-$version/megavit.h' && test -f '$scratch/megavit-$version/LICENSE' && test -f '$scratch/megavit-$version/README.md'"
+check "plain make says what there is" bash -c "make --no-print-directory | grep -q 'make test'"
+
+echo "1..$number"
