@@ -35,13 +35,14 @@ static void check_published_form(void **state) {
     assert_true(strlen(g.config) < 1024);
     snprintf(config, sizeof config,
              "{\"architectures\":[\"SiglipModel\"],\"initializer_factor\":1.0,\"model_type\":\"siglip\","
-             "\"text_config\":{\"hidden_size\":768,\"model_type\":\"siglip_text_model\",\"num_hidden_layers\":12,\"vocab_size\":256000},\"torch_dtype\":\"float32\","
-             "\"transformers_version\":\"4.49.0.dev0\",\"vision_config\":%s}",
+             "\"text_config\":{\"hidden_size\":768,\"model_type\":\"siglip_text_model\",\"num_hidden_layers\":12,\"vocab_size\":256000},"
+             "\"torch_dtype\":\"float32\",\"transformers_version\":\"4.49.0.dev0\",\"vision_config\":%s}",
              g.config);
     g.config = config;
     g.preprocessor = "{\"do_convert_rgb\":null,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,\"image_mean\":[0.5,0.5,0.5],"
                      "\"image_processor_type\":\"SiglipImageProcessor\",\"image_std\":[0.5,0.5,0.5],"
-                     "\"processor_class\":\"SiglipProcessor\",\"resample\":2,\"rescale_factor\":0.00392156862745098,\"size\":{\"height\":48,\"width\":48}}";
+                     "\"processor_class\":\"SiglipProcessor\",\"resample\":2,\"rescale_factor\":0.00392156862745098,"
+                     "\"size\":{\"height\":48,\"width\":48}}";
     golden_check(&g, "vision_model.", 1);
     golden_close(&g);
 }
