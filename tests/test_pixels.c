@@ -282,7 +282,10 @@ static void pixel_values_are_those_of_the_processors(void **state) {
 /* The same picture, told in every format, with rows in both directions, apart by odd strides, at an odd address, in any number of bands. */
 static void formats_strides_and_bands_do_not_matter(void **state) {
     enum { WIDTH = 37, HEIGHT = 53, FRAMES = 3 };
-    static const mgv_pixel_format formats[] = {MGV_PIXELS_RGB8, MGV_PIXELS_BGR8, MGV_PIXELS_RGBA8, MGV_PIXELS_BGRA8};
+    static const struct {
+        mgv_pixel_format format;
+        size_t bytes, red, green, blue;
+    } formats[] = {{MGV_PIXELS_RGB8, 3, 0, 1, 2}, {MGV_PIXELS_BGR8, 3, 2, 1, 0}, {MGV_PIXELS_RGBA8, 4, 0, 1, 2}, {MGV_PIXELS_BGRA8, 4, 2, 1, 0}};
     static const int32_t extra[] = {0, 1, 13};
     static const struct {
         uint32_t width, height;
@@ -304,29 +307,31 @@ static void formats_strides_and_bands_do_not_matter(void **state) {
             for (stride = 0; stride < COUNT_OF(extra); stride++) {
                 for (down = 0; down < 2; down++) {
                     for (frames_down = 0; frames_down < 2; frames_down++) {
-                        const mgv__pixel_format_row *row = &mgv__pixel_formats[formats[format]];
-                        const size_t row_bytes = WIDTH * row->bytes + (size_t)extra[stride], frame_bytes = row_bytes * HEIGHT + (size_t)extra[stride];
+                        const size_t pixel_bytes = formats[format].bytes, row_bytes = WIDTH * pixel_bytes + (size_t)extra[stride];
+                        const size_t frame_bytes = row_bytes * HEIGHT + (size_t)extra[stride];
                         uint8_t *memory = (uint8_t *)malloc(frame_bytes * FRAMES + 1), *base = memory + 1;
-                        uint32_t x, y, frame, channel;
+                        uint32_t x, y, frame;
                         mgv_parallel_for parallel;
                         float *out;
                         memset(memory, 0x5A, frame_bytes * FRAMES + 1);
                         for (frame = 0; frame < FRAMES; frame++) {
                             for (y = 0; y < HEIGHT; y++) {
                                 for (x = 0; x < WIDTH; x++) {
-                                    for (channel = 0; channel < 3; channel++) {
-                                        size_t at = (frames_down ? FRAMES - 1 - frame : frame) * frame_bytes + (down ? HEIGHT - 1 - y : y) * row_bytes;
-                                        base[at + x * row->bytes + row->offset[channel]] = rgb[((frame * HEIGHT + y) * WIDTH + x) * 3 + channel];
-                                    }
+                                    uint8_t *pixel = base + (frames_down ? FRAMES - 1 - frame : frame) * frame_bytes + x * pixel_bytes;
+                                    const uint8_t *from = rgb + ((frame * HEIGHT + y) * WIDTH + x) * 3;
+                                    pixel += (down ? HEIGHT - 1 - y : y) * row_bytes;
+                                    pixel[formats[format].red] = from[0];
+                                    pixel[formats[format].green] = from[1];
+                                    pixel[formats[format].blue] = from[2];
                                 }
                             }
                         }
-                        image = make_image(base, formats[format], WIDTH, HEIGHT);
+                        image = make_image(base, formats[format].format, WIDTH, HEIGHT);
                         image.frames = FRAMES;
                         image.pixels = base + (frames_down ? (FRAMES - 1) * frame_bytes : 0) + (down ? (HEIGHT - 1) * row_bytes : 0);
                         image.stride = down ? -(int64_t)row_bytes : (int64_t)row_bytes;
                         image.frame_stride = frames_down ? -(int64_t)frame_bytes : (int64_t)frame_bytes;
-                        image.bytes = frame_bytes * (FRAMES - 1) + row_bytes * (HEIGHT - 1) + WIDTH * row->bytes;
+                        image.bytes = frame_bytes * (FRAMES - 1) + row_bytes * (HEIGHT - 1) + WIDTH * pixel_bytes;
                         threads = (uint32_t)(compared % 20);
                         parallel = parallel_by(compared % 2 ? run_threads : run_backwards, threads);
                         out = prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_PATCHES, &parallel, &grid, &other_count);
