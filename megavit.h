@@ -2829,11 +2829,11 @@ static mgv_result mgv__read_fixed_size(const mgv__field *field, void *target, ch
     }
     return mgv__fields_read(MGV__FIELDS(sides), target, value, file, error);
 }
-/* Areas, in spite of their names. */
+/* Areas, in spite of their names: a lower limit and the upper one behind it. */
 static mgv_result mgv__read_area_limits(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
     static const mgv__field limits[] = {
-        {"shortest_edge", mgv__read_large_integer, offsetof(mgv__pixels_config, min_pixels), 1, 1e12},
-        {"longest_edge", mgv__read_large_integer, offsetof(mgv__pixels_config, max_pixels), 1, 1e12},
+        {"shortest_edge", mgv__read_large_integer, 0, 1, 1e12},
+        {"longest_edge", mgv__read_large_integer, sizeof(uint64_t), 1, 1e12},
     };
     if (*value != '{') return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of shortest_edge and longest_edge", file, field->key);
     return mgv__fields_read(MGV__FIELDS(limits), target, value, file, error);
@@ -2854,8 +2854,11 @@ static const mgv__field mgv__pixels_fields[] = { /* transformers, image_processi
 static const mgv__field mgv__siglip_pixels_fields[] = {
     {"size", mgv__read_fixed_size, 0, 0, 0},
 };
+MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, max_pixels) == offsetof(mgv__pixels_config, min_pixels) + sizeof(uint64_t), limits_side_by_side);
+MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, clip_max_pixels) == offsetof(mgv__pixels_config, clip_min_pixels) + sizeof(uint64_t),
+                   clip_limits_side_by_side);
 static const mgv__field mgv__qwen_pixels_fields[] = {
-    {"size", mgv__read_area_limits, 0, 0, 0},
+    {"size", mgv__read_area_limits, offsetof(mgv__pixels_config, min_pixels), 0, 0},
     {"patch_size", mgv__read_integer, offsetof(mgv__pixels_config, patch), 1, 1024},
     {"temporal_patch_size", mgv__read_integer, offsetof(mgv__pixels_config, temporal_patch), 1, 64},
     {"merge_size", mgv__read_integer, offsetof(mgv__pixels_config, merge), 1, 64},
@@ -2863,6 +2866,13 @@ static const mgv__field mgv__qwen_pixels_fields[] = {
 static const mgv__field mgv__qwen_pixels_overrides[] = { /* older spellings, which win over size */
     {"min_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, min_pixels), 1, 1e12},
     {"max_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, max_pixels), 1, 1e12},
+};
+static const mgv__field mgv__qwen_clip_fields[] = {
+    {"size", mgv__read_area_limits, offsetof(mgv__pixels_config, clip_min_pixels), 0, 0},
+};
+static const mgv__field mgv__qwen_clip_overrides[] = {
+    {"min_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, clip_min_pixels), 1, 1e12},
+    {"max_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, clip_max_pixels), 1, 1e12},
 };
 
 /* The class defaults of transformers' image processors; sizes that can only be the model's are taken from it. */
@@ -2883,6 +2893,7 @@ static void mgv__pixels_defaults(mgv__pixels_config *pixels, const mgv__config *
     if (siglip) return;
     pixels->min_pixels = 56 * 56;
     pixels->max_pixels = 28 * 28 * 1280;
+    pixels->clip_counts_frames = config->family == MGV_FAMILY_QWEN3_VL;
 }
 static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file, mgv_error *error) {
     mgv_result result;
@@ -2912,26 +2923,54 @@ static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__confi
     }
     return MGV_OK;
 }
-/* preprocessor_config.json; or else image_processor in processor_config.json, where transformers 5 keeps it; or else nothing. */
-static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv_error *error) {
-    static const char *const files[] = {"preprocessor_config.json", "processor_config.json"};
-    mgv_result result = MGV_OK;
-    size_t i, bytes;
+/* What a processor was saved with: `own`, a file; or else `key` in processor_config.json, where transformers 5 keeps it; or else nothing, and
+   *object is NULL. *text is to be freed. */
+static mgv_result mgv__processor_read(mgv__source *source, const char *own, const char *key, const char **file, char **text, char **object,
+                                      mgv_error *error) {
+    size_t bytes;
     int absent;
-    mgv__pixels_defaults(&config->pixels, config);
-    for (i = 0; i < 2; i++) {
-        char *text, *object;
-        result = mgv__source_read_json(source, files[i], &text, &bytes, &absent, error);
-        if (result != MGV_OK) return result;
-        if (text == NULL) continue;
-        object = mgv__json_skip_space(text);
-        if (i == 1) object = mgv__json_member(object, "image_processor");
-        if (object != NULL && *object == '{') result = mgv__pixels_parse(&config->pixels, config, object, files[i], error);
-        mgv__free(&source->allocator, text);
-        break;
+    mgv_result result = mgv__source_read_json(source, own, text, &bytes, &absent, error);
+    *object = NULL;
+    *file = own;
+    if (result != MGV_OK) return result;
+    if (*text != NULL) {
+        *object = mgv__json_skip_space(*text);
+        return MGV_OK;
     }
-    config->pixels.factor = config->patch * config->merge;
+    *file = "processor_config.json";
+    result = mgv__source_read_json(source, *file, text, &bytes, &absent, error);
+    if (result != MGV_OK || *text == NULL) return result;
+    *object = mgv__json_member(mgv__json_skip_space(*text), key);
+    if (*object != NULL && **object != '{') *object = NULL;
+    return MGV_OK;
+}
+/* Of a video processor only the limits are taken; without one, clips have those of pictures, as in transformers. */
+static mgv_result mgv__clip_limits_read(mgv__pixels_config *pixels, mgv__source *source, mgv_error *error) {
+    const char *file;
+    char *text, *object;
+    mgv_result result = mgv__processor_read(source, "video_preprocessor_config.json", "video_processor", &file, &text, &object, error);
+    if (result != MGV_OK) return result;
+    if (object != NULL) {
+        result = mgv__fields_read(MGV__FIELDS(mgv__qwen_clip_fields), pixels, object, file, error);
+        if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__qwen_clip_overrides), pixels, object, file, error);
+    }
+    if (result == MGV_OK && pixels->clip_max_pixels != 0 && pixels->clip_min_pixels > pixels->clip_max_pixels)
+        result = mgv__fail(error, MGV_ERROR_MODEL, "%s: at least %u pixels and at most %u", file, pixels->clip_min_pixels, pixels->clip_max_pixels);
+    mgv__free(&source->allocator, text);
     return result;
+}
+static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv_error *error) {
+    const char *file;
+    char *text, *object;
+    mgv_result result;
+    mgv__pixels_defaults(&config->pixels, config);
+    config->pixels.factor = config->patch * config->merge;
+    result = mgv__processor_read(source, "preprocessor_config.json", "image_processor", &file, &text, &object, error);
+    if (result != MGV_OK) return result;
+    if (object != NULL) result = mgv__pixels_parse(&config->pixels, config, object, file, error);
+    mgv__free(&source->allocator, text);
+    if (result != MGV_OK || config->family == MGV_FAMILY_SIGLIP) return result;
+    return mgv__clip_limits_read(&config->pixels, source, error);
 }
 /* config.json, and what belongs to it for preprocessing. A failed call leaves config without meaning. */
 static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv_error *error) {
@@ -4573,6 +4612,9 @@ static void mgv__hash_pixels_config(mgv__hash *hash, const mgv__pixels_config *p
     mgv__hash_number(hash, p->factor);
     mgv__hash_number(hash, (double)p->min_pixels);
     mgv__hash_number(hash, (double)p->max_pixels);
+    mgv__hash_number(hash, (double)p->clip_min_pixels);
+    mgv__hash_number(hash, (double)p->clip_max_pixels);
+    mgv__hash_number(hash, p->clip_counts_frames);
     mgv__hash_number(hash, p->do_resize);
     mgv__hash_number(hash, p->do_rescale);
     mgv__hash_number(hash, p->do_normalize);

@@ -247,6 +247,60 @@ static void image_processor_inside_processor_config(void **state) {
     assert_int_equal(config.pixels.resample, MGV__RESAMPLE_BICUBIC);
 }
 
+/* The limits of clips come from the video processor, wherever it was saved, and only for models that take clips. */
+static void limits_of_clips(void **state) {
+    static const struct {
+        const char *config, *name, *text;
+        uint64_t least, most;
+        mgv_result result;
+    } cases[] = {
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":25165824,\"shortest_edge\":4096}}", 4096, 25165824, MGV_OK},
+        {"{\"model_type\":\"qwen2_5_vl\"}", "video_preprocessor_config.json", "{\"max_pixels\":5000,\"size\":{\"longest_edge\":7,\"shortest_edge\":9}}", 9, 5000,
+         MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":{\"size\":{\"longest_edge\":77,\"shortest_edge\":7}}}", 7, 77, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":null}", 0, 0, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{}", 0, 0, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "unrelated.json", "{", 0, 0, MGV_OK},
+        {"{\"model_type\":\"siglip\"}", "video_preprocessor_config.json", "{", 0, 0, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{", 0, 0, MGV_ERROR_FORMAT},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":7,\"shortest_edge\":9}}", 0, 0, MGV_ERROR_MODEL},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":0,\"shortest_edge\":0}}", 0, 0, MGV_ERROR_MODEL},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":224}", 0, 0, MGV_ERROR_UNSUPPORTED},
+    };
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        counting_allocator counts;
+        mgv_memory_file files[2];
+        mgv_model_desc desc;
+        mgv__source source;
+        mgv__config config;
+        mgv_error error;
+        mgv_result result;
+        memset(&desc, 0, sizeof desc);
+        desc.allocator = counting_allocator_make(&counts);
+        files[0].name = "config.json";
+        files[0].data = cases[i].config;
+        files[1].name = cases[i].name;
+        files[1].data = cases[i].text;
+        files[0].bytes = strlen(cases[i].config);
+        files[1].bytes = strlen(cases[i].text);
+        desc.memory_files = files;
+        desc.memory_file_count = 2;
+        assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+        result = mgv__config_read(&config, &source, &error);
+        if (result != cases[i].result) fail_msg("case %zu: %s", i, error.message);
+        assert_int_equal(counts.live_blocks, 0);
+        if (result != MGV_OK) {
+            if (strstr(error.message, "video_preprocessor_config.json") == NULL) fail_msg("case %zu: %s", i, error.message);
+            continue;
+        }
+        assert_int_equal(config.pixels.clip_min_pixels, cases[i].least);
+        assert_int_equal(config.pixels.clip_max_pixels, cases[i].most);
+        assert_int_equal(config.pixels.clip_counts_frames, config.family == MGV_FAMILY_QWEN3_VL);
+    }
+}
+
 typedef struct bad_case {
     const char *config;
     const char *preprocessor;
@@ -481,6 +535,7 @@ int main(void) {
         cmocka_unit_test(qwen3_published),
         cmocka_unit_test(qwen2_5_published),
         cmocka_unit_test(image_processor_inside_processor_config),
+        cmocka_unit_test(limits_of_clips),
         cmocka_unit_test(bad_values_are_named),
         cmocka_unit_test(good_and_odd_values),
         cmocka_unit_test(a_missing_config_is_an_io_error),
