@@ -4236,6 +4236,15 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
     b->prefix[prefix_length] = 0;
 }
 
+/* Fails if the files hold `name`, which this config.json has no place for: they are of a larger model. */
+static void mgv__refuse(mgv__builder *b, const char *name) {
+    char full[3 * MGV__NAME_BYTES];
+    if (b->result != MGV_OK) return;
+    mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
+    if (mgv__checkpoint_find(b->checkpoint, full))
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has no place in the model that config.json describes", full);
+}
+
 /* SigLIP and fixed-resolution SigLIP2. Source: transformers, models/siglip/modeling_siglip.py (SiglipVisionTransformer,
    SiglipEncoderLayer, SiglipMultiheadAttentionPoolingHead). */
 static void mgv__build_siglip_layer(mgv__builder *b, uint32_t layer, uint16_t stream, uint16_t normed, uint16_t qkv, uint16_t attended,
@@ -4316,6 +4325,8 @@ static void mgv__build_siglip(mgv__builder *b) {
     op->table = mgv__bind_matrix(b, "position_embedding.weight", (uint64_t)side * side, c->hidden);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     for (layer = 0; layer < c->layers; layer++) mgv__build_siglip_layer(b, layer, stream, normed, qkv, attended, mlp);
+    mgv__enter(b, (int32_t)c->layers, "encoder.layers.%u.");
+    mgv__refuse(b, "layer_norm1.weight");
     mgv__enter(b, -1, "");
     mgv__push_norm(b, "post norm", stream, tokens, "post_layernorm.weight", "post_layernorm.bias", c->epsilon);
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
@@ -4397,15 +4408,6 @@ static void mgv__push_merge_mlp(mgv__builder *b, const mgv__qwen_buffers *buffer
     mgv__add_part(b, op, names[0], names[1], columns);
     op->activation = MGV__ACT_GELU_ERF;
     mgv__push_linear(b, "merge fc2", buffers->merge_mlp, target, names[2], names[3]);
-}
-
-/* Fails if the files hold `name`, which this config.json has no place for: they are of a larger model. */
-static void mgv__refuse(mgv__builder *b, const char *name) {
-    char full[3 * MGV__NAME_BYTES];
-    if (b->result != MGV_OK) return;
-    mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
-    if (mgv__checkpoint_find(b->checkpoint, full))
-        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has no place in the model that config.json describes", full);
 }
 
 static const char *const mgv__qwen3_merger_names[4] = {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight", "linear_fc2.bias"};

@@ -122,7 +122,7 @@ static void test_dtypes_that_no_model_has(void **state) {
 /* A config that describes another tower than the tensors. */
 static void test_config_that_disagrees(void **state) {
     static const struct { const char *key; const char *value; } changes[] = {
-        {"\"hidden_size\": ", "288"}, {"\"intermediate_size\": ", "7"}, {"\"num_hidden_layers\": ", "9"}, {"\"patch_size\": ", "4"},
+        {"\"hidden_size\": ", "288"}, {"\"intermediate_size\": ", "7"}, {"\"num_hidden_layers\": ", "9"}, {"\"num_hidden_layers\": ", "1"}, {"\"patch_size\": ", "4"},
     };
     golden *g = (golden *)*state;
     const char *kept = g->config;
