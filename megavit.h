@@ -737,7 +737,7 @@ static void *mgv__alloc(const mgv_allocator *allocator, size_t bytes) {
     mgv__block block;
     size_t misfit;
     char *result;
-    if (!mgv__add(bytes, sizeof block + MGV__ALIGNMENT, &block.bytes)) return NULL;
+    if (!mgv__add(bytes, sizeof block + MGV__ALIGNMENT - 1, &block.bytes)) return NULL;
     block.memory = allocator->alloc ? allocator->alloc(allocator->user, block.bytes) : malloc(block.bytes);
     if (block.memory == NULL) return NULL;
     result = (char *)block.memory + sizeof block;
@@ -1017,7 +1017,7 @@ static void mgv__sort(uint32_t *items, uint32_t *scratch, size_t count, mgv__com
 
    A text is checked whole before anything is read from it, in one pass and without recursion. No tree is made: values
    are found by walking the checked text again, so a hostile file of n bytes costs at most 1.6 n bytes of scratch
-   (8 bytes a key, and no key with its value is shorter than 5) and time in proportion to n, keys times their logarithm. */
+   (8 bytes a key, and keys with their values hardly shorter than 5) and time in proportion to n, keys times their logarithm. */
 
 enum { MGV__JSON_MAX_DEPTH = 64 };
 
@@ -1270,7 +1270,10 @@ static mgv_result mgv__json_check(char *text, size_t bytes, const char *file, co
     int good;
     if (bytes >= UINT32_MAX) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: JSON of 4 GiB or more", file);
     for (colon = text; (colon = (char *)memchr(colon, ':', bytes - (size_t)(colon - text))) != NULL; colon++) keys++;
-    if (keys > bytes / 5 + 1) keys = bytes / 5 + 1; /* colons inside strings */
+    /* Colons inside strings do not count for more than bytes can hold: a key, its value and a comma have 5 at least, or 4 where the value
+       opens another object, which it can do 64 times. The 1 is for a key whose colon is missing. */
+    if (keys > bytes / 5 + MGV__JSON_MAX_DEPTH) keys = bytes / 5 + MGV__JSON_MAX_DEPTH;
+    keys++;
     if (!mgv__mul(keys, 2 * sizeof(uint32_t), &key_bytes)) return mgv__fail_nomem(error, "reading JSON", bytes);
     scan.p = scan.start = text;
     scan.end = text + bytes;

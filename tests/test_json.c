@@ -9,12 +9,14 @@
 
 /* Checks a copy that ends exactly where the text does, so that the sanitizers see every byte too far. */
 static mgv_result check(const char *text, size_t bytes, char **copy, mgv_error *error) {
-    static const mgv_allocator standard = {NULL, NULL, NULL};
+    counting_allocator counts;
+    mgv_allocator allocator = counting_allocator_make(&counts);
     mgv_result result;
     char *own = (char *)malloc(bytes + 1);
     memcpy(own, text, bytes);
     own[bytes] = 0;
-    result = mgv__json_check(own, bytes, "t", &standard, error);
+    result = mgv__json_check(own, bytes, "t", &allocator, error);
+    assert_int_equal(counts.live_blocks, 0);
     if (copy != NULL) *copy = own;
     else free(own);
     return result;
@@ -123,6 +125,37 @@ static void nesting_ends_at_64(void **state) {
     deep[0] = '{';
     assert_int_equal(check(deep, bytes, NULL, &error), MGV_ERROR_FORMAT);
     free(deep);
+}
+
+/* The most keys that a text can have open at once for its length, with and without colons that are no key's: the places of
+   keys must all fit. */
+static void as_many_keys_as_possible(void **state) {
+    char text[3000];
+    size_t depth, more, colons, n, i;
+    mgv_error error;
+    (void)state;
+    for (depth = 0; depth <= 65; depth++) {
+        for (more = 0; more < 40; more += 13) {
+            for (colons = 0; colons < 600; colons += 299) {
+                n = 0;
+                text[n++] = '{';
+                if (colons > 0) {
+                    text[n++] = '"';
+                    memset(text + n, ':', colons);
+                    n += colons;
+                    memcpy(text + n, "\":0,", 4);
+                    n += 4;
+                }
+                for (i = 0; i < depth; i++) n += (size_t)sprintf(text + n, "\"\":{");
+                for (i = 0; i < more; i++) n += (size_t)sprintf(text + n, "\"%x\":0,", (unsigned)i);
+                n += (size_t)sprintf(text + n, "\"\"");
+                assert_int_equal(check(text, n, NULL, &error), MGV_ERROR_FORMAT); /* its colon is missing */
+                n += (size_t)sprintf(text + n, ":0}");
+                for (i = 0; i < depth; i++) text[n++] = '}';
+                assert_int_equal(check(text, n, NULL, &error), depth < 64 ? MGV_OK : MGV_ERROR_FORMAT);
+            }
+        }
+    }
 }
 
 /* Walks objects and arrays, skips what is not asked for, and resolves strings. */
@@ -398,6 +431,7 @@ int main(void) {
         cmocka_unit_test(refuses),
         cmocka_unit_test(keys_that_only_look_alike),
         cmocka_unit_test(nesting_ends_at_64),
+        cmocka_unit_test(as_many_keys_as_possible),
         cmocka_unit_test(walks),
         cmocka_unit_test(integers),
         cmocka_unit_test(doubles_are_rounded_correctly),
