@@ -110,7 +110,7 @@ test-header:
 
 # The scripts choose compilers and flags themselves, so they run once; only the pixel variants do so with the compiler given.
 test-asan:
-	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS=
+	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES=
 
 test-clang:
 	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh

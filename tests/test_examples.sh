@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The programs of examples/, run as their first comments say, on the default model. Speaks TAP.
+cd "$(dirname "$0")/.." || exit 1
+build=${BUILD:-build}
+model=examples/model
+picture=examples/pictures/red-circle.png
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+number=0
+
+check() {
+    local name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$scratch/said" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        tail -n 12 "$scratch/said" | sed 's/^/# /'
+    fi
+}
+
+embeds_as_the_command_line() {
+    "$build/examples/embed" $model $picture | tr '\n' ' ' | sed 's/ $//; s/ /, /g' >"$scratch/example"
+    "$build/megavit" embed --model $model --format jsonl $picture | sed 's/.*\[//; s/\].*//' | tr -d '\n' >"$scratch/cli"
+    [ "$(tr -cd ',' <"$scratch/cli" | wc -c)" = 127 ] && cmp "$scratch/example" "$scratch/cli"
+}
+check "embed prints what the command line does" embeds_as_the_command_line
+check "threads share a model and agree" "$build/examples/threads" $model $picture
+check "memory_and_log allocates nothing while it encodes and frees all" "$build/examples/memory_and_log" $model
+check "plus_plus runs" bash -c "'$build/examples/plus_plus' $model | grep -qx '144 tokens of 128 floats; the first is .*'"
+check "most_alike finds the other red circle and draws a sheet" bash -c "
+    '$build/examples/most_alike' $model '$scratch/sheet.png' examples/pictures/*.png | grep -q '^red-circle  .*[0-9] red-circle-paper ' &&
+    head -c 4 '$scratch/sheet.png' | grep -q PNG"
+says_what_is_wrong() {
+    ! "$build/examples/$1" no_such_model "${@:2}" >"$scratch/out" 2>"$scratch/err" && grep -q config.json "$scratch/err"
+}
+check "embed names a model that is not there" says_what_is_wrong embed $picture
+check "threads names a model that is not there" says_what_is_wrong threads $picture
+check "memory_and_log names a model that is not there" says_what_is_wrong memory_and_log
+check "plus_plus names a model that is not there" says_what_is_wrong plus_plus
+check "most_alike names a model that is not there" says_what_is_wrong most_alike "$scratch/no.png" examples/pictures/*.png
+
+echo "1..$number"
