@@ -6044,6 +6044,7 @@ typedef struct mgv__cpu_job {
     uint32_t rows;         /* of the target */
     uint32_t row_tasks;    /* linear: tasks side by side over the rows, the others over the columns */
     uint32_t queries;      /* attention: queries of one item */
+    uint32_t items;        /* attention: items of all ranges and heads */
 } mgv__cpu_job;
 
 /* Splitting work that takes less time than waking a thread makes it slower. */
@@ -6091,6 +6092,36 @@ static void mgv__cpu_copy_rows(const mgv__cpu_job *job, const float *from, size_
     for (; i < job->kernels->tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, depth * sizeof(*to));
 }
 
+/* Rows that are fetched while the tiles of the block before are computed, some with every tile: weights are read once
+   an image, so most come from main memory, and activations are often larger than the cache. */
+typedef struct mgv__cpu_stream {
+    const char *from;
+    size_t stride, step;
+    uint32_t rows;  /* that go with one tile */
+    uint32_t left;
+} mgv__cpu_stream;
+
+static mgv__cpu_stream mgv__cpu_stream_of(const void *from, size_t stride, size_t element_bytes, uint32_t rows, uint32_t tiles) {
+    mgv__cpu_stream s;
+    s.from = (const char *)from;
+    s.stride = stride * element_bytes;
+    s.step = MGV__CPU_STRIP * element_bytes;
+    s.rows = (rows + tiles - 1) / tiles;
+    s.left = rows;
+    return s;
+}
+
+/* Hands the rows that go with one tile to stream i of `ahead`. */
+static void mgv__cpu_stream_next(mgv__cpu_stream *s, mgv__cpu_ahead *ahead, int i) {
+    const uint32_t rows = mgv__cpu_min(s->rows, s->left);
+    ahead->from[i] = s->from;
+    ahead->stride[i] = s->stride;
+    ahead->step[i] = s->step;
+    ahead->rows[i] = rows;
+    s->left -= rows;
+    if (s->left > 0) s->from += rows * s->stride;
+}
+
 /* ---- linear ---- */
 
 /* The scratch of one task of a linear op. */
@@ -6120,42 +6151,12 @@ static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
 }
 
 #ifndef MEGAVIT_SGEMM
-/* Weights are read once an image, so most come from main memory, and a source is often larger than the cache. While
-   the tiles of one block are computed, the rows of the next block are fetched, some with every tile. */
-typedef struct mgv__cpu_stream {
-    const char *from;
-    size_t stride, step;
-    uint32_t rows;  /* that go with one tile */
-    uint32_t left;
-} mgv__cpu_stream;
-
-static mgv__cpu_stream mgv__cpu_stream_of(const void *from, size_t stride, size_t element_bytes, uint32_t rows, uint32_t tiles) {
-    mgv__cpu_stream s;
-    s.from = (const char *)from;
-    s.stride = stride * element_bytes;
-    s.step = MGV__CPU_STRIP * element_bytes;
-    s.rows = (rows + tiles - 1) / tiles;
-    s.left = rows;
-    return s;
-}
-
 /* The weights after columns [column, column + columns) and inner columns up to k. */
 static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, size_t inner, uint32_t column, uint32_t columns, size_t k, uint32_t tiles) {
     const uint32_t first = k < inner ? column : column + columns, rows = (uint32_t)weight->shape[0];
     if (first >= rows) return mgv__cpu_stream_of(weight->data, 0, 0, 0, 1);
     return mgv__cpu_stream_of(mgv__cpu_at(weight, first * inner + (k < inner ? k : 0)), inner, mgv__cpu_element_bytes(weight->dtype),
                               mgv__cpu_min(rows - first, columns), tiles);
-}
-
-/* Hands the rows that go with one tile to stream i of `ahead`. */
-static void mgv__cpu_stream_next(mgv__cpu_stream *s, mgv__cpu_ahead *ahead, int i) {
-    const uint32_t rows = mgv__cpu_min(s->rows, s->left);
-    ahead->from[i] = s->from;
-    ahead->stride[i] = s->stride;
-    ahead->step[i] = s->step;
-    ahead->rows[i] = rows;
-    s->left -= rows;
-    if (s->left > 0) s->from += rows * s->stride;
 }
 #endif
 
@@ -6433,6 +6434,14 @@ static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention
     }
 }
 
+/* Columns `slice` of rows [key, key + keys), which the next head's item will read; nothing behind the last head. */
+static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t head, uint32_t slice, uint32_t key, uint32_t keys, uint32_t tiles) {
+    const size_t stride = job->run->program->buffers[job->op->source].columns;
+    const float *source = job->run->buffers[job->op->source];
+    if (head >= job->op->heads) return mgv__cpu_stream_of(source, 0, 0, 0, 1);
+    return mgv__cpu_stream_of(source + key * stride + (size_t)slice * job->op->head_dim, stride, sizeof(float), keys, tiles);
+}
+
 /* Queries [first, first + count) of one head against the keys [begin, end) of their range. */
 static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first, uint32_t count, uint32_t begin,
                             uint32_t end) {
@@ -6443,20 +6452,28 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
     const float *queries = job->run->buffers[op->source] + first * stride + (size_t)head * head_dim;
     float *target = job->run->buffers[op->target] + first * target_stride + (size_t)head * head_dim;
     const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
+    const uint32_t passes = (end - begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH; /* over the keys, of about the same length */
+    const uint32_t most_keys = mgv__cpu_round_up((end - begin + passes - 1) / passes, panel);
     uint32_t i, j, key, r;
     for (i = 0; i < count; i++) {
         scratch->max[i] = MGV__CPU_NO_SCORE;
         scratch->total[i] = 0.0f;
     }
-    for (key = begin; key < end; key += MGV__CPU_DEPTH) {
-        const uint32_t keys = mgv__cpu_min(end - key, MGV__CPU_DEPTH), padded_keys = mgv__cpu_round_up(keys, panel);
+    for (key = begin; key < end; key += most_keys) {
+        const uint32_t keys = mgv__cpu_min(end - key, most_keys), padded_keys = mgv__cpu_round_up(keys, panel);
+        const uint32_t tiles = mgv__cpu_round_up(count, kernels->tile_rows) / kernels->tile_rows * (padded_keys / panel);
+        mgv__cpu_stream next_keys = mgv__cpu_stream_of_keys(job, head + 1, op->heads + head + 1, key, keys, tiles);
+        mgv__cpu_stream next_values = mgv__cpu_stream_of_keys(job, head + 1, 2 * op->heads + head + 1, key, keys, tiles);
         mgv__cpu_pack_keys(job, scratch, head, key, keys);
         for (i = 0; i < count; i += kernels->tile_rows) {
             const uint32_t rows = mgv__cpu_min(count - i, kernels->tile_rows);
             float *sums = scratch->sums + (size_t)i * padded;
             mgv__cpu_copy_rows(job, queries + i * stride, stride, rows, head_dim, scratch->queries);
             for (j = 0; j < keys; j += panel) {
-                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0, &nothing);
+                mgv__cpu_ahead ahead;
+                mgv__cpu_stream_next(&next_keys, &ahead, 0);
+                mgv__cpu_stream_next(&next_values, &ahead, 1);
+                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0, &ahead);
             }
             for (r = 0; r < rows; r++) {
                 float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
@@ -6473,24 +6490,36 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
     for (i = 0; i < count; i++) kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
 }
 
-/* An item is some queries of one range and one head; items are dealt out to the tasks in turn. */
+/* An item is some queries of one range and one head. A task takes items that follow each other, so that keys and
+   values stay in its cache from one to the next. */
 static void mgv__cpu_attention_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
     const mgv__geometry *g = job->run->geometry;
     const mgv__cpu_attention_scratch scratch = mgv__cpu_carve_attention(mgv__cpu_slot(job, index));
-    uint32_t range, head, first, begin = 0, turn = 0;
+    const uint32_t first_item = mgv__cpu_share(job->items, index, job->tasks), last_item = mgv__cpu_share(job->items, index + 1, job->tasks);
+    uint32_t range, head, first, begin = 0, item = 0;
     for (range = 0; range < g->range_count[op->range]; range++) {
         const uint32_t end = g->range_ends[op->range][range];
-        for (first = begin; first < end; first += job->queries) {
-            const uint32_t count = mgv__cpu_min(end - first, job->queries);
-            for (head = 0; head < op->heads; head++) {
-                if (turn == index) mgv__cpu_attend(job, &scratch, head, first, count, begin, end);
-                turn = turn + 1 == job->tasks ? 0 : turn + 1;
+        for (head = 0; head < op->heads; head++) {
+            for (first = begin; first < end; first += job->queries, item++) {
+                if (item < first_item || item >= last_item) continue;
+                mgv__cpu_attend(job, &scratch, head, first, mgv__cpu_min(end - first, job->queries), begin, end);
             }
         }
         begin = end;
     }
+}
+
+static uint32_t mgv__cpu_attention_items(const mgv__cpu_job *job) {
+    const mgv__geometry *g = job->run->geometry;
+    uint32_t range, begin = 0, items = 0;
+    for (range = 0; range < g->range_count[job->op->range]; range++) {
+        const uint32_t end = g->range_ends[job->op->range][range];
+        items += mgv__cpu_round_up(end - begin, job->queries) / job->queries * job->op->heads;
+        begin = end;
+    }
+    return items;
 }
 
 /* Fewer queries an item where there are more threads than items; it costs packing and changes no bit. */
@@ -6499,7 +6528,8 @@ static void mgv__cpu_run_attention(mgv__cpu_job *job) {
     const uint32_t threads = mgv__cpu_threads(job->run);
     const uint64_t work = (uint64_t)job->rows * job->op->heads * job->op->head_dim * 16;
     job->queries = MGV__CPU_QUERIES;
-    while (job->queries > FEWEST && (uint64_t)job->op->heads * ((job->rows + job->queries - 1) / job->queries) < threads) job->queries /= 2;
+    while (job->queries > FEWEST && mgv__cpu_attention_items(job) < threads) job->queries /= 2;
+    job->items = mgv__cpu_attention_items(job);
     mgv__cpu_start(job, threads, work, mgv__cpu_attention_task);
 }
 
