@@ -376,7 +376,8 @@ typedef struct mgv_image {
     uint32_t width;        /* in pixels */
     uint32_t height;
     int64_t stride;        /* bytes from a row to the next; 0: rows follow each other; may be negative */
-    uint32_t frames;       /* of a clip; 0 or 1: a still picture */
+    uint32_t frames;       /* of a clip; 0 or 1: a still picture. Qwen's patches hold two frames, the last one repeated if there is an
+                              odd number; tokens of one pair do not look at those of another */
     mgv_place place;
     int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
 } mgv_image;
@@ -420,7 +421,8 @@ typedef struct mgv_grid {
 
 /* How a picture of this size is laid out, by the limits that came with the model; frames as in mgv_image. MGV_ERROR_ARGUMENT for a size
    that the model cannot take. An engine may have been made with other limits: mgv_engine_grid. Any thread. */
-MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid, mgv_error *error);
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid,
+                                      mgv_error *error);
 
 /* One of the operations that a model is, and what it costs for one picture. */
 typedef struct mgv_op_info {
@@ -3900,11 +3902,12 @@ static mgv_result mgv__geometry_check(const mgv__config *config, const mgv_grid 
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u frames of %u patches; the limit is %u patches", (uint64_t)grid->t, frame_rows,
                          (uint64_t)(UINT32_MAX / 4));
     if (grid->tokens != grid->t * frame_rows || grid->merged_tokens != grid->tokens / (merge * merge))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches with %u tokens, %u merged", (uint64_t)grid->t, (uint64_t)grid->h,
-                         (uint64_t)grid->w, (uint64_t)grid->tokens, (uint64_t)grid->merged_tokens);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches with %u tokens, %u merged", (uint64_t)grid->t,
+                         (uint64_t)grid->h, (uint64_t)grid->w, (uint64_t)grid->tokens, (uint64_t)grid->merged_tokens);
     if (mgv__sample_count(config) == 1 && (grid->t != 1 || grid->h != config->position_side || grid->w != config->position_side))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches; this model has positions for 1 x %u x %u", (uint64_t)grid->t,
-                         (uint64_t)grid->h, (uint64_t)grid->w, (uint64_t)config->position_side, (uint64_t)config->position_side);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches; this model has positions for 1 x %u x %u",
+                         (uint64_t)grid->t, (uint64_t)grid->h, (uint64_t)grid->w, (uint64_t)config->position_side,
+                         (uint64_t)config->position_side);
     return MGV_OK;
 }
 
@@ -3917,9 +3920,9 @@ static double mgv__pairs_of_cut(uint32_t count, uint32_t side) {
 /* (query, key) pairs of one head in all ranges of a kind. */
 static double mgv__attention_pairs(const mgv__config *config, const mgv_grid *grid, mgv__range_kind range) {
     double frame_rows = (double)grid->h * grid->w, unit_rows = config->merge * config->merge;
-    uint32_t side = mgv__window_side(config);
+    uint32_t side = mgv__window_side(config), high = grid->h / config->merge, wide = grid->w / config->merge;
     if (range == MGV__RANGE_FRAME || side == 0) return grid->t * frame_rows * frame_rows;
-    return grid->t * unit_rows * unit_rows * mgv__pairs_of_cut(grid->h / config->merge, side) * mgv__pairs_of_cut(grid->w / config->merge, side);
+    return grid->t * unit_rows * unit_rows * mgv__pairs_of_cut(high, side) * mgv__pairs_of_cut(wide, side);
 }
 
 /* The arrays of a geometry, one after the other in scratch memory. */
@@ -4403,7 +4406,8 @@ static void mgv__push_rotary_attention(mgv__builder *b, const mgv__qwen_buffers 
 }
 
 /* fc2(gelu(fc1(x))) on rows of merge * merge tokens; a source of single tokens is folded. names: weight and bias of fc1, then of fc2. */
-static void mgv__push_merge_mlp(mgv__builder *b, const mgv__qwen_buffers *buffers, uint16_t source, uint16_t target, const char *const names[4]) {
+static void mgv__push_merge_mlp(mgv__builder *b, const mgv__qwen_buffers *buffers, uint16_t source, uint16_t target,
+                                const char *const names[4]) {
     uint32_t columns = b->program.buffers[buffers->merge_mlp].columns;
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "merge fc1", source, buffers->merge_mlp);
     op->fold = (uint16_t)(columns / op->inner);
@@ -4459,7 +4463,8 @@ static void mgv__build_qwen3_vl(mgv__builder *b) {
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     for (layer = 0; layer < c->layers; layer++) {
         mgv__build_qwen3_layer(b, &buffers, layer);
-        if (next < c->deepstack_count && c->deepstack[next] == layer) mgv__build_qwen3_deepstack(b, &buffers, next++, merge_normed, deepstack);
+        if (next < c->deepstack_count && c->deepstack[next] == layer)
+            mgv__build_qwen3_deepstack(b, &buffers, next++, merge_normed, deepstack);
     }
     mgv__enter(b, (int32_t)c->layers, "blocks.%u.");
     mgv__refuse(b, "norm1.weight");
@@ -4883,7 +4888,8 @@ MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, 
     return MGV_OK;
 }
 
-MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid, mgv_error *error) {
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid,
+                                      mgv_error *error) {
     mgv_result result;
     mgv__clear_error(error);
     if (!model || !grid) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_grid: model or grid is NULL");

@@ -33,8 +33,8 @@ static uint32_t tokens_of(const mgv_model *model, const mgv_image *image, const 
     mgv_grid grid;
     mgv_error error;
     stop_unless(mgv_model_grid(model, image->width, image->height, 1, &grid, &error) == MGV_OK, name, error.message);
-    printf("%-32s %4u x %-4u -> %4u x %-4u  %5u patches, %4u tokens\n", name, image->width, image->height, grid.width, grid.height, grid.tokens,
-           grid.merged_tokens);
+    printf("%-32s %4u x %-4u -> %4u x %-4u  %5u patches, %4u tokens\n", name, image->width, image->height, grid.width, grid.height,
+           grid.tokens, grid.merged_tokens);
     return grid.tokens;
 }
 

@@ -58,8 +58,8 @@ static void emit(void *user, const char *name, const uint64_t *dims, uint32_t ra
         snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%llu", i ? "," : "", (unsigned long long)dim);
     }
     bytes = elements * fake->element_bytes;
-    snprintf(text, sizeof text, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", fake->data_bytes ? "," : "", name, fake->dtype,
-             shape, (unsigned long long)fake->data_bytes, (unsigned long long)(fake->data_bytes + bytes));
+    snprintf(text, sizeof text, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", fake->data_bytes ? "," : "",
+             name, fake->dtype, shape, (unsigned long long)fake->data_bytes, (unsigned long long)(fake->data_bytes + bytes));
     append(fake, text);
     fake->data_bytes += bytes;
 }
@@ -329,8 +329,9 @@ static void test_qwen2_5_parameters_and_flops(void **state) {
         mgv_error error;
         uint32_t k, whole = 0, windows = 0;
         snprintf(config, sizeof config,
-                 "{\"model_type\":\"qwen2_5_vl\",\"hidden_size\":3584,\"num_hidden_layers\":28,\"vision_config\":{\"depth\":32,\"hidden_size\":1280,"
-                 "\"intermediate_size\":%u,\"num_heads\":16,\"in_chans\":3,\"patch_size\":14,\"out_hidden_size\":%u,\"window_size\":112,"
+                 "{\"model_type\":\"qwen2_5_vl\",\"hidden_size\":3584,\"num_hidden_layers\":28,\"vision_config\":{\"depth\":32,"
+                 "\"hidden_size\":1280,\"intermediate_size\":%u,\"num_heads\":16,\"in_chans\":3,\"patch_size\":14,"
+                 "\"out_hidden_size\":%u,\"window_size\":112,"
                  "\"fullatt_block_indexes\":[7,15,23,31]}}",
                  size->f, size->out);
         begin(&fake, config, "BF16", 2);
@@ -412,15 +413,16 @@ static void test_config_and_tensors_disagree(void **state) {
     (void)state;
     qwen3_config(config, sizeof config, &qwen3_sizes[0]);
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        expect_model_error(config, names[i], NULL, 24, strstr(names[i], "patch_embed.proj.weight") ? "patch_embed.proj.weight" : names[i]);
+        /* without the first one the prefix is not known */
+        expect_model_error(config, names[i], NULL, 24, i == 0 ? "patch_embed.proj.weight" : names[i]);
         expect_model_error(config, NULL, names[i], 24, names[i]);
     }
     /* layers or DeepStack mergers that the config knows nothing of */
     expect_model_error(config, NULL, NULL, 25, "model.visual.blocks.24.norm1.weight");
     expect_model_error(config, NULL, NULL, 23, "model.visual.blocks.23.norm1.weight");
     snprintf(config, sizeof config,
-             "{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"depth\":24,\"hidden_size\":1024,\"intermediate_size\":4096,\"num_heads\":16,"
-             "\"out_hidden_size\":2048,\"deepstack_visual_indexes\":[5,11]}}");
+             "{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"depth\":24,\"hidden_size\":1024,\"intermediate_size\":4096,"
+             "\"num_heads\":16,\"out_hidden_size\":2048,\"deepstack_visual_indexes\":[5,11]}}");
     expect_model_error(config, NULL, NULL, 24, "model.visual.deepstack_merger_list.2.norm.weight");
 }
 

@@ -19,7 +19,8 @@ typedef struct tower {
 } tower;
 
 /* Dimensions end with the first 0. */
-static inline void tower_tensor(const tower *t, const char *scope, const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e) {
+static inline void tower_tensor(const tower *t, const char *scope, const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+                                uint64_t e) {
     const uint64_t dims[6] = {a, b, c, d, e, 0};
     uint32_t rank = 0;
     char full[256];

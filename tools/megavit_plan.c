@@ -21,8 +21,9 @@ static op_block block_at(const op_list *list, uint32_t first) {
 }
 
 static int same_cost(const mgv_op_info *a, const mgv_op_info *b) {
-    return strcmp(a->kind, b->kind) == 0 && strcmp(a->label, b->label) == 0 && a->rows == b->rows && a->columns == b->columns && a->inner == b->inner &&
-           a->flops == b->flops && a->weight_bytes == b->weight_bytes && a->read_bytes == b->read_bytes && a->write_bytes == b->write_bytes;
+    return strcmp(a->kind, b->kind) == 0 && strcmp(a->label, b->label) == 0 && a->rows == b->rows && a->columns == b->columns &&
+           a->inner == b->inner && a->flops == b->flops && a->weight_bytes == b->weight_bytes && a->read_bytes == b->read_bytes &&
+           a->write_bytes == b->write_bytes;
 }
 
 static int same_blocks(const op_list *list, op_block a, op_block b) {
@@ -42,8 +43,8 @@ static void print_op(const op_list *list, const mgv_op_info *op, const char *whe
 
 /* Layers that are alike are printed once, with how many there are. */
 static void print_ops(const op_list *list) {
-    printf("%-12s %-15s %-10s %9s %7s %7s %10s %10s %12s %6s\n", "layer", "operation", "kind", "rows", "columns", "inner", "GFLOP", "weights MB",
-           "activ. MB", "share");
+    printf("%-12s %-15s %-10s %9s %7s %7s %10s %10s %12s %6s\n", "layer", "operation", "kind", "rows", "columns", "inner", "GFLOP",
+           "weights MB", "activ. MB", "share");
     for (uint32_t at = 0; at < list->op_count;) {
         op_block block = block_at(list, at);
         uint32_t times = 1;
@@ -64,7 +65,8 @@ static void print_totals(const op_list *list, const mgv_model_info *info, const 
     }
     printf("\n%u operations, %.5g GFLOP, %.2f MB of weights, %.2f MB of activations read and written\n", list->op_count, list->flops * 1e-9,
            weights * 1e-6, activations * 1e-6);
-    printf("%.5g GFLOP a picture; %.1f FLOP a byte of weights and activations\n", list->flops * 1e-9 / list->batch, list->flops / (weights + activations));
+    printf("%.5g GFLOP a picture; %.1f FLOP a byte of weights and activations\n", list->flops * 1e-9 / list->batch,
+           list->flops / (weights + activations));
     printf("%s, %u tokens a picture, %u after merging\n", info->family_name, grid->tokens, grid->merged_tokens);
 }
 
@@ -73,7 +75,8 @@ static int read_size(const cli_command *command, const char *text, uint32_t *wid
     char *end;
     unsigned long w = strtoul(text, &end, 10), h = 0;
     if (end != text && *end == 'x') h = strtoul(end + 1, &end, 10);
-    if (*end || w == 0 || h == 0 || w > 1u << 20 || h > 1u << 20) return cli_usage(command, "--size takes WIDTHxHEIGHT in pixels, not '%s'", text);
+    if (*end || w == 0 || h == 0 || w > 1u << 20 || h > 1u << 20)
+        return cli_usage(command, "--size takes WIDTHxHEIGHT in pixels, not '%s'", text);
     *width = (uint32_t)w;
     *height = (uint32_t)h;
     return CLI_GO_ON;
@@ -102,8 +105,8 @@ static int plan_model(const mgv_model *model, const char *directory, uint32_t wi
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
     status = collect(&list, model, &grid);
     if (status == CLI_DONE) {
-        printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", batch, batch == 1 ? "" : "s", width, height, grid.width,
-               grid.height, grid.t, grid.h, grid.w);
+        printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", batch, batch == 1 ? "" : "s", width, height,
+               grid.width, grid.height, grid.t, grid.h, grid.w);
         print_ops(&list);
         print_totals(&list, &info, &grid);
     }

@@ -2,6 +2,7 @@
    choose the sizes, the rest are weights and pixels. What is whole opens and encodes, to the same bits at any place in a batch; what
    is not whole is refused. */
 #include <math.h>
+#include <stdarg.h>
 
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
@@ -24,13 +25,21 @@ static uint32_t take(input *in, uint32_t least, uint32_t most) {
 
 /* ---- a model's files in memory ---- */
 
-enum { WHOLE = 0, MISSING, MISSHAPEN };
+enum { MISSING = 1, MISSHAPEN };
 typedef struct builder {
     char header[MAX_TENSORS * 160];
     size_t header_bytes, data_bytes;
     uint32_t tensors, damaged, damage; /* damage is done to tensor number `damaged` */
     int bf16;
 } builder;
+
+static void append(builder *b, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    b->header_bytes += (size_t)vsnprintf(b->header + b->header_bytes, sizeof b->header - b->header_bytes, format, arguments);
+    va_end(arguments);
+    REQUIRE(b->header_bytes < sizeof b->header);
+}
 
 static void emit(void *user, const char *name, const uint64_t *dims, uint32_t rank) {
     builder *b = (builder *)user;
@@ -39,17 +48,14 @@ static void emit(void *user, const char *name, const uint64_t *dims, uint32_t ra
     uint32_t i, number = b->tensors++;
     REQUIRE(number < MAX_TENSORS);
     if (b->damage == MISSING && number == b->damaged) return;
-    b->header_bytes += (size_t)snprintf(b->header + b->header_bytes, sizeof b->header - b->header_bytes, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
-                                        b->data_bytes ? "," : "{", name, b->bf16 ? "BF16" : "F32");
+    append(b, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", b->data_bytes ? "," : "{", name, b->bf16 ? "BF16" : "F32");
     for (i = 0; i < rank; i++) {
         uint64_t dim = dims[i] + (b->damage == MISSHAPEN && number == b->damaged && i == rank - 1);
         elements *= dim;
-        b->header_bytes += (size_t)snprintf(b->header + b->header_bytes, sizeof b->header - b->header_bytes, "%s%u", i ? "," : "", (unsigned)dim);
+        append(b, "%s%u", i ? "," : "", (unsigned)dim);
     }
     bytes = (size_t)elements * (b->bf16 ? 2 : 4);
-    b->header_bytes += (size_t)snprintf(b->header + b->header_bytes, sizeof b->header - b->header_bytes, "],\"data_offsets\":[%zu,%zu]}", b->data_bytes,
-                                        b->data_bytes + bytes);
-    REQUIRE(b->header_bytes < sizeof b->header);
+    append(b, "],\"data_offsets\":[%zu,%zu]}", b->data_bytes, b->data_bytes + bytes);
     b->data_bytes += bytes;
 }
 
@@ -71,7 +77,7 @@ static uint8_t *make_weights(tower *t, builder *b, const input *in, size_t *byte
     t->emit = emit;
     t->user = b;
     tower_tensors(t);
-    b->header[b->header_bytes++] = '}';
+    append(b, "}");
     *bytes = 8 + b->header_bytes + b->data_bytes;
     file = (uint8_t *)malloc(*bytes);
     REQUIRE(file != NULL);
@@ -83,6 +89,7 @@ static uint8_t *make_weights(tower *t, builder *b, const input *in, size_t *byte
 
 static void choose(input *in, tower *t, char *config, size_t capacity) {
     uint32_t heads = take(in, 1, 3), head_dim, image, window;
+    int used;
     memset(t, 0, sizeof *t);
     t->family = (mgv_family)take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN2_5_VL);
     head_dim = t->family == MGV_FAMILY_SIGLIP ? take(in, 1, 20) : 4 * take(in, 1, 5);
@@ -99,21 +106,23 @@ static void choose(input *in, tower *t, char *config, size_t capacity) {
     image = t->patch * t->side + take(in, 0, t->patch - 1);
     t->prefix = take(in, 0, 1) ? (t->family == MGV_FAMILY_SIGLIP ? "vision_model." : "model.visual.") : "";
     if (t->family == MGV_FAMILY_SIGLIP) {
-        snprintf(config, capacity, "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
-                                   "\"num_attention_heads\":%u,\"patch_size\":%u,\"image_size\":%u}",
+        snprintf(config, capacity,
+                 "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
+                 "\"num_attention_heads\":%u,\"patch_size\":%u,\"image_size\":%u}",
                  t->hidden, t->intermediate, t->layers, heads, t->patch, image);
-    } else if (t->family == MGV_FAMILY_QWEN3_VL) {
-        snprintf(config, capacity, "{\"model_type\":\"qwen3_vl_vision\",\"hidden_size\":%u,\"intermediate_size\":%u,\"depth\":%u,\"num_heads\":%u,"
-                                   "\"patch_size\":%u,\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"out_hidden_size\":%u,"
-                                   "\"num_position_embeddings\":%u,\"deepstack_visual_indexes\":[%s]}",
-                 t->hidden, t->intermediate, t->layers, heads, t->patch, t->merge, t->temporal, t->out, t->side * t->side, t->deepstack_count ? "1" : "");
-    } else {
-        snprintf(config, capacity, "{\"model_type\":\"qwen2_5_vl_vision\",\"hidden_size\":%u,\"intermediate_size\":%u,\"depth\":%u,\"num_heads\":%u,"
-                                   "\"patch_size\":%u,\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"out_hidden_size\":%u,"
-                                   "\"window_size\":%u,\"fullatt_block_indexes\":[1]}",
-                 t->hidden, t->intermediate, t->layers, heads, t->patch, t->merge, t->temporal, t->out,
-                 t->patch * t->merge * (window + 1) + t->patch / 2);
+        return;
     }
+    used = snprintf(config, capacity,
+                    "{\"model_type\":\"%s\",\"hidden_size\":%u,\"intermediate_size\":%u,\"depth\":%u,\"num_heads\":%u,\"patch_size\":%u,"
+                    "\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"out_hidden_size\":%u,",
+                    t->family == MGV_FAMILY_QWEN3_VL ? "qwen3_vl_vision" : "qwen2_5_vl_vision", t->hidden, t->intermediate, t->layers,
+                    heads, t->patch, t->merge, t->temporal, t->out);
+    if (t->family == MGV_FAMILY_QWEN3_VL)
+        snprintf(config + used, capacity - (size_t)used, "\"num_position_embeddings\":%u,\"deepstack_visual_indexes\":[%s]}",
+                 t->side * t->side, t->deepstack_count ? "1" : "");
+    else
+        snprintf(config + used, capacity - (size_t)used, "\"window_size\":%u,\"fullatt_block_indexes\":[1]}",
+                 t->patch * t->merge * (window + 1) + t->patch / 2);
 }
 
 /* ---- pictures ---- */
