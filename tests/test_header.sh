@@ -8,21 +8,31 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 number=0
 
-# check NAME COMMAND...: one test; what the command said is shown when it failed.
-check() {
-    local name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$scratch/said" 2>&1; then
+# Results are kept in files, in the order of their numbers, and printed at the end.
+report() {
+    local number=$1 name=$2
+    shift 2
+    if "$@" >"$scratch/said.$number" 2>&1; then
         echo "ok $number - $name"
     else
         echo "not ok $number - $name"
-        head -n 12 "$scratch/said" | sed 's/^/# /'
-    fi
+        head -n 12 "$scratch/said.$number" | sed 's/^/# /'
+    fi >"$scratch/result.$number"
+}
+# check NAME COMMAND...: one test; what the command said is shown when it failed.
+check() {
+    number=$((number + 1))
+    report "$number" "$@"
+}
+# The same, beside what follows: two at a time.
+check_beside() {
+    number=$((number + 1))
+    while (($(jobs -rp | wc -l) >= 2)); do wait -n; done
+    report "$number" "$@" &
 }
 skip() {
     number=$((number + 1))
-    echo "ok $number - $1 # SKIP $2"
+    echo "ok $number - $1 # SKIP $2" >"$scratch/result.$number"
 }
 
 common="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I."
@@ -72,7 +82,7 @@ matrix() {
     else
         # shellcheck disable=SC2086
         for dialect in c99 c11; do
-            check "$label as ${dialect^^}" "$cc" -std=$dialect $options $common $c_only -Wno-unused-function -fsyntax-only "$scratch/implementation.c"
+            check_beside "$label as ${dialect^^}" "$cc" -std=$dialect $options $common $c_only -Wno-unused-function -fsyntax-only "$scratch/implementation.c"
         done
     fi
     printf '#include <cstdlib>\nint probe() { return EXIT_SUCCESS; }\n' >"$probe.cc"
@@ -83,7 +93,7 @@ matrix() {
     else
         # shellcheck disable=SC2086
         for dialect in c++11 c++17; do
-            check "$label as ${dialect^^}" "$cxx" -std=$dialect $options $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
+            check_beside "$label as ${dialect^^}" "$cxx" -std=$dialect $options $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
         done
     fi
 }
@@ -112,6 +122,8 @@ mkdir "$scratch/renamed"
 cp megavit.h "$scratch/renamed/vit.h"
 printf '#define MEGAVIT_IMPLEMENTATION\n#define MEGAVIT_FILENAME "vit.h"\n#include "vit.h"\n' >"$scratch/renamed/user.c"
 check "under another name, with MEGAVIT_FILENAME" gcc -std=c99 -DMEGAVIT_NO_CUDA $common -Wno-unused-function -fsyntax-only "$scratch/renamed/user.c"
+
+wait
 
 # ---- linking ----
 
@@ -203,3 +215,4 @@ check "the gate on globals sees a planted global" bash -c "! ($(declare -f no_wr
 check "the gate on names sees a planted name" bash -c "! ($(declare -f only_prefixed_symbols); only_prefixed_symbols $scratch/planted.o)"
 
 echo "1..$number"
+for ((i = 1; i <= number; i++)); do cat "$scratch/result.$i"; done
