@@ -32,6 +32,14 @@ check "plus_plus runs" bash -c "'$build/examples/plus_plus' $model | grep -qx '1
 check "most_alike finds the other red circle and draws a sheet" bash -c "
     '$build/examples/most_alike' $model '$scratch/sheet.png' examples/pictures/*.png | grep -q '^red-circle  .*[0-9] red-circle-paper ' &&
     head -c 4 '$scratch/sheet.png' | grep -q PNG"
+any_size_agrees() {
+    "$build/examples/any_size" tests/golden/qwen3_saved $picture examples/pictures/red-heart-wood.png >"$scratch/any" &&
+        grep -q 'red-circle.png .* 100 patches,  *25 tokens' "$scratch/any" && grep -q '160 x 200 .* 120 patches,  *30 tokens' "$scratch/any" &&
+        grep -qx 'tokens       \[55, 32\]' "$scratch/any" && grep -qx 'deepstack:1  \[55, 32\]' "$scratch/any" &&
+        "$build/megavit" embed --model tests/golden/qwen3_saved --what tokens --format jsonl $picture |
+        grep -q "\[\[$(sed -n 's/^first numbers: \(-*[0-9.]\{6\}\).*/\1/p' "$scratch/any")"
+}
+check "any_size lays out pictures of different sizes and gives the command line's tokens" any_size_agrees
 says_what_is_wrong() {
     ! "$build/examples/$1" no_such_model "${@:2}" >"$scratch/out" 2>"$scratch/err" && grep -q config.json "$scratch/err"
 }
@@ -39,6 +47,7 @@ check "embed names a model that is not there" says_what_is_wrong embed $picture
 check "threads names a model that is not there" says_what_is_wrong threads $picture
 check "memory_and_log names a model that is not there" says_what_is_wrong memory_and_log
 check "plus_plus names a model that is not there" says_what_is_wrong plus_plus
+check "any_size names a model that is not there" says_what_is_wrong any_size $picture
 check "most_alike names a model that is not there" says_what_is_wrong most_alike "$scratch/no.png" examples/pictures/*.png
 
 echo "1..$number"
