@@ -369,6 +369,34 @@ static void a_negative_stride_without_a_frame_stride(void **state) {
     assert_int_equal(mgv__pixels_check(&image, NULL), MGV_ERROR_ARGUMENT);
 }
 
+/* Windows lie inside the source, follow each other, and their weights fit into the room that is kept for them. */
+static void windows_fit_their_room(void **state) {
+    uint32_t in, out, i;
+    int32_t filter;
+    double weights[4096];
+    (void)state;
+    for (in = 1; in < 700; in += 1 + in / 8) {
+        for (out = 1; out < 300; out += 1 + out / 8) {
+            for (filter = MGV__RESAMPLE_BILINEAR; filter <= MGV__RESAMPLE_BICUBIC; filter++) {
+                mgv__axis axis;
+                mgv__window before = {0, 0};
+                memset(&axis, 0, sizeof axis);
+                axis.in = in;
+                axis.out = out;
+                axis.taps = mgv__axis_taps(filter, in, out);
+                assert_true(axis.taps % MGV__PIXELS_TAP_MULTIPLE == 0);
+                assert_true((size_t)axis.taps * out <= mgv__axis_weight_count(in, out));
+                for (i = 0; i < out; i++) {
+                    const mgv__window window = mgv__axis_window(&axis, filter, i, weights);
+                    assert_true(window.count > 0 && window.count <= axis.taps && window.first + window.count <= in);
+                    assert_true(window.first >= before.first && window.first + window.count >= before.first + before.count);
+                    before = window;
+                }
+            }
+        }
+    }
+}
+
 /* A picture wide and flat enough that the rows between the passes do not fit into the ring at full width: columns come in strips. */
 static void wide_pictures_are_resized_in_strips(void **state) {
     enum { WIDTH = 9000, HEIGHT = 700 };
@@ -712,6 +740,7 @@ int main(void) {
         cmocka_unit_test(pixel_values_are_those_of_the_processors),
         cmocka_unit_test(formats_strides_and_bands_do_not_matter),
         cmocka_unit_test(a_negative_stride_without_a_frame_stride),
+        cmocka_unit_test(windows_fit_their_room),
         cmocka_unit_test(wide_pictures_are_resized_in_strips),
         cmocka_unit_test(without_resizing),
         cmocka_unit_test(limits_of_the_area),
