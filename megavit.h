@@ -3062,18 +3062,21 @@ static mgv_result mgv__pixels_check(const mgv_image *image, mgv_error *error) {
     if (image->place != MGV_PLACE_HOST && image->place != MGV_PLACE_DEVICE)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_place", (int64_t)image->place);
     if (image->width == 0 || image->height == 0)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)image->width, (uint64_t)image->height);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)image->width,
+                         (uint64_t)image->height);
     if (image->width > MGV__MAX_SIDE || image->height > MGV__MAX_SIDE || image->frames > MGV__MAX_FRAMES)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames; the most is %u pixels a side and %u frames",
                          (uint64_t)image->width, (uint64_t)image->height, (uint64_t)mgv__image_frames(image), (uint64_t)MGV__MAX_SIDE,
                          (uint64_t)MGV__MAX_FRAMES);
     if (image->stride && mgv__magnitude(image->stride) < mgv__image_row_bytes(image))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a stride of %i bytes; a row of %u %s pixels has %u", image->stride, (uint64_t)image->width,
-                         mgv__pixel_formats[image->format].name, mgv__image_row_bytes(image));
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a stride of %i bytes; a row of %u %s pixels has %u", image->stride,
+                         (uint64_t)image->width, mgv__pixel_formats[image->format].name, mgv__image_row_bytes(image));
     span = mgv__image_span(image);
     if (span == 0)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames with strides %i and %i is larger than this machine's memory",
-                         (uint64_t)image->width, (uint64_t)image->height, (uint64_t)mgv__image_frames(image), image->stride, image->frame_stride);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT,
+                         "a picture of %u x %u pixels and %u frames with strides %i and %i is larger than this machine's memory",
+                         (uint64_t)image->width, (uint64_t)image->height, (uint64_t)mgv__image_frames(image), image->stride,
+                         image->frame_stride);
     if (image->bytes && image->bytes < span)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u %s pixels and %u frames reaches over %u bytes; %u are there",
                          (uint64_t)image->width, (uint64_t)image->height, mgv__pixel_formats[image->format].name,
@@ -3083,7 +3086,8 @@ static mgv_result mgv__pixels_check(const mgv_image *image, mgv_error *error) {
 
 static const unsigned char *mgv__image_row(const mgv_image *image, uint32_t frame, uint32_t y) {
     ptrdiff_t stride = (ptrdiff_t)mgv__image_stride(image);
-    ptrdiff_t frame_stride = image->frame_stride ? (ptrdiff_t)image->frame_stride : (stride < 0 ? -stride : stride) * (ptrdiff_t)image->height;
+    ptrdiff_t frame_stride = (ptrdiff_t)image->frame_stride;
+    if (frame_stride == 0) frame_stride = (stride < 0 ? -stride : stride) * (ptrdiff_t)image->height;
     return (const unsigned char *)image->pixels + (frame ? (ptrdiff_t)frame * frame_stride : 0) + (ptrdiff_t)y * stride;
 }
 
@@ -3101,7 +3105,8 @@ static double mgv__at_least(double value, double least) { return value < least ?
    whose limits count frames is as many times larger; `even_frames` stands for the frames rounded to whole temporal patches. The order of
    the divisions is part of it. (transformers 5.17, models/qwen2_vl/image_processing_qwen2_vl.py and, for clips,
    models/qwen3_vl/video_processing_qwen3_vl.py.) */
-static void mgv__smart_resize(double *width, double *height, double frames, double even_frames, double factor, double min_pixels, double max_pixels) {
+static void mgv__smart_resize(double *width, double *height, double frames, double even_frames, double factor, double min_pixels,
+                              double max_pixels) {
     double w = mgv__round_half_even(*width / factor) * factor;
     double h = mgv__round_half_even(*height / factor) * factor;
     if (even_frames * h * w > max_pixels) {
@@ -3118,8 +3123,8 @@ static void mgv__smart_resize(double *width, double *height, double frames, doub
 }
 
 /* The size that smart_resize gives. min_pixels, max_pixels: 0 for what the config says. */
-static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint32_t frames, uint64_t min_pixels, uint64_t max_pixels, double *width,
-                                         double *height, mgv_error *error) {
+static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint32_t frames, uint64_t min_pixels, uint64_t max_pixels,
+                                         double *width, double *height, mgv_error *error) {
     const int counted = frames > 1 && config->clip_counts_frames;
     const double factor = config->factor, w = *width, h = *height;
     if (min_pixels == 0) min_pixels = frames > 1 && config->clip_min_pixels ? config->clip_min_pixels : config->min_pixels;
@@ -3132,19 +3137,21 @@ static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint3
         *height = floor(h * scale);
     }
     if (*width > (double)MGV__MAX_SMART_ASPECT * *height || *height > (double)MGV__MAX_SMART_ASPECT * *width)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels: one side is more than %u times the other", (uint64_t)w, (uint64_t)h,
-                         (uint64_t)MGV__MAX_SMART_ASPECT);
-    if (counted)
-        mgv__smart_resize(width, height, frames, mgv__round_half_even((double)frames / config->temporal_patch) * config->temporal_patch, factor,
-                          (double)min_pixels, (double)max_pixels);
-    else mgv__smart_resize(width, height, 1, 1, factor, (double)min_pixels, (double)max_pixels);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels: one side is more than %u times the other", (uint64_t)w,
+                         (uint64_t)h, (uint64_t)MGV__MAX_SMART_ASPECT);
+    if (counted) {
+        double even_frames = mgv__round_half_even((double)frames / config->temporal_patch) * config->temporal_patch;
+        mgv__smart_resize(width, height, frames, even_frames, factor, (double)min_pixels, (double)max_pixels);
+    } else {
+        mgv__smart_resize(width, height, 1, 1, factor, (double)min_pixels, (double)max_pixels);
+    }
     return MGV_OK;
 }
 
 /* How a picture of this size will be laid out. frames: 0 means 1. min_pixels, max_pixels: 0 for what the config says. */
 static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t width, uint32_t height, uint32_t frames, uint64_t min_pixels,
                                    uint64_t max_pixels, mgv_grid *grid, mgv_error *error) {
-    double new_width = width, new_height = height, tokens;
+    double new_width = width, new_height = height, tokens, bytes;
     if (frames == 0) frames = 1;
     if (width == 0 || height == 0)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)width, (uint64_t)height);
@@ -3152,24 +3159,28 @@ static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t wi
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels and %u frames; the most is %u pixels a side and %u frames",
                          (uint64_t)width, (uint64_t)height, (uint64_t)frames, (uint64_t)MGV__MAX_SIDE, (uint64_t)MGV__MAX_FRAMES);
     if (frames > 1 && config->temporal_patch == 1)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a clip of %u frames; this model takes still pictures, each frame as one of its own", (uint64_t)frames);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a clip of %u frames; this model takes still pictures, each frame as one of its own",
+                         (uint64_t)frames);
     if (config->fixed_width && config->do_resize) {
         new_width = config->fixed_width;
         new_height = config->fixed_height;
     } else if (config->fixed_width && (width != config->fixed_width || height != config->fixed_height)) {
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes %u x %u",
+        return mgv__fail(error, MGV_ERROR_ARGUMENT,
+                         "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes %u x %u",
                          (uint64_t)width, (uint64_t)height, (uint64_t)config->fixed_width, (uint64_t)config->fixed_height);
     } else if (!config->fixed_width && config->do_resize) {
         mgv_result result = mgv__pixels_smart_size(config, frames, min_pixels, max_pixels, &new_width, &new_height, error);
         if (result != MGV_OK) return result;
     } else if (!config->fixed_width && (width % config->factor || height % config->factor)) {
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes multiples of %u",
+        return mgv__fail(error, MGV_ERROR_ARGUMENT,
+                         "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes multiples of %u",
                          (uint64_t)width, (uint64_t)height, (uint64_t)config->factor);
     }
     tokens = ceil((double)frames / config->temporal_patch) * floor(new_height / config->patch) * floor(new_width / config->patch);
-    if (tokens * config->patch * config->patch * config->temporal_patch * 3 * sizeof(float) > (double)(SIZE_MAX / 2) || tokens > (double)INT32_MAX)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels and %u frames would be more tokens than fit into memory", (uint64_t)width,
-                         (uint64_t)height, (uint64_t)frames);
+    bytes = tokens * config->patch * config->patch * config->temporal_patch * 3 * sizeof(float);
+    if (tokens > (double)INT32_MAX || bytes > (double)(SIZE_MAX / 2))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels and %u frames would be more tokens than fit into memory",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)frames);
     grid->width = (uint32_t)new_width;
     grid->height = (uint32_t)new_height;
     grid->t = (frames + config->temporal_patch - 1) / config->temporal_patch;
@@ -3209,12 +3220,13 @@ typedef struct mgv__pixel_kernels {
     void (*store)(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count);
     /* Output positions [begin, end) of one row of planes. Byte 0 of a plane is source position `origin`; 16 bytes behind the last plane
        may be read. */
-    void (*across)(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes, uint32_t plane_count,
-                   uint32_t origin, unsigned char *target, size_t target_plane_bytes);
+    void (*across)(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
+                   uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes);
     /* Output row y: the weighted sum, byte by byte, of the rows in its window. */
     void (*down)(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target);
     /* `count` pixels, taken apart. */
-    void (*to_planes)(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes, size_t plane_bytes);
+    void (*to_planes)(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
+                      size_t plane_bytes);
 } mgv__pixel_kernels;
 
 /* Rounds to double, here and now: no compiler may keep more digits or fuse the product that went in with a sum that follows. One such
@@ -3308,8 +3320,8 @@ static void mgv__plain_store(const mgv__axis *axis, uint32_t i, const double *we
     for (k = 0; k < axis->taps; k++) row[k] = k < count ? (int32_t)weights[k] : 0;
 }
 
-static void mgv__plain_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes, uint32_t plane_count,
-                              uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
+static void mgv__plain_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
+                              uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
     uint32_t plane, x, k;
     for (plane = 0; plane < plane_count; plane++) {
         for (x = begin; x < end; x++) {
@@ -3398,8 +3410,8 @@ static int mgv__down_comes_first(mgv_resize resize, uint32_t width, uint32_t hei
     return resize == MGV_RESIZE_PILLOW && less_height > 0 && less_height > less_width * 2;
 }
 
-/* What a byte becomes. Pillow's processors scale in double and normalise in float (transformers, image_transforms.py, rescale and normalize);
-   torchvision's fold the scale into mean and std (image_processing_backends.py, _fuse_mean_std_and_rescale_factor). */
+/* What a byte becomes. Pillow's processors scale in double and normalise in float (transformers, image_transforms.py, rescale and
+   normalize); torchvision's fold the scale into mean and std (image_processing_backends.py, _fuse_mean_std_and_rescale_factor). */
 static float mgv__pixel_value(const mgv__pixels_config *config, mgv_resize resize, uint32_t channel, uint32_t byte) {
     volatile float value = (float)byte, mean = (float)config->mean[channel], std = (float)config->std[channel];
     if (resize == MGV_RESIZE_TORCHVISION && config->do_rescale && config->do_normalize) {
@@ -3434,8 +3446,8 @@ static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint
 }
 
 /* Writes columns [begin, end) of a finished row. The last frame of a clip fills what is left of its temporal patch. */
-static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end, const unsigned char *row,
-                              size_t plane_bytes) {
+static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end,
+                              const unsigned char *row, size_t plane_bytes) {
     uint32_t slices = job->layout == MGV__PIXELS_CHW ? 1 : job->config->temporal_patch;
     uint32_t slice = frame % slices, last = frame + 1 == mgv__image_frames(job->image) ? slices : slice + 1;
     uint32_t x, next, channel, i;
@@ -3455,8 +3467,8 @@ static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32
 }
 
 /* Rows [top, bottom) of columns [begin, end) of one frame. */
-static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end, uint32_t top,
-                             uint32_t bottom) {
+static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end,
+                             uint32_t top, uint32_t bottom) {
     const mgv__pixel_kernels *kernels = job->kernels;
     const mgv__pixel_format_row *format = &mgv__pixel_formats[job->image->format];
     const mgv__window *across = job->across.windows, *down = job->down.windows;
@@ -3498,7 +3510,8 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
 static void mgv__pixels_band(void *context, uint32_t index) {
     const mgv__pixels_job *job = (const mgv__pixels_job *)context;
     const mgv__pixels_needs *needs = &job->needs;
-    const uint32_t top = (uint32_t)((uint64_t)job->rows * index / job->bands), bottom = (uint32_t)((uint64_t)job->rows * (index + 1) / job->bands);
+    const uint32_t top = (uint32_t)((uint64_t)job->rows * index / job->bands);
+    const uint32_t bottom = (uint32_t)((uint64_t)job->rows * (index + 1) / job->bands);
     mgv__pixels_slot slot;
     uint32_t frame, begin;
     slot.raw = job->slots + index * needs->slot;
@@ -3529,7 +3542,8 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
     }
     if (!mgv__mul(taps, sizeof(double), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->window)) return 0;
     if (!mgv__mul(width, 4, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->raw)) return 0;
-    if (!mgv__mul(width, 3, &bytes) || !mgv__add(bytes, MGV__PIXELS_TAP_MULTIPLE, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->planar)) return 0;
+    if (!mgv__mul(width, 3, &bytes) || !mgv__add(bytes, MGV__PIXELS_TAP_MULTIPLE, &bytes)) return 0;
+    if (!mgv__align_up(bytes, MGV__ALIGNMENT, &needs->planar)) return 0;
     if (!mgv__mul(max_out_width, 3, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->row)) return 0;
     ring = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, height, min_out_height);
     if (!mgv__mul(ring, 3 * MGV__PIXELS_MIN_STRIP, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->ring)) return 0;
@@ -3539,7 +3553,8 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
         !mgv__add(needs->total, needs->window, &needs->total))
         return 0;
     for (i = 0; i < 2; i++) {
-        if (!mgv__add(needs->total, needs->windows[i], &needs->total) || !mgv__add(needs->total, needs->weights[i], &needs->total)) return 0;
+        if (!mgv__add(needs->total, needs->windows[i], &needs->total)) return 0;
+        if (!mgv__add(needs->total, needs->weights[i], &needs->total)) return 0;
     }
     return 1;
 }
@@ -3553,14 +3568,16 @@ static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv
         config->temporal_patch > MGV__MAX_FRAMES)
         return mgv__fail(error, MGV_ERROR_MODEL, "patches of %u pixels and %u frames, merged %u by %u", (uint64_t)config->patch,
                          (uint64_t)config->temporal_patch, (uint64_t)config->merge, (uint64_t)config->merge);
-    if ((config->fixed_width == 0) != (config->fixed_height == 0) || config->fixed_width > MGV__MAX_SIDE || config->fixed_height > MGV__MAX_SIDE)
-        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u", (uint64_t)config->fixed_width, (uint64_t)config->fixed_height);
+    if ((config->fixed_width == 0) != (config->fixed_height == 0) || config->fixed_width > MGV__MAX_SIDE ||
+        config->fixed_height > MGV__MAX_SIDE)
+        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u", (uint64_t)config->fixed_width,
+                         (uint64_t)config->fixed_height);
     if (config->fixed_width && (config->fixed_width < config->patch || config->fixed_height < config->patch))
         return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u is smaller than a patch of %u", (uint64_t)config->fixed_width,
                          (uint64_t)config->fixed_height, (uint64_t)config->patch);
     if (!config->fixed_width && (config->factor != (uint64_t)config->patch * config->merge || config->factor > MGV__MAX_SIDE))
-        return mgv__fail(error, MGV_ERROR_MODEL, "pictures in multiples of %u pixels; %u patches of %u are needed", (uint64_t)config->factor,
-                         (uint64_t)config->merge, (uint64_t)config->patch);
+        return mgv__fail(error, MGV_ERROR_MODEL, "pictures in multiples of %u pixels; %u patches of %u are needed",
+                         (uint64_t)config->factor, (uint64_t)config->merge, (uint64_t)config->patch);
     if (!config->fixed_width && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
         return mgv__fail(error, MGV_ERROR_MODEL, "a picture area from %u to %u pixels", config->min_pixels, config->max_pixels);
     if (config->do_rescale && !(fabs(config->rescale_factor) >= 1e-12 && fabs(config->rescale_factor) <= 1e12))
@@ -3590,16 +3607,16 @@ static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, ui
     }
     if (!mgv__pixels_needs_of(max_width, max_height, widest, highest, config->fixed_width ? widest : config->factor,
                               config->fixed_width ? highest : config->factor, &needs))
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "pictures of %u x %u pixels do not fit into this machine's address space", (uint64_t)max_width,
-                         (uint64_t)max_height);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "pictures of %u x %u pixels do not fit into this machine's address space",
+                         (uint64_t)max_width, (uint64_t)max_height);
     *bytes = needs.total;
     return MGV_OK;
 }
 
 /* The pixels of a checked picture as the model sees them. grid: from mgv__pixels_grid. scratch: mgv__pixels_scratch_bytes, on a
    64-byte boundary. out: float32, see mgv__pixels_layout. The result does not depend on `parallel`, which may be NULL. */
-static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid, void *scratch,
-                                const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
+static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid,
+                                void *scratch, const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
     mgv__pixels_job job;
     mgv__axis *axes[2];
     unsigned char *memory = (unsigned char *)scratch;
@@ -6849,8 +6866,9 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 /* ---------------------------------------------------------------------------------------------------------------
    >>pixels-avx2: the two passes of a resize and the taking apart of pixels, with AVX2
 
-   A weight of up to 23 bits goes through 16-bit multiply-adds as high * 2^15 + low. The two sums wrap in 32 bits and are put together at the
-   end: what comes out is the exact sum, since that fits into 32 bits. Weights that are 16 bits wide as they are (torchvision) have no high part. */
+   A weight of up to 23 bits goes through 16-bit multiply-adds as high * 2^15 + low. The two sums wrap in 32 bits and are put together
+   at the end: what comes out is the exact sum, since that fits into 32 bits. Weights that are 16 bits wide as they are (torchvision)
+   have no high part. */
 #ifdef MGV__CPU_X86
 #ifdef _MSC_VER
 #define MGV__PIXELS_AVX2
@@ -6859,7 +6877,9 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 #endif
 
 /* Low parts, then high parts, of one window. */
-static const int16_t *mgv__avx2_weights(const mgv__axis *axis, uint32_t i) { return (const int16_t *)axis->weights + (size_t)i * axis->taps * 2; }
+static const int16_t *mgv__avx2_weights(const mgv__axis *axis, uint32_t i) {
+    return (const int16_t *)axis->weights + (size_t)i * axis->taps * 2;
+}
 
 static void mgv__avx2_store(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count) {
     int16_t *row = (int16_t *)axis->weights + (size_t)i * axis->taps * 2;
@@ -6872,8 +6892,9 @@ static void mgv__avx2_store(const mgv__axis *axis, uint32_t i, const double *wei
     }
 }
 
-MGV__PIXELS_AVX2 static void mgv__avx2_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
-                                              uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
+MGV__PIXELS_AVX2
+static void mgv__avx2_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
+                             uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
     const __m128i half = _mm_set1_epi32(1 << (axis->shift - 1)), shift = _mm_cvtsi32_si128((int)axis->shift);
     const size_t step = plane_count == 3 ? plane_bytes : 0; /* one plane is resized three times */
     const int wide = axis->wide;
@@ -6917,7 +6938,8 @@ MGV__PIXELS_AVX2 static void mgv__avx2_across(const mgv__axis *axis, uint32_t be
 }
 
 /* Bytes [start, end) of an output row one by one: what is left behind the last whole vector. */
-static void mgv__avx2_down_rest(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t start, size_t end, unsigned char *target) {
+static void mgv__avx2_down_rest(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t start, size_t end,
+                                unsigned char *target) {
     const mgv__window window = axis->windows[y];
     const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
     for (; start < end; start++) {
@@ -6932,7 +6954,8 @@ static void mgv__avx2_down_rest(const mgv__axis *axis, uint32_t y, const mgv__ro
 }
 
 /* Two rows at a time: their bytes side by side meet their weights side by side. */
-MGV__PIXELS_AVX2 static void mgv__avx2_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
+MGV__PIXELS_AVX2
+static void mgv__avx2_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
     const mgv__window window = axis->windows[y];
     const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
     const __m256i half = _mm256_set1_epi32(1 << (axis->shift - 1)), zero = _mm256_setzero_si256();
@@ -6981,13 +7004,16 @@ MGV__PIXELS_AVX2 static void mgv__avx2_down(const mgv__axis *axis, uint32_t y, c
     mgv__avx2_down_rest(axis, y, rows, start, bytes, target);
 }
 
-MGV__PIXELS_AVX2 static __m256i mgv__avx2_load_two(const unsigned char *low, const unsigned char *high) {
-    const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)low), second = _mm_loadu_si128((const __m128i *)(const void *)high);
+MGV__PIXELS_AVX2
+static __m256i mgv__avx2_load_two(const unsigned char *low, const unsigned char *high) {
+    const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)low);
+    const __m128i second = _mm_loadu_si128((const __m128i *)(const void *)high);
     return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
 }
 
 /* 32 pixels of 3 bytes: from each third of 48 bytes what belongs to a plane, moved to its place, the rest 0. Two such in the two halves. */
-MGV__PIXELS_AVX2 static uint32_t mgv__avx2_take_3(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
+MGV__PIXELS_AVX2
+static uint32_t mgv__avx2_take_3(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
     __m256i moves[3][3];
     uint32_t done, plane, third, i;
     for (plane = 0; plane < 3; plane++) {
@@ -7004,15 +7030,17 @@ MGV__PIXELS_AVX2 static uint32_t mgv__avx2_take_3(const unsigned char *source, u
         const __m256i first = mgv__avx2_load_two(source, source + 48), second = mgv__avx2_load_two(source + 16, source + 64),
                       last = mgv__avx2_load_two(source + 32, source + 80);
         for (plane = 0; plane < 3; plane++) {
-            const __m256i some = _mm256_or_si256(_mm256_shuffle_epi8(first, moves[plane][0]), _mm256_shuffle_epi8(second, moves[plane][1]));
-            _mm256_storeu_si256((__m256i *)(void *)(planes[plane] + done), _mm256_or_si256(some, _mm256_shuffle_epi8(last, moves[plane][2])));
+            __m256i samples = _mm256_or_si256(_mm256_shuffle_epi8(first, moves[plane][0]), _mm256_shuffle_epi8(second, moves[plane][1]));
+            samples = _mm256_or_si256(samples, _mm256_shuffle_epi8(last, moves[plane][2]));
+            _mm256_storeu_si256((__m256i *)(void *)(planes[plane] + done), samples);
         }
     }
     return done;
 }
 
 /* 32 pixels of 4 bytes: R, G, B and A of four pixels come to stand in a row, then the rows of four by four are turned. */
-MGV__PIXELS_AVX2 static uint32_t mgv__avx2_take_4(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
+MGV__PIXELS_AVX2
+static uint32_t mgv__avx2_take_4(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
     const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     uint32_t done;
     for (done = 0; done + 32 <= count; done += 32, source += 128) {
@@ -7029,7 +7057,8 @@ MGV__PIXELS_AVX2 static uint32_t mgv__avx2_take_4(const unsigned char *source, u
     return done;
 }
 
-static void mgv__avx2_to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes, size_t plane_bytes) {
+static void mgv__avx2_to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
+                                size_t plane_bytes) {
     unsigned char *by_offset[3]; /* the plane that the bytes at this offset of a pixel go to */
     uint32_t done = 0, i;
     for (i = 0; i < 3; i++) by_offset[format->offset[i]] = planes + i * plane_bytes;

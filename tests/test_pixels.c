@@ -122,6 +122,13 @@ static float *prepare(const mgv__pixels_config *config, mgv_resize resize, const
     out = (float *)malloc(*count * sizeof(float));
     memset(out, 0xFF, *count * sizeof(float));
     mgv__pixels_prepare(config, resize, image, grid, scratch, parallel, out, layout);
+    if (parallel == NULL) { /* one band writes to its own slot, which is the first, alone */
+        mgv__pixels_needs needs;
+        size_t i;
+        assert_true(mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, grid->width, grid->height, &needs));
+        assert_true(needs.total <= bytes);
+        for (i = needs.total - (MGV__PIXELS_MAX_BANDS - 1) * needs.slot; i < bytes; i++) assert_int_equal(((uint8_t *)scratch)[i], 0xA5);
+    }
     free(scratch);
     return out;
 }
@@ -401,8 +408,9 @@ static void windows_fit_their_room(void **state) {
 static void wide_pictures_are_resized_in_strips(void **state) {
     enum { WIDTH = 9000, HEIGHT = 700 };
     mgv__pixels_config narrow = make_config(MGV__RESAMPLE_BICUBIC, 4096, 14, 14, 1, 1);
-    uint8_t *pixels = make_picture(3, (size_t)WIDTH * HEIGHT, 0), *column = (uint8_t *)malloc(HEIGHT);
-    mgv_image image = make_image(pixels, MGV_PIXELS_GRAY8, WIDTH, HEIGHT);
+    uint8_t *pixels = make_picture(3, (size_t)WIDTH * HEIGHT * 3, 0), *column = (uint8_t *)malloc(HEIGHT);
+    uint8_t *planes = (uint8_t *)malloc((size_t)WIDTH * HEIGHT * 3);
+    mgv_image image = make_image(pixels, MGV_PIXELS_RGB8, WIDTH, HEIGHT);
     mgv__axis across, down;
     mgv__window windows[4096];
     int32_t *weights = (int32_t *)malloc(mgv__axis_weight_count(WIDTH, 4096) * sizeof(int32_t));
@@ -429,16 +437,19 @@ static void wide_pictures_are_resized_in_strips(void **state) {
     mgv__axis_fill(&across, &mgv__plain_pixel_kernels, MGV_RESIZE_TORCHVISION, 3, temporary);
     mgv__axis_fill(&down, &mgv__plain_pixel_kernels, MGV_RESIZE_TORCHVISION, 3, temporary);
     assert_true((size_t)4096 * 3 * down.longest > MGV__PIXELS_RING_BYTES);
+    mgv__plain_to_planes(&mgv__pixel_formats[MGV_PIXELS_RGB8], pixels, WIDTH * HEIGHT, planes, WIDTH * HEIGHT);
     for (x = 0; x < 4096; x += 5) {
+        const uint8_t *plane = planes + (size_t)(x % 3) * WIDTH * HEIGHT;
+        const float *answers = out + (size_t)(x % 3) * 4096 * 14;
         uint8_t sample;
         mgv__row_set rows;
-        for (y = 0; y < HEIGHT; y++) mgv__plain_across(&across, x, x + 1, pixels + (size_t)y * WIDTH, WIDTH, 1, 0, &column[y], 1);
+        for (y = 0; y < HEIGHT; y++) mgv__plain_across(&across, x, x + 1, plane + (size_t)y * WIDTH, WIDTH, 1, 0, &column[y], 1);
         rows.base = column;
         rows.stride = 1;
         rows.modulus = HEIGHT;
         for (y = 0; y < 14; y++, checked++) {
             mgv__plain_down(&down, y, &rows, 1, &sample);
-            if (out[y * 4096 + x] != (float)sample) fail_msg("column %u row %u is %g, not %u", x, y, (double)out[y * 4096 + x], sample);
+            if (answers[y * 4096 + x] != (float)sample) fail_msg("column %u row %u is %g, not %u", x, y, (double)answers[y * 4096 + x], sample);
         }
     }
     assert_true(checked > 10000);
@@ -446,6 +457,7 @@ static void wide_pictures_are_resized_in_strips(void **state) {
     free(weights);
     free(down_weights);
     free(column);
+    free(planes);
     free(pixels);
 }
 
