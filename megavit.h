@@ -452,8 +452,8 @@ enum { MGV_BACKEND_AUTO = 0, MGV_BACKEND_CPU, MGV_BACKEND_CUDA };
 
 typedef int32_t mgv_resize;
 enum {
-    MGV_RESIZE_PILLOW = 0,  /* bit for bit Pillow's Image.resize, then the slow processors' normalisation */
-    MGV_RESIZE_TORCHVISION  /* bit for bit torchvision's uint8 path, then the fast processors' normalisation */
+    MGV_RESIZE_PILLOW = 0,  /* bit for bit Image.resize of Pillow 13, then the Pillow processors' normalisation */
+    MGV_RESIZE_TORCHVISION  /* bit for bit torchvision's resize of uint8 on x86 with AVX2, then the torchvision processors' normalisation */
 };
 
 typedef struct mgv_engine_desc {
@@ -3403,8 +3403,9 @@ typedef struct mgv__pixels_slot {
     unsigned char *ring;   /* rows between the passes, in planes */
 } mgv__pixels_slot;
 
-/* Pillow 13: the pass downwards comes first where the height shrinks by more than twice what the width shrinks by (ImagingResampleInner).
-   Up to Pillow 12.2 and in torchvision it never does. */
+/* Pillow 13.0: the pass downwards comes first where the height shrinks by more than twice what the width shrinks by
+   (ImagingResampleInner). In torchvision, and up to Pillow 12.1, it never does; in Pillow 12.2 and 12.3 only where the height shrinks and is
+   more than 100 times the width. The order shows because the bytes between the passes are rounded. */
 static int mgv__down_comes_first(mgv_resize resize, uint32_t width, uint32_t height, uint32_t new_width, uint32_t new_height) {
     int64_t less_height = (int64_t)height - new_height, less_width = (int64_t)width - new_width;
     return resize == MGV_RESIZE_PILLOW && less_height > 0 && less_height > less_width * 2;
@@ -3651,7 +3652,7 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
     }
     job.slots = memory;
     job.strip = job.columns;
-    if (job.resize_across && job.resize_down && !job.down_first && (size_t)job.strip * 3 * job.down.longest > job.needs.ring)
+    if (job.resize_across && job.resize_down && !job.down_first && (uint64_t)job.strip * 3 * job.down.longest > job.needs.ring)
         job.strip = (uint32_t)(job.needs.ring / 3 / job.down.longest);
     for (i = 0; i < 3; i++) {
         for (byte = 0; byte < 256; byte++) job.table[i][byte] = mgv__pixel_value(config, resize, i, byte);
