@@ -663,6 +663,19 @@ static void models_that_are_none_are_bad_files(void **state) {
     assert_false(exists(in_scratch("no.npy")));
 }
 
+/* Where the CUDA backend is compiled in and a GPU is there, --backend cuda is none of the machine's faults. */
+static void a_gpu_that_is_not_there_is_3(void **state) {
+    int status = run("embed", "--model", MODEL, "--backend", "cuda", "-o", in_scratch("gpu.npy"), own[0]);
+    (void)state;
+    if (status == 0) skip();
+    assert_int_equal(status, 3);
+    assert_int_equal(lines(said_err), 1);
+    assert_false(exists(in_scratch("gpu.npy")));
+    assert_int_equal(run("embed", "--model", MODEL, "--backend", "cpu", "-o", in_scratch("cpu.npy"), own[0]), 0);
+    assert_int_equal(run("embed", "--model", MODEL, "--backend", "auto", "-o", in_scratch("auto.npy"), own[0]), 0);
+    assert_same_file(in_scratch("cpu.npy"), in_scratch("auto.npy"));
+}
+
 /* ---- the pictures of ../shared/data ---- */
 
 static void need_data(void) {
@@ -1054,6 +1067,7 @@ int main(void) {
         cmocka_unit_test(a_bomb_is_refused_before_it_is_unpacked),
         cmocka_unit_test(outputs_that_cannot_be_written_are_bad_files),
         cmocka_unit_test(models_that_are_none_are_bad_files),
+        cmocka_unit_test(a_gpu_that_is_not_there_is_3),
         cmocka_unit_test(every_valid_png_embeds),
         cmocka_unit_test(no_corrupt_png_crashes),
         cmocka_unit_test(inspect_knows_every_dtype),

@@ -184,6 +184,21 @@ no_file_call() {
 }
 check "MEGAVIT_NO_STDIO opens no file" no_file_call
 
+# ---- a locale with a decimal comma changes nothing ----
+
+same_in_every_locale() {
+    local model=tests/golden/siglip_saved_bfloat16
+    gcc -O1 -std=c99 -D_POSIX_C_SOURCE=200809L -DMEGAVIT_NO_CUDA -I. tests/locale.c -o "$scratch/locale" -lpthread -lm &&
+        LC_ALL=C "$scratch/locale" $model >"$scratch/point" 2>"$scratch/point_half" &&
+        LOCPATH=$scratch LC_ALL=de_DE.UTF-8 "$scratch/locale" $model >"$scratch/comma" 2>"$scratch/comma_half" &&
+        grep -qF 0.5 "$scratch/point_half" && grep -qF 0,5 "$scratch/comma_half" && diff "$scratch/point" "$scratch/comma"
+}
+if localedef -i de_DE -f UTF-8 "$scratch/de_DE.UTF-8" 2>/dev/null; then
+    check "a decimal comma changes no bit" same_in_every_locale
+else
+    skip "a decimal comma changes no bit" "no locale sources"
+fi
+
 # ---- what the manual says ----
 
 version=$(sed -n 's/^#define MGV_VERSION "\(.*\)"/\1/p' megavit.h)
