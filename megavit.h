@@ -1300,15 +1300,17 @@ static char *mgv__json_skip_string(char *p) {
 }
 static char *mgv__json_skip_value(char *p) {
     size_t depth = 0;
+    if (*p != '"' && *p != '{' && *p != '[') return p + strcspn(p, ",}] \t\r\n");
     do {
-        if (*p == '"') {
-            p = mgv__json_skip_string(p);
-            continue;
+        switch (*p) {
+        case '"': p = mgv__json_skip_string(p); continue;
+        case '{':
+        case '[': depth++; break;
+        case '}':
+        case ']': depth--; break;
+        default: break;
         }
-        if (*p == '{' || *p == '[') depth++;
-        if (*p == '}' || *p == ']') depth--;
         p++;
-        if (depth == 0) p += strcspn(p, ",}] \t\r\n"); /* the rest of a number or word; behind a bracket there is none */
     } while (depth > 0);
     return p;
 }
@@ -1329,8 +1331,11 @@ static int mgv__json_next(char **at, char **key, char **value) {
 }
 /* Is this value the string `plain`, which has no character that JSON must escape? */
 static int mgv__json_is(const char *value, const char *plain) {
-    size_t length = strlen(plain);
-    return *value == '"' && strncmp(value + 1, plain, length) == 0 && value[1 + length] == '"';
+    if (*value++ != '"') return 0;
+    for (; *plain != 0; value++, plain++) {
+        if (*value != *plain) return 0;
+    }
+    return *value == '"';
 }
 /* The string as a C string, written to out, which may be value itself and needs no more bytes than value has with its quotes. */
 static const char *mgv__json_string(const char *value, char *out) {
@@ -1397,7 +1402,7 @@ static uint32_t mgv__decimal_divide(mgv__decimal *number, uint32_t divisor) {
         number->limbs[i] = (uint32_t)(rest / divisor);
         rest %= divisor;
     }
-    while (number->count > 0 && number->limbs[number->count - 1] == 0) number->count--;
+    while (number->limbs[number->count - 1] == 0) number->count--; /* it never becomes 0: 96 bits are to spare */
     return (uint32_t)rest;
 }
 /* The double next to number * 2^exponent; more: a little above that. Returns 0 where it is beyond the largest double. */
