@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include <sqlite3.h>
@@ -637,19 +638,51 @@ static void a_bomb_is_refused_before_it_is_unpacked(void **state) {
     assert_false(exists(in_scratch("no.npy")));
 }
 
-static void outputs_that_cannot_be_written_are_bad_files(void **state) {
-    DIR *directory;
+static int partial_files(void) {
     const struct dirent *entry;
+    DIR *directory = opendir(scratch);
+    int count = 0;
+    assert_non_null(directory);
+    while ((entry = readdir(directory)) != NULL) count += strstr(entry->d_name, ".partial") != NULL;
+    closedir(directory);
+    return count;
+}
+
+static void outputs_that_cannot_be_written_are_bad_files(void **state) {
     (void)state;
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("absent/x.npy"), own[0]), "absent/x.npy");
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("pictures"), own[0]), "pictures");
     assert_bad_file(run("embed", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
     assert_bad_file(run("preprocess", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
-    directory = opendir(scratch);
-    assert_non_null(directory);
-    while ((entry = readdir(directory)) != NULL)
-        if (strstr(entry->d_name, ".partial")) fail_msg("%s is left behind", entry->d_name);
-    closedir(directory);
+    assert_int_equal(partial_files(), 0);
+}
+
+static void an_interrupted_program_leaves_nothing(void **state) {
+    enum { PICTURES = 2000 };
+    char *output = strdup(in_scratch("interrupted.npy")), *list = strdup(in_scratch("many"));
+    const struct timespec pause = {0, 1000000};
+    FILE *names = fopen(list, "wb");
+    int status, tries = 0;
+    pid_t pid;
+    (void)state;
+    assert_non_null(names);
+    for (int i = 0; i < PICTURES; i++) fprintf(names, "%s\n", own[i % OWN_COUNT]);
+    fclose(names);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char *arguments[] = {program, "embed", "--model", "examples/model", "-o", output, "-", NULL};
+        child(arguments, list);
+    }
+    while (partial_files() == 0 && tries++ < 60000) nanosleep(&pause, NULL);
+    assert_int_equal(partial_files(), 1);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    assert_int_equal(partial_files(), 0);
+    assert_false(exists(output));
+    free(output);
+    free(list);
 }
 
 static void models_that_are_none_are_bad_files(void **state) {
@@ -1066,6 +1099,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_written_when_nothing_is_good),
         cmocka_unit_test(a_bomb_is_refused_before_it_is_unpacked),
         cmocka_unit_test(outputs_that_cannot_be_written_are_bad_files),
+        cmocka_unit_test(an_interrupted_program_leaves_nothing),
         cmocka_unit_test(models_that_are_none_are_bad_files),
         cmocka_unit_test(a_gpu_that_is_not_there_is_3),
         cmocka_unit_test(every_valid_png_embeds),

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,26 @@ struct cli_file {
     char *path;      /* NULL: standard output */
     char *temporary; /* NULL: the bytes go to path directly, which is a device or a pipe */
 };
+
+/* ---- a program that is interrupted leaves no half file behind ---- */
+
+/* The temporary file that is being written; the one thing that a signal's handler may look at. */
+static const char *volatile unfinished;
+
+static void remove_unfinished(int number) {
+    const char *path = unfinished;
+    if (path) unlink(path);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void watch_signals(const char *temporary) {
+    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    unfinished = temporary;
+    for (size_t i = 0; temporary && i < sizeof numbers / sizeof numbers[0]; i++) signal(numbers[i], remove_unfinished);
+}
+
+/* ---- files ---- */
 
 static int path_is_special(const char *path) {
     struct stat about;
@@ -52,6 +73,7 @@ cli_file *cli_file_create(const char *path) {
         file->temporary = NULL;
         return fail_create(file, path, strerror(reason));
     }
+    watch_signals(file->temporary);
     file->stream = fdopen(descriptor, "w+b");
     if (!file->stream) {
         close(descriptor);
@@ -65,7 +87,10 @@ FILE *cli_file_stream(cli_file *file) { return file->stream; }
 void cli_file_abandon(cli_file *file) {
     if (!file) return;
     if (file->stream) fclose(file->stream);
-    if (file->temporary) remove(file->temporary);
+    if (file->temporary) {
+        watch_signals(NULL);
+        remove(file->temporary);
+    }
     free(file->temporary);
     free(file->path);
     free(file);
@@ -96,6 +121,7 @@ int cli_file_commit(cli_file *file) {
         cli_file_abandon(file);
         return status;
     }
+    watch_signals(NULL);
     free(file->temporary); /* it has its name now */
     file->temporary = NULL;
     cli_file_abandon(file);
