@@ -14,6 +14,8 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 # CUDA=DIR: build the command line with the CUDA backend, against the toolkit in DIR. Nothing else needs a toolkit.
 CUDA ?=
+# The toolkit that `make kernels` and `make test-gpu` use.
+CUDA_HOME ?= /usr/local/cuda
 SECONDS ?= 60
 PREFIX ?= /usr/local
 PYTHON ?= python3
@@ -25,7 +27,7 @@ ifeq ($(CUDA),)
 CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
 CUDA_LIBS :=
 else
-CUDA_CFLAGS := -DMEGAVIT_CUDA -isystem $(CUDA)/include
+CUDA_CFLAGS := -DMEGAVIT_CUDA -DMEGAVIT_KERNELS_HEADER='"megavit_kernels.h"' -isystem $(CUDA)/include -I$(BUILD)
 CUDA_LIBS := -L$(CUDA)/lib64 -lcudart
 endif
 
@@ -46,7 +48,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
 
-.PHONY: help test test-asan test-clang test-header test-machine fuzz fuzz-smoke bench-cpu examples demo dist install clean
+.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine fuzz fuzz-smoke bench-cpu examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -64,6 +66,9 @@ help:
 	@echo "  make test-machine          the kernels on a model of the GPU, on any CPU (needs clang; tests/machine/README.md)"
 	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
+	@echo
+	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
+	@echo "  make test-gpu              the CUDA backend on a Hopper card (needs nvcc, and transformers or GPU_MODEL=DIR)"
 	@echo
 	@echo "  make dist                  what a user vendors, as one archive under build/"
 	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package"
@@ -114,6 +119,39 @@ test-asan:
 
 test-clang:
 	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh
+
+# ---- the GPU: kernels need nvcc, the tests a Hopper card; nothing else needs either ----
+
+NVCC ?= nvcc
+NVCCFLAGS := -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a
+# A model of random weights in the shape of SigLIP2-base: any directory will do.
+GPU_MODEL ?= $(BUILD)/gpu/model
+
+kernels: $(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h
+
+$(BUILD)/megavit.fatbin: $(wildcard kernels/*.cu kernels/*.cuh) megavit.h
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCCFLAGS) --fatbin kernels/megavit.cu -o $@
+
+# The same bytes for compiling in: whole words, so that they are aligned as the loader wants them.
+$(BUILD)/megavit_kernels.h: $(BUILD)/megavit.fatbin
+	@{ echo '/* megavit.fatbin $(VERSION), made by make kernels. */'; echo 'static const unsigned long long mgv_kernels[] = {'; \
+	  od -An -v -tx8 $< | sed 's/ *\([0-9a-f]\{16\}\)/0x\1,/g'; echo '};'; } > $@
+
+ifneq ($(CUDA),)
+$(BUILD)/tools/megavit_implementation.o: $(BUILD)/megavit_kernels.h
+endif
+
+$(BUILD)/gpu/model: tests/gpu/make_model.py
+	$(PYTHON) tests/gpu/make_model.py $@
+
+$(BUILD)/gpu/test_engine: tests/gpu/test_engine.c megavit.h $(BUILD)/megavit_kernels.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) $(WARNINGS) -Wno-unused-function -DMEGAVIT_KERNELS_HEADER='"megavit_kernels.h"' \
+	  -isystem $(CUDA_HOME)/include -I. -I$(BUILD) $< -o $@ -L$(CUDA_HOME)/lib64 -lcudart $(LIBS)
+
+test-gpu: $(BUILD)/gpu/test_engine $(GPU_MODEL)
+	LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(BUILD)/gpu/test_engine $(GPU_MODEL)
 
 # ---- the machine model: kernels as ordinary C++ (tests/machine/README.md) ----
 

@@ -82,6 +82,7 @@
            MEGAVIT_NO_THREADS          no thread pool (mgv_threads_create), so no pthreads or Windows threads
            MEGAVIT_NO_SIMD          *  only plain C on the CPU
            MEGAVIT_CUDA             *  the CUDA backend; needs the CUDA headers and the CUDA runtime, see >>cuda
+           MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
            MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
            MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
@@ -473,6 +474,9 @@ typedef struct mgv_engine_desc {
     mgv_parallel_for parallel;   /* threads of the CPU backend and of preprocessing */
     void *workspace;             /* host memory for everything the engine needs, or NULL to allocate it */
     uint64_t workspace_bytes;    /* at least mgv_engine_workspace_bytes() */
+    const void *kernels;         /* megavit.fatbin in memory, needed during the call; NULL: what MEGAVIT_KERNELS_HEADER compiled in */
+    uint32_t max_sms;            /* multiprocessors that the CUDA backend may use; 0: all */
+    uint32_t reserved;
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -3006,7 +3010,8 @@ static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv
 typedef int32_t mgv__pixels_layout;
 enum {
     MGV__PIXELS_CHW = 0, /* [frames, 3, height, width] */
-    MGV__PIXELS_PATCHES  /* [tokens, 3 * temporal_patch * patch * patch], the rows that the patch embedding multiplies */
+    MGV__PIXELS_PATCHES, /* [tokens, 3 * temporal_patch * patch * patch], the rows that the patch embedding multiplies */
+    MGV__PIXELS_RGB8     /* [frames, height, width, 3] bytes, resized and not normalised: what the GPU kernel takes */
 };
 
 enum {
@@ -3451,12 +3456,29 @@ static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint
     return job->out + token * 3 * *channel_step + slice * patch * patch + y % patch * patch + x % patch;
 }
 
+/* Columns [begin, end) of a finished row as RGB. `out` holds bytes here. */
+static void mgv__pixels_store_rgb8(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end, const unsigned char *row,
+                                   size_t plane_bytes) {
+    unsigned char *target = (unsigned char *)(void *)job->out + (((size_t)frame * job->grid->height + y) * job->grid->width + begin) * 3;
+    size_t step = job->planes == 3 ? plane_bytes : 0;
+    uint32_t i;
+    for (i = 0; i < end - begin; i++, target += 3) {
+        target[0] = row[i];
+        target[1] = row[step + i];
+        target[2] = row[2 * step + i];
+    }
+}
+
 /* Writes columns [begin, end) of a finished row. The last frame of a clip fills what is left of its temporal patch. */
 static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end,
                               const unsigned char *row, size_t plane_bytes) {
-    uint32_t slices = job->layout == MGV__PIXELS_CHW ? 1 : job->config->temporal_patch;
+    uint32_t slices = job->layout == MGV__PIXELS_PATCHES ? job->config->temporal_patch : 1;
     uint32_t slice = frame % slices, last = frame + 1 == mgv__image_frames(job->image) ? slices : slice + 1;
     uint32_t x, next, channel, i;
+    if (job->layout == MGV__PIXELS_RGB8) {
+        mgv__pixels_store_rgb8(job, frame, y, begin, end, row, plane_bytes);
+        return;
+    }
     for (; slice < last; slice++) {
         for (x = begin; x < end; x = next) {
             size_t channel_step;
@@ -3636,8 +3658,8 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
     job.out = out;
     job.layout = layout;
     job.planes = mgv__pixel_formats[image->format].planes;
-    job.rows = layout == MGV__PIXELS_CHW ? grid->height : grid->h * config->patch;
-    job.columns = layout == MGV__PIXELS_CHW ? grid->width : grid->w * config->patch;
+    job.rows = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
+    job.columns = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
     job.resize_across = grid->width != image->width;
     job.resize_down = grid->height != image->height;
     job.down_first = mgv__down_comes_first(resize, image->width, image->height, grid->width, grid->height);
@@ -3840,11 +3862,6 @@ static int mgv__place_buffers(const mgv__program *program, const size_t *bytes, 
    Source of every rule: transformers 5.17, vision_utils.py, named at each function. */
 
 /* Rows that a buffer or an operation has for a picture. */
-static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
-    if (rows == MGV__ROWS_TOKENS) return grid->tokens;
-    return rows == MGV__ROWS_MERGED ? grid->merged_tokens : 1;
-}
-
 /* Where row `row` of a picture lies, before any window order. */
 typedef struct mgv__patch_place {
     uint32_t t, y, x;
@@ -4938,6 +4955,11 @@ static uint64_t mgv__op_weight_bytes(const mgv_model *model, const mgv__op *op) 
     for (i = 0; i < count; i++)
         if (numbers[i] != MGV__NO_TENSOR) bytes += model->tensors[numbers[i]].bytes;
     return bytes;
+}
+
+static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
+    if (rows == MGV__ROWS_TOKENS) return grid->tokens;
+    return rows == MGV__ROWS_MERGED ? grid->merged_tokens : 1;
 }
 
 static uint64_t mgv__buffer_bytes(const mgv__program *program, uint16_t buffer, const mgv_grid *grid) {
@@ -7087,17 +7109,34 @@ static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) { return &mgv__pl
    Everything an engine needs lies in one block of memory whose size is known beforehand. It is laid out by one function
    that runs twice: once without a block, to measure, and once to hand out the places. */
 
-enum { MGV__MAX_OUTPUTS = 128, MGV__DEFAULT_SIDE = 4096, MGV__DEFAULT_TOKENS = 4096 };
+enum {
+    MGV__MAX_OUTPUTS = 128,
+    MGV__DEFAULT_SIDE = 4096,
+    MGV__DEFAULT_TOKENS = 4096,
+    MGV__DESTROY_WAIT_MS = 10000,
+    MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
+    MGV__SPIN_MS = 2                /* mgv_wait looks at a GPU without pause for so long, then sleeps between looks */
+};
 
-/* An encode on its way through the CPU backend: picture by picture, operation by operation. */
+/* An encode on its way. The CPU backend goes picture by picture, operation by operation. */
 typedef struct mgv__job {
     mgv_status status;
+    mgv_error error;    /* why it failed or timed out */
     uint32_t image_count, output_count;
     uint32_t image;     /* the picture being worked on */
     uint32_t op;        /* the operation that runs next; 0 before the pixels are prepared, too */
     int prepared;       /* the pixels of the picture are in buffer 0 */
     uint32_t op_end;    /* operations after the last output asked for are not run */
 } mgv__job;
+
+/* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked; enqueues. step: moves
+   the work on, or looks how it stands, and sets the job's status. */
+typedef struct mgv__backend {
+    mgv_result (*check_image)(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error);
+    mgv_result (*check_output)(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error);
+    mgv_result (*start)(mgv_engine *engine, void *stream, mgv_error *error);
+    void (*step)(mgv_engine *engine);
+} mgv__backend;
 
 struct mgv_engine {
     const mgv_model *model;
@@ -7117,6 +7156,8 @@ struct mgv_engine {
     mgv__isa isa;         /* the vector code that this machine can run */
     float *buffers[MGV__MAX_BUFFERS];
     mgv__geometry geometry;
+    const mgv__backend *run;
+    struct mgv__gpu *gpu; /* of the CUDA backend, else NULL */
 };
 
 typedef struct mgv__layout {
@@ -7185,10 +7226,12 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
     engine->output_op = (uint32_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint32_t));
     engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
     engine->pixels_scratch = mgv__place(layout, pixels_bytes, 1);
-    engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
-    engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
-    engine->cpu_scratch_bytes = cpu_bytes;
-    mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
+    if (desc->backend != MGV_BACKEND_CUDA) {
+        engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
+        engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
+        engine->cpu_scratch_bytes = cpu_bytes;
+        mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
+    }
     if (layout->overflow)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space", (uint64_t)max_tokens);
     return MGV_OK;
@@ -7265,11 +7308,348 @@ MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const 
     return result;
 }
 
-static mgv_result mgv__choose_backend(mgv_engine_desc *desc, mgv_error *error) {
-    if (desc->backend == MGV_BACKEND_CUDA)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend; use MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
-    if (desc->backend == MGV_BACKEND_AUTO)
-        mgv__log(&desc->logger, MGV_LOG_INFO, "this build of megavit has no CUDA backend: the CPU encodes");
+/* ---- The CPU backend's way through an encode ---- */
+
+/* Divides each row by its L2 norm, added up in double so that long rows lose nothing. A row of zeros stays one. */
+static void mgv__normalize_rows(float *rows, uint64_t count, uint32_t columns) {
+    uint64_t i;
+    uint32_t k;
+    for (i = 0; i < count; i++, rows += columns) {
+        double sum = 0, scale;
+        for (k = 0; k < columns; k++) sum += (double)rows[k] * (double)rows[k];
+        if (sum == 0) continue;
+        scale = 1.0 / sqrt(sum);
+        for (k = 0; k < columns; k++) rows[k] = (float)((double)rows[k] * scale);
+    }
+}
+
+/* Copies what operation `op` left behind into the outputs that asked for it. */
+static void mgv__job_collect(mgv_engine *engine, uint32_t op) {
+    const mgv__program *program = &engine->model->program;
+    uint32_t i;
+    for (i = 0; i < engine->job.output_count; i++) {
+        const mgv__buffer_desc *buffer = &program->buffers[engine->output_buffer[i]];
+        mgv_output *output = &engine->outputs[i];
+        uint32_t rows;
+        float *target;
+        if (engine->output_op[i] != op) continue;
+        rows = mgv__grid_rows(&engine->geometry.grid, buffer->rows);
+        target = output->data + engine->written[i] * buffer->columns;
+        memcpy(target, engine->buffers[engine->output_buffer[i]], (size_t)rows * buffer->columns * sizeof(float));
+        if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
+        engine->written[i] += rows;
+    }
+}
+
+static void mgv__job_prepare(mgv_engine *engine) {
+    const mgv__config *config = &engine->model->config;
+    const mgv_image *image = &engine->images[engine->job.image];
+    mgv_grid grid;
+    /* Checked when the job was accepted, so it cannot fail now. */
+    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
+    mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
+    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel, engine->buffers[0],
+                        MGV__PIXELS_PATCHES);
+}
+
+/* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
+static void mgv__job_step(mgv_engine *engine) {
+    mgv__job *job = &engine->job;
+    mgv__cpu_run run;
+    job->status = MGV_STATUS_RUNNING;
+    if (!job->prepared) {
+        mgv__job_prepare(engine);
+        job->prepared = 1;
+        return;
+    }
+    run.program = &engine->model->program;
+    run.tensors = engine->model->tensors;
+    run.geometry = &engine->geometry;
+    memcpy(run.buffers, engine->buffers, sizeof run.buffers);
+    run.scratch = engine->cpu_scratch;
+    run.scratch_bytes = engine->cpu_scratch_bytes;
+    run.parallel = engine->desc.parallel;
+    run.isa = engine->isa;
+    mgv__cpu_run_op(&run, &run.program->ops[job->op]);
+    mgv__job_collect(engine, job->op);
+    if (++job->op < job->op_end) return;
+    job->op = 0;
+    job->prepared = 0;
+    if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
+}
+
+static mgv_result mgv__job_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
+    (void)engine;
+    if (image->place == MGV_PLACE_HOST) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "image %u is not in host memory, where the CPU backend reads", (uint64_t)number);
+}
+static mgv_result mgv__job_check_output(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error) {
+    (void)engine;
+    if (output->place == MGV_PLACE_HOST) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is not in host memory, where the CPU backend writes", (uint64_t)number);
+}
+static mgv_result mgv__job_start(mgv_engine *engine, void *stream, mgv_error *error) {
+    if (stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
+    engine->job.image = engine->job.op = 0;
+    engine->job.prepared = 0;
+    return MGV_OK;
+}
+static const mgv__backend mgv__cpu_backend = {mgv__job_check_image, mgv__job_check_output, mgv__job_start, mgv__job_step};
+
+/* ---- the CUDA backend's way through an encode: pictures to the card, one launch, the pooled rows back ---- */
+
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+#ifdef MEGAVIT_KERNELS_HEADER
+#include MEGAVIT_KERNELS_HEADER
+#define MGV__COMPILED_IN_KERNELS mgv_kernels
+#else
+#define MGV__COMPILED_IN_KERNELS NULL
+#endif
+
+typedef struct mgv__gpu {
+    mgv__cuda *cuda;
+    int32_t device;
+    cudaEvent_t started;       /* the stream has come to our work; cuda->done: and has finished it */
+    uint8_t *pinned_pixels;    /* [max_images, S, S, 3] on the host: resized pictures on their way */
+    uint8_t *device_pixels;    /* the same on the card */
+    float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
+    uint64_t image_bytes;
+    int32_t lost;              /* an error that ends the CUDA context was seen: no CUDA call is made any more */
+} mgv__gpu;
+
+/* The caller's current device is put back after each call: a library does not change it under its user. */
+static int mgv__gpu_enter(const mgv__gpu *gpu) {
+    int current = -1;
+    if (cudaGetDevice(&current) != cudaSuccess) return -1;
+    if (current != gpu->device) cudaSetDevice(gpu->device);
+    return current;
+}
+static void mgv__gpu_leave(const mgv__gpu *gpu, int current) {
+    if (current >= 0 && current != gpu->device) cudaSetDevice(current);
+}
+
+static mgv_result mgv__gpu_fail(mgv__gpu *gpu, mgv_error *error, cudaError_t code, const char *what) {
+    mgv_result result = mgv__cuda_fail(error, code, what);
+    if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
+    return result;
+}
+
+static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
+    int current;
+    if (!gpu) return;
+    current = mgv__gpu_enter(gpu);
+    if (gpu->started) cudaEventDestroy(gpu->started);
+    if (gpu->pinned_pixels) cudaFreeHost(gpu->pinned_pixels);
+    if (gpu->device_pixels) cudaFree(gpu->device_pixels);
+    if (gpu->pinned_pooled) cudaFreeHost(gpu->pinned_pooled);
+    mgv__cuda_destroy(gpu->cuda);
+    mgv__gpu_leave(gpu, current);
+    mgv__free(allocator, gpu);
+}
+
+static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    const uint64_t side = model->config.image_size, pooled = (uint64_t)desc->max_images * model->config.hidden;
+    cudaError_t code;
+    gpu->image_bytes = side * side * 3;
+    if (gpu->image_bytes * desc->max_images > SIZE_MAX / 2)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space", (uint64_t)desc->max_images, gpu->image_bytes);
+    code = cudaMallocHost((void **)&gpu->pinned_pixels, (size_t)(gpu->image_bytes * desc->max_images));
+    if (code == cudaSuccess) code = cudaMalloc((void **)&gpu->device_pixels, (size_t)(gpu->image_bytes * desc->max_images));
+    if (code == cudaSuccess) code = cudaMallocHost((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float));
+    if (code == cudaSuccess) code = cudaEventCreateWithFlags(&gpu->started, cudaEventDisableTiming);
+    return code == cudaSuccess ? MGV_OK : mgv__gpu_fail(gpu, error, code, "allocating what pictures and results pass through");
+}
+
+static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
+    uint32_t i;
+    for (i = 0; i < program->tap_count; i++)
+        if (program->taps[i].kind == kind) return 1;
+    return 0;
+}
+
+/* Everything of an engine that lives on the card, or why it cannot. */
+static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv__cuda_desc cuda_desc;
+    mgv__gpu *gpu;
+    mgv_result result;
+    int current = -1;
+    *out = NULL;
+    memset(&cuda_desc, 0, sizeof cuda_desc);
+    cuda_desc.device = desc->device;
+    cuda_desc.max_images = desc->max_images;
+    cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
+    cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
+    cuda_desc.allocator = desc->allocator;
+    if (desc->max_sms && !cuda_desc.max_clusters)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms, (uint64_t)MGV__CLUSTER);
+    if (!cuda_desc.kernels)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
+    if (!mgv__has_tap(&model->program, MGV_OUTPUT_POOLED))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel gives pooled vectors only, and this model has no pooling head; use the CPU backend");
+    gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
+    if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
+    memset(gpu, 0, sizeof *gpu);
+    gpu->device = desc->device;
+    if (cudaGetDevice(&current) != cudaSuccess) current = -1;
+    result = mgv__cuda_create(&gpu->cuda, &cuda_desc, &model->config, &model->program, model->tensors, error);
+    if (result == MGV_OK) result = mgv__gpu_allocate(gpu, model, desc, error);
+    if (current >= 0) mgv__gpu_leave(gpu, current);
+    if (result != MGV_OK) {
+        mgv__gpu_free(gpu, &desc->allocator);
+        return result;
+    }
+    *out = gpu;
+    return MGV_OK;
+}
+
+static mgv_result mgv__gpu_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
+    const uint32_t side = engine->model->config.image_size;
+    if (image->place == MGV_PLACE_HOST) return MGV_OK;
+    if (image->format == MGV_PIXELS_RGB8 && image->width == side && image->height == side && (image->stride == 0 || image->stride == 3 * (int64_t)side)) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "image %u: pictures in device memory must be RGB8 of %u x %u pixels, rows one after the other; others are resized from host memory",
+                     (uint64_t)number, (uint64_t)side, (uint64_t)side);
+}
+
+static mgv_result mgv__gpu_check_output(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error) {
+    (void)engine;
+    if (output->kind != MGV_OUTPUT_POOLED)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: the GPU kernel gives pooled vectors only; use the CPU backend for tokens and layers", (uint64_t)number);
+    if (output->place == MGV_PLACE_DEVICE && output->normalize)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: rows are normalised on their way to host memory only", (uint64_t)number);
+    return MGV_OK;
+}
+
+/* The pictures on the card, one after the other: where they already lie so, or in device_pixels. NULL after an error in *code. */
+static const uint8_t *mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, cudaError_t *code) {
+    const mgv__pixels_config *pixels = &engine->model->config.pixels;
+    const uint8_t *first = (const uint8_t *)engine->images[0].pixels;
+    uint32_t i, in_place = 0;
+    *code = cudaSuccess;
+    for (i = 0; i < engine->job.image_count; i++)
+        in_place += engine->images[i].place == MGV_PLACE_DEVICE && (const uint8_t *)engine->images[i].pixels == first + i * gpu->image_bytes;
+    if (in_place == engine->job.image_count) return first;
+    for (i = 0; i < engine->job.image_count && *code == cudaSuccess; i++) {
+        const mgv_image *image = &engine->images[i];
+        const void *from = image->pixels;
+        if (image->place == MGV_PLACE_HOST) {
+            mgv_grid grid;
+            from = gpu->pinned_pixels + i * gpu->image_bytes;
+            mgv__pixels_grid(pixels, image->width, image->height, image->frames, 0, 0, &grid, NULL); /* checked before */
+            mgv__pixels_prepare(pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
+                                (float *)(void *)(gpu->pinned_pixels + i * gpu->image_bytes), MGV__PIXELS_RGB8);
+        }
+        *code = cudaMemcpyAsync(gpu->device_pixels + i * gpu->image_bytes, from, (size_t)gpu->image_bytes, cudaMemcpyDefault, stream);
+    }
+    return *code == cudaSuccess ? gpu->device_pixels : NULL;
+}
+
+static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
+    const size_t pooled_bytes = (size_t)engine->job.image_count * engine->model->config.hidden * sizeof(float);
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const uint8_t *pixels;
+    uint32_t i, to_host = 0;
+    mgv_result result;
+    cudaError_t code = cudaStreamIsCapturing(stream, &capture);
+    if (code != cudaSuccess) return mgv__gpu_fail(gpu, error, code, "asking the stream");
+    if (capture != cudaStreamCaptureStatusNone)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "mgv_encode into a stream that is being captured is not supported");
+    code = cudaEventRecord(gpu->started, stream);
+    if (code != cudaSuccess) return mgv__gpu_fail(gpu, error, code, "recording an event");
+    pixels = mgv__gpu_send_pixels(engine, gpu, stream, &code);
+    if (!pixels) return mgv__gpu_fail(gpu, error, code, "sending the pictures");
+    result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, stream, error);
+    if (result != MGV_OK) {
+        if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
+        return result;
+    }
+    for (i = 0; i < engine->job.output_count && code == cudaSuccess; i++) {
+        if (engine->outputs[i].place == MGV_PLACE_HOST) to_host = 1;
+        else code = cudaMemcpyAsync(engine->outputs[i].data, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToDevice, stream);
+    }
+    if (to_host && code == cudaSuccess) code = cudaMemcpyAsync(gpu->pinned_pooled, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToHost, stream);
+    if (code == cudaSuccess) code = cudaEventRecord(gpu->cuda->done, stream);
+    return code == cudaSuccess ? MGV_OK : mgv__gpu_fail(gpu, error, code, "fetching the results");
+}
+
+static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *error) {
+    mgv__gpu *gpu = engine->gpu;
+    mgv_result result;
+    int current;
+    if (gpu->lost) return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "the CUDA context of this engine was lost before; only destroying it remains");
+    current = mgv__gpu_enter(gpu);
+    result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, error);
+    mgv__gpu_leave(gpu, current);
+    return result;
+}
+
+/* The kernel has ended: its verdict, and the rows to where they were asked for. */
+static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
+    mgv__job *job = &engine->job;
+    const uint32_t columns = engine->model->config.hidden;
+    uint32_t i;
+    job->status = MGV_STATUS_TIMED_OUT;
+    if (mgv__cuda_verdict(gpu->cuda, &job->error) != MGV_OK) return;
+    for (i = 0; i < job->output_count; i++) {
+        mgv_output *output = &engine->outputs[i];
+        if (output->place != MGV_PLACE_HOST) continue;
+        memcpy(output->data, gpu->pinned_pooled, (size_t)job->image_count * columns * sizeof(float));
+        if (output->normalize) mgv__normalize_rows(output->data, job->image_count, columns);
+    }
+    job->status = MGV_STATUS_DONE;
+}
+
+/* One look at the card, which never waits. */
+static void mgv__gpu_step(mgv_engine *engine) {
+    mgv__gpu *gpu = engine->gpu;
+    int current = mgv__gpu_enter(gpu);
+    cudaError_t code = cudaEventQuery(gpu->cuda->done);
+    if (code == cudaSuccess) {
+        mgv__gpu_finish(engine, gpu);
+    } else if (code == cudaErrorNotReady) {
+        engine->job.status = cudaEventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
+    } else {
+        mgv__gpu_fail(gpu, &engine->job.error, code, "encoding");
+        engine->job.status = MGV_STATUS_FAILED;
+    }
+    mgv__gpu_leave(gpu, current);
+}
+
+static const mgv__backend mgv__gpu_backend = {mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step};
+#endif /* MEGAVIT_CUDA */
+
+static const mgv__backend *mgv__backend_of(mgv_backend backend) {
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    if (backend == MGV_BACKEND_CUDA) return &mgv__gpu_backend;
+#endif
+    (void)backend;
+    return &mgv__cpu_backend;
+}
+static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocator) {
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    mgv__gpu_free(gpu, allocator);
+#endif
+    (void)gpu;
+    (void)allocator;
+}
+
+/* AUTO becomes what is there: a GPU that the kernels run on and a model that they know, else the CPU, and the log says why. */
+static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *model, struct mgv__gpu **gpu, mgv_error *error) {
+    mgv_error reason;
+    mgv_result result;
+    if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    result = mgv__gpu_create(gpu, model, desc, &reason);
+#else
+    (void)model;
+    (void)gpu;
+    result = mgv__fail(&reason, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend; use MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
+#endif
+    if (result == MGV_OK) {
+        desc->backend = MGV_BACKEND_CUDA;
+        return MGV_OK;
+    }
+    if (desc->backend == MGV_BACKEND_CUDA) return mgv__fail(error, result, "%s", reason.message);
+    mgv__log(&desc->logger, MGV_LOG_INFO, "the CPU encodes: %s", reason.message);
     desc->backend = MGV_BACKEND_CPU;
     return MGV_OK;
 }
@@ -7278,6 +7658,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     mgv_engine_desc d;
     mgv__layout layout;
     mgv_engine *made;
+    struct mgv__gpu *gpu = NULL;
     void *block = NULL;
     size_t bytes = 0, misfit;
     mgv_result result;
@@ -7285,15 +7666,17 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     if (!engine) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_create: engine is NULL");
     *engine = NULL;
     result = mgv__engine_take_desc(&d, model, desc, error);
-    if (result == MGV_OK) result = mgv__choose_backend(&d, error);
+    if (result == MGV_OK) result = mgv__choose_backend(&d, model, &gpu, error);
     if (result == MGV_OK) result = mgv__engine_measure(model, &d, &bytes, error);
-    if (result != MGV_OK) return result;
-    if (d.workspace && d.workspace_bytes < bytes)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "the workspace has %u bytes where the engine needs %u", d.workspace_bytes, (uint64_t)bytes);
-    if (!d.workspace) {
-        block = mgv__alloc(&d.allocator, bytes);
-        if (!block) return mgv__fail_nomem(error, "an engine", bytes);
-        d.workspace = block;
+    if (result == MGV_OK && d.workspace && d.workspace_bytes < bytes)
+        result = mgv__fail(error, MGV_ERROR_CAPACITY, "the workspace has %u bytes where the engine needs %u", d.workspace_bytes, (uint64_t)bytes);
+    if (result == MGV_OK && !d.workspace) {
+        d.workspace = block = mgv__alloc(&d.allocator, bytes);
+        if (!block) result = mgv__fail_nomem(error, "an engine", bytes);
+    }
+    if (result != MGV_OK) {
+        mgv__release_gpu(gpu, &d.allocator);
+        return result;
     }
     memset(&layout, 0, sizeof layout);
     misfit = (size_t)((uintptr_t)d.workspace % MGV__ALIGNMENT);
@@ -7305,8 +7688,11 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     made->backend = d.backend;
     made->block = block;
     made->isa = mgv__cpu_detect();
+    made->gpu = gpu;
+    made->run = mgv__backend_of(d.backend);
     result = mgv__engine_layout(&layout, model, &d, made, error);
     if (result != MGV_OK) {
+        mgv__release_gpu(gpu, &d.allocator);
         mgv__free(&d.allocator, block);
         return result;
     }
@@ -7317,7 +7703,9 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
 MEGAVIT_API mgv_result mgv_engine_destroy(mgv_engine *engine) {
     mgv_allocator allocator;
     if (!engine) return MGV_OK;
+    if (engine->gpu && mgv_wait(engine, MGV__DESTROY_WAIT_MS, NULL) == MGV_ERROR_BUSY) return MGV_ERROR_BUSY;
     allocator = engine->desc.allocator;
+    mgv__release_gpu(engine->gpu, &allocator);
     mgv__free(&allocator, engine->block);
     return MGV_OK;
 }
@@ -7461,76 +7849,6 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     return MGV_OK;
 }
 
-/* ---- The CPU backend's way through an encode ---- */
-
-/* Divides each row by its L2 norm, added up in double so that long rows lose nothing. A row of zeros stays one. */
-static void mgv__normalize_rows(float *rows, uint64_t count, uint32_t columns) {
-    uint64_t i;
-    uint32_t k;
-    for (i = 0; i < count; i++, rows += columns) {
-        double sum = 0, scale;
-        for (k = 0; k < columns; k++) sum += (double)rows[k] * (double)rows[k];
-        if (sum == 0) continue;
-        scale = 1.0 / sqrt(sum);
-        for (k = 0; k < columns; k++) rows[k] = (float)((double)rows[k] * scale);
-    }
-}
-
-/* Copies what operation `op` left behind into the outputs that asked for it. */
-static void mgv__job_collect(mgv_engine *engine, uint32_t op) {
-    const mgv__program *program = &engine->model->program;
-    uint32_t i;
-    for (i = 0; i < engine->job.output_count; i++) {
-        const mgv__buffer_desc *buffer = &program->buffers[engine->output_buffer[i]];
-        mgv_output *output = &engine->outputs[i];
-        uint32_t rows;
-        float *target;
-        if (engine->output_op[i] != op) continue;
-        rows = mgv__grid_rows(&engine->geometry.grid, buffer->rows);
-        target = output->data + engine->written[i] * buffer->columns;
-        memcpy(target, engine->buffers[engine->output_buffer[i]], (size_t)rows * buffer->columns * sizeof(float));
-        if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
-        engine->written[i] += rows;
-    }
-}
-
-static void mgv__job_prepare(mgv_engine *engine) {
-    const mgv__config *config = &engine->model->config;
-    const mgv_image *image = &engine->images[engine->job.image];
-    mgv_grid grid;
-    /* Checked when the job was accepted, so it cannot fail now. */
-    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
-    mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
-    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel, engine->buffers[0],
-                        MGV__PIXELS_PATCHES);
-}
-
-/* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
-static void mgv__job_step(mgv_engine *engine) {
-    mgv__job *job = &engine->job;
-    mgv__cpu_run run;
-    job->status = MGV_STATUS_RUNNING;
-    if (!job->prepared) {
-        mgv__job_prepare(engine);
-        job->prepared = 1;
-        return;
-    }
-    run.program = &engine->model->program;
-    run.tensors = engine->model->tensors;
-    run.geometry = &engine->geometry;
-    memcpy(run.buffers, engine->buffers, sizeof run.buffers);
-    run.scratch = engine->cpu_scratch;
-    run.scratch_bytes = engine->cpu_scratch_bytes;
-    run.parallel = engine->desc.parallel;
-    run.isa = engine->isa;
-    mgv__cpu_run_op(&run, &run.program->ops[job->op]);
-    mgv__job_collect(engine, job->op);
-    if (++job->op < job->op_end) return;
-    job->op = 0;
-    job->prepared = 0;
-    if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
-}
-
 /* Checks every output of an encode and notes where it is read. */
 static mgv_result mgv__job_take_outputs(mgv_engine *engine, const mgv_encode_desc *desc, const mgv_grid *sum, mgv_error *error) {
     const mgv__program *program = &engine->model->program;
@@ -7547,8 +7865,8 @@ static mgv_result mgv__job_take_outputs(mgv_engine *engine, const mgv_encode_des
         mgv__output_shape(program, tap, sum, desc->image_count, &shape);
         need = shape.rows * shape.columns;
         if (!output->data) return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u has no data pointer", (uint64_t)i);
-        if (output->place != MGV_PLACE_HOST)
-            return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is not in host memory, where the CPU backend writes", (uint64_t)i);
+        result = engine->run->check_output(engine, output, i, error);
+        if (result != MGV_OK) return result;
         if (output->capacity < need)
             return mgv__fail(error, MGV_ERROR_CAPACITY, "output %u needs %u floats; there is room for %u", (uint64_t)i, need, output->capacity);
         output->capacity = need; /* from here on: what will be written */
@@ -7574,13 +7892,11 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (!d.outputs || d.output_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: no outputs are asked for");
     if (d.output_count > MGV__MAX_OUTPUTS)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u outputs in one encode; the limit is %u", (uint64_t)d.output_count, (uint64_t)MGV__MAX_OUTPUTS);
-    if (d.stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
     result = mgv__engine_pictures(engine, d.images, d.image_count, &sum, error);
     if (result == MGV_OK) result = mgv__job_take_outputs(engine, &d, &sum, error);
     for (i = 0; result == MGV_OK && i < d.image_count; i++) {
         result = mgv__take_image(&engine->images[i], d.images, i, error);
-        if (result == MGV_OK && engine->images[i].place != MGV_PLACE_HOST)
-            result = mgv__fail(error, MGV_ERROR_ARGUMENT, "image %u is not in host memory, where the CPU backend reads", (uint64_t)i);
+        if (result == MGV_OK) result = engine->run->check_image(engine, &engine->images[i], i, error);
         for (k = 0; result == MGV_OK && k < d.output_count; k++) {
             if (mgv__image_overlaps(&engine->images[i], engine->outputs[k].data, engine->outputs[k].capacity * sizeof(float)))
                 result = mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u overlaps the pixels of image %u", (uint64_t)k, (uint64_t)i);
@@ -7589,10 +7905,9 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (result != MGV_OK) return result;
     engine->job.image_count = d.image_count;
     engine->job.output_count = d.output_count;
-    engine->job.image = engine->job.op = 0;
-    engine->job.prepared = 0;
-    engine->job.status = MGV_STATUS_QUEUED;
-    return MGV_OK;
+    result = engine->run->start(engine, d.stream, error);
+    if (result == MGV_OK) engine->job.status = MGV_STATUS_QUEUED;
+    return result;
 }
 
 MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
@@ -7601,7 +7916,8 @@ MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
         mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_poll: engine is NULL");
         return MGV_STATUS_FAILED;
     }
-    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING) mgv__job_step(engine);
+    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING) engine->run->step(engine);
+    if (error && (engine->job.status == MGV_STATUS_FAILED || engine->job.status == MGV_STATUS_TIMED_OUT)) *error = engine->job.error;
     return engine->job.status;
 }
 
@@ -7617,23 +7933,41 @@ static double mgv__now_ms(void) {
     return (double)time(NULL) * 1e3;
 }
 
+/* Between two looks at a GPU. The CPU backend has work to do instead. */
+static void mgv__pause(const mgv_engine *engine, double waited_ms) {
+#if defined(CLOCK_MONOTONIC)
+    struct timespec pause;
+    if (!engine->gpu || waited_ms < (double)MGV__SPIN_MS) return;
+    pause.tv_sec = 0;
+    pause.tv_nsec = 50000;
+    nanosleep(&pause, NULL);
+#else
+    (void)engine;
+    (void)waited_ms;
+#endif
+}
+
 MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error) {
-    double start = mgv__now_ms();
+    double start = mgv__now_ms(), waited;
     mgv_status status = mgv_poll(engine, error);
     if (!engine) return MGV_ERROR_ARGUMENT;
     while (status == MGV_STATUS_QUEUED || status == MGV_STATUS_RUNNING) {
-        if (mgv__now_ms() - start >= (double)timeout_ms)
+        waited = mgv__now_ms() - start;
+        if (waited >= (double)timeout_ms)
             return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms", (uint64_t)engine->job.image + 1,
                              (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1, (uint64_t)engine->job.op_end, (uint64_t)timeout_ms);
+        mgv__pause(engine, waited);
         status = mgv_poll(engine, error);
     }
-    return MGV_OK;
+    return status == MGV_STATUS_DONE ? MGV_OK : engine->job.error.code;
 }
 
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error) {
     mgv_result result = mgv_encode(engine, desc, error);
-    while (result == MGV_OK && engine->job.status != MGV_STATUS_DONE) mgv_poll(engine, error);
-    return result;
+    if (result != MGV_OK) return result;
+    if (engine->gpu) return mgv_wait(engine, MGV__BLOCKING_WAIT_MS, error);
+    while (engine->job.status != MGV_STATUS_DONE) mgv_poll(engine, error);
+    return MGV_OK;
 }
 
 #endif /* MEGAVIT_IMPLEMENTED */
