@@ -5888,6 +5888,11 @@ static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
 #if defined(MEGAVIT_NO_SIMD) || (defined(__MINGW32__) && !defined(__clang__))
 #elif (defined(__x86_64__) && defined(__GNUC__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
 #define MGV__CPU_X86
+#if defined(_MSC_VER) && !defined(__clang__) /* takes every intrinsic in every function */
+#define MGV__TARGET_OF(features)
+#else
+#define MGV__TARGET_OF(features) __attribute__((target(features)))
+#endif
 #if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own _mm512_undefined_ps (GCC bug 105593) */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -5918,7 +5923,8 @@ typedef int32_t mgv__isa;
 
 enum {
     MGV__CPU_DEPTH = 384,               /* inner columns that one pass of a matrix product adds up; keys of one pass of attention */
-    MGV__CPU_STRIDE = MGV__CPU_DEPTH + 16, /* floats from a row to the next in a block of source rows; no power of two: rows spread over the cache */
+    MGV__CPU_STRIDE = MGV__CPU_DEPTH + 16, /* floats from a row to the next in a block of source rows; not a power of two, so that
+                                           rows spread over the cache */
     MGV__CPU_COLUMNS = 256,             /* target columns computed before the next ones are begun */
     MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
     MGV__CPU_ROWS = 336,                /* target rows computed before the next ones are begun */
@@ -5971,7 +5977,8 @@ typedef struct mgv__cpu_kernels {
     void (*pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed);
     /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
        May also write rows of c up to tile_rows and read rows of a up to there. */
-    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate, const mgv__cpu_ahead *ahead);
+    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
+                 const mgv__cpu_ahead *ahead);
     /* x = activation(x + bias), padded. */
     void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
     /* gate = silu(gate + gate_bias) * (up + up_bias), padded. */
@@ -6019,9 +6026,7 @@ static void mgv__cpuid(uint32_t leaf, uint32_t out[4]) {
 #endif
 }
 /* Which register files the operating system saves: Intel SDM volume 1, 13.3. */
-#ifndef _MSC_VER
-__attribute__((target("xsave")))
-#endif
+MGV__TARGET_OF("xsave")
 static uint64_t mgv__saved_registers(void) { return (uint64_t)_xgetbv(0); }
 
 static mgv__isa mgv__cpu_detect(void) {
@@ -6203,7 +6208,8 @@ static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
 
 #ifndef MEGAVIT_SGEMM
 /* The weights after columns [column, column + columns) and inner columns up to k. */
-static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, size_t inner, uint32_t column, uint32_t columns, size_t k, uint32_t tiles) {
+static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, size_t inner, uint32_t column, uint32_t columns, size_t k,
+                                                  uint32_t tiles) {
     const uint32_t first = k < inner ? column : column + columns, rows = (uint32_t)weight->shape[0];
     if (first >= rows) return mgv__cpu_stream_of(weight->data, 0, 0, 0, 1);
     return mgv__cpu_stream_of(mgv__cpu_at(weight, first * inner + (k < inner ? k : 0)), inner, mgv__cpu_element_bytes(weight->dtype),
@@ -6212,8 +6218,8 @@ static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, siz
 #endif
 
 /* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns. */
-static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column, uint32_t columns,
-                             const float *source, size_t source_stride, uint32_t rows, float *sums) {
+static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
+                             uint32_t columns, const float *source, size_t source_stride, uint32_t rows, float *sums) {
     const size_t inner = job->op->inner;
 #ifdef MEGAVIT_SGEMM
     const float *w = (const float *)mgv__cpu_at(weight, column * inner);
@@ -6236,17 +6242,18 @@ static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scra
                           scratch->packed + (size_t)j * depth);
         }
         for (i = 0; i < rows; i += kernels->tile_rows) {
-            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows), later_rows = mgv__cpu_min(rows - i - tile_rows, kernels->tile_rows);
+            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
+            const uint32_t later_rows = mgv__cpu_min(rows - i - tile_rows, kernels->tile_rows);
             const float *block = source + i * source_stride + k;
-            mgv__cpu_stream next_block = mgv__cpu_stream_of(later_rows > 0 ? block + tile_rows * source_stride : block, source_stride, sizeof(float),
-                                                            later_rows, panels);
+            mgv__cpu_stream next_block = mgv__cpu_stream_of(later_rows > 0 ? block + tile_rows * source_stride : block, source_stride,
+                                                            sizeof(float), later_rows, panels);
             mgv__cpu_copy_rows(job, block, source_stride, tile_rows, depth, scratch->block);
             for (j = 0; j < columns; j += panel) {
                 mgv__cpu_ahead ahead;
                 mgv__cpu_stream_next(&next_weights, &ahead, 0);
                 mgv__cpu_stream_next(&next_block, &ahead, 1);
-                kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth, sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j,
-                              MGV__CPU_COLUMN_STRIDE, k != 0, &ahead);
+                kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth,
+                              sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j, MGV__CPU_COLUMN_STRIDE, k != 0, &ahead);
             }
         }
     }
@@ -6273,8 +6280,8 @@ static void mgv__cpu_fetch_floats(const float *from, uint32_t n) {
 }
 
 /* Target columns [column, column + columns) of part `part`, at most MGV__CPU_COLUMNS (half of that with a gate). */
-static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, uint32_t part, uint32_t part_column, uint32_t column,
-                                    uint32_t columns, uint32_t first_row, uint32_t rows) {
+static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, uint32_t part, uint32_t part_column,
+                                    uint32_t column, uint32_t columns, uint32_t first_row, uint32_t rows) {
     const mgv__op *op = job->op;
     const mgv__cpu_kernels *kernels = job->kernels;
     const mgv__buffer_desc *buffers = job->run->program->buffers;
@@ -6290,7 +6297,8 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_line
     if (gated) {
         mgv__cpu_load(job, op->bias[1], column, scratch->bias + padded, columns);
         memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
-        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], column, columns, source, source_stride, rows, scratch->sums + padded);
+        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], column, columns, source, source_stride, rows,
+                         scratch->sums + padded);
     }
     for (i = 0; i < rows; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
@@ -6333,7 +6341,8 @@ static void mgv__cpu_linear_task(void *context, uint32_t index) {
     const uint32_t panel = job->kernels->panel, tile_rows = job->kernels->tile_rows;
     const uint32_t column_tasks = job->tasks / job->row_tasks, blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
     const uint32_t panels = mgv__cpu_linear_panels(job);
-    const uint32_t begin = mgv__cpu_share(panels, index % column_tasks, column_tasks), end = mgv__cpu_share(panels, index % column_tasks + 1, column_tasks);
+    const uint32_t begin = mgv__cpu_share(panels, index % column_tasks, column_tasks);
+    const uint32_t end = mgv__cpu_share(panels, index % column_tasks + 1, column_tasks);
     const uint32_t first_row = mgv__cpu_share(blocks, index / column_tasks, job->row_tasks) * tile_rows;
     const uint32_t row_limit = mgv__cpu_share(blocks, index / column_tasks + 1, job->row_tasks) * tile_rows;
     const uint32_t last_row = mgv__cpu_min(row_limit, job->rows);
@@ -6391,8 +6400,8 @@ static void mgv__cpu_norm_task(void *context, uint32_t index) {
     mgv__cpu_load(job, op->weight[0], 0, weight, n);
     mgv__cpu_load(job, op->bias[0], 0, bias, n);
     for (i = begin; i < end; i++) {
-        job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n, op->epsilon,
-                           op->rms);
+        job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n,
+                           op->epsilon, op->rms);
     }
 }
 
@@ -6416,7 +6425,8 @@ static void mgv__sincos(float angle, float *sine, float *cosine) {
 static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
-    const uint32_t half = op->head_dim / 2, begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    const uint32_t half = op->head_dim / 2;
+    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     const size_t stride = job->run->program->buffers[op->target].columns;
     const mgv__rotary *rotary = &job->run->program->rotary;
     float sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
@@ -6446,7 +6456,8 @@ enum {
     MGV__CPU_KEY_FLOATS = MGV__CPU_DEPTH * MGV__MAX_HEAD_DIM,
     MGV__CPU_VALUE_FLOATS = MGV__CPU_DEPTH * MGV__CPU_MAX_PADDED_HEAD,
     MGV__CPU_HEAD_FLOATS = (MGV__CPU_QUERIES + MGV__CPU_MAX_TILE) * MGV__CPU_MAX_PADDED_HEAD,
-    MGV__CPU_ATTENTION_FLOATS = MGV__CPU_KEY_FLOATS + MGV__CPU_VALUE_FLOATS + 2 * MGV__CPU_BLOCK_FLOATS + MGV__CPU_HEAD_FLOATS + 2 * MGV__CPU_QUERIES
+    MGV__CPU_ATTENTION_FLOATS = MGV__CPU_KEY_FLOATS + MGV__CPU_VALUE_FLOATS + 2 * MGV__CPU_BLOCK_FLOATS + MGV__CPU_HEAD_FLOATS +
+                                2 * MGV__CPU_QUERIES
 };
 
 static mgv__cpu_attention_scratch mgv__cpu_carve_attention(float *slot) {
@@ -6465,7 +6476,8 @@ static mgv__cpu_attention_scratch mgv__cpu_carve_attention(float *slot) {
 #define MGV__CPU_NO_SCORE -3.0e38f
 
 /* Keys and values of `count` rows from `first`, one head, as panels. */
-static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first, uint32_t count) {
+static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
+                               uint32_t count) {
     const mgv__op *op = job->op;
     const uint32_t panel = job->kernels->panel, head_dim = op->head_dim;
     const size_t stride = job->run->program->buffers[op->source].columns;
@@ -6473,7 +6485,8 @@ static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention
     const float *values = keys + (size_t)op->heads * head_dim;
     uint32_t i, j;
     for (j = 0; j < count; j += panel) {
-        job->kernels->pack(MGV_DTYPE_F32, keys + j * stride, stride, mgv__cpu_min(count - j, panel), head_dim, scratch->keys + (size_t)j * head_dim);
+        job->kernels->pack(MGV_DTYPE_F32, keys + j * stride, stride, mgv__cpu_min(count - j, panel), head_dim,
+                           scratch->keys + (size_t)j * head_dim);
     }
     for (j = 0; j < head_dim; j += panel) {
         const uint32_t columns = mgv__cpu_min(head_dim - j, panel);
@@ -6486,7 +6499,8 @@ static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention
 }
 
 /* Columns `slice` of rows [key, key + keys), which the next head's item will read; nothing behind the last head. */
-static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t head, uint32_t slice, uint32_t key, uint32_t keys, uint32_t tiles) {
+static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t head, uint32_t slice, uint32_t key, uint32_t keys,
+                                               uint32_t tiles) {
     const size_t stride = job->run->program->buffers[job->op->source].columns;
     const float *source = job->run->buffers[job->op->source];
     if (head >= job->op->heads) return mgv__cpu_stream_of(source, 0, 0, 0, 1);
@@ -6494,8 +6508,8 @@ static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t
 }
 
 /* Queries [first, first + count) of one head against the keys [begin, end) of their range. */
-static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first, uint32_t count, uint32_t begin,
-                            uint32_t end) {
+static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
+                            uint32_t count, uint32_t begin, uint32_t end) {
     const mgv__op *op = job->op;
     const mgv__cpu_kernels *kernels = job->kernels;
     const uint32_t panel = kernels->panel, head_dim = op->head_dim, padded = mgv__cpu_round_up(head_dim, panel);
@@ -6524,7 +6538,8 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
                 mgv__cpu_ahead ahead;
                 mgv__cpu_stream_next(&next_keys, &ahead, 0);
                 mgv__cpu_stream_next(&next_values, &ahead, 1);
-                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0, &ahead);
+                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE,
+                              0, &ahead);
             }
             for (r = 0; r < rows; r++) {
                 float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
@@ -6538,7 +6553,9 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
             }
         }
     }
-    for (i = 0; i < count; i++) kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
+    for (i = 0; i < count; i++) {
+        kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
+    }
 }
 
 /* An item is some queries of one range and one head. A task takes items that follow each other, so that keys and
@@ -6548,7 +6565,8 @@ static void mgv__cpu_attention_task(void *context, uint32_t index) {
     const mgv__op *op = job->op;
     const mgv__geometry *g = job->run->geometry;
     const mgv__cpu_attention_scratch scratch = mgv__cpu_carve_attention(mgv__cpu_slot(job, index));
-    const uint32_t first_item = mgv__cpu_share(job->items, index, job->tasks), last_item = mgv__cpu_share(job->items, index + 1, job->tasks);
+    const uint32_t first_item = mgv__cpu_share(job->items, index, job->tasks);
+    const uint32_t last_item = mgv__cpu_share(job->items, index + 1, job->tasks);
     uint32_t range, head, first, begin = 0, item = 0;
     for (range = 0; range < g->range_count[op->range]; range++) {
         const uint32_t end = g->range_ends[op->range][range];
@@ -6634,7 +6652,8 @@ static void mgv__cpu_gather_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
     const mgv__geometry *g = job->run->geometry;
-    const uint32_t units = g->grid.merged_tokens, begin = mgv__cpu_share(units, index, job->tasks), end = mgv__cpu_share(units, index + 1, job->tasks);
+    const uint32_t units = g->grid.merged_tokens;
+    const uint32_t begin = mgv__cpu_share(units, index, job->tasks), end = mgv__cpu_share(units, index + 1, job->tasks);
     const size_t unit = (size_t)(job->rows / units) * job->run->program->buffers[op->source].columns;
     uint32_t i;
     for (i = begin; i < end; i++) {
@@ -6667,7 +6686,8 @@ static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
     }
 }
 
-/* Scratch that mgv__cpu_run_op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1). Returns 0 on overflow. */
+/* Scratch that mgv__cpu_run_op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1).
+   Returns 0 on overflow. */
 static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_tokens, uint32_t threads, size_t *bytes) {
     size_t floats = 0, slot, total;
     uint32_t i;
@@ -6838,7 +6858,8 @@ MEGAVIT_API mgv_result mgv_threads_create(mgv_threads **threads, uint32_t count,
     if (threads == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: threads is NULL");
     *threads = NULL;
     if (count < 1 || count > MGV__MAX_THREADS)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: %u threads are not in [1, %u]", (uint64_t)count, (uint64_t)MGV__MAX_THREADS);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: %u threads are not in [1, %u]", (uint64_t)count,
+                         (uint64_t)MGV__MAX_THREADS);
     memset(&taken, 0, sizeof taken);
     if (allocator != NULL) taken = *allocator;
     if (mgv__allocator_check(&taken, error) != MGV_OK) return MGV_ERROR_ARGUMENT;
@@ -6855,7 +6876,8 @@ MEGAVIT_API mgv_result mgv_threads_create(mgv_threads **threads, uint32_t count,
         if (!mgv__thread_start(&pool->started[pool->started_count], mgv__threads_main, pool)) {
             const uint32_t started = pool->started_count;
             mgv_threads_destroy(pool);
-            return mgv__fail(error, MGV_ERROR_NOMEM, "the system started %u threads of the %u asked for", (uint64_t)started + 1, (uint64_t)count);
+            return mgv__fail(error, MGV_ERROR_NOMEM, "the system started %u threads of the %u asked for", (uint64_t)started + 1,
+                             (uint64_t)count);
         }
         pool->started_count++;
     }
@@ -8030,11 +8052,7 @@ static inline float mgv__float_of_f16(uint16_t half) {
 
 #define MGV__FN(name) mgv__avx2_##name
 #define MGV__NAME "AVX2"
-#ifdef _MSC_VER
-#define MGV__TARGET
-#else
-#define MGV__TARGET __attribute__((target("avx2,fma,f16c")))
-#endif
+#define MGV__TARGET MGV__TARGET_OF("avx2,fma,f16c")
 #define MGV__VEC __m256
 #define MGV__WIDTH 8
 #define MGV__PANEL 16
@@ -8063,7 +8081,8 @@ static inline float mgv__float_of_f16(uint16_t half) {
 #define MGV__SUM(v) mgv__avx2_sum(v)
 #define MGV__LARGEST(v) mgv__avx2_largest(v)
 #define MGV__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define MGV__LOAD_BF16(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
+#define MGV__LOAD_BF16(p) \
+    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
 /* Four floats of each fourth row of a strip. */
 #define MGV__LOAD_QUADS(p) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4 * MGV__CPU_STRIP), 1)
 #define MGV__UNPACK_LOW(a, b) _mm256_unpacklo_ps(a, b)
@@ -8086,11 +8105,7 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 
 #define MGV__FN(name) mgv__avx512_##name
 #define MGV__NAME "AVX-512"
-#ifdef _MSC_VER
-#define MGV__TARGET
-#else
-#define MGV__TARGET __attribute__((target("avx512f,avx2,fma,f16c")))
-#endif
+#define MGV__TARGET MGV__TARGET_OF("avx512f,avx2,fma,f16c")
 #define MGV__VEC __m512
 #define MGV__WIDTH 16
 #define MGV__PANEL 32
@@ -8115,14 +8130,19 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__TIMES_POW2(x, n) _mm512_scalef_ps(x, n)
 #define MGV__ABS(x) _mm512_abs_ps(x)
 #define MGV__SIGN_OF(magnitude, sign) \
-    _mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(sign)), _mm512_castps_si512(magnitude)))
+    _mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(sign)), \
+                                        _mm512_castps_si512(magnitude)))
 #define MGV__SUM(v) _mm512_reduce_add_ps(v)
 #define MGV__LARGEST(v) _mm512_reduce_max_ps(v)
 #define MGV__LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#define MGV__LOAD_BF16(p) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
+#define MGV__LOAD_BF16(p) \
+    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
 #define MGV__LOAD_QUADS(p) \
-    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4 * MGV__CPU_STRIP), 1), \
-                                          _mm_loadu_ps((p) + 8 * MGV__CPU_STRIP), 2), _mm_loadu_ps((p) + 12 * MGV__CPU_STRIP), 3)
+    _mm512_insertf32x4( \
+        _mm512_insertf32x4( \
+            _mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4 * MGV__CPU_STRIP), 1), \
+            _mm_loadu_ps((p) + 8 * MGV__CPU_STRIP), 2), \
+        _mm_loadu_ps((p) + 12 * MGV__CPU_STRIP), 3)
 #define MGV__UNPACK_LOW(a, b) _mm512_unpacklo_ps(a, b)
 #define MGV__UNPACK_HIGH(a, b) _mm512_unpackhi_ps(a, b)
 #define MGV__LOW_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0x44)
@@ -8317,7 +8337,8 @@ MGV__TARGET static float MGV__FN(dot)(const float *a, const float *b, size_t n) 
 }
 
 /* LayerNorm with the biased variance about a mean that is exact to its last place, or RMSNorm. */
-MGV__TARGET static void MGV__FN(norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float epsilon, int rms) {
+MGV__TARGET static void MGV__FN(norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float epsilon,
+                                      int rms) {
     MGV__VEC s0, s1, center, factor;
     float mean = 0.0f, square, tail, f;
     size_t i;
@@ -8484,8 +8505,8 @@ MGV__TILE_FUNCTION(tile_whole, MGV__TILE_ROWS)
 MGV__TILE_FUNCTION(tile_half, MGV__HALF_TILE_ROWS)
 MGV__TILE_FUNCTION(tile_small, MGV__SMALL_TILE_ROWS)
 
-MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
-                                      const mgv__cpu_ahead *ahead) {
+MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride,
+                                      int accumulate, const mgv__cpu_ahead *ahead) {
     if (rows <= MGV__SMALL_TILE) {
         MGV__FN(tile_small)(depth, a, packed, c, c_stride, accumulate, ahead);
     } else if (rows <= MGV__HALF_TILE) {
@@ -8520,7 +8541,8 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
 #endif
 
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(silu_gate), MGV__FN(softmax),
+    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(silu_gate),
+    MGV__FN(softmax),
     MGV__FN(add), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
 };
 

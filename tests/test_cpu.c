@@ -378,7 +378,8 @@ static void check_norm(uint32_t rows, uint32_t n, int rms, uint32_t fold, mgv_dt
         for (k = 0; k < n && !rms; k++) mean += (double)x[k] / n;
         for (k = 0; k < n; k++) square += ((double)x[k] - mean) * ((double)x[k] - mean) / n;
         for (k = 0; k < n; k++) {
-            want[(size_t)i * n + k] = ((double)x[k] - mean) / sqrt(square + (double)w->op.epsilon) * tensor_at(w, w->op.weight[0], k) + tensor_at(w, w->op.bias[0], k);
+            const double normal = ((double)x[k] - mean) / sqrt(square + (double)w->op.epsilon);
+            want[(size_t)i * n + k] = normal * tensor_at(w, w->op.weight[0], k) + tensor_at(w, w->op.bias[0], k);
         }
     }
     check_op(w, want, 0, offset == 0 ? 3e-7 : 3e-5);
@@ -422,7 +423,8 @@ static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uin
             double *x = want + (size_t)i * width + (size_t)head * head_dim;
             for (j = 0; j < half; j++) {
                 /* The rounding of the angle to float belongs to the definition: transformers does it. */
-                const double angle = (double)((float)w->position[3 * i + rotary->axis[j]] * rotary->frequency[j]), a = x[j], b = x[half + j];
+                const double angle = (double)((float)w->position[3 * i + rotary->axis[j]] * rotary->frequency[j]);
+                const double a = x[j], b = x[half + j];
                 x[j] = a * cos(angle) - b * sin(angle);
                 x[half + j] = b * cos(angle) + a * sin(angle);
             }
@@ -457,7 +459,8 @@ static void test_sincos(void **state) {
 
 /* ---- attention ---- */
 
-static void check_attention(uint32_t tokens, uint32_t heads, uint32_t head_dim, const uint32_t *ends, uint32_t ranges, mgv__range_kind kind, double sharp) {
+static void check_attention(uint32_t tokens, uint32_t heads, uint32_t head_dim, const uint32_t *ends, uint32_t ranges,
+                            mgv__range_kind kind, double sharp) {
     world *w = make_world(MGV__OP_ATTENTION, tokens, tokens);
     const uint32_t width = heads * head_dim;
     double *want = (double *)exactly((size_t)tokens * width * sizeof(double)), *p = (double *)exactly(tokens * sizeof(double));
@@ -618,7 +621,9 @@ static void test_gather(void **state) {
         for (i = 0; i < UNITS; i++) w->order[i] = (i * 8) % UNITS;
         for (i = 0; i < UNITS; i++) {
             const uint32_t from = inverse ? i : w->order[i], to = inverse ? w->order[i] : i;
-            for (k = 0; k < UNIT * COLUMNS; k++) want[to * UNIT * COLUMNS + k] = (double)w->run.buffers[w->op.source][from * UNIT * COLUMNS + k];
+            for (k = 0; k < UNIT * COLUMNS; k++) {
+                want[to * UNIT * COLUMNS + k] = (double)w->run.buffers[w->op.source][from * UNIT * COLUMNS + k];
+            }
         }
         check_op(w, want, 0, 0.0);
         free_world(w);
@@ -707,7 +712,8 @@ static void test_activations(void **state) {
             kernels->silu_gate(y, zero, one, zero, 32);
             for (k = 0; k < 32; k++) worst[2] = fmax(worst[2], ulps(y[k], (double)x[k] / (1.0 + exp(-(double)x[k]))));
         }
-        print_message("%s: gelu_tanh within %.2g, gelu_erf within %.2g of |x|, silu within %.2f ulp\n", kernels->name, worst[0], worst[1], worst[2]);
+        print_message("%s: gelu_tanh within %.2g, gelu_erf within %.2g of |x|, silu within %.2f ulp\n", kernels->name, worst[0], worst[1],
+                      worst[2]);
         assert_true(worst[0] < 2.5e-7);
         assert_true(worst[1] < 2.0e-7);
         assert_true(worst[2] < 4.0);

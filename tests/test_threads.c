@@ -105,6 +105,85 @@ static void test_callers_take_turns(void **state) {
     mgv_threads_destroy(pool);
 }
 
+/* Operations of the CPU backend on real threads give the bits of one thread: a linear op and attention that reads it. */
+static void test_operations_give_the_same_bits(void **state) {
+    enum { TOKENS = 150, WIDTH = 96 };
+    static float source[TOKENS * WIDTH], weight[3 * WIDTH * WIDTH], qkv[TOKENS * 3 * WIDTH], attended[TOKENS * WIDTH];
+    static float expected[TOKENS * WIDTH];
+    const mgv_allocator allocator = {NULL, NULL, NULL};
+    static const uint32_t ends[] = {64, TOKENS};
+    mgv__op ops[2];
+    mgv__program program;
+    mgv__geometry geometry;
+    mgv__tensor tensor;
+    uint32_t threads;
+    size_t i;
+    (void)state;
+    memset(ops, 0, sizeof(ops));
+    memset(&program, 0, sizeof(program));
+    memset(&geometry, 0, sizeof(geometry));
+    memset(&tensor, 0, sizeof(tensor));
+    for (i = 0; i < TOKENS * WIDTH; i++) source[i] = (float)(i * 2654435761u % 1000) / 500.0f - 1.0f;
+    for (i = 0; i < 3 * WIDTH * WIDTH; i++) weight[i] = (float)(i * 40503u % 1000) / 2000.0f - 0.25f;
+    tensor.dtype = MGV_DTYPE_F32;
+    tensor.shape[0] = 3 * WIDTH;
+    tensor.shape[1] = WIDTH;
+    tensor.data = weight;
+    ops[0].kind = MGV__OP_LINEAR;
+    ops[0].source = 0;
+    ops[0].target = 1;
+    ops[0].add = MGV__NONE;
+    ops[0].fold = 1;
+    ops[0].inner = WIDTH;
+    ops[0].columns = 3 * WIDTH;
+    ops[0].part_count = 1;
+    ops[0].bias[0] = ops[0].table = MGV__NO_TENSOR;
+    ops[1].kind = MGV__OP_ATTENTION;
+    ops[1].source = 1;
+    ops[1].target = 2;
+    ops[1].inner = 3 * WIDTH;
+    ops[1].columns = WIDTH;
+    ops[1].heads = 3;
+    ops[1].head_dim = WIDTH / 3;
+    ops[1].scale = 0.2f;
+    program.ops = ops;
+    program.op_count = 2;
+    program.buffer_count = 3;
+    program.buffers[0].columns = program.buffers[2].columns = WIDTH;
+    program.buffers[1].columns = 3 * WIDTH;
+    geometry.grid.tokens = geometry.grid.merged_tokens = TOKENS;
+    geometry.range_ends[MGV__RANGE_FRAME] = ends;
+    geometry.range_count[MGV__RANGE_FRAME] = 2;
+    for (threads = 1; threads <= 5; threads++) {
+        mgv_threads *pool = NULL;
+        mgv__cpu_run run;
+        int repeat;
+        assert_int_equal(mgv_threads_create(&pool, threads, NULL, NULL), MGV_OK);
+        memset(&run, 0, sizeof(run));
+        run.program = &program;
+        run.tensors = &tensor;
+        run.geometry = &geometry;
+        run.buffers[0] = source;
+        run.buffers[1] = qkv;
+        run.buffers[2] = attended;
+        run.parallel = mgv_threads_parallel_for(pool);
+        assert_true(mgv__cpu_scratch_bytes(&program, TOKENS, threads, &run.scratch_bytes));
+        run.scratch = mgv__alloc(&allocator, run.scratch_bytes);
+        assert_non_null(run.scratch);
+        for (repeat = 0; repeat < 20; repeat++) {
+            memset(qkv, 0xFF, sizeof(qkv));
+            memset(attended, 0xFF, sizeof(attended));
+            mgv__cpu_run_op(&run, &ops[0]);
+            mgv__cpu_run_op(&run, &ops[1]);
+            if (threads == 1) memcpy(expected, attended, sizeof(expected));
+            assert_memory_equal(attended, expected, sizeof(expected));
+        }
+        mgv__free(&allocator, run.scratch);
+        mgv_threads_destroy(pool);
+    }
+    for (i = 0; i < TOKENS * WIDTH; i++) assert_true(expected[i] == expected[i] && fabsf(expected[i]) < 100.0f);
+}
+
 static void *no_memory(void *user, size_t bytes) {
     (void)user;
     (void)bytes;
@@ -141,6 +220,7 @@ int main(void) {
         cmocka_unit_test(test_every_task_runs_once),
         cmocka_unit_test(test_threads_run_at_the_same_time),
         cmocka_unit_test(test_callers_take_turns),
+        cmocka_unit_test(test_operations_give_the_same_bits),
         cmocka_unit_test(test_what_cannot_be_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

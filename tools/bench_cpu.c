@@ -54,7 +54,8 @@ static float uniform(writer *w) { /* in [-1, 1) */
 }
 
 /* offset + uniform in [-amplitude, amplitude) */
-static void add_tensor(writer *w, const char *scope, const char *name, uint32_t rank, const uint32_t *shape, float offset, float amplitude) {
+static void add_tensor(writer *w, const char *scope, const char *name, uint32_t rank, const uint32_t *shape, float offset,
+                       float amplitude) {
     const size_t element = w->dtype == MGV_DTYPE_F32 ? 4 : 2;
     uint64_t count = 1, i;
     uint32_t k;
@@ -70,7 +71,8 @@ static void add_tensor(writer *w, const char *scope, const char *name, uint32_t 
             memcpy(w->data + w->data_bytes + i * element, &bits, element);
         }
     } else {
-        used = snprintf(text, sizeof text, "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":[", w->header_bytes > 1 ? "," : "", scope, name, mgv_dtype_name(w->dtype));
+        used = snprintf(text, sizeof text, "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":[", w->header_bytes > 1 ? "," : "", scope, name,
+                        mgv_dtype_name(w->dtype));
         for (k = 0; k < rank; k++) used += snprintf(text + used, sizeof text - (size_t)used, k ? ",%u" : "%u", shape[k]);
         used += snprintf(text + used, sizeof text - (size_t)used, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)w->data_bytes,
                          (unsigned long long)(w->data_bytes + count * element));
@@ -363,8 +365,8 @@ static void time_model(const shape_of_model *m, const mgv_model *model, mgv_dtyp
     }
     qsort(walls, repeat, sizeof *walls, by_size);
     qsort(processors, repeat, sizeof *processors, by_size);
-    printf("%s %s, %u thread%s: best %.1f ms an image, median %.1f ms of %u, %.1f GFLOP/s at best (%.2f GFLOP), processor time %.1f ms\n", m->name,
-           mgv_dtype_name(dtype), threads, threads > 1 ? "s" : "", walls[0] * 1e3, walls[repeat / 2] * 1e3, repeat,
+    printf("%s %s, %u thread%s: best %.1f ms an image, median %.1f ms of %u, %.1f GFLOP/s at best (%.2f GFLOP), processor time %.1f ms\n",
+           m->name, mgv_dtype_name(dtype), threads, threads > 1 ? "s" : "", walls[0] * 1e3, walls[repeat / 2] * 1e3, repeat,
            model_flops(model, m->side) / walls[0] / 1e9, model_flops(model, m->side) / 1e9, processors[0] * 1e3);
     fflush(stdout);
     free(walls);

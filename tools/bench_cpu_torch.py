@@ -28,7 +28,8 @@ def siglip():
 def qwen():
     from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
     from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
-    config = Qwen3VLVisionConfig(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=16, out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17])
+    config = Qwen3VLVisionConfig(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=16, out_hidden_size=2048,
+                                 deepstack_visual_indexes=[5, 11, 17])
     model = Qwen3VLVisionModel._from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
     pixels = torch.rand(784, 1536) * 2 - 1
     return lambda: model(pixels, grid_thw=torch.tensor([[1, 28, 28]]))
@@ -39,7 +40,8 @@ MODELS = {"siglip2-base-patch16-224": siglip, "qwen3-vl-2b-448": qwen}
 
 def run_megavit(binary, name, threads, repeat):
     """The best (milliseconds on the wall, of processor time) of one run of bench_cpu."""
-    text = subprocess.run([binary, "--model", name, "--threads", str(threads), "--repeat", str(repeat)], check=True, capture_output=True, text=True).stdout
+    command = [binary, "--model", name, "--threads", str(threads), "--repeat", str(repeat)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(re.search(r"best ([0-9.]+) ms", text)[1]), float(re.search(r"processor time ([0-9.]+) ms", text)[1])
 
 
