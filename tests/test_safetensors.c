@@ -790,6 +790,7 @@ static void shard_indexes(void **state) {
         {MAP("\"a\":\"one\\n.safetensors\""), FORMAT, "control character"},
         {MAP("\"a\":\"one\\u007f.safetensors\""), FORMAT, "control character"},
         {MAP("\"a\":\"one\\u0085.safetensors\""), FORMAT, "control character"},
+        {MAP("\"a\":\"one\\u00a9.safetensors\""), MGV_ERROR_IO, "one\xC2\xA9.safetensors: cannot be opened"}, /* not a control character */
         {MAP("\"a\":\"sub//two.safetensors\""), FORMAT, "empty part"},
         {MAP("\"a\":\"sub/\""), FORMAT, "empty part"},
         {MAP("\"a\":\"%2e%2e/one.safetensors\""), MGV_ERROR_IO, "%2e%2e/one.safetensors: cannot be opened: there is no such file"},
@@ -1183,6 +1184,10 @@ static void descriptions_of_models(void **state) {
     assert_int_equal(mgv__source_open(&source, NULL, &error), MGV_ERROR_ARGUMENT);
     memset(&desc, 0, sizeof desc);
     assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_ERROR_ARGUMENT);
+    desc.struct_size = sizeof desc + 1;
+    assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "mgv_model_desc.struct_size"));
+    desc.struct_size = 0;
     desc.path = "x";
     assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
     desc.memory_files = memory;
