@@ -8,11 +8,11 @@ CC := gcc
 endif
 CXX ?= g++
 CLANG ?= clang
-BUILD ?= build
+BUILD ?= $(if $(CUDA),build/cuda,build)
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-# CUDA=DIR: build the command line with the CUDA backend, against the toolkit in DIR. Nothing else needs a toolkit.
+# CUDA=DIR: build with the CUDA backend, against the toolkit in DIR, under build/cuda. Nothing else needs a toolkit.
 CUDA ?=
 # The toolkit that `make kernels` and `make test-gpu` use.
 CUDA_HOME ?= /usr/local/cuda
@@ -28,7 +28,7 @@ CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
 CUDA_LIBS :=
 else
 CUDA_CFLAGS := -DMEGAVIT_CUDA -DMEGAVIT_KERNELS_HEADER='"megavit_kernels.h"' -isystem $(CUDA)/include -I$(BUILD)
-CUDA_LIBS := -L$(CUDA)/lib64 -lcudart
+CUDA_LIBS := -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lcudart
 endif
 
 COMPILE = $(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) $(WARNINGS) $(CUDA_CFLAGS) -I. -MMD -MP
@@ -68,6 +68,7 @@ help:
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
 	@echo
 	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
+	@echo "  make build/cuda/megavit CUDA=/usr/local/cuda   the command line with the CUDA backend"
 	@echo "  make test-gpu              the CUDA backend on a Hopper card (needs nvcc, and transformers or GPU_MODEL=DIR)"
 	@echo
 	@echo "  make dist                  what a user vendors, as one archive under build/"
@@ -205,10 +206,13 @@ demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
 
 # ---- release ----
 
+# What a user vendors; the kernels go with it where `make kernels` has made them.
+DIST := $(BUILD)/dist/megavit-$(VERSION)
 dist:
-	@mkdir -p $(BUILD)
-	tar --transform 's|^|megavit-$(VERSION)/|' --owner=0 --group=0 -czf $(BUILD)/megavit-$(VERSION).tar.gz \
-	    megavit.h README.md LICENSE CHANGELOG.md SECURITY.md CMakeLists.txt megavit.pc.in cmake
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	cp -r megavit.h README.md LICENSE CHANGELOG.md SECURITY.md CMakeLists.txt megavit.pc.in cmake \
+	    $(wildcard $(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h) $(DIST)
+	tar --owner=0 --group=0 --sort=name -C $(BUILD)/dist -czf $(BUILD)/megavit-$(VERSION).tar.gz megavit-$(VERSION)
 	@echo $(BUILD)/megavit-$(VERSION).tar.gz
 
 install: $(BUILD)/megavit
