@@ -66,7 +66,8 @@
           max_images, max_tokens, max_width, max_height. What is larger is MGV_ERROR_CAPACITY with both numbers.
        3. mgv_encode checks pictures and outputs, enqueues and returns. mgv_poll tells how the work stands, mgv_wait waits
           with a bound, mgv_encode_blocking is both. On the CPU the work is done inside mgv_poll and mgv_wait, a small
-          step at a time, so a program with one thread can encode between two frames of its own.
+          step at a time, so a program with one thread can encode between two frames of its own. On a GPU it is one
+          kernel on a stream of yours.
        4. Outputs are asked for, several at once if you like: MGV_OUTPUT_POOLED, _TOKENS, _LAYER (index N), _DEEPSTACK
           (index J). Work that no output needs is not done. Rows of all pictures follow each other; models that take
           pictures of any size have a different number of token rows for each: mgv_engine_grid tells it beforehand.
@@ -95,8 +96,9 @@
 
    MEMORY
        All of it comes from the allocator in the description, malloc and free by default. A model holds its weights as they
-       are stored. An engine makes one block when it is created, or lives in workspace of yours (mgv_engine_workspace_bytes);
-       nothing is allocated after that. Opening a model allocates in proportion to its files, never by what a file claims.
+       are stored. An engine takes all it needs when it is created, host memory as one block or in workspace of yours
+       (mgv_engine_workspace_bytes); nothing is allocated after that. Opening a model allocates in proportion to its files,
+       never by what a file claims.
 
    THREADS
        A model never changes: any number of threads may use it. An engine is used by one thread at a time. The library
@@ -115,6 +117,8 @@
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
        twice transformers' own error against fp64.
+
+       On a GPU (NVIDIA Hopper, SigLIP and SigLIP2) weights and activations are bf16 and sums fp32.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
