@@ -453,7 +453,12 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
 typedef struct mgv_engine mgv_engine;
 
 typedef int32_t mgv_backend;
-enum { MGV_BACKEND_AUTO = 0, MGV_BACKEND_CPU, MGV_BACKEND_CUDA };
+enum {
+    MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why */
+    MGV_BACKEND_CPU,
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with head_dim 64 and up to 256 tokens, pooled vectors only. bf16
+                             weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
+};
 
 typedef int32_t mgv_resize;
 enum {

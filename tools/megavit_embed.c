@@ -174,7 +174,11 @@ static int encode_to_file(cli_session *session, const embed_options *options, co
 
 static int run_session(const cli_command *command, const embed_options *options, cli_list *pictures, mgv_output *output) {
     int worst = 0, status;
-    cli_session *session = cli_session_open(&options->session, &status);
+    cli_session_options session_options = options->session;
+    cli_session *session;
+    /* The GPU gives pooled vectors only. */
+    if (options->what && output->kind != MGV_OUTPUT_POOLED && session_options.backend == MGV_BACKEND_AUTO) session_options.backend = MGV_BACKEND_CPU;
+    session = cli_session_open(&session_options, &status);
     const mgv_model_info *info;
     if (!session) return status;
     info = cli_session_info(session);
