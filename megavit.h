@@ -424,9 +424,9 @@ typedef struct mgv_grid {
     uint32_t merged_tokens; /* rows of MGV_OUTPUT_TOKENS: equal to tokens where nothing is merged */
 } mgv_grid;
 
-/* How a picture of this size is laid out, by the limits that came with the model; frames as in mgv_image. MGV_ERROR_ARGUMENT for a size
-   that the model cannot take. An engine may have been made with other limits: mgv_engine_grid. Any thread. */
-MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid,
+/* How a picture will be laid out, before there is an engine. Of image only width, height and frames are looked at. min_pixels and
+   max_pixels as in mgv_engine_desc. MGV_ERROR_ARGUMENT for a size that the model cannot take. Any thread. */
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels, mgv_grid *grid,
                                       mgv_error *error);
 
 /* One of the operations that a model is, and what it costs for one picture. */
@@ -4937,13 +4937,16 @@ MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, 
     return MGV_OK;
 }
 
-MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, uint32_t width, uint32_t height, uint32_t frames, mgv_grid *grid,
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels, mgv_grid *grid,
                                       mgv_error *error) {
+    mgv_image taken;
     mgv_result result;
     mgv__clear_error(error);
-    if (!model || !grid) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_grid: model or grid is NULL");
+    if (!model || !image || !grid) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_grid: model, image or grid is NULL");
     memset(grid, 0, sizeof *grid);
-    result = mgv__pixels_grid(&model->config.pixels, width, height, frames, 0, 0, grid, error);
+    result = mgv__take_struct(&taken, sizeof taken, image, image->struct_size, "mgv_image", error);
+    if (result != MGV_OK) return result;
+    result = mgv__pixels_grid(&model->config.pixels, taken.width, taken.height, taken.frames, min_pixels, max_pixels, grid, error);
     return result == MGV_OK ? mgv__geometry_check(&model->config, grid, error) : result;
 }
 

@@ -28,11 +28,12 @@ static mgv_image load(const char *name) {
     return image;
 }
 
-/* How many tokens a picture is depends on its size and on the limits of the model's preprocessing: ask before making the engine. */
+/* How many tokens a picture is depends on its size and on the limits of the model's preprocessing (0, 0: its own): ask before making
+   the engine. */
 static uint32_t tokens_of(const mgv_model *model, const mgv_image *image, const char *name) {
     mgv_grid grid;
     mgv_error error;
-    stop_unless(mgv_model_grid(model, image->width, image->height, 1, &grid, &error) == MGV_OK, name, error.message);
+    stop_unless(mgv_model_grid(model, image, 0, 0, &grid, &error) == MGV_OK, name, error.message);
     printf("%-32s %4u x %-4u -> %4u x %-4u  %5u patches, %4u tokens\n", name, image->width, image->height, grid.width, grid.height,
            grid.tokens, grid.merged_tokens);
     return grid.tokens;

@@ -283,6 +283,9 @@ static void usage_mistakes_are_1(void **state) {
         {"plan", "--model", MODEL, "--size", "0x64"},
         {"plan", "--model", MODEL, "--size", "64x64x64"},
         {"plan", "--model", MODEL, "--frames", "2"},
+        {"plan", "--model", VARIABLE_MODEL, "--max-pixels", "0"},
+        {"embed", "--model", VARIABLE_MODEL, "--max-pixels", "1099511627777", "a.ppm"},
+        {"preprocess", "--model", VARIABLE_MODEL, "--min-pixels", "many", "a.ppm"},
         {"plan", "--model", VARIABLE_MODEL, "--size", "4000x16"},
         {"search", "--model", MODEL},
         {"search", "--model", MODEL, "--index", "x.db"},
@@ -305,7 +308,8 @@ static void help_is_0_and_names_every_option(void **state) {
         {"embed", "--model"}, {"embed", "--backend"}, {"embed", "--what"}, {"embed", "--normalize"}, {"embed", "--resize"}, {"embed", "--batch"},
         {"embed", "--threads"}, {"embed", "--format"}, {"embed", "-o"}, {"preprocess", "--resize"}, {"preprocess", "-o"}, {"inspect", "PATH"},
         {"search", "--index"}, {"search", "--add"}, {"search", "--query"}, {"search", "-k"}, {"classify", "--labels"},
-        {"plan", "--size"}, {"plan", "--batch"}, {"plan", "--frames"},
+        {"plan", "--size"}, {"plan", "--batch"}, {"plan", "--frames"}, {"plan", "--max-pixels"},
+        {"embed", "--max-pixels"}, {"preprocess", "--min-pixels"},
     };
     (void)state;
     assert_int_equal(run("--help"), 0);
@@ -563,6 +567,13 @@ static void preprocess_prints_the_grid(void **state) {
     assert_int_equal(t, 1);
     a = read_array(in_scratch("grid.npy"));
     assert_shape(&a, 2, (uint64_t)t * h * w, 3 * 2 * 16 * 16, 0, 0);
+    free(a.file);
+    /* limits of the caller's own */
+    assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, "--max-pixels", "1024", "-o", in_scratch("grid.npy"), in_scratch("grid.ppm")), 0);
+    assert_string_equal(said_out, "grid_thw 1 2 2\n");
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "tokens", "--min-pixels=20000", "-o", in_scratch("grid.npy"), in_scratch("grid.ppm")), 0);
+    a = read_array(in_scratch("grid.npy"));
+    assert_shape(&a, 2, 4 * 6, 32, 0, 0);
     free(a.file);
 }
 
@@ -848,6 +859,10 @@ static void plan_counts_every_operation(void **state) {
     assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size=64x96", "--batch=3", "--frames=4"), 0);
     assert_non_null(strstr(said_out, "2 x 6 x 4 patches"));
     assert_non_null(strstr(said_out, "34 operations, 0.025657 GFLOP"));
+    assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size=64x96", "--max-pixels=2048"), 0);
+    assert_non_null(strstr(said_out, "resized to 32 x 32: 1 x 2 x 2 patches"));
+    assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size=64x96", "--min-pixels=20000"), 0);
+    assert_non_null(strstr(said_out, "resized to 128 x 192: 1 x 12 x 8 patches"));
     assert_int_equal(run("plan", "--model", MODEL), 0);
     assert_non_null(strstr(said_out, "pool"));
     assert_bad_file(run("plan", "--model", in_scratch("nothing")), "config.json");

@@ -323,11 +323,14 @@ static void check_against_plain(const shape_of_model *m, mgv_dtype dtype) {
 }
 
 static double model_flops(const mgv_model *model, uint32_t side) {
+    mgv_image image;
     mgv_grid grid;
     mgv_error error;
     double flops = 0;
     uint32_t i;
-    check(mgv_model_grid(model, side, side, 1, &grid, &error), &error);
+    memset(&image, 0, sizeof image);
+    image.width = image.height = side;
+    check(mgv_model_grid(model, &image, 0, 0, &grid, &error), &error);
     for (i = 0; i < mgv_model_op_count(model); i++) {
         mgv_op_info op;
         mgv_model_get_op(model, i, &grid, &op);

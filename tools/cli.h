@@ -38,6 +38,7 @@ typedef enum cli_kind {
     CLI_FLAG,   /* int: set to 1 */
     CLI_TEXT,   /* const char * */
     CLI_COUNT,  /* uint32_t in [1, 2^20] */
+    CLI_PIXELS, /* uint64_t in [1, 2^40] */
     CLI_CHOICE, /* int32_t: place of the word in `argument`, which holds the words with '|' between */
     CLI_NAMES   /* cli_list: every word up to the next option */
 } cli_kind;
@@ -90,6 +91,7 @@ typedef struct cli_session_options {
     const char *model;
     int32_t backend, resize;
     uint32_t batch, threads;
+    uint64_t min_pixels, max_pixels; /* 0: what came with the model */
 } cli_session_options;
 /* The rows of an option table that fill one. */
 #define CLI_SESSION_OPTIONS(options) \
@@ -99,6 +101,10 @@ typedef struct cli_session_options {
     {"--threads", CLI_COUNT, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); the result does not depend on it"}
+
+#define CLI_LIMIT_OPTIONS(options) \
+    {"--min-pixels", CLI_PIXELS, &(options).min_pixels, "N", "models of any picture size: the least area to resize to (the model's)"}, \
+    {"--max-pixels", CLI_PIXELS, &(options).max_pixels, "N", "and the largest: fewer pixels are fewer tokens"}
 
 typedef struct cli_session cli_session;
 /* Opens the model alone; cli_session_pictures makes the engine. NULL after saying why, with *status set. */

@@ -205,6 +205,7 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o.session),
         CLI_BATCH_OPTION(o.session),
+        CLI_LIMIT_OPTIONS(o.session),
         {"--what", CLI_TEXT, &o.what, "WHAT", "pooled, tokens, layer:N or deepstack:J (pooled, or tokens without a pooling head)"},
         {"--normalize", CLI_FLAG, &o.normalize, NULL, "divide every row by its length"},
         {"--format", CLI_CHOICE, &o.format, "npy|jsonl", "a NumPy array of float32, or one JSON object a line (npy)"},

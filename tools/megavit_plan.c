@@ -71,14 +71,14 @@ static void print_totals(const op_list *list, const mgv_model_info *info, const 
 }
 
 /* "448x448" */
-static int read_size(const cli_command *command, const char *text, uint32_t *width, uint32_t *height) {
+static int read_size(const cli_command *command, const char *text, mgv_image *image) {
     char *end;
     unsigned long w = strtoul(text, &end, 10), h = 0;
     if (end != text && *end == 'x') h = strtoul(end + 1, &end, 10);
     if (*end || w == 0 || h == 0 || w > 1u << 20 || h > 1u << 20)
         return cli_usage(command, "--size takes WIDTHxHEIGHT in pixels, not '%s'", text);
-    *width = (uint32_t)w;
-    *height = (uint32_t)h;
+    image->width = (uint32_t)w;
+    image->height = (uint32_t)h;
     return CLI_GO_ON;
 }
 
@@ -94,19 +94,19 @@ static int collect(op_list *list, const mgv_model *model, const mgv_grid *grid) 
     return CLI_DONE;
 }
 
-static int plan_model(const mgv_model *model, const char *directory, uint32_t width, uint32_t height, uint32_t frames, uint32_t batch) {
+static int plan_model(const mgv_model *model, const char *directory, const mgv_image *image, const cli_session_options *options) {
     mgv_model_info info;
     mgv_grid grid;
     mgv_error error = {MGV_OK, ""};
-    op_list list = {NULL, 0, batch, 0};
+    op_list list = {NULL, 0, options->batch, 0};
     mgv_result result = mgv_model_get_info(model, &info);
     int status;
-    if (result == MGV_OK) result = mgv_model_grid(model, width, height, frames, &grid, &error);
+    if (result == MGV_OK) result = mgv_model_grid(model, image, options->min_pixels, options->max_pixels, &grid, &error);
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
     status = collect(&list, model, &grid);
     if (status == CLI_DONE) {
-        printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", batch, batch == 1 ? "" : "s", width, height,
-               grid.width, grid.height, grid.t, grid.h, grid.w);
+        printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", list.batch, list.batch == 1 ? "" : "s",
+               image->width, image->height, grid.width, grid.height, grid.t, grid.h, grid.w);
         print_ops(&list);
         print_totals(&list, &info, &grid);
     }
@@ -115,13 +115,18 @@ static int plan_model(const mgv_model *model, const char *directory, uint32_t wi
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
-    const char *directory = NULL, *size = "448x448";
-    uint32_t batch = 1, frames = 1, width = 0, height = 0;
+    const char *size = "448x448";
+    cli_session_options o;
+    mgv_image image;
+    memset(&o, 0, sizeof o);
+    memset(&image, 0, sizeof image);
+    o.batch = image.frames = 1;
     const cli_option options[] = {
-        {"--model", CLI_TEXT, &directory, "DIR", "the model: a directory as Hugging Face stores it"},
-        {"--batch", CLI_COUNT, &batch, "N", "pictures in one call (1)"},
+        {"--model", CLI_TEXT, &o.model, "DIR", "the model: a directory as Hugging Face stores it"},
+        {"--batch", CLI_COUNT, &o.batch, "N", "pictures in one call (1)"},
         {"--size", CLI_TEXT, &size, "WxH", "their size in pixels (448x448); a model of fixed size resizes to its own"},
-        {"--frames", CLI_COUNT, &frames, "N", "frames of each, for clips (1)"},
+        {"--frames", CLI_COUNT, &image.frames, "N", "frames of each, for clips (1)"},
+        CLI_LIMIT_OPTIONS(o),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     mgv_model_desc desc;
@@ -130,20 +135,20 @@ static int run(const cli_command *command, int argc, char **argv) {
     mgv_result result;
     int status = cli_parse(command, options, NULL, argc, argv);
     if (status != CLI_GO_ON) return status;
-    if (!directory) return cli_usage(command, "--model is missing");
-    status = read_size(command, size, &width, &height);
+    if (!o.model) return cli_usage(command, "--model is missing");
+    status = read_size(command, size, &image);
     if (status != CLI_GO_ON) return status;
     memset(&desc, 0, sizeof desc);
-    desc.path = directory;
+    desc.path = o.model;
     result = mgv_model_open(&model, &desc, &error);
-    if (result != MGV_OK) return cli_fail_library(directory, result, &error);
-    status = plan_model(model, directory, width, height, frames, batch);
+    if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
+    status = plan_model(model, o.model, &image, &o);
     mgv_model_close(model);
     return status;
 }
 
 const cli_command cli_plan = {
-    "plan", "--model DIR [--batch N] [--size WxH] [--frames N]", "the operations of a model and what they cost",
+    "plan", "--model DIR [options]", "the operations of a model and what they cost",
     "Prints every operation with its rows, columns, FLOPs (1 multiply-add = 2) and bytes, for pictures of one size. Layers that are\n"
     "alike are printed once, with the cost of all of them. Weights count as stored, activations as float32, each read and written\n"
     "once by every operation. Needs no GPU.\n",

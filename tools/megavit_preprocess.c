@@ -46,6 +46,7 @@ static int preprocess(const cli_command *command, int argc, char **argv, cli_lis
     memset(&o, 0, sizeof o);
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o),
+        CLI_LIMIT_OPTIONS(o),
         {"-o", CLI_TEXT, &output, "FILE.npy", "where to; it appears when it is whole"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };

@@ -70,6 +70,8 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     desc.max_tokens = max_tokens;
     desc.max_width = max_width;
     desc.max_height = max_height;
+    desc.min_pixels = session->options.min_pixels;
+    desc.max_pixels = session->options.max_pixels;
     if (!session->threads && session->options.threads > 1) {
         result = mgv_threads_create(&session->threads, session->options.threads, NULL, &error);
         if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
@@ -88,20 +90,22 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
     session->max_tokens = DEFAULT_TOKENS;
     for (size_t i = 0; i < pictures->count; i++) {
         char *name = pictures->items[i];
-        uint32_t width, height;
+        mgv_image image;
         mgv_grid grid;
         mgv_error error;
         mgv_result result = MGV_OK;
-        int bad = cli_picture_size(name, &width, &height);
-        if (!bad) result = mgv_model_grid(session->model, width, height, 1, &grid, &error);
+        int bad;
+        memset(&image, 0, sizeof image);
+        bad = cli_picture_size(name, &image.width, &image.height);
+        if (!bad) result = mgv_model_grid(session->model, &image, session->options.min_pixels, session->options.max_pixels, &grid, &error);
         if (result != MGV_OK) cli_fail_library(name, result, &error);
         if (bad || result != MGV_OK) {
             free(name);
             worst = CLI_BAD_FILE;
             continue;
         }
-        if (width > max_width) max_width = width;
-        if (height > max_height) max_height = height;
+        if (image.width > max_width) max_width = image.width;
+        if (image.height > max_height) max_height = image.height;
         if (grid.tokens > session->max_tokens) session->max_tokens = grid.tokens;
         pictures->items[kept++] = name;
     }
