@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -61,7 +62,10 @@ static int exists(const char *path) {
     return stat(path, &about) == 0;
 }
 
+static rlim_t file_limit = RLIM_INFINITY; /* bytes that any file of the program may have: a disk that is full */
+
 static void child(char *const arguments[], const char *input) {
+    const struct rlimit limit = {file_limit, file_limit};
     int in = open(input ? input : "/dev/null", O_RDONLY), out = open(in_scratch("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0666),
         err = open(in_scratch("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     dup2(in, 0);
@@ -71,6 +75,8 @@ static void child(char *const arguments[], const char *input) {
     setenv("ASAN_OPTIONS", "exitcode=99:max_allocation_size_mb=4096", 1);
     setenv("UBSAN_OPTIONS", "exitcode=99:print_stacktrace=1", 1);
     alarm(120);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
     execv(program, arguments);
     _exit(127);
 }
@@ -1002,6 +1008,38 @@ static void nothing_is_added_by_a_failed_add(void **state) {
     assert_non_null(strstr(said_out, "nearest 2 of 2")); /* the good one of the two went in */
 }
 
+static void a_full_disk_changes_nothing(void **state) {
+    enum { NAMES = 100 };
+    char *list = strdup(in_scratch("names"));
+    FILE *names = fopen(list, "wb");
+    int status;
+    (void)state;
+    assert_non_null(names);
+    for (int i = 0; i < NAMES; i++) { /* another name of the same picture each time */
+        fprintf(names, "%s/pictures/", scratch);
+        for (int k = 0; k < i; k++) fputs("./", names);
+        fputs("a.ppm\n", names);
+    }
+    fclose(names);
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("full.db"), "--add", own[0]), 0);
+    file_limit = 16384;
+    status = run_from(list, "search", "--model", MODEL, "--index", in_scratch("full.db"), "--add", "-", NULL);
+    assert_bad_file(status, "full.db");
+    assert_bad_file(run_from(list, "search", "--model", MODEL, "--index", in_scratch("new_full.db"), "--add", "-", NULL), "new_full.db");
+    status = run_from(list, "embed", "--model", MODEL, "-o", in_scratch("full.npy"), "-", NULL);
+    file_limit = RLIM_INFINITY;
+    assert_bad_file(status, "full.npy");
+    assert_false(exists(in_scratch("full.npy")));
+    assert_false(exists(in_scratch("new_full.db")));
+    assert_int_equal(partial_files(), 0);
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("full.db"), "--query", own[0]), 0);
+    assert_non_null(strstr(said_out, "nearest 1 of 1"));
+    assert_int_equal(run_from(list, "search", "--model", MODEL, "--index", in_scratch("full.db"), "--add", "-", NULL), 0);
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("full.db"), "--query", own[0]), 0);
+    assert_non_null(strstr(said_out, "nearest 5 of 100"));
+    free(list);
+}
+
 /* ---- classify ---- */
 
 /* Labels whose embeddings are those of the first two pictures. */
@@ -1127,6 +1165,7 @@ int main(void) {
         cmocka_unit_test(another_models_index_is_an_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
         cmocka_unit_test(nothing_is_added_by_a_failed_add),
+        cmocka_unit_test(a_full_disk_changes_nothing),
         cmocka_unit_test(classify_gives_sigmoid_probabilities),
         cmocka_unit_test(the_default_model_means_something),
     };

@@ -26,6 +26,7 @@ typedef struct search_index {
     uint32_t width;  /* floats of an embedding */
     int is_new;      /* the file was not there before */
     int writing;     /* a transaction is open */
+    int failed;      /* and must be taken back */
     uint64_t added;
 } search_index;
 
@@ -216,26 +217,34 @@ static float float_from_bytes(const unsigned char *bytes) {
     return value;
 }
 
-static int add_picture(void *user, const char *name, const mgv_shape *shape, const float *rows) {
-    search_index *index = user;
+static int insert_picture(search_index *index, const char *name, const float *row) {
     unsigned char *bytes;
     int good;
-    (void)shape;
+    for (uint32_t i = 0; i < index->width; i++)
+        if (!isfinite(row[i])) return cli_fail(CLI_BAD_FILE, name, "its embedding is not finite: the model is not usable");
     if (!index->writing) {
         int status = begin_writing(index);
         if (status) return status;
     }
     bytes = malloc((size_t)index->width * 4);
     if (!bytes) return cli_fail(CLI_MACHINE, NULL, "out of memory");
-    floats_to_bytes(rows, index->width, bytes);
+    floats_to_bytes(row, index->width, bytes);
     sqlite3_reset(index->insert);
     good = sqlite3_bind_text(index->insert, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
            sqlite3_bind_blob(index->insert, 2, bytes, (int)(index->width * 4), SQLITE_STATIC) == SQLITE_OK &&
            sqlite3_step(index->insert) == SQLITE_DONE;
     sqlite3_clear_bindings(index->insert);
     free(bytes);
-    index->added++;
+    if (good) index->added++;
     return good ? 0 : fail_sql(index, "cannot add to the index");
+}
+
+static int add_picture(void *user, const char *name, const mgv_shape *shape, const float *rows) {
+    search_index *index = user;
+    int status = insert_picture(index, name, rows);
+    (void)shape;
+    if (status) index->failed = 1;
+    return status;
 }
 
 static int add_pictures(search_index *index, cli_session *session, cli_list *pictures) {
@@ -249,7 +258,7 @@ static int add_pictures(search_index *index, cli_session *session, cli_list *pic
     sqlite3_finalize(index->insert);
     index->insert = NULL;
     /* A picture that cannot be read is left out; anything else that went wrong takes all of them back. */
-    if (index->writing && index->added && worst < CLI_MACHINE && !sqlite3_get_autocommit(index->database)) {
+    if (index->writing && !index->failed && worst < CLI_MACHINE) {
         status = execute(index, "COMMIT", "cannot write the index");
         if (status) worst = status;
         else index->writing = 0;
