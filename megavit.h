@@ -5939,7 +5939,7 @@ enum {
                                            rows spread over the cache */
     MGV__CPU_COLUMNS = 256,             /* target columns computed before the next ones are begun */
     MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
-    MGV__CPU_ROWS = 336,                /* target rows computed before the next ones are begun */
+    MGV__CPU_ROWS = 672,                /* target rows computed before the next ones are begun */
     MGV__CPU_QUERIES = 224,             /* queries that share one packing of keys and values */
     MGV__CPU_STRIP = 16,                /* inner columns that the vector code handles at a time */
     MGV__CPU_MAX_TILE = 16,             /* rows of the largest tile of any instruction set */
