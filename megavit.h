@@ -578,8 +578,8 @@ enum {
 /* What a GEMM does with its accumulators, in this order. */
 enum {
     MGV__KERNEL_FOLD_NORM = 1,  /* rstd * (acc - mean * column_sum) + bias, else acc + bias */
+    MGV__KERNEL_GELU_TANH = 4,  /* weights, bias and column sums are halved: the kernel takes x / 2 */
     MGV__KERNEL_TABLE = 2,      /* + table[row % tokens] */
-    MGV__KERNEL_GELU_TANH = 4,
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32  /* float32 out instead of bf16 */
@@ -595,7 +595,9 @@ typedef struct mgv__kernel_op {
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
-    uint32_t bias, column_sums, table; /* offsets into vectors, in floats */
+    uint32_t bias;              /* offset into vectors, in floats, of (bias, column sum) of each column; POOL: of gamma, then beta */
+    uint32_t column_sums;       /* POOL: sums of the scoring vectors */
+    uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
     uint32_t reserved[2];
@@ -5109,6 +5111,9 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
                          (uint64_t)(MGV__PLAN_MAX_OPS - 7) / 5);
     if (c->activation != MGV__ACT_GELU_TANH)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
+    if (c->hidden <= MGV__STAGES * MGV__GEMM_INNER || c->intermediate <= MGV__STAGES * MGV__GEMM_INNER || 3 * c->patch * c->patch <= MGV__STAGES * MGV__GEMM_INNER)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants more than %u columns in rows, MLP and patches; use the CPU backend",
+                         (uint64_t)MGV__STAGES * MGV__GEMM_INNER);
     if (c->channels != 3) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
     return MGV_OK;
 }
@@ -5198,8 +5203,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     k->store_map = MGV__MAP_STORE + target;
     k->residual_map = MGV__MAP_STORE + target;
     k->b_row = plan->pack_rows[pack];
-    k->bias = mgv__plan_vector(plan, k->columns);
-    if (flags & MGV__KERNEL_FOLD_NORM) k->column_sums = mgv__plan_vector(plan, k->columns);
+    k->bias = mgv__plan_vector(plan, 2 * mgv__ceil_div(k->columns, 256) * 256);
     if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
     if (flags & MGV__KERNEL_STATS) k->stats_out = mgv__plan_stats(plan, target);
     if (flags & MGV__KERNEL_TABLE) k->table = mgv__plan_vector(plan, plan->tokens * k->columns);
@@ -5477,6 +5481,7 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     const mgv__plan *plan = p->plan;
     const uint32_t inner = plan->pack_columns[op->pack];
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
+    const float scale = op->kernel.flags & MGV__KERNEL_GELU_TANH ? 0.5f : 1.0f;
     double sum = 0, shift = bias;
     uint32_t k;
     for (k = 0; k < inner; k++) {
@@ -5485,11 +5490,11 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
             shift += (double)w * mgv__tensor_value(beta, k);
             w *= mgv__tensor_value(gamma, k);
         }
-        out[k] = mgv__bf16_round(w);
+        out[k] = mgv__bf16_round(w * scale);
         sum += mgv__bf16_value(out[k]);
     }
-    p->vectors[op->kernel.bias + target_row] = (float)shift;
-    if (gamma) p->vectors[op->kernel.column_sums + target_row] = (float)sum;
+    p->vectors[op->kernel.bias + 2 * target_row] = (float)(shift * scale);
+    if (gamma) p->vectors[op->kernel.bias + 2 * target_row + 1] = (float)sum;
 }
 
 /* A product whose weights are the model's operation `from`, part after part; norm: the norm before it that is folded in, or NULL. */
@@ -5523,7 +5528,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
                 bias -= mgv__bf16_value(*w) * zero;
             }
         }
-        p->vectors[op->kernel.bias + row] = (float)bias;
+        p->vectors[op->kernel.bias + 2 * row] = (float)bias;
     }
     for (i = 0; i < plan->tokens * op->kernel.columns; i++) p->vectors[op->kernel.table + i] = mgv__tensor_value(table, i);
 }

@@ -6,11 +6,8 @@
 
 #include "math.cuh"
 
-/* gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks, Gimpel 2016, equation 2 */
-DEVICE float gelu_tanh(float x) {
-    const float u = x * (0.7978845608f + 0.0356774081f * x * x), half = 0.5f * x;
-    return half + half * tanh_approx(u);
-}
+/* gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks, Gimpel 2016, equation 2. Takes x / 2: the weights are packed halved. */
+DEVICE float gelu_tanh_of_half(float h) { return h + h * tanh_approx(h * (1.5957691216f + 0.2854192650f * h * h)); }
 
 /* Mean and reciprocal standard deviation of this lane's two rows. */
 struct RowNorms {
@@ -21,16 +18,17 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
     return (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
 }
 
-DEVICE void gemm_row_norms(const Math &self, const TileSlot &tile, RowNorms &norms) {
+DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowParts &parts) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t row = gemm_row(self, tile), last = op.rows_per_group - 1, base = tile.group * op.rows_per_group;
-    row_statistics_quad(self.arguments, op, base + (row < last ? row : last), base + (row + 8 < last ? row + 8 : last), self.lane % 4, norms.mean, norms.rstd);
+    fetch_row_parts(self.arguments, op, base + (row < last ? row : last), base + (row + 8 < last ? row + 8 : last), self.lane % 4, parts);
 }
 
-/* The rows' statistics are fetched while the first products run. */
+/* The rows' statistics are fetched under the first products and merged under the third. */
 template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], RowNorms &norms) {
     const uint32_t k_blocks = tile.op.k_blocks, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM;
     uint32_t previous = 0;
+    RowParts parts = {};
     wgmma_registers_zero(acc);
     for (uint32_t block = 0; block < k_blocks; block++) {
         math_wait_stage(self, self.stage);
@@ -44,7 +42,8 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
         wgmma_m64k16_bf16_ss(acc, a + 6, b + 6, 1);
         wgmma_commit_group();
         wgmma_registers_fence(acc);
-        if (block == 0 && fold) gemm_row_norms(self, tile, norms);
+        if (block == 0 && fold) gemm_fetch_statistics(self, tile, parts);
+        if (block == 2 && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
         wgmma_wait_group<1>();
         if (block) math_leave_stage(self, previous);
         previous = self.stage.index;
@@ -55,38 +54,28 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
     math_leave_stage(self, previous);
 }
 
-/* Turns accumulators of 32 or 64 columns into values of the target; `v` points at 8 columns' four accumulators after the other. */
-template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, float (&v)[COUNT], int first, uint32_t column, uint32_t row,
-                                                          const RowNorms &norms) {
+/* Turns the accumulators of COLUMNS columns, from v[first] on, into values of the target. tile_column: this lane's first column within the tile. */
+template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float (&v)[COUNT], int first, uint32_t tile_column,
+                                                          uint32_t row, const RowNorms &norms) {
     const mgv__kernel_op &op = tile.op;
-    const float *bias = self.arguments.vectors + op.bias + column;
-    if (op.flags & MGV__KERNEL_FOLD_NORM) {
-        const float *column_sums = self.arguments.vectors + op.column_sums + column;
-        const float rstd0 = norms.rstd[0], rstd1 = norms.rstd[1], shift0 = -rstd0 * norms.mean[0], shift1 = -rstd1 * norms.mean[1];
+    const uint32_t vectors = shared_address(&self.shared->vectors[tile_column][0]);
+    const float rstd0 = norms.rstd[0], rstd1 = norms.rstd[1], shift0 = -rstd0 * norms.mean[0], shift1 = -rstd1 * norms.mean[1];
 #pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j++) {
-            float b0, b1, s0, s1;
-            ld_global_nc_v2f32(bias + 8 * j, b0, b1);
-            ld_global_nc_v2f32(column_sums + 8 * j, s0, s1);
-            float *e = &v[first + 4 * j];
-            e[0] = rstd0 * e[0] + (shift0 * s0 + b0);
-            e[1] = rstd0 * e[1] + (shift0 * s1 + b1);
-            e[2] = rstd1 * e[2] + (shift1 * s0 + b0);
-            e[3] = rstd1 * e[3] + (shift1 * s1 + b1);
-        }
-    } else {
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j++) {
-            float b0, b1;
-            ld_global_nc_v2f32(bias + 8 * j, b0, b1);
-            float *e = &v[first + 4 * j];
-            e[0] += b0;
-            e[1] += b1;
-            e[2] += b0;
-            e[3] += b1;
-        }
+    for (int j = 0; j < COLUMNS / 8; j++) {
+        float b0, s0, b1, s1; /* bias and column sum of two columns; without a norm to fold rstd is 1 and mean 0 */
+        shared_load_v4f32(vectors + 64 * j, b0, s0, b1, s1);
+        float *e = &v[first + 4 * j];
+        e[0] = rstd0 * e[0] + (shift0 * s0 + b0);
+        e[1] = rstd0 * e[1] + (shift0 * s1 + b1);
+        e[2] = rstd1 * e[2] + (shift1 * s0 + b0);
+        e[3] = rstd1 * e[3] + (shift1 * s1 + b1);
     }
-    if (op.flags & MGV__KERNEL_TABLE) {
+    if (flags & MGV__KERNEL_GELU_TANH) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 2; j++) v[first + j] = gelu_tanh_of_half(v[first + j]);
+    }
+    if (flags & MGV__KERNEL_TABLE) {
+        const uint32_t column = tile.column * (op.kind == MGV__KERNEL_GEMM_256 ? 256 : op.kind == MGV__KERNEL_GEMM_128 ? 128 : 64) + tile_column;
         const float *table = self.arguments.vectors + op.table + column;
         const float *row0 = table + (size_t)(row % op.tokens) * op.columns, *row1 = table + (size_t)((row + 8) % op.tokens) * op.columns;
 #pragma unroll
@@ -101,10 +90,6 @@ template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, cons
             e[2] += t2;
             e[3] += t3;
         }
-    }
-    if (op.flags & MGV__KERNEL_GELU_TANH) {
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 2; j++) v[first + j] = gelu_tanh(v[first + j]);
     }
 }
 
@@ -130,19 +115,18 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const uint32
     if (row + 8 < op.rows_per_group) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
-/* One chunk of 64 columns as bf16, with the residual added that lies in the chunk. */
-template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t chunk, float (&v)[COUNT], int first, uint32_t part, uint32_t row) {
+/* Writes one chunk of 64 columns as bf16, with the residual added that lies in the chunk. */
+template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t flags, uint32_t chunk, float (&v)[COUNT], int first, uint32_t part,
+                                                 uint32_t row) {
     const uint32_t fragments = fragment_address(self, chunk);
-    if (tile.op.flags & MGV__KERNEL_RESIDUAL) {
+    if (flags & MGV__KERNEL_RESIDUAL) {
+        uint32_t r[16];
 #pragma unroll
-        for (int j = 0; j < 8; j += 2) {
-            uint32_t r[4];
-            ldmatrix_x4(fragments ^ j * 16, r[0], r[1], r[2], r[3]);
+        for (int j = 0; j < 8; j += 2) ldmatrix_x4(fragments ^ j * 16, r[2 * j], r[2 * j + 1], r[2 * j + 2], r[2 * j + 3]);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                v[first + 4 * j + 2 * i] += bf16_low(r[i]);
-                v[first + 4 * j + 2 * i + 1] += bf16_high(r[i]);
-            }
+        for (int i = 0; i < 16; i++) {
+            v[first + 2 * i] += bf16_low(r[i]);
+            v[first + 2 * i + 1] += bf16_high(r[i]);
         }
     }
     uint32_t p[16];
@@ -150,7 +134,7 @@ template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlo
     for (int i = 0; i < 16; i++) p[i] = cvt_rn_bf16x2(v[first + 2 * i], v[first + 2 * i + 1]);
 #pragma unroll
     for (int j = 0; j < 8; j += 2) stmatrix_x4(fragments ^ j * 16, p[2 * j], p[2 * j + 1], p[2 * j + 2], p[2 * j + 3]);
-    if (tile.op.flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, p, part, row);
+    if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, p, part, row);
 }
 
 /* Adds the bf16 residual of 32 columns from where it lies in memory: a float32 chunk has no room for it. */
@@ -182,26 +166,27 @@ template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chu
 
 template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
+    const uint32_t flags = op.flags;
     float acc[COLUMNS / 2];
     RowNorms norms = {{0, 0}, {1, 1}};
     gemm_mainloop<COLUMNS>(self, tile, acc, norms);
-    const uint32_t row = gemm_row(self, tile), column = tile.column * COLUMNS + 2 * (self.lane % 4);
-    if (COLUMNS == 64 && (op.flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
+    const uint32_t row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+    if (COLUMNS == 64 && (flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
 #pragma unroll
         for (int c = 0; c < COLUMNS / 32; c++) {
             const uint32_t chunk = math_take_chunk(self);
-            gemm_finish<32>(self, tile, acc, 16 * c, column + 32 * c, row, norms);
-            if (op.flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, 16 * c, column + 32 * c, row);
+            gemm_finish<32>(self, tile, flags, acc, 16 * c, quad_column + 32 * c, row, norms);
+            if (flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, 16 * c, tile.column * COLUMNS + quad_column + 32 * c, row);
             gemm_write_float(self, chunk, acc, 16 * c);
             math_give_chunk(self);
         }
         return;
     }
+    gemm_finish<64>(self, tile, flags, acc, 0, quad_column, row, norms);
 #pragma unroll
     for (int c = 0; c < COLUMNS / 64; c++) {
-        gemm_finish<64>(self, tile, acc, 32 * c, column + 64 * c, row, norms);
-        const uint32_t chunk = math_take_chunk(self);
-        gemm_write_bf16(self, tile, chunk, acc, 32 * c, tile.column * (COLUMNS / 64) + c, row);
+        gemm_write_bf16(self, tile, flags, math_take_chunk(self), acc, 32 * c, tile.column * (COLUMNS / 64) + c, row);
+        if (c + 1 < COLUMNS / 64) gemm_finish<64>(self, tile, flags, acc, 32 * (c + 1) % (COLUMNS / 2), quad_column + 64 * (c + 1), row, norms); /* while the chunk is being written */
         math_give_chunk(self);
     }
 }

@@ -82,30 +82,33 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
     rstd = rsqrtf(squares / (float)op.inner + op.epsilon);
 }
 
-/* The same for two rows by the four lanes that share them: each lane holds every fourth part, so memory is read once. */
+/* The same for two rows by the four lanes that share them, in two steps with time for the loads between. Each lane holds every fourth part. */
 enum { MAX_PARTS_A_LANE = MGV__KERNEL_MAX_WIDTH / 64 / 4 };
-DEVICE void row_statistics_quad(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row0, uint32_t row1, uint32_t quad_lane, float (&mean)[2],
-                                float (&rstd)[2]) {
+struct RowParts {
+    float mean[2][MAX_PARTS_A_LANE], squares[2][MAX_PARTS_A_LANE];
+};
+DEVICE void fetch_row_parts(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row0, uint32_t row1, uint32_t quad_lane, RowParts &held) {
     const uint32_t parts = op.inner / 64;
     const float *part0 = arguments.stats + op.stats_in + (size_t)row0 * parts * 2, *part1 = arguments.stats + op.stats_in + (size_t)row1 * parts * 2;
-    float m[2][MAX_PARTS_A_LANE], s[2][MAX_PARTS_A_LANE];
 #pragma unroll
     for (int i = 0; i < MAX_PARTS_A_LANE; i++) {
-        m[0][i] = m[1][i] = s[0][i] = s[1][i] = 0;
         if (i * 4 + quad_lane >= parts) continue;
-        ld_relaxed_gpu_v2f32(part0 + 2 * (i * 4 + quad_lane), m[0][i], s[0][i]);
-        ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), m[1][i], s[1][i]);
+        ld_relaxed_gpu_v2f32(part0 + 2 * (i * 4 + quad_lane), held.mean[0][i], held.squares[0][i]);
+        ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), held.mean[1][i], held.squares[1][i]);
     }
+}
+DEVICE void merge_row_parts(const mgv__kernel_op &op, uint32_t quad_lane, const RowParts &held, float (&mean)[2], float (&rstd)[2]) {
+    const uint32_t parts = op.inner / 64;
     const float rcp_parts = 1.0f / (float)parts;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float sum = 0, squares = 0;
 #pragma unroll
-        for (int i = 0; i < MAX_PARTS_A_LANE; i++) sum += m[r][i];
+        for (int i = 0; i < MAX_PARTS_A_LANE; i++) sum += held.mean[r][i];
         mean[r] = quad_sum(sum) * rcp_parts;
 #pragma unroll
         for (int i = 0; i < MAX_PARTS_A_LANE; i++)
-            if (i * 4 + quad_lane < parts) squares += s[r][i] + 64 * (m[r][i] - mean[r]) * (m[r][i] - mean[r]);
+            if (i * 4 + quad_lane < parts) squares += held.squares[r][i] + 64 * (held.mean[r][i] - mean[r]) * (held.mean[r][i] - mean[r]);
         rstd[r] = rsqrtf(quad_sum(squares) * (rcp_parts / 64) + op.epsilon);
     }
 }

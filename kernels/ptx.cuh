@@ -26,6 +26,9 @@ DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
 DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
 }
+DEVICE void shared_load_v4f32(uint32_t address, float &x, float &y, float &z, float &w) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "r"(address) : "memory");
+}
 /* sm_90+: rank of this CTA in its cluster, number of this cluster and of all clusters. */
 DEVICE uint32_t cluster_ctarank(void) { uint32_t v; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(v)); return v; }
 DEVICE uint32_t clusterid_x(void) { uint32_t v; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(v)); return v; }
@@ -103,6 +106,11 @@ DEVICE void fence_proxy_async_global(void) { asm volatile("fence.proxy.async.glo
 /* --- the copy engine (TMA), sm_90+ ------------------------------------------------------------------------------- */
 
 DEVICE void prefetch_tensormap(const CUtensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+/* Plain bytes; addresses and size are multiples of 16. */
+DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier) : "memory");
+}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");

@@ -1,6 +1,6 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN [stages] [errors] [bits] [odd] [drain] [time] [lean=DIR]"""
-import copy, ctypes, sys, tempfile
+import copy, ctypes, sys, tempfile, time
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
@@ -218,6 +218,9 @@ def drain(lib, kernels, where):
 
 
 def timed(lib, kernels, where, settings):
+    import pynvml
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByIndex(0)
     model = make_model(where)
     flops = 35.42e9
     for images, group, lanes in settings:
@@ -232,7 +235,19 @@ def timed(lib, kernels, where, settings):
         ms = sorted(a.elapsed_time(b) for a, b in pairs)[len(pairs) // 2]
         exact = reference(model, normalised(inputs[(len(pairs) - 1) % 4][:8]), torch.float32)
         error = relative(engine.buffer(9, images)[:8], exact)
-        print(f'time B={images:4d} group {group:3d} lanes {lanes}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} {said or ""}', flush=True)
+        time.sleep(0.5)
+        cold = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        engine.run(inputs[0])
+        time.sleep(0.2)
+        cold[0].record(); engine.launch(inputs[0]); cold[1].record()
+        torch.cuda.synchronize()
+        joules, start, done, clock = pynvml.nvmlDeviceGetTotalEnergyConsumption(card), time.perf_counter(), 0, 0
+        while time.perf_counter() - start < 0.7:
+            for i in range(max(1, int(20 / ms))): engine.launch(inputs[i % 4]); done += 1
+            clock = pynvml.nvmlDeviceGetClockInfo(card, 1)
+            torch.cuda.synchronize()
+        seconds, joules = time.perf_counter() - start, (pynvml.nvmlDeviceGetTotalEnergyConsumption(card) - joules) / 1e3
+        print(f'time B={images:4d} group {group:3d} lanes {lanes}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} cold {cold[0].elapsed_time(cold[1]):.3f} ms, {joules / done / images * 1e3:.1f} mJ/img {joules / seconds:.0f} W {clock} MHz {said or ""}', flush=True)
         engine.close()
 
 
@@ -250,11 +265,11 @@ def profile(lib, kernels, where, settings):
         total = {}
         for op in range(lib.harness_ops(engine.h)):
             key = lib.harness_label(engine.h, op).decode() + f' {lib.harness_width(engine.h, op)}'
-            row = total.setdefault(key, [0] * 6)
-            for i in range(6): row[i] += words[op * 8 + i]
-        print(f'B={images} group {group} lanes {lanes}: tiles x warpgroups, then clocks a tile: whole, waiting for stages, for chunks, main loop, idle before')
+            row = total.setdefault(key, [0] * 7)
+            for i in range(7): row[i] += words[op * 8 + i]
+        print(f'B={images} group {group} lanes {lanes}: tiles x warpgroups, then clocks a tile: whole, waiting for stages, for chunks, main loop, idle before, waiting for the first four stages')
         for key, row in total.items():
-            if row[0]: print(f'  {key:20s} {row[0]:8d}' + ''.join(f'{row[i] / row[0]:9.0f}' for i in range(1, 6)) + f'   share {100 * (row[1] + row[5]) / sum(r[1] + r[5] for r in total.values()):5.1f}%', flush=True)
+            if row[0]: print(f'  {key:20s} {row[0]:8d}' + ''.join(f'{row[i] / row[0]:9.0f}' for i in range(1, 7)) + f'   share {100 * (row[1] + row[5]) / sum(r[1] + r[5] for r in total.values()):5.1f}%', flush=True)
         engine.close()
 
 
