@@ -5111,9 +5111,10 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
                          (uint64_t)(MGV__PLAN_MAX_OPS - 7) / 5);
     if (c->activation != MGV__ACT_GELU_TANH)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
-    if (c->hidden <= MGV__STAGES * MGV__GEMM_INNER || c->intermediate <= MGV__STAGES * MGV__GEMM_INNER || 3 * c->patch * c->patch <= MGV__STAGES * MGV__GEMM_INNER)
+    if (c->hidden <= 2 * MGV__STAGES * MGV__GEMM_INNER || c->intermediate <= 2 * MGV__STAGES * MGV__GEMM_INNER ||
+        3 * c->patch * c->patch <= 2 * MGV__STAGES * MGV__GEMM_INNER)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants more than %u columns in rows, MLP and patches; use the CPU backend",
-                         (uint64_t)MGV__STAGES * MGV__GEMM_INNER);
+                         (uint64_t)2 * MGV__STAGES * MGV__GEMM_INNER);
     if (c->channels != 3) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
     return MGV_OK;
 }

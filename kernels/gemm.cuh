@@ -24,28 +24,30 @@ DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowPar
     fetch_row_parts(self.arguments, op, base + (row < last ? row : last), base + (row + 8 < last ? row + 8 : last), self.lane % 4, parts);
 }
 
-/* The rows' statistics are fetched under the first products and merged under the third. */
+/* The rows' statistics are fetched under the products of the first stage and merged under those of the third. */
 template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], RowNorms &norms) {
-    const uint32_t k_blocks = tile.op.k_blocks, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM;
+    constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
+    const uint32_t steps = (tile.op.k_blocks + depth - 1) / depth, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM;
     uint32_t previous = 0;
     RowParts parts = {};
     wgmma_registers_zero(acc);
-    for (uint32_t block = 0; block < k_blocks; block++) {
+    for (uint32_t step = 0; step < steps; step++) {
         math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
-        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + MGV__GEMM_ROWS * 128);
+        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + depth * a_bytes);
         wgmma_registers_fence(acc);
         wgmma_fence();
-        wgmma_m64k16_bf16_ss(acc, a, b, 1);
-        wgmma_m64k16_bf16_ss(acc, a + 2, b + 2, 1); /* 16 columns are 32 bytes: two descriptor units */
-        wgmma_m64k16_bf16_ss(acc, a + 4, b + 4, 1);
-        wgmma_m64k16_bf16_ss(acc, a + 6, b + 6, 1);
+#pragma unroll
+        for (uint32_t block = 0; block < depth; block++)
+#pragma unroll
+            for (uint32_t k = 0; k < 4; k++) /* 16 columns are 32 bytes: two descriptor units */
+                wgmma_m64k16_bf16_ss(acc, a + block * (a_bytes / 16) + 2 * k, b + block * (b_bytes / 16) + 2 * k, 1);
         wgmma_commit_group();
         wgmma_registers_fence(acc);
-        if (block == 0 && fold) gemm_fetch_statistics(self, tile, parts);
-        if (block == 2 && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
+        if (step == 0 && fold) gemm_fetch_statistics(self, tile, parts);
+        if (step == 2 && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
         wgmma_wait_group<1>();
-        if (block) math_leave_stage(self, previous);
+        if (step) math_leave_stage(self, previous);
         previous = self.stage.index;
         self.stage.advance();
     }

@@ -36,6 +36,9 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
                                  shared_address(&self.shared->stage_full[stage]));
 }
 
+/* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
+DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
+
 /* Bias and column sums for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have
    left the tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. */
 DEVICE void load_vectors(Loader &self, const TileSlot &tile, uint32_t stage, uint32_t tile_columns) {
@@ -47,30 +50,32 @@ DEVICE void load_vectors(Loader &self, const TileSlot &tile, uint32_t stage, uin
 DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t tile_columns) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t a_bytes = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2, half = tile_columns / MGV__CLUSTER, half_bytes = half * MGV__GEMM_INNER * 2;
+    const uint32_t depth = gemm_depth(tile_columns), stages = (op.k_blocks + depth - 1) / depth;
     const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS;
     const uint32_t b_row = op.b_row + tile.column * tile_columns + self.cta * half;
     const uint32_t a_column = tile.column * op.a_column_step;
     const uint32_t vector_bytes = tile_columns * 8;
     uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
     Ring<MGV__STAGES> activations = self.stage;
-    for (uint32_t block = 0; block < op.k_blocks; block++) {
-        const uint32_t stage = self.stage.index, with_vectors = block == MGV__STAGES;
-        loader_open_stage(self, self.stage, a_bytes + 2 * half_bytes + (with_vectors ? vector_bytes : 0));
+    for (uint32_t step = 0; step < stages; step++) {
+        const uint32_t stage = self.stage.index, with_vectors = step == MGV__STAGES;
+        loader_open_stage(self, self.stage, depth * (a_bytes + 2 * half_bytes) + (with_vectors ? vector_bytes : 0));
         if (with_vectors) load_vectors(self, tile, stage, tile_columns);
-        if (!self.dog.aborted)
-            cp_async_bulk_tensor_2d_load_multicast(shared_address(self.shared->stage[stage]) + a_bytes + self.cta * half_bytes,
-                                                   tensor_map(self.arguments, op.b_map), (int32_t)(block * MGV__GEMM_INNER), (int32_t)b_row,
+        for (uint32_t block = 0; block < depth && !self.dog.aborted; block++)
+            cp_async_bulk_tensor_2d_load_multicast(shared_address(self.shared->stage[stage]) + depth * a_bytes + (2 * block + self.cta) * half_bytes,
+                                                   tensor_map(self.arguments, op.b_map), (int32_t)((step * depth + block) * MGV__GEMM_INNER), (int32_t)b_row,
                                                    shared_address(&self.shared->stage_full[stage]), 3);
         self.stage.advance();
         waiting++;
         if (!ready) {
-            const uint32_t can_run_ahead = waiting < MGV__STAGES && block + 1 < op.k_blocks;
+            const uint32_t can_run_ahead = waiting < MGV__STAGES && step + 1 < stages;
             if (can_run_ahead && !mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity)) continue;
             loader_wait_ready(self, slot);
             ready = 1;
         }
         for (; waiting; waiting--, activations.advance())
-            load_box_3d(self, activations.index, 0, op.a_map, a_column + (block + 1 - waiting) * MGV__GEMM_INNER, row, tile.group);
+            for (uint32_t block = 0; block < depth; block++)
+                load_box_3d(self, activations.index, block * a_bytes, op.a_map, a_column + ((step + 1 - waiting) * depth + block) * MGV__GEMM_INNER, row, tile.group);
     }
 }
 

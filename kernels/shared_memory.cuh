@@ -39,6 +39,7 @@ static_assert(sizeof(mgv__kernel_op) == 128, "a warp copies an operation with on
 static_assert(sizeof(mgv__kernel_arguments) % 64 == 0, "tensor maps in kernel arguments are 64-byte aligned");
 static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");
 static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "A and B of the widest tile fit one stage");
+static_assert(2 * (MGV__GEMM_ROWS + 64) * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "two blocks of A and B of the narrowest tile fit one stage");
 static_assert(MGV__MAX_KEYS * 128 + 2 * 64 * 128 <= MGV__STAGE_BYTES, "keys and two blocks of queries fit one stage");
 
 DEVICE void shared_memory_init(SharedMemory *shared) {
