@@ -56,8 +56,8 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
     math_leave_stage(self, previous);
 }
 
-/* Turns the accumulators of COLUMNS columns, from v[first] on, into values of the target. tile_column: this lane's first column within the tile. */
-template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float (&v)[COUNT], int first, uint32_t tile_column,
+/* Turns the first accumulators, COLUMNS columns of them, into values of the target. tile_column: this lane's first column within the tile. */
+template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float (&v)[COUNT], uint32_t tile_column,
                                                           uint32_t row, const RowNorms &norms) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t vectors = shared_address(&self.shared->vectors[tile_column][0]);
@@ -66,7 +66,7 @@ template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, cons
     for (int j = 0; j < COLUMNS / 8; j++) {
         float b0, s0, b1, s1; /* bias and column sum of two columns; without a norm to fold rstd is 1 and mean 0 */
         shared_load_v4f32(vectors + 64 * j, b0, s0, b1, s1);
-        float *e = &v[first + 4 * j];
+        float *e = &v[4 * j];
         e[0] = rstd0 * e[0] + (shift0 * s0 + b0);
         e[1] = rstd0 * e[1] + (shift0 * s1 + b1);
         e[2] = rstd1 * e[2] + (shift1 * s0 + b0);
@@ -74,7 +74,7 @@ template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, cons
     }
     if (flags & MGV__KERNEL_GELU_TANH) {
 #pragma unroll
-        for (int j = 0; j < COLUMNS / 2; j++) v[first + j] = gelu_tanh_of_half(v[first + j]);
+        for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_tanh_of_half(v[j]);
     }
     if (flags & MGV__KERNEL_TABLE) {
         const uint32_t column = tile.column * (op.kind == MGV__KERNEL_GEMM_256 ? 256 : op.kind == MGV__KERNEL_GEMM_128 ? 128 : 64) + tile_column;
@@ -86,7 +86,7 @@ template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, cons
             float t0, t1, t2, t3;
             ld_global_nc_v2f32(row0 + 8 * j, t0, t1);
             ld_global_nc_v2f32(row1 + 8 * j, t2, t3);
-            float *e = &v[first + 4 * j];
+            float *e = &v[4 * j];
             e[0] += t0;
             e[1] += t1;
             e[2] += t2;
@@ -117,9 +117,8 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const uint32
     if (row + 8 < op.rows_per_group) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
-/* Writes one chunk of 64 columns as bf16, with the residual added that lies in the chunk. */
-template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t flags, uint32_t chunk, float (&v)[COUNT], int first, uint32_t part,
-                                                 uint32_t row) {
+/* Writes the first 64 columns as one chunk of bf16, with the residual added that lies in the chunk. */
+template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t flags, uint32_t chunk, float (&v)[COUNT], uint32_t part, uint32_t row) {
     const uint32_t fragments = fragment_address(self, chunk);
     if (flags & MGV__KERNEL_RESIDUAL) {
         uint32_t r[16];
@@ -127,23 +126,23 @@ template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlo
         for (int j = 0; j < 8; j += 2) ldmatrix_x4(fragments ^ j * 16, r[2 * j], r[2 * j + 1], r[2 * j + 2], r[2 * j + 3]);
 #pragma unroll
         for (int i = 0; i < 16; i++) {
-            v[first + 2 * i] += bf16_low(r[i]);
-            v[first + 2 * i + 1] += bf16_high(r[i]);
+            v[2 * i] += bf16_low(r[i]);
+            v[2 * i + 1] += bf16_high(r[i]);
         }
     }
     uint32_t p[16];
 #pragma unroll
-    for (int i = 0; i < 16; i++) p[i] = cvt_rn_bf16x2(v[first + 2 * i], v[first + 2 * i + 1]);
+    for (int i = 0; i < 16; i++) p[i] = cvt_rn_bf16x2(v[2 * i], v[2 * i + 1]);
 #pragma unroll
     for (int j = 0; j < 8; j += 2) stmatrix_x4(fragments ^ j * 16, p[2 * j], p[2 * j + 1], p[2 * j + 2], p[2 * j + 3]);
     if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, p, part, row);
 }
 
 /* Adds the bf16 residual of 32 columns from where it lies in memory: a float32 chunk has no room for it. */
-template <int COUNT> DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float (&v)[COUNT], int first, uint32_t column, uint32_t row) {
+template <int COUNT> DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float (&v)[COUNT], uint32_t column, uint32_t row) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        float *e = &v[first + 4 * j];
+        float *e = &v[4 * j];
         if (column + 8 * j >= op.columns) continue;
         const uint16_t *from = self.arguments.residual_rows + (size_t)row * op.columns + column + 8 * j;
         const uint32_t r0 = row < op.rows_total ? ld_relaxed_gpu((const uint32_t *)from) : 0;
@@ -155,17 +154,25 @@ template <int COUNT> DEVICE void gemm_add_residual(const Math &self, const mgv__
     }
 }
 
-/* One chunk of 32 columns as float32. */
-template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chunk, float (&v)[COUNT], int first) {
+/* Writes the first 32 columns as one chunk of float32. */
+template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float (&v)[COUNT]) {
     const uint32_t row = self.warp * 16 + self.lane / 4, quarter = self.lane % 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        const float *e = &v[first + 4 * j];
+        const float *e = &v[4 * j];
         shared_store_v2f32(chunk_unit(chunk, row, 2 * j + quarter / 2) + (quarter & 1) * 8, e[0], e[1]);
         shared_store_v2f32(chunk_unit(chunk, row + 8, 2 * j + quarter / 2) + (quarter & 1) * 8, e[2], e[3]);
     }
 }
 
+/* Drops the first COLUMNS columns: the next ones take their place. */
+template <int COLUMNS, int COUNT> DEVICE void gemm_shift(float (&v)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i + COLUMNS / 2 < COUNT; i++) v[i] = v[i + COLUMNS / 2];
+}
+
+/* The epilogue is a loop over chunks that always works on the first registers: unrolled, its instructions would not fit the instruction cache, and a tile
+   spends more time fetching them than running them. */
 template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t flags = op.flags;
@@ -174,22 +181,23 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     gemm_mainloop<COLUMNS>(self, tile, acc, norms);
     const uint32_t row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     if (COLUMNS == 64 && (flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
-#pragma unroll
-        for (int c = 0; c < COLUMNS / 32; c++) {
+#pragma unroll 1
+        for (int column = 0; column < COLUMNS; column += 32) {
             const uint32_t chunk = math_take_chunk(self);
-            gemm_finish<32>(self, tile, flags, acc, 16 * c, quad_column + 32 * c, row, norms);
-            if (flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, 16 * c, tile.column * COLUMNS + quad_column + 32 * c, row);
-            gemm_write_float(self, chunk, acc, 16 * c);
+            gemm_finish<32>(self, tile, flags, acc, quad_column + column, row, norms);
+            if (flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, tile.column * COLUMNS + quad_column + column, row);
+            gemm_write_float(self, chunk, acc);
             math_give_chunk(self);
+            gemm_shift<32>(acc);
         }
         return;
     }
-    gemm_finish<64>(self, tile, flags, acc, 0, quad_column, row, norms);
-#pragma unroll
-    for (int c = 0; c < COLUMNS / 64; c++) {
-        gemm_write_bf16(self, tile, flags, math_take_chunk(self), acc, 32 * c, tile.column * (COLUMNS / 64) + c, row);
-        if (c + 1 < COLUMNS / 64) gemm_finish<64>(self, tile, flags, acc, 32 * (c + 1) % (COLUMNS / 2), quad_column + 64 * (c + 1), row, norms); /* while the chunk is being written */
+#pragma unroll 1
+    for (int column = 0; column < COLUMNS; column += 64) {
+        gemm_finish<64>(self, tile, flags, acc, quad_column + column, row, norms);
+        gemm_write_bf16(self, tile, flags, math_take_chunk(self), acc, (tile.column * COLUMNS + column) / 64, row);
         math_give_chunk(self);
+        gemm_shift<64>(acc);
     }
 }
 
