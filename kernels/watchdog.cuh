@@ -16,7 +16,10 @@ struct Watchdog {
     __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &arguments) : status(arguments.status), poll_limit(arguments.poll_limit), aborted(0) {}
 };
 
-enum { POLLS_BETWEEN_LOOKS = 256 }; /* polls before a wait looks at the abort word in global memory */
+enum {
+    POLLS_BETWEEN_LOOKS = 32,  /* polls before a wait looks at the abort word in global memory */
+    BARRIER_PATIENCE = 4       /* waits inside a CTA give up later than those for counters, which know what they wait for */
+};
 
 DEVICE void watchdog_abort(Watchdog &dog, uint32_t wait, uint32_t op, uint32_t index, uint32_t seen, uint32_t expected) {
     if (atom_relaxed_gpu_cas(&dog.status->aborted, 0, wait) == 0) {
@@ -40,7 +43,7 @@ DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint
     for (uint32_t polls = 1; !mbarrier_try_wait_parity(address, parity); polls++) {
         if (polls % POLLS_BETWEEN_LOOKS) continue;
         watchdog_look(dog);
-        if (!dog.aborted && polls >= dog.poll_limit) watchdog_abort(dog, wait, 0, address, 0, parity);
+        if (!dog.aborted && polls / BARRIER_PATIENCE >= dog.poll_limit) watchdog_abort(dog, wait, 0, address, 0, parity);
         if (dog.aborted) return;
     }
 }
