@@ -590,7 +590,8 @@ typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
     uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns */
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns; ATTENTION: parts of 128 queries that
+                                   are tiles of their own, 1: all queries of a head are one tile */
     uint32_t columns;           /* valid columns of the target */
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps */
     uint32_t b_row;             /* first row of the weights in b_map */
@@ -600,7 +601,8 @@ typedef struct mgv__kernel_op {
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
-    uint32_t reserved[2];
+    uint32_t prefetch_offset;   /* bytes from the start of the packed weights to the first row, in units of 16, + 1; 0: no prefetch */
+    uint32_t prefetch_bytes;    /* of the rows that one CTA loads for one tile */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
     uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
@@ -645,6 +647,7 @@ typedef struct mgv__kernel_arguments {
     mgv__tensor_map maps[MGV__MAX_MAPS];
     const mgv__kernel_op *ops;
     const mgv__kernel_segment *segments;
+    const uint8_t *weights;     /* packed */
     const float *vectors;       /* biases, column sums, tables */
     float *stats;               /* (mean, squared deviations) of parts of rows */
     uint32_t *counters;
@@ -659,7 +662,7 @@ typedef struct mgv__kernel_arguments {
     uint32_t image_size, patch, grid; /* side of the image, of a patch, patches in a row */
     uint32_t patch_pitch;       /* elements from one patch row to the next */
     uint32_t lost_signal;       /* test: a signal that is not given, 1 + index of the counter */
-    uint32_t reserved[3];
+    uint32_t reserved;
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
@@ -5371,12 +5374,21 @@ static void mgv__plan_widths(mgv__plan *plan, uint32_t images) {
         const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
         uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED;
         k->rows_total = head ? images : images * plan->tokens;
+        if (k->kind == MGV__KERNEL_ATTENTION) {
+            uint32_t heads = plan->config->heads / MGV__CLUSTER;
+            k->k_blocks = plan->tokens > 128 && 2 * images * heads <= plan->clusters ? 2 : 1;
+            k->column_tiles = heads * k->k_blocks;
+        }
         if (k->kind == MGV__KERNEL_GEMM_256 || k->kind == MGV__KERNEL_GEMM_128 || k->kind == MGV__KERNEL_GEMM_64) {
             uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS);
             uint32_t width = op->by_head || (k->flags & MGV__KERNEL_FLOAT_OUT) ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
             k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
             k->column_tiles = mgv__ceil_div(k->columns, width);
             k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
+            k->prefetch_bytes = width / MGV__CLUSTER * plan->pack_pitch[op->pack] * 2;
+            k->prefetch_offset = 0;
+            if (units * k->column_tiles <= 2 * plan->clusters && k->columns % width == 0)
+                k->prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16) + 1;
         }
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
@@ -5771,6 +5783,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     arguments->ops = (const mgv__kernel_op *)(cuda->arena + plan->ops_offset);
     arguments->segments = (const mgv__kernel_segment *)(cuda->arena + plan->segments_offset);
+    arguments->weights = cuda->arena + plan->weights_offset;
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
     arguments->stats = (float *)(cuda->arena + plan->stats_offset);
     arguments->status = (mgv__kernel_status *)(cuda->arena + plan->counters_offset);

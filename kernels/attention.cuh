@@ -49,12 +49,13 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
     second.advance();
     const uint32_t first_base = shared_address(self.shared->stage[first.index]), second_base = shared_address(self.shared->stage[second.index]);
     const uint64_t keys = matrix_descriptor(first_base), values = matrix_descriptor(second_base);
-    const uint32_t blocks = (op.tokens + 63) / 64;
+    const AttentionPart part = attention_part(tile, self.cta);
 
     math_wait_stage(self, first);
-    for (uint32_t block = self.group; block < blocks; block += MGV__MATH_GROUPS) {
-        if (block >= 2) math_wait_stage(self, second);
-        const uint64_t queries = matrix_descriptor((block < 2 ? first_base : second_base) + KEYS * 128 + (block & 1) * 64 * 128);
+    for (uint32_t block = part.first + self.group; block < part.end; block += MGV__MATH_GROUPS) {
+        const uint32_t later = block - part.first >= 2;
+        if (later) math_wait_stage(self, second);
+        const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
         float s[KEYS / 2];
         wgmma_registers_zero(s);
         wgmma_registers_fence(s);
@@ -70,7 +71,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
         softmax_rows<KEYS>(s, op.tokens, self.lane, op.scale, rcp_sum);
         pack_probabilities<KEYS>(s, p);
 
-        if (block < 2) math_wait_stage(self, second);
+        if (!later) math_wait_stage(self, second);
         float o[32];
         wgmma_registers_zero(o);
         wgmma_registers_fence(o);

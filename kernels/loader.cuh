@@ -79,18 +79,18 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     }
 }
 
-/* Two stages: keys and the first two blocks of 64 queries, then values and the other two. */
+/* Two stages: keys and two blocks of 64 queries, then values and, where the tile has them, two more blocks. */
 DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t image = image_number(op, tile.group, tile.unit), column = (tile.column * MGV__CLUSTER + self.cta) * 64;
-    const uint32_t key_bytes = keys * 128, query_bytes = 64 * 128;
+    const AttentionPart part = attention_part(tile, self.cta);
+    const uint32_t image = image_number(op, tile.group, tile.unit), column = part.head * 64, key_bytes = keys * 128, query_bytes = 64 * 128;
     loader_wait_ready(self, slot);
     for (uint32_t half = 0; half < 2; half++) {
-        const uint32_t stage = self.stage.index;
-        loader_open_stage(self, self.stage, key_bytes + 2 * query_bytes);
+        const uint32_t stage = self.stage.index, row = part.first * 64 + half * 128, queries = half == 0 || op.k_blocks == 1;
+        loader_open_stage(self, self.stage, key_bytes + (queries ? 2 * query_bytes : 0));
         load_box_3d(self, stage, 0, op.a_map, op.inner * (1 + half) + column, 0, image);
-        load_box_3d(self, stage, key_bytes, op.b_map, column, half * 128, image);
-        load_box_3d(self, stage, key_bytes + query_bytes, op.b_map, column, half * 128 + 64, image);
+        if (queries) load_box_3d(self, stage, key_bytes, op.b_map, column, row, image);
+        if (queries) load_box_3d(self, stage, key_bytes + query_bytes, op.b_map, column, row + 64, image);
         self.stage.advance();
     }
 }

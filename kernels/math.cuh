@@ -29,6 +29,7 @@ DEVICE void math_wait_stage(Math &self, const Ring<MGV__STAGES> &stage) {
 }
 /* Every warp tells both CTAs that it has left the stage. */
 DEVICE void math_leave_stage(const Math &self, uint32_t index) {
+    if (self.dog.aborted) return; /* it was never waited for: an arrival would let the loaders run on, past what barriers can count */
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->stage_empty[index]));
     if (self.lane == 1) mbarrier_arrive_cluster(self.peer_empty + index * 8);
 }
@@ -42,7 +43,7 @@ DEVICE uint32_t math_take_chunk(Math &self) {
 DEVICE void math_give_chunk(Math &self) {
     fence_proxy_async_shared_cta();
     warp_sync();
-    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->chunk_written[self.group][self.chunk.index]));
+    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->chunk_written[self.group][self.chunk.index]));
     self.chunk.advance();
 }
 

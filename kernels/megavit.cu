@@ -42,7 +42,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         default: rows_tile(self, tile, slot); break;
         }
         warp_sync();
-        if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }
 

@@ -111,6 +111,8 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier) : "memory");
 }
+/* Brings bytes into the L2 cache; address and size are multiples of 16. */
+DEVICE void cp_async_bulk_prefetch_l2(const void *source, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory"); }
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");

@@ -26,6 +26,26 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     end = first + count < rows ? first + count : rows;
 }
 
+/* Few tiles, long waits: the weights that this CTA will load are on their way to the L2 cache before anything else is known. */
+DEVICE void prefetch_weights(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    if (!tile.op.prefetch_offset) return;
+    const size_t first = (size_t)(tile.op.prefetch_offset - 1) * 16 + (size_t)(tile.column * MGV__CLUSTER + cta) * tile.op.prefetch_bytes;
+    cp_async_bulk_prefetch_l2(arguments.weights + first, tile.op.prefetch_bytes);
+}
+
+/* Head of this CTA's attention tile, and the first of its blocks of 64 queries and the one after its last. */
+struct AttentionPart {
+    uint32_t head, first, end;
+};
+DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
+    const uint32_t parts = tile.op.k_blocks, blocks = (tile.op.tokens + 63) / 64;
+    AttentionPart part;
+    part.head = tile.column / parts * MGV__CLUSTER + cta;
+    part.first = tile.column % parts * 2;
+    part.end = parts == 1 || part.first + 2 > blocks ? blocks : part.first + 2;
+    return part;
+}
+
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Watchdog dog(arguments);
     Ring<MGV__SLOTS> slot;
@@ -53,6 +73,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
         warp_sync();
         if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
         if (last) break;
+        if (lane == 0) prefetch_weights(arguments, tile, cta);
         if (tile.op.wait_divisor) {
             uint32_t first, end;
             tile_rows(tile, cta, first, end);

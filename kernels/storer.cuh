@@ -35,10 +35,10 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
 /* Blocks of 64 queries, dealt to the math groups in turn. */
 DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    const uint32_t blocks = (tile.op.tokens + 63) / 64;
-    walk.count = (blocks + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
-    walk.x = (tile.column * MGV__CLUSTER + cta) * 64;
-    walk.y = math_group * 64;
+    const AttentionPart part = attention_part(tile, cta);
+    walk.count = (part.end - part.first + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
+    walk.x = part.head * 64;
+    walk.y = (part.first + math_group) * 64;
     walk.z = image_number(tile.op, tile.group, tile.unit);
     walk.x_step = 0;
     walk.y_step = MGV__MATH_GROUPS * 64;
@@ -59,8 +59,8 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
 /* Gives `buffer` to the math group for chunk i of the tile. */
 DEVICE void storer_grant(Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
     const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]);
-    if ((tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) != MGV__KERNEL_RESIDUAL) { mbarrier_arrive(barrier); return; }
     if (self.dog.aborted) return;
+    if ((tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) != MGV__KERNEL_RESIDUAL) { mbarrier_arrive(barrier); return; }
     mbarrier_arrive_expect_tx(barrier, MGV__CHUNK_BYTES);
     cp_async_bulk_tensor_3d_load(shared_address(self.shared->chunk[self.math_group][buffer]), tensor_map(self.arguments, tile.op.residual_map),
                                  (int32_t)(walk.x + i * walk.x_step), (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, barrier);

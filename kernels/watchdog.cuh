@@ -2,8 +2,8 @@
 
    Every wait counts its own polls. A wait that sees no progress within poll_limit polls writes who it is into the status block and gives up; all
    other waits of the grid see that and give up as well. Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then
-   on no wait waits, nothing is loaded or stored, and the next tile is the last. So every role runs to its end, warps of a warpgroup issue the
-   same matrix instructions, and the kernel ends by itself with the context alive. */
+   on no wait waits, nothing is loaded or stored, no barrier that another role or CTA waits on is arrived at, and the next tile is the last. So every
+   role runs to its end, warps of a warpgroup issue the same matrix instructions, and the kernel ends by itself with the context alive. */
 #ifndef MGV_WATCHDOG_CUH
 #define MGV_WATCHDOG_CUH
 
@@ -48,21 +48,19 @@ DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint
     }
 }
 
-/* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. Polls are relaxed, and the value that
-   ends the wait is read once more with acquire: an acquire throws away the L1 cache, which the epilogues need. */
+/* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. */
 DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t first, uint32_t last, uint32_t threshold, uint32_t op) {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t base = first; base <= last && !dog.aborted; base += 32) {
         const uint32_t index = base + lane <= last ? base + lane : last;
-        uint32_t seen = ld_relaxed_gpu(counters + index), polls = 0;
+        uint32_t seen = ld_acquire_gpu(counters + index), polls = 0;
         while (!vote_all(seen >= threshold || dog.aborted)) {
-            const uint32_t now = ld_relaxed_gpu(counters + index);
+            const uint32_t now = ld_acquire_gpu(counters + index);
             polls = now != seen ? 0 : polls + 1;
             seen = now;
             if (polls % POLLS_BETWEEN_LOOKS == POLLS_BETWEEN_LOOKS - 1) watchdog_look(dog);
             if (!dog.aborted && polls >= dog.poll_limit && seen < threshold) watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
         }
-        ld_acquire_gpu(counters + index);
         dog.aborted = !vote_all(!dog.aborted);
     }
 }

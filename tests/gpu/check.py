@@ -201,20 +201,40 @@ def odd(lib, kernels, where):
 
 
 def drain(lib, kernels, where):
+    """Every signal of every operation lost once, with few pictures and many: a time-out that says so, and the next launch is right."""
     make_model(where, num_hidden_layers=2)
-    engine = Engine(lib, where, kernels, 8, polls=20000)
-    pixels = pictures(8, 224, 5)
-    engine.run(pixels)
-    want = engine.buffer(9, 8)
-    for op in range(lib.harness_ops(engine.h) - 1):
-        label = lib.harness_label(engine.h, op).decode()
-        lib.harness_lose_signal(engine.h, 1 + lib.harness_counter(engine.h, op))
-        engine.launch(pixels)
-        said = engine.wait()
-        lib.harness_lose_signal(engine.h, 0)
+    engine = Engine(lib, where, kernels, 64, polls=20000)
+    for count in (2, 1, 3, 64):
+        pixels = pictures(count, 224, 5)
         engine.run(pixels)
-        verdict(said is not None and torch.equal(engine.buffer(9, 8), want), f'a lost signal of {label}: {said}')
+        want = engine.buffer(9, count)
+        for op in range(lib.harness_ops(engine.h) - 1):
+            label = lib.harness_label(engine.h, op).decode()
+            lib.harness_lose_signal(engine.h, 1 + lib.harness_counter(engine.h, op))
+            engine.launch(pixels)
+            said = engine.wait()
+            lib.harness_lose_signal(engine.h, 0)
+            engine.run(pixels)
+            verdict(said is not None and torch.equal(engine.buffer(9, count), want), f'{count} pictures, a lost signal of {label}: {said}')
     engine.close()
+
+
+def ladder(lib, kernels, where, settings):
+    """Milliseconds up to each operation of the first layers: what one more operation costs when nothing else runs."""
+    make_model(where)
+    for images, group, lanes in settings:
+        engine, last = Engine(lib, where, kernels, images, group, lanes), 0
+        pixels = pictures(images, 224, 1)
+        for limit in range(1, 13):
+            lib.harness_limit(engine.h, limit)
+            engine.run(pixels)
+            pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(60)]
+            for a, b in pairs: a.record(); engine.launch(pixels); b.record()
+            torch.cuda.synchronize()
+            ms = sorted(a.elapsed_time(b) for a, b in pairs)[30]
+            print(f'  B={images} up to {lib.harness_label(engine.h, limit - 1).decode():12s} width {lib.harness_width(engine.h, limit - 1):3d} {ms * 1e3:8.1f} us, + {(ms - last) * 1e3:6.1f}', flush=True)
+            last = ms
+        engine.close()
 
 
 def timed(lib, kernels, where, settings):
@@ -278,7 +298,7 @@ if __name__ == '__main__':
     with tempfile.TemporaryDirectory() as where:
         for word in what:
             if '=' in word:
-                {'time': timed, 'profile': profile}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
+                {'time': timed, 'profile': profile, 'ladder': ladder}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
             else:
                 globals()[word](library, kernels, where)
     print(f'{len(failures)} failures', flush=True)

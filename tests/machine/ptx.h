@@ -97,6 +97,14 @@ DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_sha
 DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4); return v; }
 DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8); }
 DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8); x = v[0]; y = v[1]; }
+DEVICE void shared_load_v4f32(uint32_t address, float &x, float &y, float &z, float &w) {
+    float v[4];
+    machine::op_shared_load(address, v, 16);
+    x = v[0];
+    y = v[1];
+    z = v[2];
+    w = v[3];
+}
 DEVICE uint32_t cluster_ctarank(void) { return machine::op_cluster_rank(); }
 DEVICE uint32_t clusterid_x(void) { return machine::op_block_index() / machine::op_cluster_size(); }
 DEVICE uint32_t nclusterid_x(void) { return machine::op_grid_size() / machine::op_cluster_size(); }
@@ -135,6 +143,7 @@ DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false
 /* ---- the copy engine ---- */
 
 DEVICE void prefetch_tensormap(const CUtensorMap *) {}
+DEVICE void cp_async_bulk_prefetch_l2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, 0, false);
