@@ -834,7 +834,8 @@ static void mgv__text_unsigned(mgv__text *text, uint64_t value) {
     } while (value != 0);
     mgv__text_bytes(text, digits + first, sizeof digits - first);
 }
-/* A string that a file brought along: in quotes, nothing in it that could steer a terminal or fake a line of a log, at most 80 bytes of it. */
+/* A string that a file brought along: in quotes, nothing in it that could steer a terminal or fake a line of a log, 80 bytes
+   of it at most. */
 static void mgv__text_quoted(mgv__text *text, const char *string) {
     static const char hex[] = "0123456789ABCDEF";
     size_t total = strlen(string), shown = 0, length;
@@ -948,8 +949,8 @@ static mgv_result mgv__take_struct(void *out, size_t out_bytes, const void *in, 
     memset(out, 0, out_bytes);
     if (in == NULL) return MGV_OK;
     if (struct_size > out_bytes || (struct_size != 0 && struct_size < sizeof struct_size))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%s.struct_size is %u; this version of megavit knows %u bytes", name, (uint64_t)struct_size,
-                         (uint64_t)out_bytes);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%s.struct_size is %u; this version of megavit knows %u bytes", name,
+                         (uint64_t)struct_size, (uint64_t)out_bytes);
     memcpy(out, in, struct_size ? struct_size : out_bytes);
     return MGV_OK;
 }
@@ -1005,8 +1006,8 @@ MGV__STATIC_ASSERT(sizeof mgv__results / sizeof mgv__results[0] == 1 - MGV_ERROR
 MGV__STATIC_ASSERT(sizeof mgv__dtypes / sizeof mgv__dtypes[0] == MGV_DTYPE_COUNT, every_dtype_has_a_row);
 MGV__STATIC_ASSERT(sizeof(mgv_error) == 512, error_is_512_bytes);
 
-/* Orders items by merging, in place; scratch holds as many. Equal ones keep their order; what is ordered already costs one pass. No input makes
-   it quadratic, and over strings it reads each one's bytes at most as often as there are passes. */
+/* Orders items by merging, in place; scratch holds as many. Equal ones keep their order; what is ordered already costs one
+   pass. No input makes it quadratic, and over strings it reads each one's bytes at most as often as there are passes. */
 typedef int (*mgv__compare)(const void *context, uint32_t a, uint32_t b);
 static void mgv__sort(uint32_t *items, uint32_t *scratch, size_t count, mgv__compare compare, const void *context) {
     size_t width, begin;
@@ -1500,9 +1501,9 @@ static int mgv__json_double(const char *value, double *out) {
 /* ---------------------------------------------------------------------------------------------------------------
    >>files: where files come from; safetensors; a checkpoint of one or many shards */
 
-/* The default mgv_file_io; user is the mgv_allocator. Only regular files are opened: a directory cannot be read, and a FIFO or a terminal would wait
-   for ever. A file whose size changes after it was opened fails to read. MEGAVIT_NO_STDIO, or a system that is neither
-   POSIX nor Windows, leaves this out: then models come from memory or from the caller's callbacks. */
+/* The default mgv_file_io; user is the mgv_allocator. Only regular files are opened: a directory cannot be read, and a FIFO
+   or a terminal would wait for ever. A file whose size changes after it was opened fails to read. MEGAVIT_NO_STDIO, or a
+   system that is neither POSIX nor Windows, leaves this out: then models come from memory or from the caller's callbacks. */
 #if defined(MGV__WINDOWS_FILES)
 typedef struct mgv__disk_file {
     FILE *stream;
@@ -1753,7 +1754,8 @@ static mgv_result mgv__file_read(mgv__file *file, uint64_t offset, void *out, si
     const mgv_file_io *io = &file->source->io;
     int32_t code;
     if (bytes > file->size || offset > file->size - bytes) {
-        return mgv__fail(error, MGV_ERROR_IO, "%s: bytes %u to %u are beyond its end at %u", file->name, offset, offset + bytes, file->size);
+        return mgv__fail(error, MGV_ERROR_IO, "%s: bytes %u to %u are beyond its end at %u", file->name, offset, offset + bytes,
+                         file->size);
     }
     if (bytes == 0) return MGV_OK;
     if (file->source->memory_files != NULL) {
@@ -1771,7 +1773,8 @@ static void mgv__file_close(mgv__file *file) {
     memset(file, 0, sizeof *file);
 }
 
-/* A whole JSON file, checked (see >>json), in memory of the source's allocator, followed by a zero byte. absent: as in mgv__file_open, *text is then NULL. */
+/* A whole JSON file, checked (see >>json), in memory of the source's allocator, followed by a zero byte. absent: as in
+   mgv__file_open; *text is then NULL. */
 static mgv_result mgv__source_read_json(mgv__source *source, const char *name, char **text, size_t *bytes, int *absent, mgv_error *error) {
     mgv__file file;
     mgv_result result = mgv__file_open(&file, source, name, absent, error);
@@ -1884,7 +1887,8 @@ static mgv_result mgv__checkpoint_select(mgv__checkpoint *checkpoint, uint32_t n
         return result;
     }
     if (file->size < 8) {
-        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are no safetensors file: the header length alone has 8", shard->name, file->size);
+        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are no safetensors file: the header length alone has 8", shard->name,
+                           file->size);
         mgv__file_close(file);
         return result;
     }
@@ -1922,8 +1926,9 @@ static const char *mgv__tensor_find_fields(char *value, mgv__tensor_fields *fiel
     }
     return !fields->dtype ? "has no dtype" : !fields->shape ? "has no shape" : !fields->data_offsets ? "has no data_offsets" : NULL;
 }
-/* Counts the entries of one header, and checks what can be checked without memory: __metadata__ is null or an object of strings, each tensor
-   has its fields. Less than that could be so short that the table of tensors would be many times larger than the header. */
+/* Counts the entries of one header, and checks what can be checked without memory: __metadata__ is null or an object of
+   strings, each tensor has its fields. Less than that could be so short that the table of tensors would be many times larger
+   than the header. */
 static mgv_result mgv__header_count(char *text, const char *file, uint32_t *tensors, uint32_t *metadata, mgv_error *error) {
     char *at = mgv__json_skip_space(text) + 1, *key, *value, *metadata_at;
     while (mgv__json_next(&at, &key, &value)) {
@@ -1991,7 +1996,8 @@ static mgv_result mgv__tensor_parse(mgv__tensor *tensor, char *value, const char
     tensor->dtype = mgv__dtype_from_name(fields.dtype);
     if (tensor->dtype == MGV_DTYPE_NONE) {
         if (*fields.dtype != '"') return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its dtype is not a string", file, name);
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %q is no dtype of the format", file, name, mgv__json_string(fields.dtype, fields.dtype));
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %q is no dtype of the format", file, name,
+                         mgv__json_string(fields.dtype, fields.dtype));
     }
     if (!mgv__json_u64_array(fields.shape, tensor->shape, MGV_MAX_RANK, &tensor->rank)) {
         return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: its shape is not an array of integers from 0 to 2^64 - 1", file, name);
@@ -2005,8 +2011,8 @@ static mgv_result mgv__tensor_parse(mgv__tensor *tensor, char *value, const char
     broken = mgv__tensor_bytes(tensor, &bytes);
     if (broken != NULL) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: %s", file, name, broken);
     if (range[0] > range[1] || range[1] > data_bytes) {
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: data_offsets %u to %u are no range of the %u bytes of data", file, name, range[0],
-                         range[1], data_bytes);
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: data_offsets %u to %u are no range of the %u bytes of data", file, name,
+                         range[0], range[1], data_bytes);
     }
     if (range[1] - range[0] != bytes) {
         return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q: data_offsets give it %u bytes, dtype and shape %u", file, name,
@@ -2036,8 +2042,9 @@ static mgv_result mgv__header_check_cover(const mgv__tensor *tensors, uint32_t c
     for (i = 0; i < count; i++) {
         const mgv__tensor *tensor = &tensors[order[i]];
         if (tensor->offset != end) {
-            return mgv__fail(error, MGV_ERROR_FORMAT, "%s: tensor %q begins at byte %u of the file, the one before it ends at %u: tensors may leave "
-                             "no hole and not overlap", shard->name, tensor->name, tensor->offset, end);
+            return mgv__fail(error, MGV_ERROR_FORMAT,
+                             "%s: tensor %q begins at byte %u of the file, the one before it ends at %u: tensors may leave no hole "
+                             "and not overlap", shard->name, tensor->name, tensor->offset, end);
         }
         end += tensor->bytes;
     }
@@ -2166,13 +2173,15 @@ static const mgv__tensor *mgv__checkpoint_find(const mgv__checkpoint *checkpoint
 static mgv_result mgv__checkpoint_read(mgv__checkpoint *checkpoint, const mgv__tensor *tensor, void *out, mgv_error *error) {
     mgv_result result = mgv__checkpoint_select(checkpoint, tensor->file, error);
     if (result != MGV_OK) return result;
-    if (tensor->bytes > SIZE_MAX) return mgv__fail(error, MGV_ERROR_NOMEM, "tensor %q: %u bytes do not fit this machine", tensor->name, tensor->bytes);
+    if (tensor->bytes > SIZE_MAX) {
+        return mgv__fail(error, MGV_ERROR_NOMEM, "tensor %q: %u bytes do not fit this machine", tensor->name, tensor->bytes);
+    }
     return mgv__file_read(&checkpoint->file, tensor->offset, out, (size_t)tensor->bytes, error);
 }
 
-/* A shard index: {"weight_map": {tensor: file, ...}} and more that is ignored, metadata.total_size among it, which published files have wrong.
-   A name in it is a path below the model's directory with '/' between its parts. Links are followed: Hugging Face's own cache is made of them.
-   Returns NULL or the rule that is broken. */
+/* A shard index: {"weight_map": {tensor: file, ...}}. The rest of it is ignored, metadata.total_size among it, which
+   published files have wrong. A file's name is a path below the model's directory with '/' between its parts. Links are
+   followed: Hugging Face's own cache is made of them. Returns NULL or the rule that a name breaks. */
 static const char *mgv__shard_name_rule(const char *name) {
     const unsigned char *p = (const unsigned char *)name;
     if (*p == 0) return "is empty";
@@ -2765,7 +2774,8 @@ typedef struct mgv__config_family {
 } mgv__config_family;
 static const mgv__config_family mgv__config_families[] = {
     {MGV_FAMILY_SIGLIP, "siglip", "siglip_vision_model", mgv__siglip_defaults, MGV__FIELDS(mgv__siglip_fields), NULL, 0},
-    {MGV_FAMILY_QWEN3_VL, "qwen3_vl", "qwen3_vl_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields)},
+    {MGV_FAMILY_QWEN3_VL, "qwen3_vl", "qwen3_vl_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields),
+     MGV__FIELDS(mgv__qwen3_fields)},
     {MGV_FAMILY_QWEN3_VL, "qwen3_vl_moe", "qwen3_vl_moe_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields),
      MGV__FIELDS(mgv__qwen3_fields)},
     {MGV_FAMILY_QWEN2_5_VL, "qwen2_5_vl", "qwen2_5_vl_vision", mgv__qwen2_5_defaults, MGV__FIELDS(mgv__qwen_fields),
@@ -2774,7 +2784,8 @@ static const mgv__config_family mgv__config_families[] = {
 
 /* The family of a config, and the object with the vision tower's keys: vision_config where there is one, whatever the whole model is
    (PaliGemma and others carry a SigLIP tower), else the top level of a saved tower. *vision: NULL where nothing is said about it. */
-static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__config_family **family, char **vision, mgv_error *error) {
+static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__config_family **family, char **vision,
+                                          mgv_error *error) {
     char *type = mgv__json_member(root, "model_type"), *inner_type = NULL;
     size_t i;
     *vision = mgv__json_member(root, "vision_config");
@@ -2821,8 +2832,8 @@ static mgv_result mgv__config_check(const mgv__config *config, const char *file,
     }
     for (i = 0; i < config->deepstack_count; i++) {
         if (config->deepstack[i] < config->layers) continue;
-        return mgv__fail(error, MGV_ERROR_MODEL, "%s: deepstack_visual_indexes has layer %u of %u layers", file, (uint64_t)config->deepstack[i],
-                         (uint64_t)config->layers);
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: deepstack_visual_indexes has layer %u of %u layers", file,
+                         (uint64_t)config->deepstack[i], (uint64_t)config->layers);
     }
     return MGV_OK;
 }
@@ -2837,7 +2848,9 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     config->epsilon = 1e-6f; /* fixed in Qwen's towers */
     family->set_defaults(config);
     if (vision != NULL) result = mgv__fields_read(family->fields, family->field_count, config, vision, file, error);
-    if (result == MGV_OK && vision != NULL) result = mgv__fields_read(family->more_fields, family->more_field_count, config, vision, file, error);
+    if (result == MGV_OK && vision != NULL) {
+        result = mgv__fields_read(family->more_fields, family->more_field_count, config, vision, file, error);
+    }
     if (result != MGV_OK) return result;
     config->head_dim = config->hidden / config->heads;
     if (config->family == MGV_FAMILY_SIGLIP) {
@@ -2863,7 +2876,9 @@ static mgv_result mgv__read_area_limits(const mgv__field *field, void *target, c
         {"shortest_edge", mgv__read_large_integer, 0, 1, 1e12},
         {"longest_edge", mgv__read_large_integer, sizeof(uint64_t), 1, 1e12},
     };
-    if (*value != '{') return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of shortest_edge and longest_edge", file, field->key);
+    if (*value != '{') {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of shortest_edge and longest_edge", file, field->key);
+    }
     return mgv__fields_read(MGV__FIELDS(limits), target, value, file, error);
 }
 static const mgv__field mgv__pixels_fields[] = { /* transformers, image_processing_backends.py */
@@ -2882,7 +2897,8 @@ static const mgv__field mgv__pixels_fields[] = { /* transformers, image_processi
 static const mgv__field mgv__siglip_pixels_fields[] = {
     {"size", mgv__read_fixed_size, 0, 0, 0},
 };
-MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, max_pixels) == offsetof(mgv__pixels_config, min_pixels) + sizeof(uint64_t), limits_side_by_side);
+MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, max_pixels) == offsetof(mgv__pixels_config, min_pixels) + sizeof(uint64_t),
+                   limits_side_by_side);
 MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, clip_max_pixels) == offsetof(mgv__pixels_config, clip_min_pixels) + sizeof(uint64_t),
                    clip_limits_side_by_side);
 static const mgv__field mgv__qwen_pixels_fields[] = {
@@ -2923,7 +2939,8 @@ static void mgv__pixels_defaults(mgv__pixels_config *pixels, const mgv__config *
     pixels->max_pixels = 28 * 28 * 1280;
     pixels->clip_counts_frames = config->family == MGV_FAMILY_QWEN3_VL;
 }
-static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file, mgv_error *error) {
+static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file,
+                                    mgv_error *error) {
     mgv_result result;
     if (config->family == MGV_FAMILY_SIGLIP) {
         result = mgv__fields_read(MGV__FIELDS(mgv__siglip_pixels_fields), pixels, object, file, error);
@@ -2934,7 +2951,8 @@ static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__confi
     if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__pixels_fields), pixels, object, file, error);
     if (result != MGV_OK) return result;
     if (pixels->resample != MGV__RESAMPLE_BILINEAR && pixels->resample != MGV__RESAMPLE_BICUBIC) {
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i, neither 2 (bilinear) nor 3 (bicubic)", file, (int64_t)pixels->resample);
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i, neither 2 (bilinear) nor 3 (bicubic)", file,
+                         (int64_t)pixels->resample);
     }
     if (pixels->fixed_width != config->image_size || pixels->fixed_height != config->image_size) {
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, the model takes %u x %u", file,
@@ -2942,7 +2960,8 @@ static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__confi
                          (uint64_t)config->image_size);
     }
     if (pixels->patch != config->patch || pixels->temporal_patch != config->temporal_patch || pixels->merge != config->merge) {
-        return mgv__fail(error, MGV_ERROR_MODEL, "%s: patches of %u pixels and %u frames, merged %u by %u; the model has %u, %u and %u by %u", file,
+        return mgv__fail(error, MGV_ERROR_MODEL,
+                         "%s: patches of %u pixels and %u frames, merged %u by %u; the model has %u, %u and %u by %u", file,
                          (uint64_t)pixels->patch, (uint64_t)pixels->temporal_patch, (uint64_t)pixels->merge, (uint64_t)pixels->merge,
                          (uint64_t)config->patch, (uint64_t)config->temporal_patch, (uint64_t)config->merge, (uint64_t)config->merge);
     }
@@ -2951,8 +2970,8 @@ static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__confi
     }
     return MGV_OK;
 }
-/* What a processor was saved with: `own`, a file; or else `key` in processor_config.json, where transformers 5 keeps it; or else nothing, and
-   *object is NULL. *text is to be freed. */
+/* What a processor was saved with: `own`, a file; or else `key` in processor_config.json, where transformers 5 keeps it; or
+   else nothing, and *object is NULL. *text is to be freed. */
 static mgv_result mgv__processor_read(mgv__source *source, const char *own, const char *key, const char **file, char **text, char **object,
                                       mgv_error *error) {
     size_t bytes;
@@ -2983,7 +3002,8 @@ static mgv_result mgv__clip_limits_read(mgv__pixels_config *pixels, mgv__source 
         if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__qwen_clip_overrides), pixels, object, file, error);
     }
     if (result == MGV_OK && pixels->clip_max_pixels != 0 && pixels->clip_min_pixels > pixels->clip_max_pixels)
-        result = mgv__fail(error, MGV_ERROR_MODEL, "%s: at least %u pixels and at most %u", file, pixels->clip_min_pixels, pixels->clip_max_pixels);
+        result = mgv__fail(error, MGV_ERROR_MODEL, "%s: at least %u pixels and at most %u", file, pixels->clip_min_pixels,
+                           pixels->clip_max_pixels);
     mgv__free(&source->allocator, text);
     return result;
 }

@@ -75,7 +75,8 @@ static void siglip_defaults_are_the_class_defaults(void **state) {
         assert_int_equal(config.pixels.fixed_height, 224);
         assert_true(config.pixels.do_resize && config.pixels.do_rescale && config.pixels.do_normalize);
         assert_true(config.pixels.rescale_factor == 1 / 255.0);
-        assert_true(config.pixels.mean[0] == 0.5 && config.pixels.mean[2] == 0.5 && config.pixels.std[0] == 0.5 && config.pixels.std[2] == 0.5);
+        assert_true(config.pixels.mean[0] == 0.5 && config.pixels.mean[2] == 0.5 && config.pixels.std[0] == 0.5 &&
+                    config.pixels.std[2] == 0.5);
         assert_int_equal(config.pixels.patch, 16);
         assert_int_equal(config.pixels.temporal_patch, 1);
         assert_int_equal(config.pixels.merge, 1);
@@ -84,11 +85,15 @@ static void siglip_defaults_are_the_class_defaults(void **state) {
 static void siglip_so400m(void **state) {
     mgv__config config = good("{\"architectures\":[\"SiglipModel\"],\"initializer_factor\":1.0,\"model_type\":\"siglip\","
                               "\"text_config\":{\"hidden_size\":1152,\"model_type\":\"siglip_text_model\"},\"torch_dtype\":\"float32\","
-                              "\"vision_config\":{\"hidden_size\":1152,\"image_size\":384,\"intermediate_size\":4304,\"layer_norm_eps\":0.05,"
-                              "\"model_type\":\"siglip_vision_model\",\"num_attention_heads\":16,\"num_hidden_layers\":27,\"patch_size\":[14,14],"
+                              "\"vision_config\":{\"hidden_size\":1152,\"image_size\":384,\"intermediate_size\":4304,"
+                              "\"layer_norm_eps\":0.05,"
+                              "\"model_type\":\"siglip_vision_model\",\"num_attention_heads\":16,\"num_hidden_layers\":27,"
+                              "\"patch_size\":[14,14],"
                               "\"hidden_act\":\"gelu\",\"vision_use_head\":false}}",
-                              "{\"do_convert_rgb\":null,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,\"image_mean\":[0.5,0.25,0.125],"
-                              "\"image_processor_type\":\"SiglipImageProcessor\",\"image_std\":0.75,\"processor_class\":\"SiglipProcessor\","
+                              "{\"do_convert_rgb\":null,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
+                              "\"image_mean\":[0.5,0.25,0.125],"
+                              "\"image_processor_type\":\"SiglipImageProcessor\",\"image_std\":0.75,"
+                              "\"processor_class\":\"SiglipProcessor\","
                               "\"resample\":2,\"rescale_factor\":0.00392156862745098,\"size\":{\"height\":384,\"width\":384}}");
     (void)state;
     assert_int_equal(config.hidden, 1152);
@@ -110,7 +115,8 @@ static void siglip_so400m(void **state) {
 }
 /* PaliGemma and others: the whole model is unknown, its tower is not. */
 static void a_siglip_tower_inside_another_model(void **state) {
-    mgv__config config = good("{\"model_type\":\"paligemma\",\"hidden_size\":2048,\"vision_config\":{\"model_type\":\"siglip_vision_model\","
+    mgv__config config = good("{\"model_type\":\"paligemma\",\"hidden_size\":2048,"
+                              "\"vision_config\":{\"model_type\":\"siglip_vision_model\","
                               "\"num_hidden_layers\":3,\"projection_dim\":2048,\"vision_use_head\":false}}",
                               no_preprocessor);
     (void)state;
@@ -122,7 +128,8 @@ static void a_siglip_tower_inside_another_model(void **state) {
 static void qwen3_defaults_are_the_class_defaults(void **state) {
     static const char *const texts[] = {
         "{\"model_type\":\"qwen3_vl\"}", "{\"model_type\":\"qwen3_vl_vision\"}", "{\"model_type\":\"qwen3_vl\",\"hidden_size\":7}",
-        "{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"model_type\":\"qwen3_vl\"}}", "{\"model_type\":\"qwen3_vl_moe\",\"vision_config\":{}}",
+        "{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"model_type\":\"qwen3_vl\"}}",
+        "{\"model_type\":\"qwen3_vl_moe\",\"vision_config\":{}}",
     };
     size_t i;
     (void)state;
@@ -157,12 +164,16 @@ static void qwen3_defaults_are_the_class_defaults(void **state) {
     }
 }
 static void qwen3_published(void **state) {
-    mgv__config config = good("{\"model_type\":\"qwen3_vl\",\"text_config\":{\"hidden_size\":2048,\"rope_scaling\":{\"mrope_section\":[24,20,20]}},"
+    mgv__config config = good("{\"model_type\":\"qwen3_vl\",\"text_config\":{\"hidden_size\":2048,"
+                              "\"rope_scaling\":{\"mrope_section\":[24,20,20]}},"
                               "\"vision_config\":{\"deepstack_visual_indexes\":[5,11,17],\"depth\":24,\"hidden_act\":\"gelu_pytorch_tanh\","
-                              "\"hidden_size\":1024,\"in_channels\":3,\"initializer_range\":0.02,\"intermediate_size\":4096,\"model_type\":\"qwen3_vl\","
-                              "\"num_heads\":16,\"num_position_embeddings\":2304,\"out_hidden_size\":2048,\"patch_size\":16,\"spatial_merge_size\":2,"
+                              "\"hidden_size\":1024,\"in_channels\":3,\"initializer_range\":0.02,\"intermediate_size\":4096,"
+                              "\"model_type\":\"qwen3_vl\","
+                              "\"num_heads\":16,\"num_position_embeddings\":2304,\"out_hidden_size\":2048,\"patch_size\":16,"
+                              "\"spatial_merge_size\":2,"
                               "\"temporal_patch_size\":2,\"window_size\":1}}", /* a key of Qwen2.5 only */
-                              "{\"size\":{\"longest_edge\":16777216,\"shortest_edge\":65536},\"patch_size\":16,\"temporal_patch_size\":2,\"merge_size\":2,"
+                              "{\"size\":{\"longest_edge\":16777216,\"shortest_edge\":65536},\"patch_size\":16,\"temporal_patch_size\":2,"
+                              "\"merge_size\":2,"
                               "\"image_mean\":[0.5,0.5,0.5],\"image_std\":[0.5,0.5,0.5],\"processor_class\":\"Qwen3VLProcessor\","
                               "\"image_processor_type\":\"Qwen2VLImageProcessorFast\"}");
     (void)state;
@@ -176,7 +187,8 @@ static void qwen3_published(void **state) {
     assert_int_equal(config.pixels.min_pixels, 65536);
     assert_int_equal(config.pixels.max_pixels, 16777216);
     assert_true(config.pixels.mean[1] == 0.5);
-    config = good("{\"model_type\":\"qwen3_vl_vision\",\"num_position_embeddings\":144,\"deepstack_visual_indexes\":[],\"rope_theta\":500.5}", no_preprocessor);
+    config = good("{\"model_type\":\"qwen3_vl_vision\",\"num_position_embeddings\":144,\"deepstack_visual_indexes\":[],"
+                  "\"rope_theta\":500.5}", no_preprocessor);
     assert_int_equal(config.position_side, 12);
     assert_int_equal(config.deepstack_count, 0);
     assert_true(config.rope_theta == 500.5f);
@@ -185,12 +197,17 @@ static void qwen3_published(void **state) {
     assert_int_equal(config.layers, 26);
 }
 static void qwen2_5_published(void **state) {
-    mgv__config config = good("{\"model_type\":\"qwen2_5_vl\",\"hidden_size\":3584,\"num_attention_heads\":28,\"hidden_act\":\"silu\",\"rope_theta\":1000000.0,"
-                              "\"vision_config\":{\"depth\":32,\"hidden_act\":\"silu\",\"hidden_size\":1280,\"intermediate_size\":3420,\"num_heads\":16,"
-                              "\"in_chans\":3,\"out_hidden_size\":3584,\"patch_size\":14,\"spatial_merge_size\":2,\"spatial_patch_size\":14,"
-                              "\"window_size\":112,\"fullatt_block_indexes\":[7,15,23,31],\"tokens_per_second\":2,\"temporal_patch_size\":2,"
+    mgv__config config = good("{\"model_type\":\"qwen2_5_vl\",\"hidden_size\":3584,\"num_attention_heads\":28,\"hidden_act\":\"silu\","
+                              "\"rope_theta\":1000000.0,"
+                              "\"vision_config\":{\"depth\":32,\"hidden_act\":\"silu\",\"hidden_size\":1280,\"intermediate_size\":3420,"
+                              "\"num_heads\":16,"
+                              "\"in_chans\":3,\"out_hidden_size\":3584,\"patch_size\":14,\"spatial_merge_size\":2,"
+                              "\"spatial_patch_size\":14,"
+                              "\"window_size\":112,\"fullatt_block_indexes\":[7,15,23,31],\"tokens_per_second\":2,"
+                              "\"temporal_patch_size\":2,"
                               "\"deepstack_visual_indexes\":[1],\"rope_parameters\":{\"rope_theta\":20000.0,\"rope_type\":\"axial\"}}}",
-                              "{\"min_pixels\":3136,\"max_pixels\":12845056,\"size\":{\"shortest_edge\":1,\"longest_edge\":2},\"patch_size\":14,"
+                              "{\"min_pixels\":3136,\"max_pixels\":12845056,\"size\":{\"shortest_edge\":1,\"longest_edge\":2},"
+                              "\"patch_size\":14,"
                               "\"temporal_patch_size\":2,\"merge_size\":2,\"image_mean\":[0.48145466,0.4578275,0.40821073],"
                               "\"image_std\":[0.26862954,0.26130258,0.27577711]}");
     (void)state;
@@ -216,7 +233,8 @@ static void qwen2_5_published(void **state) {
 /* transformers 5 puts the image processor into processor_config.json. */
 static void image_processor_inside_processor_config(void **state) {
     static const char config_json[] = "{\"model_type\":\"siglip\"}";
-    static const char processor_json[] = "{\"image_processor\":{\"resample\":2,\"do_rescale\":false},\"processor_class\":\"SiglipProcessor\"}";
+    static const char processor_json[] = "{\"image_processor\":{\"resample\":2,\"do_rescale\":false},"
+                                         "\"processor_class\":\"SiglipProcessor\"}";
     static const char other_json[] = "{\"image_processor\":null,\"resample\":2}", no_json[] = "{\"resample\":2}";
     mgv_memory_file files[2];
     mgv_model_desc desc;
@@ -254,17 +272,22 @@ static void limits_of_clips(void **state) {
         uint64_t least, most;
         mgv_result result;
     } cases[] = {
-        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":25165824,\"shortest_edge\":4096}}", 4096, 25165824, MGV_OK},
-        {"{\"model_type\":\"qwen2_5_vl\"}", "video_preprocessor_config.json", "{\"max_pixels\":5000,\"size\":{\"longest_edge\":7,\"shortest_edge\":9}}", 9, 5000,
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json",
+         "{\"size\":{\"longest_edge\":25165824,\"shortest_edge\":4096}}", 4096, 25165824, MGV_OK},
+        {"{\"model_type\":\"qwen2_5_vl\"}", "video_preprocessor_config.json", "{\"max_pixels\":5000,\"size\":{\"longest_edge\":7,"
+                                                                              "\"shortest_edge\":9}}", 9, 5000,
          MGV_OK},
-        {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":{\"size\":{\"longest_edge\":77,\"shortest_edge\":7}}}", 7, 77, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":{\"size\":{\"longest_edge\":77,"
+                                                                   "\"shortest_edge\":7}}}", 7, 77, MGV_OK},
         {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":null}", 0, 0, MGV_OK},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{}", 0, 0, MGV_OK},
         {"{\"model_type\":\"qwen3_vl\"}", "unrelated.json", "{", 0, 0, MGV_OK},
         {"{\"model_type\":\"siglip\"}", "video_preprocessor_config.json", "{", 0, 0, MGV_OK},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{", 0, 0, MGV_ERROR_FORMAT},
-        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":7,\"shortest_edge\":9}}", 0, 0, MGV_ERROR_MODEL},
-        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":0,\"shortest_edge\":0}}", 0, 0, MGV_ERROR_MODEL},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":7,\"shortest_edge\":9}}", 0, 0,
+         MGV_ERROR_MODEL},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":0,\"shortest_edge\":0}}", 0, 0,
+         MGV_ERROR_MODEL},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":224}", 0, 0, MGV_ERROR_UNSUPPORTED},
     };
     size_t i;
@@ -321,7 +344,8 @@ static const bad_case bad_cases[] = {
     {"{\"model_type\":5}", NULL, MODEL, "model_type"},
     {"{\"model_type\":\"clip\"}", NULL, UNSUPPORTED, "\"clip\""},
     {"{\"model_type\":\"siglip2\"}", NULL, UNSUPPORTED, "\"siglip2\""},
-    {"{\"model_type\":\"siglip2\",\"vision_config\":{\"model_type\":\"siglip2_vision_model\"}}", NULL, UNSUPPORTED, "\"siglip2_vision_model\""},
+    {"{\"model_type\":\"siglip2\",\"vision_config\":{\"model_type\":\"siglip2_vision_model\"}}", NULL, UNSUPPORTED,
+     "\"siglip2_vision_model\""},
     {"{\"model_type\":\"qwen2_vl\"}", NULL, UNSUPPORTED, "\"qwen2_vl\""},
     {"{\"model_type\":\"siglip\",\"vision_config\":[]}", NULL, MODEL, "vision_config"},
     {"{\"model_type\":\"siglip\",\"vision_config\":\"x\"}", NULL, MODEL, "vision_config"},
@@ -454,9 +478,11 @@ static void bad_values_are_named(void **state) {
 }
 static void good_and_odd_values(void **state) {
     (void)state;
-    (void)good(S("\"quantization\":{\"deep\":[[[{}]]]},\"hidden_act\":\"gelu_new\""), "{\"do_pad\":false,\"do_center_crop\":null,\"crop_size\":null}");
+    (void)good(S("\"quantization\":{\"deep\":[[[{}]]]},\"hidden_act\":\"gelu_new\""), "{\"do_pad\":false,\"do_center_crop\":null,"
+                                                                                      "\"crop_size\":null}");
     assert_int_equal(good(S("\"image_size\":[384,384]"), no_preprocessor).image_size, 384);
-    assert_int_equal(good(Q25("\"fullatt_block_indexes\":[31,99]"), no_preprocessor).full_attention_count, 2); /* a tower cut short keeps its list */
+    /* A tower that was cut short keeps its list. */
+    assert_int_equal(good(Q25("\"fullatt_block_indexes\":[31,99]"), no_preprocessor).full_attention_count, 2);
 }
 static void a_missing_config_is_an_io_error(void **state) {
     mgv_memory_file file = {"other.json", "{}", 2};
@@ -477,7 +503,8 @@ static const fake_file micro[] = {
     {"m/config.json", "{\"model_type\":\"siglip\"}", 23},
     {"m/preprocessor_config.json", "{\"resample\":2}", 14},
 };
-static mgv_result read_micro(counting_allocator *counts, fake_files *files, uint64_t fail_alloc, uint64_t fail_file, int from, mgv_error *error) {
+static mgv_result read_micro(counting_allocator *counts, fake_files *files, uint64_t fail_alloc, uint64_t fail_file, int from,
+                             mgv_error *error) {
     mgv_model_desc desc;
     mgv__source source;
     mgv__config config;

@@ -127,7 +127,8 @@ static void messages(void **state) {
     char expected[600];
     size_t i;
     (void)state;
-    assert_int_equal(mgv__fail(&error, MGV_ERROR_IO, "a %s b %q c %u d %i %i e %%", "x", "y", (uint64_t)0, INT64_MIN, INT64_MAX), MGV_ERROR_IO);
+    assert_int_equal(mgv__fail(&error, MGV_ERROR_IO, "a %s b %q c %u d %i %i e %%", "x", "y", (uint64_t)0, INT64_MIN, INT64_MAX),
+                     MGV_ERROR_IO);
     assert_int_equal(error.code, MGV_ERROR_IO);
     assert_string_equal(error.message, "a x b \"y\" c 0 d -9223372036854775808 9223372036854775807 e %");
     mgv__fail(&error, MGV_ERROR_IO, "%u", UINT64_MAX);
@@ -284,7 +285,8 @@ static void sorting(void **state) {
             compares = 0;
             mgv__sort(items, scratch, count, by_value, values);
             for (i = 1; i < count; i++) {
-                assert_true(values[items[i - 1]] < values[items[i]] || (values[items[i - 1]] == values[items[i]] && items[i - 1] < items[i]));
+                assert_true(values[items[i - 1]] < values[items[i]] || (values[items[i - 1]] == values[items[i]] &&
+                                                                        items[i - 1] < items[i]));
             }
             assert_int_equal(items[count], 0xABCD);
             assert_int_equal(scratch[count], 0xABCD);

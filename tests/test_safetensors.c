@@ -360,7 +360,8 @@ static void dtypes(void **state) {
     assert_string_equal(mgv_dtype_name(MGV_DTYPE_COUNT), "?");
 }
 static void what_is_given_out(void **state) {
-    static const char header[] = "{\"__metadata__\":{\"for\\u006dat\":\"p\\nt\",\"b\":\"\"},\"y\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[3,11]},"
+    static const char header[] = "{\"__metadata__\":{\"for\\u006dat\":\"p\\nt\",\"b\":\"\"},\"y\":{\"dtype\":\"F32\",\"shape\":[2,1],"
+                                 "\"data_offsets\":[3,11]},"
                                  "\"\\u00e9\\\"\":{\"data_offsets\":[0,3],\"shape\":[3],\"dtype\":\"U8\"},"
                                  "\"none\":{\"data_offsets\":[11,11],\"shape\":[0],\"dtype\":\"U8\"}}";
     unsigned char *bytes, data[8];
@@ -453,7 +454,8 @@ static void arguments_of_open(void **state) {
     assert_non_null(strstr(error.message, "mgv_allocator"));
     assert_int_equal(mgv_safetensors_open(&file, &desc, NULL), MGV_ERROR_ARGUMENT);
 }
-/* A description from an older header ends early; its missing fields are zero. One from a newer header is refused: nobody here knows what it asks for. */
+/* A description from an older header ends early; its missing fields are zero. One from a newer header is refused: nobody here knows what
+   it asks for. */
 static void descriptions_of_other_versions(void **state) {
     unsigned char *bytes;
     size_t count = make_safetensors("{}", 2, 0, &bytes);
@@ -538,8 +540,9 @@ static void every_byte_substituted(void **state) {
 }
 static void every_integer_replaced(void **state) {
     static const char *const integers[] = {
-        "0", "1", "-1", "2147483647", "2147483648", "2147483649", "4294967295", "4294967296", "4294967297", "9007199254740991", "9007199254740992",
-        "9007199254740993", "9223372036854775807", "9223372036854775808", "9223372036854775809", "18446744073709551615", "18446744073709551616",
+        "0", "1", "-1", "2147483647", "2147483648", "2147483649", "4294967295", "4294967296", "4294967297", "9007199254740991",
+        "9007199254740992", "9007199254740993", "9223372036854775807", "9223372036854775808", "9223372036854775809",
+        "18446744073709551615", "18446744073709551616",
         "1e308", "-0", "1.5", "", "null", "\"1\"",
     };
     static const char *const places[] = {"[2,3]", "[0,12]", "[0]", "[12,12]", "[]", "[12,16]"};
@@ -565,7 +568,8 @@ static void every_integer_replaced(void **state) {
     print_message("%zu accepted\n", accepted);
 }
 static void every_pair_of_offsets_swapped(void **state) {
-    static const char form[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[%d,%d]},\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[%d,%d]},"
+    static const char form[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[%d,%d]},\"b\":{\"dtype\":\"U8\",\"shape\":[3],"
+                               "\"data_offsets\":[%d,%d]},"
                                "\"c\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[%d,%d]}}";
     static const int offsets[6] = {0, 3, 3, 6, 6, 9};
     size_t accepted = 0;
@@ -598,7 +602,8 @@ static char *many_tensors(size_t tensors, const char *name, int shuffled, size_t
     header[n++] = '{';
     for (i = 0; i < tensors; i++) {
         size_t at = shuffled ? i * 7919 % tensors : i;
-        n += (size_t)sprintf(header + n, "%s\"%s%u\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%u,%u]}", i ? "," : "", name, (unsigned)at,
+        n += (size_t)sprintf(header + n, "%s\"%s%u\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%u,%u]}", i ? "," : "", name,
+                             (unsigned)at,
                              (unsigned)at, (unsigned)at + 1);
     }
     header[n++] = '}';
@@ -630,7 +635,8 @@ static void a_hundred_thousand_tensors(void **state) {
                       (double)counts.peak_bytes / (double)count);
         assert_int_equal(mgv_safetensors_tensor_count(file), tensors);
         assert_true(counts.peak_bytes <= 4 * count + 1048576);
-        assert_true(ms < 2000); /* 100 is the goal; sanitizers and a busy machine get twenty times that, a quadratic reader would need far more */
+        /* 100 is the goal; sanitizers and a busy machine get twenty times that, a quadratic reader would need far more */
+        assert_true(ms < 2000);
         mgv_safetensors_close(file);
         assert_int_equal(counts.live_blocks, 0);
         free(bytes);
@@ -662,7 +668,8 @@ static void memory_stays_below_four_times_the_file(void **state) {
         unsigned char *bytes;
         n = (size_t)sprintf(header, "%s", kinds[kind].start);
         for (i = 0; i < pieces; i++) {
-            if (kinds[kind].numbered) n += (size_t)sprintf(header + n, kinds[kind].piece, i && kinds[kind].numbered ? "," : "", (unsigned)i);
+            if (kinds[kind].numbered) n += (size_t)sprintf(header + n, kinds[kind].piece, i && kinds[kind].numbered ? "," : "",
+                                                           (unsigned)i);
             else n += (size_t)sprintf(header + n, kinds[kind].piece, i && kind < 6 ? "," : "");
         }
         n += (size_t)sprintf(header + n, "%s", kinds[kind].end);
@@ -704,7 +711,8 @@ static void free_shards(shard_set *set) {
     free((void *)(uintptr_t)set->files[0].data);
     free((void *)(uintptr_t)set->files[1].data);
 }
-static mgv_result open_set(const shard_set *set, mgv__source *source, mgv__checkpoint *checkpoint, fake_files *files, counting_allocator *counts,
+static mgv_result open_set(const shard_set *set, mgv__source *source, mgv__checkpoint *checkpoint, fake_files *files,
+                           counting_allocator *counts,
                            mgv_error *error) {
     mgv_model_desc desc;
     mgv_result result;
@@ -717,7 +725,8 @@ static mgv_result open_set(const shard_set *set, mgv__source *source, mgv__check
     return mgv__checkpoint_open(checkpoint, source, error);
 }
 
-static const char good_index[] = "{\"metadata\":{\"total_size\":7},\"weight_map\":{\"c\":\"sub/two.safetensors\",\"a\":\"one.safetensors\",\"b\":\"one.safe\\u0074ensors\"}}";
+static const char good_index[] = "{\"metadata\":{\"total_size\":7},\"weight_map\":{\"c\":\"sub/two.safetensors\","
+                                 "\"a\":\"one.safetensors\",\"b\":\"one.safe\\u0074ensors\"}}";
 static void two_shards_are_one_checkpoint(void **state) {
     mgv__source source;
     mgv__checkpoint checkpoint;
@@ -794,7 +803,8 @@ static void shard_indexes(void **state) {
         {MAP("\"a\":\"sub//two.safetensors\""), FORMAT, "empty part"},
         {MAP("\"a\":\"sub/\""), FORMAT, "empty part"},
         {MAP("\"a\":\"%2e%2e/one.safetensors\""), MGV_ERROR_IO, "%2e%2e/one.safetensors: cannot be opened: there is no such file"},
-        {MAP("\"a\":\"ONE.safetensors\""), MGV_ERROR_IO, "ONE.safetensors: cannot be opened"}, /* where case counts; else tensors would be twice */
+        /* Where case counts there is no such file; elsewhere its tensors would be in two shards. */
+        {MAP("\"a\":\"ONE.safetensors\""), MGV_ERROR_IO, "ONE.safetensors: cannot be opened"},
         {MAP("\"a\":\"missing.safetensors\""), MGV_ERROR_IO, "missing.safetensors: cannot be opened: there is no such file"},
         {MAP("\"a\":\"model.safetensors.index.json\""), FORMAT, "model.safetensors.index.json: a header of"},
         {MAP("\"c\":\"one.safetensors\""), MGV_ERROR_MODEL, "tensor \"c\" is not in one.safetensors"},
@@ -833,7 +843,8 @@ static void a_tensor_in_two_shards(void **state) {
     memset(&set, 0, sizeof set);
     add_shard(&set, "m/one.safetensors", "{" U8("a", 0, 1, 1) "," U8("c", 1, 3, 2) "}", 3);
     add_shard(&set, "m/sub/two.safetensors", "{" U8("c", 0, 4, 4) "}", 4);
-    add_file(&set, INDEX, MAP("\"a\":\"one.safetensors\",\"c\":\"sub/two.safetensors\""), strlen(MAP("\"a\":\"one.safetensors\",\"c\":\"sub/two.safetensors\"")));
+    add_file(&set, INDEX, MAP("\"a\":\"one.safetensors\",\"c\":\"sub/two.safetensors\""),
+             strlen(MAP("\"a\":\"one.safetensors\",\"c\":\"sub/two.safetensors\"")));
     assert_int_equal(open_set(&set, &source, &checkpoint, &files, NULL, &error), FORMAT);
     assert_non_null(strstr(error.message, "tensor \"c\" is in two shards, one.safetensors and sub/two.safetensors"));
     free_shards(&set);
@@ -896,7 +907,8 @@ static void looks_that_fail(void **state) {
         desc.io = fake_files_make(&files, NULL, 0);
         assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
         assert_int_equal(mgv__checkpoint_open(&checkpoint, &source, &error), MGV_ERROR_IO);
-        assert_string_equal(error.message, "the files of the callbacks: there is neither model.safetensors nor model.safetensors.index.json");
+        assert_string_equal(error.message,
+                            "the files of the callbacks: there is neither model.safetensors nor model.safetensors.index.json");
         assert_int_equal(files.calls, 4);
         files.calls = 0;
         files.fail_at = k;
@@ -1050,7 +1062,8 @@ static void a_hundred_thousand_shards(void **state) {
 
 /* ---- Failures (goals R5 and R6) ---- */
 
-static mgv_result open_failing(uint64_t fail_alloc, uint64_t fail_file, int from, uint64_t *allocations, uint64_t *calls, mgv_error *error) {
+static mgv_result open_failing(uint64_t fail_alloc, uint64_t fail_file, int from, uint64_t *allocations, uint64_t *calls,
+                               mgv_error *error) {
     counting_allocator counts;
     fake_files files;
     shard_set set;

@@ -20,7 +20,10 @@ static void check_config(const mgv__config *config) {
     REQUIRE(config->image_size == 0 || config->position_side == config->image_size / config->patch);
     REQUIRE(config->rope_theta >= 0 && isfinite(config->rope_theta));
     REQUIRE(config->deepstack_count <= MGV__MAX_DEEPSTACK && config->full_attention_count <= MGV__MAX_FULL_ATTENTION);
-    for (i = 0; i < config->deepstack_count; i++) REQUIRE(config->deepstack[i] < config->layers && (i == 0 || config->deepstack[i] > config->deepstack[i - 1]));
+    for (i = 0; i < config->deepstack_count; i++) {
+        REQUIRE(config->deepstack[i] < config->layers);
+        REQUIRE(i == 0 || config->deepstack[i] > config->deepstack[i - 1]);
+    }
     for (i = 1; i < config->full_attention_count; i++) REQUIRE(config->full_attention[i] > config->full_attention[i - 1]);
     REQUIRE(pixels->patch == config->patch && pixels->merge == config->merge && pixels->factor == config->patch * config->merge);
     REQUIRE(mgv__pixels_config_check(pixels, &error) == MGV_OK);

@@ -31,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     desc.bytes = size;
     desc.allocator = fuzz_allocator_make(&counts, data, size);
     result = mgv_safetensors_open(&file, &desc, &error);
-    REQUIRE(result == MGV_OK || result == MGV_ERROR_FORMAT || result == MGV_ERROR_UNSUPPORTED || (result == MGV_ERROR_NOMEM && counts.failed));
+    REQUIRE(result == MGV_OK || result == MGV_ERROR_FORMAT || result == MGV_ERROR_UNSUPPORTED ||
+            (result == MGV_ERROR_NOMEM && counts.failed));
     REQUIRE((result == MGV_OK) == (file != NULL));
     REQUIRE(result == MGV_OK || error.code == result);
     REQUIRE(counts.peak_bytes <= 4 * size + 1048576);
