@@ -423,10 +423,10 @@ static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uin
             double *x = want + (size_t)i * width + (size_t)head * head_dim;
             for (j = 0; j < half; j++) {
                 /* The rounding of the angle to float belongs to the definition: transformers does it. */
-                const double angle = (double)((float)w->position[3 * i + rotary->axis[j]] * rotary->frequency[j]);
-                const double a = x[j], b = x[half + j];
-                x[j] = a * cos(angle) - b * sin(angle);
-                x[half + j] = b * cos(angle) + a * sin(angle);
+                const float angle = (float)w->position[3 * i + rotary->axis[j]] * rotary->frequency[j];
+                const double a = x[j], b = x[half + j], cosine = cos((double)angle), sine = sin((double)angle);
+                x[j] = a * cosine - b * sine;
+                x[half + j] = b * cosine + a * sine;
             }
         }
     }
@@ -726,7 +726,7 @@ static void test_activations_at_the_edges(void **state) {
     (void)state;
     for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
         const mgv__cpu_kernels *kernels = mgv__cpu_kernels_of(isa);
-        static const float zero[32] = {0};
+        static const float zero[32] = {0}, large = 1e30f;
         mgv__activation activation;
         if (kernels == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
         for (activation = MGV__ACT_GELU_TANH; activation <= MGV__ACT_GELU_ERF; activation++) {
@@ -734,12 +734,12 @@ static void test_activations_at_the_edges(void **state) {
             x[0] = 1000.0f;
             x[1] = -1000.0f;
             x[2] = NAN;
-            x[3] = 1e30f;
+            x[3] = large;
             kernels->activate(activation, x, zero, 32);
             assert_true(x[0] == 1000.0f);
             assert_true(fabsf(x[1]) < 1e-30f);
             assert_true(x[2] != x[2]);
-            assert_true(x[3] == 1e30f);
+            assert_true(x[3] == large);
             assert_true(x[4] == 0.0f);
         }
     }
