@@ -48,7 +48,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
 
-.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine fuzz fuzz-smoke bench-cpu examples demo dist install clean
+.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine fuzz fuzz-smoke bench-cpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -66,6 +66,7 @@ help:
 	@echo "  make test-machine          the kernels on a model of the GPU, on any CPU (needs clang; tests/machine/README.md)"
 	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
+	@echo "  make bench-pixels          milliseconds to resize and normalise a picture"
 	@echo
 	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
 	@echo "  make build/cuda/megavit CUDA=/usr/local/cuda   the command line with the CUDA backend"
@@ -193,6 +194,13 @@ fuzz-smoke: fuzz
 $(BUILD)/bench_cpu: tools/bench_cpu.c
 	@mkdir -p $(@D)
 	$(COMPILE) $< -o $@ $(LIBS)
+
+$(BUILD)/bench_pixels: tools/bench_pixels.c
+	@mkdir -p $(@D)
+	$(COMPILE) -Wno-unused-function $< -o $@ $(LIBS)
+
+bench-pixels: $(BUILD)/bench_pixels
+	$(BUILD)/bench_pixels
 
 # PYTHON: an interpreter that has torch and transformers, to be compared with; without them that half is skipped.
 bench-cpu: $(BUILD)/bench_cpu

@@ -3079,7 +3079,7 @@ static int64_t mgv__image_stride(const mgv_image *image) { return image->stride 
 
 /* Bytes from the first that is read to behind the last, whichever way the strides go; 0 where that is more than can be addressed. */
 static size_t mgv__image_span(const mgv_image *image) {
-    uint64_t stride = mgv__magnitude(mgv__image_stride(image)), frame_stride = mgv__magnitude(image->frame_stride);
+    uint64_t stride = mgv__magnitude(mgv__image_stride(image)), frame_stride = mgv__magnitude(image->frames > 1 ? image->frame_stride : 0);
     size_t rows, frame, frames, span;
     if (stride > PTRDIFF_MAX || frame_stride > PTRDIFF_MAX) return 0;
     if (!mgv__mul(image->height - 1, (size_t)stride, &rows) || !mgv__mul(image->height, (size_t)stride, &frame)) return 0;
@@ -3093,7 +3093,7 @@ static size_t mgv__image_span(const mgv_image *image) {
 static int mgv__image_overlaps(const mgv_image *image, const void *memory, uint64_t bytes) {
     uintptr_t lowest = (uintptr_t)image->pixels, start = (uintptr_t)memory;
     if (image->stride < 0) lowest -= (uintptr_t)(image->height - 1) * (uintptr_t)mgv__magnitude(image->stride);
-    if (image->frame_stride < 0) lowest -= (uintptr_t)(mgv__image_frames(image) - 1) * (uintptr_t)mgv__magnitude(image->frame_stride);
+    if (image->frames > 1 && image->frame_stride < 0) lowest -= (uintptr_t)(mgv__image_frames(image) - 1) * (uintptr_t)mgv__magnitude(image->frame_stride);
     return start < lowest ? lowest - start < bytes : start - lowest < mgv__image_span(image) && bytes > 0;
 }
 
@@ -3675,17 +3675,17 @@ static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, ui
     return MGV_OK;
 }
 
-/* The pixels of a checked picture as the model sees them. grid: from mgv__pixels_grid. scratch: mgv__pixels_scratch_bytes, on a
-   64-byte boundary. out: float32, see mgv__pixels_layout. The result does not depend on `parallel`, which may be NULL. */
-static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid,
-                                void *scratch, const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
+/* See mgv__pixels_prepare; the result does not depend on `kernels` either. */
+static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mgv__pixels_config *config, mgv_resize resize,
+                                     const mgv_image *image, const mgv_grid *grid, void *scratch, const mgv_parallel_for *parallel,
+                                     float *out, mgv__pixels_layout layout) {
     mgv__pixels_job job;
     mgv__axis *axes[2];
     unsigned char *memory = (unsigned char *)scratch;
     double *weights = (double *)scratch;
     uint32_t i, byte;
     memset(&job, 0, sizeof job);
-    job.kernels = mgv__pixel_kernels_here();
+    job.kernels = kernels;
     job.config = config;
     job.image = image;
     job.grid = grid;
@@ -3723,6 +3723,13 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
     if (job.bands > job.rows) job.bands = job.rows;
     if (job.bands > 1) parallel->run(parallel->user, job.bands, mgv__pixels_band, &job);
     else mgv__pixels_band(&job, 0);
+}
+
+/* The pixels of a checked picture as the model sees them. grid: from mgv__pixels_grid. scratch: mgv__pixels_scratch_bytes, on a
+   64-byte boundary. out: float32, see mgv__pixels_layout. The result does not depend on `parallel`, which may be NULL. */
+static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid,
+                                void *scratch, const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
+    mgv__pixels_prepare_with(mgv__pixel_kernels_here(), config, resize, image, grid, scratch, parallel, out, layout);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
