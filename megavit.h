@@ -693,6 +693,7 @@ typedef struct mgv__kernel_arguments {
 #ifndef MEGAVIT_IMPLEMENTED
 #define MEGAVIT_IMPLEMENTED
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -3273,11 +3274,19 @@ typedef struct mgv__pixel_kernels {
                       size_t plane_bytes);
 } mgv__pixel_kernels;
 
-/* Rounds to double, here and now: no compiler may keep more digits or fuse the product that went in with a sum that follows. One such
-   fused step can move a weight across a rounding border, and with it pixels. */
+/* Rounds a product to double, here and now: no compiler may fuse it with a sum that follows. A fused step can move a weight across a
+   rounding border, and with it pixels. */
 static double mgv__rounded(double value) {
     volatile double rounded = value;
     return rounded;
+}
+/* Rounds a sum or a quotient, which only a machine that computes with more digits than double has does not do by itself. */
+static double mgv__as_double(double value) {
+#if FLT_EVAL_METHOD == 0
+    return value;
+#else
+    return mgv__rounded(value);
+#endif
 }
 
 static double mgv__filter_support(int32_t resample) { return resample == MGV__RESAMPLE_BICUBIC ? 2.0 : 1.0; }
@@ -3301,20 +3310,20 @@ static size_t mgv__axis_weight_count(uint32_t in, uint32_t out) { return 4 * (si
 /* The window of output position i and its weights, which sum to 1. Pillow's precompute_coeffs; torch's _compute_indices_min_size_weights_aa
    has the same arithmetic. */
 static mgv__window mgv__axis_window(const mgv__axis *axis, int32_t resample, uint32_t i, double *weights) {
-    double scale = mgv__rounded((double)axis->in / axis->out), stretch = mgv__at_least(scale, 1.0);
-    double support = mgv__filter_support(resample) * stretch, inverse = mgv__rounded(1.0 / stretch);
+    double scale = mgv__as_double((double)axis->in / axis->out), stretch = mgv__at_least(scale, 1.0);
+    double support = mgv__filter_support(resample) * stretch, inverse = mgv__as_double(1.0 / stretch);
     double center = mgv__rounded((i + 0.5) * scale), sum = 0;
-    double first = mgv__rounded(mgv__rounded(center - support) + 0.5), end = mgv__rounded(mgv__rounded(center + support) + 0.5);
+    double first = mgv__as_double(mgv__as_double(center - support) + 0.5), end = mgv__as_double(mgv__as_double(center + support) + 0.5);
     mgv__window window;
     uint32_t k;
     window.first = first > 0 ? (uint32_t)first : 0;
     window.count = (end < axis->in ? (uint32_t)end : axis->in) - window.first;
     for (k = 0; k < window.count; k++) {
-        double distance = mgv__rounded(mgv__rounded(k + window.first - center) + 0.5);
+        double distance = mgv__as_double(mgv__as_double(k + window.first - center) + 0.5);
         weights[k] = mgv__filter(resample, mgv__rounded(distance * inverse));
-        sum = mgv__rounded(sum + weights[k]);
+        sum = mgv__as_double(sum + weights[k]);
     }
-    for (k = 0; k < window.count; k++) weights[k] = sum != 0 ? mgv__rounded(weights[k] / sum) : weights[k];
+    for (k = 0; k < window.count && sum != 0; k++) weights[k] = mgv__as_double(weights[k] / sum);
     return window;
 }
 
