@@ -108,7 +108,7 @@ def make_default_model_case():
     golden.line("directory ../../examples/model")
     folder = HERE.parent.parent / "examples" / "model"
     model = SiglipVisionModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    record(golden, model, SiglipImageProcessorPil.from_pretrained(folder), [(96, 96), (120, 80), (300, 300)], ("pooled",))
+    record(golden, model, SiglipImageProcessorPil.from_pretrained(folder), [(224, 224), (120, 80), (300, 300)], ("pooled",))
     golden.write(HERE / "siglip_default_model.golden")
 
 

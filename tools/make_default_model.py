@@ -1,17 +1,17 @@
 """Trains the default model: a small SigLIP vision tower that knows shapes, colours, patterns and counts.
 
-    python tools/make_default_model.py --out examples/model                 trains on one GPU in about four minutes, exports, evaluates
-    python tools/make_default_model.py --out examples/model --evaluate      evaluates the exported model again (no GPU needed)
+    python tools/make_default_model.py --out examples/model --seconds 305 --compile    trains on one GPU, exports, evaluates
+    python tools/make_default_model.py --out examples/model --evaluate                 evaluates it again (no GPU needed)
 
 Every training picture is rendered on the device and seen once: 1 to 4 equal shapes of one colour and one pattern, anywhere,
-tilted, on a background of another colour, blurred and noisy. One triple (colour, shape, pattern) in ten is never rendered;
-those are the held-out combinations of the evaluation.
+tilted, squashed, on a background of another colour, blurred, noisy, some enlarged from fewer pixels. One triple (colour,
+shape, pattern) in ten is never rendered; those are the held-out combinations of the evaluation.
 
 The loss is SigLIP's: pictures against labels. A label's embedding is the sum of learned vectors, one for a colour, one for
 a shape, so that "red" and "circle" are directions that all red things and all circles share; pattern and count have
 vectors of their own. Pooled embeddings can therefore be compared with each other and with labels by their cosine.
 
-What is exported is an ordinary SigLIP directory (config.json, preprocessor_config.json, model.safetensors in F16) and
+What is exported is an ordinary SigLIP directory (config.json, preprocessor_config.json, model.safetensors in BF16) and
 labels.safetensors: `embeddings` [labels, D] of norm 1, and in the metadata `names` (a JSON list), `scale` and `bias`;
 sigmoid(scale * cosine + bias) is the probability that the label fits.
 """
@@ -30,12 +30,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.siglip.modeling_siglip import SiglipEncoderLayer
 
 import draw_pictures
 from draw_pictures import COLOUR_NAMES, COLOURS, COUNTS, PATTERNS, SHAPES
 
-SIDE = 96
-CONFIG = dict(hidden_size=128, num_attention_heads=2, intermediate_size=256, num_hidden_layers=5, patch_size=8, image_size=SIDE)
+SIDE = 224
+SMALLEST = 90  # pixels a side that pictures may have had before they were enlarged
+CONFIG = dict(hidden_size=192, num_attention_heads=3, intermediate_size=768, num_hidden_layers=5, patch_size=16, image_size=SIDE)
 MAX_COUNT = len(COUNTS)
 VARIANTS = 4
 
@@ -51,7 +53,7 @@ HELD_OUT = [t for t in TRIPLES if t not in set(SEEN)]
 
 # ---- rendering: distance fields of the outlines, looked up by each pixel ----
 
-FIELD_SIDE, FIELD_REACH = 96, 1.3
+FIELD_SIDE, FIELD_REACH = 160, 1.3
 
 
 def distance_field(polygons):
@@ -119,9 +121,8 @@ class Renderer:
         best = gap.argmax(1)[:, None, None].expand(-1, 1, MAX_COUNT)
         return [v.gather(1, best)[:, 0] for v in (x, y, radius)]
 
-    def field(self, b, cells_y, cells_x):
-        noise = self.uniform(b, 1, cells_y, cells_x, least=-1.0)
-        return F.interpolate(noise, (SIDE, SIDE), mode="bilinear", align_corners=False)[:, 0]
+    def field(self, b, cells_y, cells_x, mode="bilinear"):
+        return F.interpolate(self.uniform(b, 1, cells_y, cells_x, least=-1.0), (SIDE, SIDE), mode=mode)[:, 0]
 
     def background(self, main):
         """[b, 3, SIDE, SIDE]: a colour that stands out from the main one, with structure in its brightness or hue."""
@@ -132,10 +133,10 @@ class Renderer:
         base = tries[torch.arange(b, device=self.device), far.argmax(1)]
         angle = self.one(b, most=2 * math.pi)
         along = (torch.cos(angle) * (self.x - SIDE / 2) + torch.sin(angle) * (self.y - SIDE / 2)) / SIDE
-        split = torch.tanh((along + self.one(b, -0.25, 0.25)) * 60)
-        step = self.one(b, 5, 16)
-        lines = ((self.x % step < 1.2) | (self.y % step < 1.2)).float()
-        bars = self.field(b, 24, 1)
+        split = torch.tanh((along + self.one(b, -0.25, 0.25)) * self.one(b, 40, 200))
+        step, thick = SIDE * self.one(b, 0.05, 0.17), SIDE * self.one(b, 0.005, 0.013)
+        lines = ((self.x % step < thick) | (self.y % step < thick)).float()
+        bars = self.field(b, 32, 1, "nearest")
         kinds = torch.stack([torch.zeros_like(split), along * 2, split, self.field(b, 4, 4), self.field(b, 12, 12), lines, bars,
                              bars.transpose(1, 2)], 1)
         kind = torch.randint(kinds.shape[1], (b,), device=self.device)
@@ -146,7 +147,7 @@ class Renderer:
     def pattern_mask(self, pattern, radius):
         """[b, SIDE, SIDE]: where the second colour shows."""
         b = len(pattern)
-        step = (radius[:, None, None] * self.one(b, 0.32, 0.6)).clamp(min=4.2)
+        step = (radius[:, None, None] * self.one(b, 0.32, 0.6)).clamp(min=0.036 * SIDE)
         angle = self.one(b, most=2 * math.pi)
         u = torch.cos(angle) * self.x + torch.sin(angle) * self.y + self.one(b, most=50.0)
         v = -torch.sin(angle) * self.x + torch.cos(angle) * self.y + self.one(b, most=50.0)
@@ -160,6 +161,36 @@ class Renderer:
         masks = torch.stack([torch.zeros_like(u), stripes, dots, checks], 1)
         return masks[torch.arange(b, device=self.device), pattern]
 
+    def with_shape(self, picture, fill, fields, x, y, radius, angle, stretch, soft, is_there):
+        """The pictures with one more shape in each where is_there. x ... is_there: [b, 1, 1]"""
+        dx, dy = (self.x - x) / radius * stretch, (self.y - y) / radius / stretch
+        at = torch.stack([torch.cos(angle) * dx + torch.sin(angle) * dy, -torch.sin(angle) * dx + torch.cos(angle) * dy], -1)
+        distance = F.grid_sample(fields, at / FIELD_REACH, mode="bilinear", padding_mode="border", align_corners=True)
+        cover = (0.5 - distance * (radius / soft)[:, None]).clamp(0, 1) * is_there[:, None]
+        return picture * (1 - cover) + fill * cover
+
+    def with_faults_of_a_camera(self, picture):
+        """Blurred, of another contrast and brightness, noisy."""
+        b = len(picture)
+        blurred = F.avg_pool2d(F.pad(picture, (1, 1, 1, 1), mode="replicate"), 3, 1)
+        picture = torch.lerp(picture, blurred, self.one(b)[:, None] * (self.one(b)[:, None] < 0.4))
+        picture = (picture - 0.5) * self.one(b, 0.85, 1.1)[:, None] + 0.5 + self.one(b, -0.06, 0.06)[:, None]
+        picture = picture + torch.randn_like(picture) * self.one(b, 0.0, 0.05)[:, None] * (self.one(b)[:, None] < 0.6)
+        return picture.clamp(0, 1)
+
+    def enlarged_from_fewer_pixels(self, pictures):
+        """Three quarters of the pictures, each quarter from another number of pixels."""
+        quarters = list(pictures.split((len(pictures) + 3) // 4))
+        for i in range(1, len(quarters)):
+            side = int(torch.randint(SMALLEST, SIDE + 1, ()))
+            small = F.interpolate(quarters[i], (side, side), mode="bilinear", antialias=True)
+            quarters[i] = F.interpolate(small, (SIDE, SIDE), mode="bilinear")
+        return torch.cat(quarters)
+
+    def compile(self):
+        for name in ("background", "pattern_mask", "with_shape", "with_faults_of_a_camera"):
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+
     @torch.no_grad()
     def __call__(self, colour, shape, pattern, count):
         """Pictures [b, 3, SIDE, SIDE] as the model sees them, in [-1, 1]. All arguments [b] indices; count from 0."""
@@ -167,26 +198,19 @@ class Renderer:
         main = self.main_colour(colour)
         second = self.second_colour(main, colour)
         picture = self.background(main)
-        x, y, radius = self.places(count + 1)
+        x, y, radius = (v[..., None, None] for v in self.places(count + 1))
         fields = self.fields[shape * VARIANTS + torch.randint(VARIANTS, (b,), device=self.device)]
-        tilt, stretch = self.one(b, -0.52, 0.52), torch.exp(self.one(b, -0.18, 0.18))
-        mask = self.pattern_mask(pattern, radius[:, 0])[:, None]
-        fill = main[..., None, None] * (1 - mask) + second[..., None, None] * mask
+        tilt, stretch, soft = self.one(b, -0.52, 0.52), torch.exp(self.one(b, -0.24, 0.24)), self.one(b, 0.8, 1.8)
+        mask = self.pattern_mask(pattern, radius[:, 0, 0, 0])[:, None]
+        fill = torch.lerp(main[..., None, None], second[..., None, None], mask)
         shade = 1 + self.one(b, 0.0, 0.25)[:, None] * self.field(b, 2, 2)[:, None] * (self.one(b)[:, None] < 0.4)
         fill = (fill * shade).clamp(0, 1)
-        soft = self.one(b, 0.8, 1.8)
         for k in range(MAX_COUNT):
-            r = radius[:, k, None, None]
             angle = tilt + self.one(b, -0.15, 0.15)
-            dx, dy = (self.x - x[:, k, None, None]) / r * stretch, (self.y - y[:, k, None, None]) / r / stretch
-            at = torch.stack([torch.cos(angle) * dx + torch.sin(angle) * dy, -torch.sin(angle) * dx + torch.cos(angle) * dy], -1)
-            distance = F.grid_sample(fields, at / FIELD_REACH, mode="bilinear", padding_mode="border", align_corners=True)
-            cover = (0.5 - distance * (r / soft)[:, None]).clamp(0, 1) * (k <= count)[:, None, None, None]
-            picture = picture * (1 - cover) + fill * cover
-        blurred = F.avg_pool2d(F.pad(picture, (1, 1, 1, 1), mode="replicate"), 3, 1)
-        picture = torch.lerp(picture, blurred, self.one(b)[:, None] * (self.one(b)[:, None] < 0.4))
-        picture = (picture - 0.5) * self.one(b, 0.85, 1.1)[:, None] + 0.5 + self.one(b, -0.06, 0.06)[:, None]
-        picture = picture + torch.randn_like(picture) * self.one(b, 0.0, 0.05)[:, None] * (self.one(b)[:, None] < 0.6)
+            is_there = (k <= count)[:, None, None].float()
+            place = [v[:, k].contiguous() for v in (x, y, radius)]
+            picture = self.with_shape(picture, fill, fields, *place, angle, stretch, soft, is_there)
+        picture = self.enlarged_from_fewer_pixels(self.with_faults_of_a_camera(picture))
         return (picture.clamp(0, 1) * 255).round() / 127.5 - 1
 
 
@@ -221,13 +245,18 @@ def train(args, device):
     torch.manual_seed(args.seed)
     renderer = Renderer(device)
     model = SiglipVisionModel(SiglipVisionConfig(**CONFIG)).to(device).train()
+    if args.compile:
+        renderer.compile()
+        for module in model.modules():
+            if isinstance(module, SiglipEncoderLayer):
+                module.compile()
     labels = Labels(CONFIG["hidden_size"]).to(device)
     parameters = [*model.named_parameters(), *labels.named_parameters()]
     groups = [dict(params=[p for _, p in parameters if p.ndim >= 2], weight_decay=0.05),
               dict(params=[p for _, p in parameters if p.ndim < 2], weight_decay=0.0)]
     optimizer = torch.optim.AdamW(groups, lr=args.rate, betas=(0.9, 0.98), fused=device.type == "cuda")
     triples = torch.tensor(SEEN, device=device)
-    steps, warm, start = args.steps, min(500, args.steps // 10), time.time()
+    steps, warm, start = args.steps, max(1, min(500, args.steps // 10)), time.time()
     for step in range(args.steps):
         if step == 100 and args.seconds:
             torch.cuda.synchronize() if device.type == "cuda" else None
@@ -252,12 +281,14 @@ def train(args, device):
         optimizer.step()
         if step % args.report == 0 or step == steps - 1:
             print(f"step {step} loss {loss.item():.3f} siglip {siglip.item():.3f} {time.time() - start:.0f} s", flush=True)
-    return model.eval(), labels.eval(), steps
+            export(args.out, model, labels, args, step + 1)
 
 
 def export(folder, model, labels, args, steps):
     folder.mkdir(parents=True, exist_ok=True)
-    model.half().cpu().save_pretrained(folder)
+    stored = SiglipVisionModel(SiglipVisionConfig(**CONFIG)).bfloat16()
+    stored.load_state_dict(model.state_dict())
+    stored.save_pretrained(folder)
     SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE}, resample=2).save_pretrained(folder)
     names = [f"{c} {s}" for c in COLOUR_NAMES for s in SHAPES]
     scale, bias = labels.log_scale[4].exp().item(), labels.bias.item()
@@ -327,15 +358,15 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--seconds", type=float, default=0, help="make fewer steps if all do not fit into this time")
-    parser.add_argument("--batch", type=int, default=1024)
-    parser.add_argument("--rate", type=float, default=1.5e-3)
-    parser.add_argument("--report", type=int, default=500, help="steps from a printed line to the next")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--report", type=int, default=500, help="steps from a printed line and an export to the next")
+    parser.add_argument("--compile", action="store_true", help="torch.compile: half a minute of waiting, then faster steps")
     parser.add_argument("--pictures", type=int, default=1000, help="pictures in each set of the evaluation")
     args = parser.parse_args()
     if not args.evaluate:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model, labels, steps = train(args, device)
-        export(args.out, model, labels, args, steps)
+        train(args, device)
     evaluate(args.out, args.pictures)
 
 
