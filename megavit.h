@@ -7218,8 +7218,8 @@ typedef struct mgv__job {
     uint32_t op_end;    /* operations after the last output asked for are not run */
 } mgv__job;
 
-/* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked; enqueues. step: moves
-   the work on, or looks how it stands, and sets the job's status. */
+/* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked;
+   enqueues. step: moves the work on, or looks how it stands, and sets the job's status. */
 typedef struct mgv__backend {
     mgv_result (*check_image)(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error);
     mgv_result (*check_output)(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error);
@@ -7304,11 +7304,13 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
                                      mgv_error *error) {
     uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
     size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
-    mgv_result result = mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens, &pixels_bytes, error);
+    mgv_result result = mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens, &pixels_bytes,
+                                                  error);
     if (result != MGV_OK) return result;
     if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
         !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space", (uint64_t)max_tokens);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
+                         (uint64_t)max_tokens);
     engine->images = (mgv_image *)mgv__place(layout, desc->max_images, sizeof(mgv_image));
     engine->outputs = (mgv_output *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(mgv_output));
     engine->written = (uint64_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint64_t));
@@ -7322,7 +7324,8 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
         mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
     }
     if (layout->overflow)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space", (uint64_t)max_tokens);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
+                         (uint64_t)max_tokens);
     return MGV_OK;
 }
 
@@ -7339,7 +7342,8 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION", (int64_t)desc->resize);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
+                         (int64_t)desc->resize);
     if (desc->min_pixels && desc->max_pixels && desc->min_pixels > desc->max_pixels)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", desc->min_pixels, desc->max_pixels);
     if ((desc->parallel.run == NULL) != (desc->parallel.threads == 0))
@@ -7355,11 +7359,13 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
         uint64_t tokens = MGV__DEFAULT_TOKENS;
         if (fixed_tokens) tokens = fixed_tokens * desc->max_images;
         if (tokens > UINT32_MAX)
-            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count", (uint64_t)desc->max_images, fixed_tokens);
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count",
+                             (uint64_t)desc->max_images, fixed_tokens);
         desc->max_tokens = (uint32_t)tokens;
     }
     if (desc->max_tokens < fixed_tokens)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but one picture of this model has %u", (uint64_t)desc->max_tokens, fixed_tokens);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but one picture of this model has %u", (uint64_t)desc->max_tokens,
+                         fixed_tokens);
     return mgv__allocator_check(&desc->allocator, error);
 }
 
@@ -7380,7 +7386,8 @@ static mgv_result mgv__engine_measure(const mgv_model *model, const mgv_engine_d
     mgv__place(&layout, 1, sizeof measured);
     result = mgv__engine_layout(&layout, model, desc, &measured, error);
     if (result != MGV_OK) return result;
-    if (!mgv__add(layout.used, MGV__ALIGNMENT, bytes)) return mgv__fail(error, MGV_ERROR_CAPACITY, "the engine does not fit into this machine's address space");
+    if (!mgv__add(layout.used, MGV__ALIGNMENT, bytes))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the engine does not fit into this machine's address space");
     return MGV_OK;
 }
 
@@ -7435,9 +7442,11 @@ static void mgv__job_prepare(mgv_engine *engine) {
     const mgv_image *image = &engine->images[engine->job.image];
     mgv_grid grid;
     /* Checked when the job was accepted, so it cannot fail now. */
-    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
+    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid,
+                     NULL);
     mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
-    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel, engine->buffers[0],
+    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
+                        engine->buffers[0],
                         MGV__PIXELS_PATCHES);
 }
 
@@ -7541,7 +7550,8 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
     cudaError_t code;
     gpu->image_bytes = side * side * 3;
     if (gpu->image_bytes * desc->max_images > SIZE_MAX / 2)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space", (uint64_t)desc->max_images, gpu->image_bytes);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space",
+                         (uint64_t)desc->max_images, gpu->image_bytes);
     code = cudaMallocHost((void **)&gpu->pinned_pixels, (size_t)(gpu->image_bytes * desc->max_images));
     if (code == cudaSuccess) code = cudaMalloc((void **)&gpu->device_pixels, (size_t)(gpu->image_bytes * desc->max_images));
     if (code == cudaSuccess) code = cudaMallocHost((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float));
@@ -7570,11 +7580,14 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
     if (desc->max_sms && !cuda_desc.max_clusters)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms, (uint64_t)MGV__CLUSTER);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
+                         (uint64_t)MGV__CLUSTER);
     if (!cuda_desc.kernels)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE,
+                         "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
     if (!mgv__has_tap(&model->program, MGV_OUTPUT_POOLED))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel gives pooled vectors only, and this model has no pooling head; use the CPU backend");
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel gives pooled vectors only, and this model has no pooling head; use the CPU backend");
     gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
     if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
@@ -7593,16 +7606,20 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
 
 static mgv_result mgv__gpu_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
     const uint32_t side = engine->model->config.image_size;
+    const int in_rows = image->stride == 0 || image->stride == 3 * (int64_t)side;
     if (image->place == MGV_PLACE_HOST) return MGV_OK;
-    if (image->format == MGV_PIXELS_RGB8 && image->width == side && image->height == side && (image->stride == 0 || image->stride == 3 * (int64_t)side)) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "image %u: pictures in device memory must be RGB8 of %u x %u pixels, rows one after the other; others are resized from host memory",
+    if (image->format == MGV_PIXELS_RGB8 && image->width == side && image->height == side && in_rows) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                     "image %u: pictures in device memory must be RGB8 of %u x %u pixels, rows one after the other; others are "
+                     "resized from host memory",
                      (uint64_t)number, (uint64_t)side, (uint64_t)side);
 }
 
 static mgv_result mgv__gpu_check_output(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error) {
     (void)engine;
     if (output->kind != MGV_OUTPUT_POOLED)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: the GPU kernel gives pooled vectors only; use the CPU backend for tokens and layers", (uint64_t)number);
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "output %u: the GPU kernel gives pooled vectors only; use the CPU backend for tokens and layers", (uint64_t)number);
     if (output->place == MGV_PLACE_DEVICE && output->normalize)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: rows are normalised on their way to host memory only", (uint64_t)number);
     return MGV_OK;
@@ -7615,7 +7632,8 @@ static const uint8_t *mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cu
     uint32_t i, in_place = 0;
     *code = cudaSuccess;
     for (i = 0; i < engine->job.image_count; i++)
-        in_place += engine->images[i].place == MGV_PLACE_DEVICE && (const uint8_t *)engine->images[i].pixels == first + i * gpu->image_bytes;
+        in_place += engine->images[i].place == MGV_PLACE_DEVICE &&
+            (const uint8_t *)engine->images[i].pixels == first + i * gpu->image_bytes;
     if (in_place == engine->job.image_count) return first;
     for (i = 0; i < engine->job.image_count && *code == cudaSuccess; i++) {
         const mgv_image *image = &engine->images[i];
@@ -7655,7 +7673,8 @@ static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream
         if (engine->outputs[i].place == MGV_PLACE_HOST) to_host = 1;
         else code = cudaMemcpyAsync(engine->outputs[i].data, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToDevice, stream);
     }
-    if (to_host && code == cudaSuccess) code = cudaMemcpyAsync(gpu->pinned_pooled, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToHost, stream);
+    if (to_host && code == cudaSuccess)
+        code = cudaMemcpyAsync(gpu->pinned_pooled, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToHost, stream);
     if (code == cudaSuccess) code = cudaEventRecord(gpu->cuda->done, stream);
     return code == cudaSuccess ? MGV_OK : mgv__gpu_fail(gpu, error, code, "fetching the results");
 }
@@ -7664,7 +7683,8 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     mgv__gpu *gpu = engine->gpu;
     mgv_result result;
     int current;
-    if (gpu->lost) return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "the CUDA context of this engine was lost before; only destroying it remains");
+    if (gpu->lost)
+        return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "the CUDA context of this engine was lost before; only destroying it remains");
     current = mgv__gpu_enter(gpu);
     result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, error);
     mgv__gpu_leave(gpu, current);
@@ -7758,7 +7778,8 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     if (result == MGV_OK) result = mgv__choose_backend(&d, model, &gpu, error);
     if (result == MGV_OK) result = mgv__engine_measure(model, &d, &bytes, error);
     if (result == MGV_OK && d.workspace && d.workspace_bytes < bytes)
-        result = mgv__fail(error, MGV_ERROR_CAPACITY, "the workspace has %u bytes where the engine needs %u", d.workspace_bytes, (uint64_t)bytes);
+        result = mgv__fail(error, MGV_ERROR_CAPACITY, "the workspace has %u bytes where the engine needs %u", d.workspace_bytes,
+                           (uint64_t)bytes);
     if (result == MGV_OK && !d.workspace) {
         d.workspace = block = mgv__alloc(&d.allocator, bytes);
         if (!block) result = mgv__fail_nomem(error, "an engine", bytes);
@@ -7821,10 +7842,12 @@ static mgv_result mgv__engine_picture(const mgv_engine *engine, const mgv_image 
     if (image->width > desc->max_width || image->height > desc->max_height)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels; this engine was made for %u x %u", (uint64_t)image->width,
                          (uint64_t)image->height, (uint64_t)desc->max_width, (uint64_t)desc->max_height);
-    result = mgv__pixels_grid(&engine->model->config.pixels, image->width, image->height, image->frames, desc->min_pixels, desc->max_pixels, grid, error);
+    result = mgv__pixels_grid(&engine->model->config.pixels, image->width, image->height, image->frames, desc->min_pixels,
+                              desc->max_pixels, grid, error);
     if (result != MGV_OK) return result;
     if (grid->tokens > desc->max_tokens)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u tokens; this engine was made for %u", (uint64_t)grid->tokens, (uint64_t)desc->max_tokens);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u tokens; this engine was made for %u", (uint64_t)grid->tokens,
+                         (uint64_t)desc->max_tokens);
     return mgv__geometry_check(&engine->model->config, grid, error);
 }
 
@@ -7853,7 +7876,8 @@ static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output
         count++;
     }
     if (count)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %s:%u does not exist: this model has %s:0 to %s:%u", names[output->kind], (uint64_t)output->index,
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %s:%u does not exist: this model has %s:0 to %s:%u", names[output->kind],
+                         (uint64_t)output->index,
                          names[output->kind], names[output->kind], (uint64_t)count - 1);
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "this model has no output of kind %s", names[output->kind]);
 }
@@ -7865,7 +7889,8 @@ static mgv_result mgv__engine_pictures(const mgv_engine *engine, const mgv_image
     memset(sum, 0, sizeof *sum);
     if (!images || count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "there are no images");
     if (count > engine->desc.max_images)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images in one encode; this engine was made for %u", (uint64_t)count, (uint64_t)engine->desc.max_images);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images in one encode; this engine was made for %u", (uint64_t)count,
+                         (uint64_t)engine->desc.max_images);
     for (i = 0; i < count; i++) {
         mgv_image image;
         mgv_grid grid;
@@ -7882,7 +7907,8 @@ static mgv_result mgv__engine_pictures(const mgv_engine *engine, const mgv_image
     return MGV_OK;
 }
 
-static void mgv__output_shape(const mgv__program *program, const mgv__tap *tap, const mgv_grid *sum, uint32_t image_count, mgv_shape *shape) {
+static void mgv__output_shape(const mgv__program *program, const mgv__tap *tap, const mgv_grid *sum, uint32_t image_count,
+                              mgv_shape *shape) {
     const mgv__buffer_desc *buffer = &program->buffers[tap->buffer];
     shape->rows = buffer->rows == MGV__ROWS_IMAGES ? image_count : mgv__grid_rows(sum, buffer->rows);
     shape->columns = buffer->columns;
@@ -7917,7 +7943,8 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING)
         return mgv__fail(error, MGV_ERROR_BUSY, "mgv_preprocess: the engine is encoding");
     result = mgv__take_image(&taken, image, 0, error);
-    if (result == MGV_OK && taken.place != MGV_PLACE_HOST) result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess takes pixels in host memory");
+    if (result == MGV_OK && taken.place != MGV_PLACE_HOST)
+        result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess takes pixels in host memory");
     if (result == MGV_OK) result = mgv__engine_picture(engine, &taken, &grid, error);
     if (result != MGV_OK) return result;
     pixels = &engine->model->config.pixels;
@@ -7930,7 +7957,8 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     }
     need = shape->rows * shape->columns;
     if (!pixel_values) return MGV_OK;
-    if (capacity < need) return mgv__fail(error, MGV_ERROR_CAPACITY, "the pixel values are %u floats; there is room for %u", need, capacity);
+    if (capacity < need)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the pixel values are %u floats; there is room for %u", need, capacity);
     if (mgv__image_overlaps(&taken, pixel_values, need * sizeof(float)))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: pixel_values overlap the picture that they are made of");
     mgv__pixels_prepare(pixels, engine->desc.resize, &taken, &grid, engine->pixels_scratch, &engine->desc.parallel, pixel_values,
@@ -7957,7 +7985,8 @@ static mgv_result mgv__job_take_outputs(mgv_engine *engine, const mgv_encode_des
         result = engine->run->check_output(engine, output, i, error);
         if (result != MGV_OK) return result;
         if (output->capacity < need)
-            return mgv__fail(error, MGV_ERROR_CAPACITY, "output %u needs %u floats; there is room for %u", (uint64_t)i, need, output->capacity);
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "output %u needs %u floats; there is room for %u", (uint64_t)i, need,
+                             output->capacity);
         output->capacity = need; /* from here on: what will be written */
         engine->written[i] = 0;
         engine->output_op[i] = tap->op;
@@ -7980,7 +8009,8 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
         return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on the encode before: call mgv_wait first");
     if (!d.outputs || d.output_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: no outputs are asked for");
     if (d.output_count > MGV__MAX_OUTPUTS)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u outputs in one encode; the limit is %u", (uint64_t)d.output_count, (uint64_t)MGV__MAX_OUTPUTS);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u outputs in one encode; the limit is %u", (uint64_t)d.output_count,
+                         (uint64_t)MGV__MAX_OUTPUTS);
     result = mgv__engine_pictures(engine, d.images, d.image_count, &sum, error);
     if (result == MGV_OK) result = mgv__job_take_outputs(engine, &d, &sum, error);
     for (i = 0; result == MGV_OK && i < d.image_count; i++) {
@@ -8043,7 +8073,8 @@ MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_err
     while (status == MGV_STATUS_QUEUED || status == MGV_STATUS_RUNNING) {
         waited = mgv__now_ms() - start;
         if (waited >= (double)timeout_ms)
-            return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms", (uint64_t)engine->job.image + 1,
+            return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms",
+                             (uint64_t)engine->job.image + 1,
                              (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1, (uint64_t)engine->job.op_end, (uint64_t)timeout_ms);
         mgv__pause(engine, waited);
         status = mgv_poll(engine, error);

@@ -413,7 +413,8 @@ static void test_bad_encodes(void **state) {
     BAD_ENCODE(images[0].width = 0, MGV_ERROR_ARGUMENT, "0");
     BAD_ENCODE(images[0].format = 99, MGV_ERROR_ARGUMENT, "99");
     BAD_ENCODE(images[0].bytes = 3, MGV_ERROR_ARGUMENT, "bytes");
-    BAD_ENCODE((images[0].width = 4097, images[0].height = 1, images[0].bytes = 0), MGV_ERROR_CAPACITY, "4097 x 1 pixels; this engine was made for 4096 x 4096");
+    BAD_ENCODE((images[0].width = 4097, images[0].height = 1, images[0].bytes = 0), MGV_ERROR_CAPACITY,
+               "4097 x 1 pixels; this engine was made for 4096 x 4096");
     BAD_ENCODE((images[0].pixels = values + width - 1, images[0].width = images[0].height = 1, images[0].bytes = 0), MGV_ERROR_ARGUMENT,
                "output 0 overlaps the pixels of image 0");
     BAD_ENCODE(images[0].struct_size = 4096, MGV_ERROR_ARGUMENT, "struct_size");
@@ -421,7 +422,8 @@ static void test_bad_encodes(void **state) {
 #undef BAD_ENCODE
     assert_int_equal(mgv_encode(NULL, &desc, &error), MGV_ERROR_ARGUMENT);
     assert_int_equal(mgv_encode(engine, NULL, &error), MGV_ERROR_ARGUMENT);
-    assert_int_equal(mgv_preprocess(engine, &f->image, (float *)(uintptr_t)f->image.pixels, UINT64_MAX, &shape, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_preprocess(engine, &f->image, (float *)(uintptr_t)f->image.pixels, UINT64_MAX, &shape, &error),
+                     MGV_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "overlap"));
     assert_int_equal(mgv_poll(NULL, &error), MGV_STATUS_FAILED);
     assert_int_equal(mgv_wait(NULL, 0, &error), MGV_ERROR_ARGUMENT);

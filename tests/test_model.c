@@ -1,4 +1,5 @@
-/* What a model may not be: well-formed files whose config and tensors are not one whole SigLIP tower, each with the code and the words it gets.
+/* What a model may not be: well-formed files whose config and tensors are not one whole SigLIP tower, each with the code and the words it
+   gets.
    And what it may be, however odd. The Qwen towers: test_builders.c. */
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"

@@ -83,7 +83,8 @@ static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, in
     return engine;
 }
 
-static mgv_result encode(bench *b, mgv_engine *engine, const mgv_image *images, uint32_t count, float *rows, mgv_place place, void *stream, mgv_error *error) {
+static mgv_result encode(bench *b, mgv_engine *engine, const mgv_image *images, uint32_t count, float *rows, mgv_place place, void *stream,
+                         mgv_error *error) {
     mgv_output output;
     mgv_encode_desc desc;
     memset(&output, 0, sizeof output);
@@ -122,7 +123,8 @@ static int check_output(bench *b) {
             norm += e * e;
         }
         if (!(sqrt(difference / norm) <= tolerance))
-            status = cli_fail(CLI_MACHINE, NULL, "the output of picture %u is wrong: relative L2 %.2e against the CPU; no figures are shown", i, sqrt(difference / norm));
+            status = cli_fail(CLI_MACHINE, NULL,
+                              "the output of picture %u is wrong: relative L2 %.2e against the CPU; no figures are shown", i, sqrt(difference / norm));
     }
     free(expected);
     return status;
@@ -135,7 +137,8 @@ static int time_host(bench *b, figures *f) {
     mgv_error error;
     for (uint32_t i = 0; runs < MAX_RUNS && (runs < 3 || now_ms() - start < seconds_each * 1e3); i++) {
         double before = now_ms();
-        mgv_result result = encode(b, b->engine, b->images + (size_t)(i % BUFFERS) * b->batch, b->batch, b->rows, MGV_PLACE_HOST, NULL, &error);
+        mgv_result result = encode(b, b->engine, b->images + (size_t)(i % BUFFERS) * b->batch, b->batch, b->rows, MGV_PLACE_HOST, NULL,
+                                   &error);
         if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
         if (i == WARM_UP && runs == WARM_UP) runs = 0; /* from here on it counts */
         times[runs++] = now_ms() - before;
@@ -165,7 +168,8 @@ static int time_on_card(bench *b, card *c, figures *f) {
         result = encode(b, b->engine, c->images + (size_t)(i % BUFFERS) * b->batch, b->batch, c->rows, MGV_PLACE_DEVICE, c->stream, &error);
         if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
         good = good && cudaEventRecord(c->end, c->stream) == cudaSuccess && cudaEventSynchronize(c->end) == cudaSuccess;
-        if (!good || cudaEventElapsedTime(&milliseconds, c->start, c->end) != cudaSuccess) return cli_fail(CLI_MACHINE, NULL, "a CUDA event failed");
+        if (!good || cudaEventElapsedTime(&milliseconds, c->start, c->end) != cudaSuccess)
+            return cli_fail(CLI_MACHINE, NULL, "a CUDA event failed");
         if (i == WARM_UP) runs = 0;
         times[runs++] = (double)milliseconds;
     }
@@ -179,8 +183,10 @@ static int bench_card(bench *b, figures *f) {
     int status = CLI_MACHINE;
     memset(&c, 0, sizeof c);
     c.images = calloc(count, sizeof *c.images);
-    if (c.images && cudaStreamCreate(&c.stream) == cudaSuccess && cudaEventCreate(&c.start) == cudaSuccess && cudaEventCreate(&c.end) == cudaSuccess &&
-        cudaMalloc((void **)&c.pixels, count * bytes) == cudaSuccess && cudaMalloc((void **)&c.rows, (size_t)b->batch * b->info.pooled_width * sizeof(float)) == cudaSuccess &&
+    if (c.images && cudaStreamCreate(&c.stream) == cudaSuccess && cudaEventCreate(&c.start) == cudaSuccess &&
+        cudaEventCreate(&c.end) == cudaSuccess &&
+        cudaMalloc((void **)&c.pixels, count * bytes) == cudaSuccess && cudaMalloc((void **)&c.rows,
+                                                                                   (size_t)b->batch * b->info.pooled_width * sizeof(float)) == cudaSuccess &&
         cudaMemcpy(c.pixels, b->pixels, count * bytes, cudaMemcpyHostToDevice) == cudaSuccess) {
         for (size_t i = 0; i < count; i++) {
             c.images[i] = b->images[i];
@@ -206,7 +212,8 @@ static void show(bench *b, const char *what, figures f) {
     printf("%6u  %-28s %10.3f %10.3f %10.0f %8.1f\n", b->batch, what, f.median, f.p99, images, images * b->info.flops_per_image * 1e-12);
     fflush(stdout);
     if (!b->json_stream) return;
-    fprintf(b->json_stream, "%s{\"batch\":%u,\"what\":\"%s\",\"median_ms\":%.6f,\"p99_ms\":%.6f,\"images_per_second\":%.3f,\"tflops\":%.4f}", b->first_line ? "" : ",\n", b->batch,
+    fprintf(b->json_stream,
+            "%s{\"batch\":%u,\"what\":\"%s\",\"median_ms\":%.6f,\"p99_ms\":%.6f,\"images_per_second\":%.3f,\"tflops\":%.4f}", b->first_line ? "" : ",\n", b->batch,
             what, f.median, f.p99, images, images * b->info.flops_per_image * 1e-12);
     b->first_line = 0;
 }
@@ -263,7 +270,8 @@ static int open_model(bench *b) {
     result = mgv_model_open(&b->model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_get_info(b->model, &b->info);
     if (result != MGV_OK) return cli_fail_library(b->options.model, result, &error);
-    if (!b->info.image_size || !b->info.pooled_width) return cli_fail(CLI_BAD_FILE, b->options.model, "bench wants a model with a fixed picture size and a pooling head");
+    if (!b->info.image_size || !b->info.pooled_width)
+        return cli_fail(CLI_BAD_FILE, b->options.model, "bench wants a model with a fixed picture size and a pooling head");
     if (threads > 1) result = mgv_threads_create(&b->threads, threads, NULL, &error);
     return result == MGV_OK ? CLI_DONE : cli_fail_library(NULL, result, &error);
 }
@@ -273,7 +281,8 @@ static int run_batches(bench *b, const uint32_t *batches, uint32_t count) {
     int status = open_model(b);
     if (status == CLI_DONE && b->json && !(json = cli_file_create(b->json))) status = CLI_MACHINE;
     if (status == CLI_DONE) {
-        printf("%s, %.2f GFLOP an image\n%6s  %-28s %10s %10s %10s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9, "batch", "what", "median ms", "p99 ms",
+        printf("%s, %.2f GFLOP an image\n%6s  %-28s %10s %10s %10s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9, "batch",
+               "what", "median ms", "p99 ms",
                "images/s", "TFLOP/s");
         if (json) {
             b->json_stream = cli_file_stream(json);

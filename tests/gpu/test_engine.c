@@ -71,7 +71,8 @@ static mgv_result encode(mgv_engine *engine, const mgv_image *images, uint32_t c
 }
 
 /* Pictures [first, first + count) into b->got, poisoned before. */
-static mgv_result encode_pictures(bench *b, mgv_engine *engine, const uint8_t *pixels, mgv_place place, uint32_t first, uint32_t count, mgv_error *error) {
+static mgv_result encode_pictures(bench *b, mgv_engine *engine, const uint8_t *pixels, mgv_place place, uint32_t first, uint32_t count,
+                                  mgv_error *error) {
     mgv_image images[MAX_IMAGES];
     mgv_output output = output_at(b->got, (uint64_t)count * b->info.pooled_width, MGV_PLACE_HOST);
     uint32_t i;
@@ -136,12 +137,14 @@ static void test_device_output(bench *b) {
     float *copy = (float *)malloc(bytes);
     mgv_error error;
     uint32_t i;
-    for (i = 0; i < 3; i++) images[i] = image_at(b, i == 1 ? b->pixels : b->device_pixels, 2 * i, i == 1 ? MGV_PLACE_HOST : MGV_PLACE_DEVICE);
+    for (i = 0; i < 3; i++) images[i] = image_at(b, i == 1 ? b->pixels : b->device_pixels, 2 * i,
+                                                 i == 1 ? MGV_PLACE_HOST : MGV_PLACE_DEVICE);
     need(encode(b->gpu, images, 3, &output, &error) == MGV_OK, error.message);
     need(cudaMemcpy(copy, b->device_got, bytes, cudaMemcpyDeviceToHost) == cudaSuccess, "copying the result");
     for (i = 0; i < 3; i++) {
         need(encode_pictures(b, b->gpu, b->pixels, MGV_PLACE_HOST, 2 * i, 1, &error) == MGV_OK, error.message);
-        report(b, memcmp(copy + (size_t)i * b->info.pooled_width, b->got, b->info.pooled_width * sizeof(float)) == 0, "device output, mixed places: the same bits");
+        report(b, memcmp(copy + (size_t)i * b->info.pooled_width, b->got, b->info.pooled_width * sizeof(float)) == 0,
+               "device output, mixed places: the same bits");
     }
     free(copy);
 }
@@ -197,14 +200,16 @@ static void test_lost_signals(bench *b) {
         mgv_result result;
         double start = mgv__now_ms();
         int read = 0;
-        for (i = 0; i < cuda->plan->op_count; i++) read |= cuda->plan->ops[i].kernel.wait_divisor && cuda->plan->ops[i].kernel.wait_counter == kernel->signal_counter;
+        for (i = 0; i < cuda->plan->op_count; i++) read |= cuda->plan->ops[i].kernel.wait_divisor &&
+            cuda->plan->ops[i].kernel.wait_counter == kernel->signal_counter;
         if (!read || op % 7) continue; /* some of them; tests/gpu/check.py loses them all */
         count++;
         cuda->arguments.lost_signal = 1 + kernel->signal_counter;
         result = encode_pictures(b, b->gpu, b->pixels, MGV_PLACE_HOST, 0, 2, &error);
         cuda->arguments.lost_signal = 0;
         if (mgv__now_ms() - start > 2000) printf("     slow: %.0f ms\n", mgv__now_ms() - start);
-        if (encode_pictures(b, b->gpu, b->pixels, MGV_PLACE_HOST, 0, 2, &after) == MGV_OK && worst_error(b, 0, 2) <= tolerance && result == MGV_ERROR_TIMEOUT) good++;
+        if (encode_pictures(b, b->gpu, b->pixels, MGV_PLACE_HOST, 0, 2, &after) == MGV_OK && worst_error(b, 0, 2) <= tolerance &&
+            result == MGV_ERROR_TIMEOUT) good++;
         else printf("     operation %u: %s / %s\n", op, error.message, after.message);
     }
     report(b, good == count && count > 3, "lost signals are time-outs, and the next encode is right");
@@ -228,12 +233,14 @@ static void test_refusals(bench *b) {
     desc.images = &image;
     desc.outputs = &output;
     desc.image_count = desc.output_count = 1;
-    need(cudaStreamCreate(&stream) == cudaSuccess && cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
+    need(cudaStreamCreate(&stream) == cudaSuccess && cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess,
+         "capturing a stream");
     desc.stream = stream;
     report(b, mgv_encode(b->gpu, &desc, &error) == MGV_ERROR_UNSUPPORTED, "a stream that is being captured is refused");
     need(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture survives");
     cudaGraphDestroy(graph);
-    report(b, mgv_encode_blocking(b->gpu, &desc, &error) == MGV_OK && worst_error(b, 0, 1) <= tolerance, "the same stream afterwards works");
+    report(b, mgv_encode_blocking(b->gpu, &desc, &error) == MGV_OK && worst_error(b, 0, 1) <= tolerance,
+           "the same stream afterwards works");
     cudaStreamDestroy(stream);
 }
 
@@ -280,7 +287,8 @@ static void set_up(bench *b, const char *directory) {
     for (i = 0; i < bytes; i++) b->pixels[i] = (uint8_t)(random_bits(&state) >> 24);
     b->expected = (float *)malloc(rows);
     b->got = (float *)malloc(rows);
-    need(cudaMalloc((void **)&b->device_pixels, bytes) == cudaSuccess && cudaMalloc((void **)&b->device_got, rows) == cudaSuccess, "device memory");
+    need(cudaMalloc((void **)&b->device_pixels, bytes) == cudaSuccess && cudaMalloc((void **)&b->device_got, rows) == cudaSuccess,
+         "device memory");
     need(cudaMemcpy(b->device_pixels, b->pixels, bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copying pictures");
     need(encode_pictures(b, b->cpu, b->pixels, MGV_PLACE_HOST, 0, MAX_IMAGES, &error) == MGV_OK, error.message);
     memcpy(b->expected, b->got, rows);
