@@ -117,7 +117,7 @@ static float *prepare(const mgv__pixels_config *config, mgv_resize resize, const
     if (mgv__pixels_scratch_bytes(config, image->width, image->height, grid->tokens, &bytes, &error) != MGV_OK) fail_msg("%s", error.message);
     assert_int_equal(posix_memalign(&scratch, 64, bytes), 0);
     memset(scratch, 0xA5, bytes);
-    if (layout == MGV__PIXELS_CHW) *count = (size_t)mgv__image_frames(image) * 3 * grid->width * grid->height;
+    if (layout != MGV__PIXELS_PATCHES) *count = (size_t)mgv__image_frames(image) * 3 * grid->width * grid->height;
     else *count = (size_t)grid->tokens * 3 * config->temporal_patch * config->patch * config->patch;
     out = (float *)malloc(*count * sizeof(float));
     memset(out, 0xFF, *count * sizeof(float));
@@ -147,7 +147,7 @@ static void check_resize(const char *line) {
     mgv__pixels_config config;
     mgv_image image;
     mgv_grid grid;
-    uint8_t *pixels;
+    uint8_t *pixels, *bytes;
     float *out;
     size_t count, i;
     uint64_t hash = fnv_start;
@@ -158,15 +158,18 @@ static void check_resize(const char *line) {
     image = make_image(pixels, MGV_PIXELS_RGB8, width, height);
     out = prepare(&config, parse_backend(backend), &image, MGV__PIXELS_CHW, NULL, &grid, &count);
     assert_int_equal(count, (size_t)new_width * new_height * 3);
+    bytes = (uint8_t *)prepare(&config, parse_backend(backend), &image, MGV__PIXELS_RGB8, NULL, &grid, &count);
     for (i = 0; i < count / 3; i++) {
         for (channel = 0; channel < 3; channel++) {
             unsigned value = (unsigned)out[channel * (count / 3) + i], expected = value;
             hash = fnv1a(hash, value);
+            assert_int_equal(bytes[i * 3 + channel], value);
             if (text[0] == 'x') sscanf(text + 1 + 2 * (i * 3 + channel), "%2x", &expected);
             if (value != expected) fail_msg("pixel %zu channel %u is %u, not %u: %s", i, channel, value, expected, line);
         }
     }
     if (text[0] == '#' && hash != strtoull(text + 1, NULL, 16)) fail_msg("%s", line);
+    free(bytes);
     free(out);
     free(pixels);
 }
@@ -458,6 +461,27 @@ static void wide_pictures_are_resized_in_strips(void **state) {
     free(down_weights);
     free(column);
     free(planes);
+    free(pixels);
+}
+
+/* Bytes for the GPU: grey three times, frame after frame. */
+static void bytes_of_grey_clips(void **state) {
+    uint8_t *pixels = make_picture(6, 9 * 7 * 2 * 2, 0), *bytes;
+    mgv__pixels_config config = make_config(MGV__RESAMPLE_BILINEAR, 5, 11, 1, 1, 2);
+    mgv_image image = make_image(pixels, MGV_PIXELS_GRAY_ALPHA8, 9, 7);
+    mgv_parallel_for parallel = parallel_by(run_backwards, 4);
+    mgv_grid grid;
+    size_t count, i;
+    float *out;
+    (void)state;
+    image.frames = 2;
+    config.do_rescale = config.do_normalize = 0;
+    out = prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_CHW, NULL, &grid, &count);
+    bytes = (uint8_t *)prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_RGB8, &parallel, &grid, &count);
+    assert_int_equal(count, 2 * 3 * 5 * 11);
+    for (i = 0; i < count; i++) assert_int_equal(bytes[i], (uint8_t)out[i / 165 * 165 + i % 3 * 55 + i % 165 / 3]);
+    free(bytes);
+    free(out);
     free(pixels);
 }
 
@@ -754,6 +778,7 @@ int main(void) {
         cmocka_unit_test(a_negative_stride_without_a_frame_stride),
         cmocka_unit_test(windows_fit_their_room),
         cmocka_unit_test(wide_pictures_are_resized_in_strips),
+        cmocka_unit_test(bytes_of_grey_clips),
         cmocka_unit_test(without_resizing),
         cmocka_unit_test(limits_of_the_area),
         cmocka_unit_test(knows_what_overlaps_a_picture),
