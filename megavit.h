@@ -5106,7 +5106,7 @@ typedef struct mgv__plan_op {
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
 } mgv__plan_op;
 
-enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH };
+enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 10240 };
 
 typedef struct mgv__plan {
     const mgv__config *config;
@@ -5257,8 +5257,7 @@ static void mgv__plan_list(mgv__plan *plan) {
     const uint32_t head_rows = plan->max_images;
     mgv__plan_op *op;
     uint32_t layer, i;
-    op = mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
-    op->kernel.column_tiles = 1;
+    mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
     mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH, MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
     for (layer = 0; layer < c->layers; layer++) {
         mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
@@ -5304,7 +5303,11 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->patch_columns = config->channels * config->patch * config->patch;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
-    plan->group_images = mgv__min_u32(group_images ? group_images : max_images, max_images);
+    if (!group_images) { /* chosen: about 10,000 rows, where more than two such groups come together; measured on SigLIP2-base */
+        group_images = plan->tokens < MGV__PLAN_GROUP_ROWS ? MGV__PLAN_GROUP_ROWS / plan->tokens : 1;
+        if (max_images <= 2 * (uint64_t)group_images) group_images = max_images;
+    }
+    plan->group_images = mgv__min_u32(group_images, max_images);
     plan->groups = mgv__ceil_div(max_images, plan->group_images);
     rows_per_group = plan->group_images * plan->tokens;
     plan->group_tiles = mgv__ceil_div(rows_per_group, MGV__CLUSTER * MGV__GEMM_ROWS) * MGV__CLUSTER;
@@ -5410,6 +5413,7 @@ static void mgv__plan_widths(mgv__plan *plan, uint32_t images) {
         const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
         uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED;
         k->rows_total = head ? images : images * plan->tokens;
+        if (k->kind == MGV__KERNEL_PATCHES) k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER));
         if (k->kind == MGV__KERNEL_ATTENTION) {
             uint32_t heads = plan->config->heads / MGV__CLUSTER;
             k->k_blocks = plan->tokens > 128 && 2 * images * heads <= plan->clusters ? 2 : 1;

@@ -28,7 +28,6 @@ DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowPar
 template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], RowNorms &norms) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
     const uint32_t steps = (tile.op.k_blocks + depth - 1) / depth, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM;
-    uint32_t previous = 0;
     RowParts parts = {};
     wgmma_registers_zero(acc);
     for (uint32_t step = 0; step < steps; step++) {
@@ -46,14 +45,11 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
         wgmma_registers_fence(acc);
         if (step == 0 && fold) gemm_fetch_statistics(self, tile, parts);
         if (step == 2 && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
-        wgmma_wait_group<1>();
-        if (step) math_leave_stage(self, previous);
-        previous = self.stage.index;
+        wgmma_wait_group<0>(); /* the other warpgroup's products fill the gap, and the stage is free a step earlier */
+        wgmma_registers_fence(acc);
+        math_leave_stage(self, self.stage.index);
         self.stage.advance();
     }
-    wgmma_wait_group<0>();
-    wgmma_registers_fence(acc);
-    math_leave_stage(self, previous);
 }
 
 /* Turns the first accumulators, COLUMNS columns of them, into values of the target. tile_column: this lane's first column within the tile. */

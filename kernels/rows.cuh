@@ -15,7 +15,7 @@ DEVICE void signal_rows(Math &self, const TileSlot &tile) {
 /* Two bytes -> two bf16. A byte is exact in bf16, so rescaling and normalisation are folded into the weights. */
 DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2((float)low, (float)high); }
 
-/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. Each math group takes half of the pixel rows.
+/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. The image's tiles and their math groups share the pieces out.
    Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
 DEVICE void patches_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_arguments &arguments = self.arguments;
@@ -28,7 +28,8 @@ DEVICE void patches_tile(Math &self, const TileSlot &tile) {
     uint16_t *patches = arguments.patches + (size_t)image * tile.op.tokens * arguments.patch_pitch;
     const uint32_t width = piece % 16 == 0 && arguments.image_size * 3 % 16 == 0 && ((size_t)arguments.pixels & 15) == 0 ? 16 : 2;
     const uint32_t parts = piece / width, items = side * arguments.grid * parts;
-    for (uint32_t item = self.group * 128 + self.thread; item < items; item += 128 * MGV__MATH_GROUPS) {
+    const uint32_t first_item = (tile.column * MGV__MATH_GROUPS + self.group) * 128 + self.thread, step = tile.op.column_tiles * MGV__MATH_GROUPS * 128;
+    for (uint32_t item = first_item; item < items; item += step) {
         const uint32_t part = item % parts, rest = item / parts, column = rest % arguments.grid, y = rest / arguments.grid;
         const uint8_t *from = pixels + (size_t)y * arguments.image_size * 3 + column * piece + part * width;
         uint16_t *to = patches + (size_t)(y / arguments.patch * arguments.grid + column) * arguments.patch_pitch + y % arguments.patch * piece + part * width;
