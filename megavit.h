@@ -5128,6 +5128,7 @@ typedef struct mgv__plan {
     uint32_t op_limit;                      /* validation: the schedule ends before this operation; 0: runs them all */
     mgv__kernel_segment *segments;
     uint32_t segment_count;                 /* without the closing entry */
+    uint32_t *counts;                       /* scratch of the validator, counter_count words */
 } mgv__plan;
 
 static uint32_t mgv__ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
@@ -5481,6 +5482,95 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
     plan->segments[plan->segment_count].first_tile = tiles;
 }
 
+/* --- the proof that a schedule is right ------------------------------------------------------------------------ */
+
+/* Rows within its group that CTA `cta` of a cluster reads for a unit: as the kernel's tile_rows. Empty beyond the last row. */
+static void mgv__plan_tile_rows(const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta, uint32_t *first, uint32_t *end) {
+    uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group), count = k->tokens;
+    if (k->kind == MGV__KERNEL_ATTENTION) {
+        *first = unit * k->tokens;
+    } else if (k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_PATCHES) {
+        *first = (unit * MGV__CLUSTER + cta) * k->tokens;
+    } else {
+        *first = (unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
+        count = MGV__GEMM_ROWS;
+    }
+    *end = mgv__min_u32(*first + count, rows);
+}
+
+/* The last operation before `op` that writes `buffer`; op itself if there is none. */
+static uint32_t mgv__plan_writer(const mgv__plan *plan, uint32_t op, uint32_t buffer) {
+    uint32_t i;
+    for (i = op; i-- > 0;)
+        if (plan->ops[i].target == buffer) return i;
+    return op;
+}
+
+/* 1 if operation `late` waits for operation `early`, or for one that does. Every wait takes in all tiles over the rows it reads, so this holds row by row. */
+static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t early) {
+    while (late > early) {
+        uint32_t before = mgv__plan_writer(plan, late, plan->ops[late].source);
+        if (before == late || plan->ops[late].kernel.wait_divisor == 0) return 0;
+        late = before;
+    }
+    return late == early;
+}
+
+/* Nobody still reads what an operation overwrites: it waits, through others, for every reader of what was there before. An operation that adds to its own
+   target reads only what its tile then writes. */
+static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error) {
+    uint32_t k, r;
+    for (k = 1; k < plan->op_count; k++) {
+        uint32_t before = mgv__plan_writer(plan, k, plan->ops[k].target);
+        if (before == k) continue;
+        for (r = before + 1; r < k; r++)
+            if (plan->ops[r].source == plan->ops[k].target && !mgv__plan_waits_for(plan, k, r))
+                return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) overwrites what %s (operation %u) may still read", plan->ops[k].label,
+                                 (uint64_t)k, plan->ops[r].label, (uint64_t)r);
+    }
+    return MGV_OK;
+}
+
+/* One CTA's share of a tile: everything it waits for has been dealt before, and nothing more; then its own signals. */
+static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t unit, uint32_t cta, uint32_t *counts, mgv_error *error) {
+    const mgv__plan_op *op = &plan->ops[segment->op];
+    const mgv__kernel_op *k = &op->kernel;
+    const mgv__device_buffer *target = &plan->buffers[op->target];
+    uint32_t first, end, i, last, index;
+    mgv__plan_tile_rows(k, segment->group, unit, cta, &first, &end);
+    if (first >= end) return MGV_OK;
+    if (k->wait_divisor) {
+        i = k->wait_counter + segment->group * k->wait_stride + first / k->wait_divisor;
+        last = k->wait_counter + segment->group * k->wait_stride + (end - 1) / k->wait_divisor;
+        for (; i <= last; i++)
+            if (i >= plan->counter_count || counts[i] != k->wait_threshold)
+                return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) waits for %u signals of counter %u, but %u come before it",
+                                 op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i, i < plan->counter_count ? (uint64_t)counts[i] : 0);
+    }
+    index = k->signal_counter + segment->group * k->signal_stride + first / (target->by_image ? k->tokens : (uint32_t)MGV__GEMM_ROWS);
+    if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's", op->label,
+                         (uint64_t)segment->op, (uint64_t)index);
+    counts[index] += MGV__MATH_GROUPS;
+    return MGV_OK;
+}
+
+/* Proves the schedule before it is launched. All CTAs take their tiles from one list in its order, so it cannot deadlock if every tile waits only for signals
+   of tiles before it; and every value is whole if it waits for all of them. counts: plan->counter_count words of scratch. */
+static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
+    uint32_t s, tile, cta;
+    mgv_result result = mgv__plan_check_reuse(plan, error);
+    memset(counts, 0, plan->counter_count * sizeof *counts);
+    for (s = 0; s < plan->segment_count && result == MGV_OK; s++) {
+        const mgv__kernel_segment *segment = &plan->segments[s];
+        const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
+        for (tile = segment->first_tile; tile < segment[1].first_tile && result == MGV_OK; tile++)
+            for (cta = 0; cta < MGV__CLUSTER && result == MGV_OK; cta++)
+                result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cta, counts, error);
+    }
+    return result;
+}
+
 /* --- packed weights ------------------------------------------------------------------------------------------- */
 
 static uint32_t mgv__f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
@@ -5774,6 +5864,7 @@ static void mgv__cuda_destroy(mgv__cuda *cuda) {
     if (cuda->upload) cudaFreeHost(cuda->upload);
     if (cuda->status) cudaFreeHost(cuda->status);
     if (cuda->plan) mgv__free(&allocator, cuda->plan->segments);
+    if (cuda->plan) mgv__free(&allocator, cuda->plan->counts);
     mgv__free(&allocator, cuda->plan);
     mgv__free(&allocator, cuda);
 }
@@ -5810,7 +5901,8 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     plan->lanes = desc->lanes;
     upload_bytes = ((size_t)plan->max_segments + 1) * sizeof *plan->segments;
     plan->segments = (mgv__kernel_segment *)mgv__alloc(&cuda->allocator, upload_bytes);
-    if (!plan->segments) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
+    plan->counts = (uint32_t *)mgv__alloc(&cuda->allocator, (size_t)plan->counter_count * sizeof *plan->counts);
+    if (!plan->segments || !plan->counts) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
     result = mgv__cuda_load(cuda, desc->kernels, error);
     if (result != MGV_OK) return result;
     upload_bytes += plan->op_count * sizeof(mgv__kernel_op);
@@ -5861,9 +5953,12 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     mgv__plan *plan = cuda->plan;
     mgv__kernel_op *ops = (mgv__kernel_op *)cuda->upload;
     const size_t op_bytes = plan->op_count * sizeof *ops;
+    mgv_result result;
     uint32_t i;
     if (cuda->uploaded_images == images) return MGV_OK;
     mgv__plan_schedule(plan, images, cuda->clusters);
+    result = mgv__plan_validate(plan, plan->counts, error);
+    if (result != MGV_OK) return result;
     for (i = 0; i < plan->op_count; i++) {
         ops[i] = plan->ops[i].kernel;
         ops[i].number = i;
