@@ -138,6 +138,11 @@ static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
     return m;
 }
 
+/* Seen on an H200 (recorded/): anything else is an illegal instruction. */
+static void check_coordinate(const TensorMap &m, int32_t x) {
+    if ((int64_t)x * m.element_bytes % 16) report("tensor-map", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", x, m.element_bytes);
+}
+
 static void check_shared_tile(const TensorMap &m, uint32_t address) {
     static const uint32_t pattern[] = {128, 256, 512, 1024};
     if (address % pattern[m.swizzle])
@@ -187,6 +192,7 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
     Cta *target = cta_of_address(destination), *barrier_cta = cta_of_address(barrier);
     find_mbarrier(barrier, true, *self);
     check_shared_tile(m, destination);
+    check_coordinate(m, coordinate[0]);
     if (target != barrier_cta) report("mbarrier", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
     Cluster &cluster = *self->of->cluster;
     if (multicast && (multicast_mask == 0 || multicast_mask >> cluster.size)) {
@@ -213,6 +219,48 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
         action->slot = slot_ref(self->of, issuer);
         add_action(action);
     }
+}
+
+/* Plain bytes, no tensor map. */
+struct BulkLoadAction : Action {
+    Observer issuer;
+    uint32_t pc, bytes, offset, barrier;
+    uintptr_t source;
+    Cta *destination;
+    SlotRef slot;
+    void run() override {
+        const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::bulk_load, EVENT_ASYNC);
+        const uintptr_t to = shared_offset(destination->number, offset);
+        if (async_write(issuer, event, to, bytes, "destination") && async_read(issuer, event, source, bytes, "source") && !world->options.protocol)
+            memcpy(arena(to), arena(source), bytes);
+        slot->busy = false;
+        mbarrier_complete_bytes(destination, barrier, bytes, slot->component, slot->clock);
+    }
+};
+
+void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
+    MACHINE_ENTER(Op::bulk_load);
+    Cta *target = cta_of_address(destination);
+    find_mbarrier(barrier, true, *self);
+    const uintptr_t from = (uintptr_t)source - ARENA;
+    if (from < GLOBAL || from >= ARENA_BYTES) {
+        report("out-of-bounds", "the source %p is not in global memory", source);
+        stop_launch();
+    }
+    if (destination % 16 || from % 16 || bytes % 16 || bytes == 0)
+        report("misaligned", "destination 0x%x, source %p, %u bytes: multiples of 16", destination & 0xffffff, source, bytes);
+    if (cta_of_address(barrier) != target) report("mbarrier", "the bytes go to one CTA and are counted in another");
+    BulkLoadAction *action = new BulkLoadAction();
+    action->issuer = *self;
+    action->pc = self->pc;
+    action->bytes = bytes;
+    action->offset = destination & 0xffffff;
+    action->barrier = barrier & 0xffffff;
+    action->source = from;
+    action->destination = target;
+    action->slot = slot_ref(self->of, *self);
+    self->now++;
+    add_action(action);
 }
 
 /* A store or reduction: it reads shared memory at one time and writes global memory at a later one. */
@@ -297,6 +345,7 @@ void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordina
         stop_launch();
     }
     check_shared_tile(m, source);
+    check_coordinate(m, coordinate[0]);
     if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) report("tensor-map", "the model adds float32 and bfloat16 only");
     if (!self->open_group) self->open_group = new BulkGroup();
     StoreWrite *write = new StoreWrite();

@@ -119,6 +119,7 @@ void block_polling(void) {
 
 void yield(void) {
     if (world->stopping) stop_launch();
+    self->warp->priority = (uint32_t)random_number() >> 8; /* below those that have something to do */
     switch_to_scheduler();
 }
 
@@ -187,14 +188,14 @@ static void run_thread(Thread *t) {
     self = nullptr;
 }
 
+/* Each lane that is ready goes on until it waits or yields. */
 static void run_warp(Warp *warp) {
-    uint32_t first = random_below(32);
-    while (warp->ready && !world->stopping) {
-        const uint32_t rotated = warp->ready >> first | warp->ready << ((32 - first) & 31);
-        const uint32_t lane = ((uint32_t)__builtin_ctz(rotated) + first) % 32;
+    const uint32_t lanes = warp->ready, first = random_below(32);
+    for (uint32_t i = 0; i < 32 && !world->stopping; i++) {
+        const uint32_t lane = (first + i) % 32;
+        if (!(lanes & warp->ready & 1u << lane)) continue;
         world->result.steps++;
         run_thread(warp->lane[lane]);
-        if (world->options.schedule == Schedule::random && random_below(64) == 0) break;
     }
     if (!warp->ready) list_remove(world->ready, warp, &Warp::ready_position);
 }
@@ -742,7 +743,8 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         report("mbarrier", "more arrivals than the %u that the phase of %s expects", m.expected, describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
-    m.current.add(*self);
+    if (local) m.current.add(*self);
+    else m.current.add_async(*self); /* kernels/ptx.cuh: without a release at cluster scope */
     m.pending -= count;
     progress();
     complete_phase_if_due(cta, offset, m);
@@ -771,30 +773,38 @@ void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32
     complete_phase_if_due(cta, offset, m);
 }
 
-bool op_mbarrier_try_wait(uint32_t address, uint32_t parity) {
+/* try_wait may suspend the thread, and fail without reason; test_wait only looks, but a thread that looks again and again lets others run. */
+bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend) {
     MACHINE_ENTER(Op::mbarrier_wait);
     Thread *t = self;
     Cta *cta = cta_of_address(address);
     Mbarrier *m = find_mbarrier(address, false, *t);
+    const uint32_t offset = offset_in_window(address);
     if (cta != t->of || parity > 1) {
         report("mbarrier", "a wait needs an mbarrier of its own CTA and parity 0 or 1, not %u", parity);
         stop_launch();
     }
-    const bool random = world->options.schedule == Schedule::random;
-    if (random && random_below(64) == 0) { /* a spurious failure */
+    const bool done = (m->phase & 1) != parity;
+    if (may_suspend && world->options.schedule == Schedule::random && random_below(64) == 0) {
         yield();
         return false;
     }
-    if ((m->phase & 1) == parity) {
-        m->waiting.push_back(t);
-        t->poll.address = shared_offset(cta->number, offset_in_window(address));
+    if (!done) {
+        const bool again = t->failed_at == world->progress; /* nothing has happened since its last failure, of whatever barrier */
+        t->failed_at = world->progress;
+        t->poll.address = shared_offset(cta->number, offset);
         t->poll.expected = parity;
+        if (!may_suspend && !again) {
+            yield();
+            return false;
+        }
+        m->waiting.push_back(t);
         block_polling();
-        m = &cta->mbarrier[offset_in_window(address)];
+        m = &cta->mbarrier[offset];
         m->waiting.erase(std::remove(m->waiting.begin(), m->waiting.end(), t), m->waiting.end());
-        t->poll.address = 0;
         if ((m->phase & 1) == parity) return false;
     }
+    t->poll.address = 0;
     acquire(*t, m->completed);
     return true;
 }
@@ -823,23 +833,23 @@ static uintptr_t global_word(const void *p) {
     return offset;
 }
 
+/* A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at all. */
 uint32_t op_load_flag(const uint32_t *p, bool acquires) {
     MACHINE_ENTER(acquires ? Op::acquire : Op::relaxed);
     Thread *t = self;
     const uintptr_t offset = global_word(p);
     atomic_access(offset, 4, false, t->pc, t->op);
+    if (t->poll.address == offset && t->poll.seen == *p && ++t->poll.repeats > 1) {
+        world->flag_waiters[offset].push_back(t);
+        block_polling();
+        std::vector<Thread *> &waiters = world->flag_waiters[offset];
+        waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
+    } else if (t->poll.address != offset || t->poll.seen != *p) {
+        t->poll.repeats = 0;
+    }
+    t->poll.address = offset;
+    t->poll.seen = *p;
     if (acquires) {
-        if (t->poll.address == offset && t->poll.seen == *p && ++t->poll.repeats > 1) {
-            world->flag_waiters[offset].push_back(t);
-            block_polling();
-            std::vector<Thread *> &waiters = world->flag_waiters[offset];
-            waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
-        } else if (t->poll.address != offset || t->poll.seen != *p) {
-            t->poll.repeats = 0;
-            if (random_below(4) == 0) yield();
-        }
-        t->poll.address = offset;
-        t->poll.seen = *p;
         auto found = world->flags.find(offset);
         if (found != world->flags.end()) acquire(*t, found->second);
     }

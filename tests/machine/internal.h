@@ -113,6 +113,7 @@ struct Released {
     BaseRef seen, shared, global;
     BaseRef last_seen, last_shared, last_global; /* the last ones joined, to skip them */
     void add(Observer &from);
+    void add_async(Observer &from); /* only what is known of asynchronous work */
     void clear() { *this = Released(); }
 };
 void acquire(Observer &to, const Released &from);
@@ -129,6 +130,12 @@ struct Event {
 struct Cell { /* of two bytes */
     uint32_t write; /* event, 0: never written */
     uint32_t read;  /* 0: none since the write; event; or READ_SET | set */
+};
+struct ReaderSet { /* the readers of `before` and those at [begin, begin + count) of the pool */
+    uint32_t before, begin, count, size; /* size: of all */
+};
+struct ReaderMemo {
+    uint32_t old, added, result;
 };
 constexpr uint32_t READ_SET = 0x80000000u, HOST_EVENT = 1;
 constexpr uintptr_t GRANULE = 2;
@@ -175,6 +182,7 @@ struct Thread : Observer {
     uint32_t pc = 0;     /* of the last machine operation */
     Op op = Op::load;    /* likewise */
     Poll poll;
+    uint64_t failed_at = ~0ull; /* progress at its last failed wait */
     const char *waits_for = nullptr;
     const void *waits_on = nullptr; /* what wakes it; see wake */
     std::string detail;
@@ -277,8 +285,8 @@ struct State_ {
     std::vector<Action *> actions;
     std::vector<Event> events;
     std::vector<uint32_t> set_pool;
-    std::vector<std::pair<uint32_t, uint32_t>> sets; /* begin, count in set_pool */
-    std::unordered_map<uint64_t, uint32_t> set_memo;
+    std::vector<ReaderSet> sets;
+    std::vector<ReaderMemo> set_memo;
     std::unordered_map<uintptr_t, Released> flags; /* by arena offset of the word */
     std::unordered_map<uintptr_t, std::vector<Thread *>> flag_waiters;
     uint32_t components = 0, capacity = 0, alive = 0;

@@ -82,6 +82,12 @@ void global_fill(void *destination, int byte, size_t bytes);
 void global_read_only(void *memory);
 /* 1 when somebody, host or kernel, has written all of these bytes. */
 bool global_written(const void *memory, size_t bytes);
+/* Gives a part of a block a name and bounds of its own. What no part covers is out of bounds from then on. */
+void global_part(void *memory, size_t bytes, const char *name, bool read_only);
+/* Rows of padding: what is read there reaches no result, so neither order nor initialisation is asked for. */
+void global_slack(void *memory, size_t bytes);
+/* Uninitialised again; the bytes become a pattern that is NaN in float32 and bf16. */
+void global_forget(void *memory, size_t bytes);
 void global_reset(void); /* frees all blocks */
 
 /* The encode call of the driver, with every rule of it checked; a refused map is CUDA_ERROR_INVALID_VALUE and encode_error() says why. */

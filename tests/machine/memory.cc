@@ -103,6 +103,22 @@ void Released::add(Observer &from) {
     from.now++;
 }
 
+void Released::add_async(Observer &from) {
+    static struct {
+        uint64_t launch = 0;
+        BaseRef all, async;
+    } last;
+    if (last.launch != world->number || last.all != from.seen) {
+        last.launch = world->number;
+        last.all = from.seen;
+        last.async = BaseRef();
+        for (uint32_t i = world->launch.grid * world->launch.block; i < world->components; i++)
+            if (from.seen.at(i)) last.async.raise(i, from.seen.at(i));
+    }
+    seen.join(last.async);
+    from.now++;
+}
+
 void acquire(Observer &to, const Released &from) {
     to.seen.join(from.seen);
     to.shared.join(from.shared);
@@ -197,8 +213,10 @@ struct Block {
     uintptr_t begin, end;
     std::string name;
     bool read_only;
+    uintptr_t whole_begin, whole_end; /* of the allocation that it is, or is a part of */
 };
 static std::map<uintptr_t, Block> blocks; /* by begin */
+static std::vector<std::pair<uintptr_t, uintptr_t>> slack; /* begin, end */
 static uintptr_t next_block = GLOBAL + 4096;
 static Cell *shadow;
 
@@ -224,7 +242,7 @@ void *global_allocate(size_t bytes, const char *name) {
     const uintptr_t begin = next_block;
     next_block += (bytes + 4095) / 4096 * 4096 + 4096;
     if (next_block > ARENA_BYTES) return nullptr;
-    blocks[begin] = {begin, begin + bytes, name, false};
+    blocks[begin] = {begin, begin + bytes, name, false, begin, begin + bytes};
     return arena(begin);
 }
 
@@ -239,15 +257,44 @@ static void clear_shadow(uintptr_t offset, size_t bytes) { memset(cell_of(offset
 
 void global_free(void *memory) {
     const uintptr_t offset = (uintptr_t)memory - ARENA;
-    auto found = blocks.find(offset);
-    if (found == blocks.end()) return;
-    clear_shadow(offset, found->second.end - offset);
-    blocks.erase(found);
+    auto first = blocks.lower_bound(offset), last = first;
+    if (first == blocks.end() || first->second.whole_begin != offset) return;
+    clear_shadow(offset, first->second.whole_end - offset);
+    while (last != blocks.end() && last->second.whole_begin == offset) ++last;
+    blocks.erase(first, last);
+}
+
+void global_part(void *memory, size_t bytes, const char *name, bool read_only) {
+    const uintptr_t begin = (uintptr_t)memory - ARENA;
+    Block whole = Block();
+    for (auto &entry : blocks)
+        if (begin >= entry.second.whole_begin && begin + bytes <= entry.second.whole_end) whole = entry.second;
+    if (!whole.whole_end) return;
+    auto found = blocks.find(whole.whole_begin);
+    if (found != blocks.end() && found->second.end == whole.whole_end) blocks.erase(found);
+    blocks[begin] = {begin, begin + bytes, name, read_only, whole.whole_begin, whole.whole_end};
+}
+
+void global_slack(void *memory, size_t bytes) {
+    const uintptr_t begin = (uintptr_t)memory - ARENA;
+    if (bytes) slack.push_back({begin, begin + bytes});
+}
+
+static bool is_slack(uintptr_t offset) {
+    for (const auto &range : slack)
+        if (offset >= range.first && offset < range.second) return true;
+    return false;
+}
+
+void global_forget(void *memory, size_t bytes) {
+    memset(memory, 0xff, bytes);
+    clear_shadow((uintptr_t)memory - ARENA, bytes);
 }
 
 void global_reset(void) {
     memory_init();
     blocks.clear();
+    slack.clear();
     madvise((void *)(ARENA + GLOBAL), next_block - GLOBAL, MADV_DONTNEED);
     madvise(cell_of(GLOBAL), (next_block - GLOBAL) / GRANULE * sizeof(Cell), MADV_DONTNEED);
     next_block = GLOBAL + 4096;
@@ -342,42 +389,53 @@ uint32_t thread_event(Thread *t, uint32_t pc, Op op) {
     return t->last_event = new_event(t->component, t->now, pc, t->cta, op, 0);
 }
 
-uint32_t make_set(const uint32_t *events, uint32_t count) {
-    if (count == 0) return 0;
-    if (count == 1) return events[0];
-    world->sets.push_back({(uint32_t)world->set_pool.size(), count});
+static uint32_t extend_set(uint32_t before, const uint32_t *events, uint32_t count) {
+    const uint32_t size = count + (!before ? 0 : before & READ_SET ? world->sets[before & ~READ_SET].size : 1);
+    world->sets.push_back({before, (uint32_t)world->set_pool.size(), count, size});
     world->set_pool.insert(world->set_pool.end(), events, events + count);
     return READ_SET | (uint32_t)(world->sets.size() - 1);
 }
 
-static const uint32_t *set_members(const uint32_t &set, uint32_t *count) {
-    if (!(set & READ_SET)) {
-        *count = set != 0;
-        return &set;
+uint32_t make_set(const uint32_t *events, uint32_t count) { return count == 0 ? 0 : count == 1 ? events[0] : extend_set(0, events, count); }
+
+/* Calls visit(event) for each reader until it returns false. */
+template <class Visit> static void each_reader(uint32_t set, const Visit &visit) {
+    while (set & READ_SET) {
+        const ReaderSet entry = world->sets[set & ~READ_SET];
+        for (uint32_t i = 0; i < entry.count; i++)
+            if (!visit(world->set_pool[entry.begin + i])) return;
+        set = entry.before;
     }
-    const std::pair<uint32_t, uint32_t> &entry = world->sets[set & ~READ_SET];
-    *count = entry.second;
-    return &world->set_pool[entry.first];
+    if (set) visit(set);
 }
 
-/* The readers `old` without those that `who` knows to be done, and `added`. Valid for any cell: (component, now) of `added` fixes what it has seen. */
+static uint32_t first_reader(uint32_t set) { return set & READ_SET ? world->set_pool[world->sets[set & ~READ_SET].begin] : set; }
+
+/* The readers `old` without those that `who` knows to be done, and `added`. Valid for any cell: (component, now) of `added` fixes what it has seen.
+   Large sets are only added to, and thinned out now and then. */
 static uint32_t add_readers(uint32_t old, uint32_t added, const Observer &who, bool async) {
     if (!old || old == added) return added;
-    const uint64_t key = ((uint64_t)old << 32) | added;
-    auto found = world->set_memo.find(key);
-    if (found != world->set_memo.end()) return found->second;
-    uint32_t count, added_count;
-    const uint32_t *members = set_members(old, &count);
-    std::vector<uint32_t> all;
-    for (uint32_t i = 0; i < count; i++) {
-        const Event &e = world->events[members[i]];
-        if (((e.flags & EVENT_ASYNC) != 0) == async && has_seen(who, e)) continue;
-        all.push_back(members[i]);
-    }
-    members = set_members(added, &added_count);
-    for (uint32_t i = 0; i < added_count; i++)
-        if (std::find(all.begin(), all.end(), members[i]) == all.end()) all.push_back(members[i]);
-    return world->set_memo[key] = make_set(all.data(), (uint32_t)all.size());
+    std::vector<ReaderMemo> &memos = world->set_memo;
+    if (memos.empty()) memos.resize(1 << 15);
+    ReaderMemo &memo = memos[(old * 2654435761u ^ added * 2246822519u) >> 17];
+    if (memo.old == old && memo.added == added) return memo.result;
+    static std::vector<uint32_t> all;
+    all.clear();
+    const uint32_t size = old & READ_SET ? world->sets[old & ~READ_SET].size : 1;
+    const bool thin = size < 8 || size % 512 == 0;
+    if (thin)
+        each_reader(old, [&](uint32_t reader) {
+            const Event &e = world->events[reader];
+            if (((e.flags & EVENT_ASYNC) != 0) != async || !has_seen(who, e)) all.push_back(reader);
+            return true;
+        });
+    each_reader(added, [&](uint32_t reader) {
+        if (std::find(all.begin(), all.end(), reader) == all.end()) all.push_back(reader);
+        return true;
+    });
+    const uint32_t result = thin ? make_set(all.data(), (uint32_t)all.size()) : extend_set(old, all.data(), (uint32_t)all.size());
+    memo = {old, added, result};
+    return result;
 }
 
 /* ---- accesses ---- */
@@ -402,6 +460,7 @@ static bool out_of_bounds(uintptr_t offset, size_t bytes, bool write) {
 }
 
 static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool other_writes) {
+    if (is_slack(offset)) return;
     report("race", "%s of %s is not ordered after the %s by %s", write ? "write" : "read", describe(offset).c_str(), other_writes ? "write" : "read",
            describe_event(other).c_str());
 }
@@ -424,7 +483,7 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
         if (cell->write != HOST_EVENT) {
             if (!cell->write) {
                 if (out_of_bounds(at, 1, write)) break;
-                if (!write) {
+                if (!write && !is_slack(at)) {
                     report("uninitialised", "read of %s, which nobody has written", describe(at).c_str());
                     break;
                 }
@@ -440,15 +499,12 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
         if (write) {
             if (offset >= GLOBAL && cell->write == HOST_EVENT && out_of_bounds(at, 1, true)) break;
             if (cell->read && cell->read != event) {
-                uint32_t count;
-                const uint32_t *members = set_members(cell->read, &count);
-                for (uint32_t i = 0; i < count; i++) {
-                    const Event &e = world->events[members[i]];
-                    if (e.component != t->component && !has_seen(*t, e)) {
-                        report_conflict(at, true, members[i], false);
-                        break;
-                    }
-                }
+                each_reader(cell->read, [&](uint32_t reader) {
+                    const Event &e = world->events[reader];
+                    if (e.component == t->component || has_seen(*t, e)) return true;
+                    report_conflict(at, true, reader, false);
+                    return false;
+                });
             }
             *cell = {event, 0};
         } else if (cell->read != event && cell->write != HOST_EVENT) {
@@ -497,6 +553,7 @@ static int async_order(const Observer &who, const Event &e, bool shared) {
 }
 
 static void async_conflict(const Observer &who, const Event &me, uintptr_t at, bool write, uint32_t other, bool other_writes, int order) {
+    if (is_slack(at)) return;
     report_at(order == 1 ? "race" : "proxy", who, me.pc, me.op, order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
               write ? "write" : "read", describe(at).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
@@ -511,8 +568,7 @@ static bool async_bounds(const Observer &who, const Event &me, uintptr_t offset,
 }
 
 bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what) {
-    uint32_t count;
-    const Event me = world->events[*set_members(events, &count)];
+    const Event me = world->events[first_reader(events)];
     bool read_only;
     if (!async_bounds(who, me, offset, bytes, false, what, &read_only)) return false;
     const bool shared = offset < GLOBAL;
@@ -524,11 +580,11 @@ bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t b
         }
         before = *cell;
         const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
-        if (!cell->write) {
+        if (!cell->write && !is_slack(at)) {
             report_at("uninitialised", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
             return true;
         }
-        if (cell->write != HOST_EVENT) {
+        if (cell->write > HOST_EVENT) {
             const Event &e = world->events[cell->write];
             if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
             else if (int order = async_order(who, e, shared)) async_conflict(who, me, at, false, cell->write, true, order);
@@ -557,15 +613,11 @@ bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t b
             if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
             else if (int order = async_order(who, e, shared)) async_conflict(who, me, at, true, cell->write, true, order);
         }
-        uint32_t count;
-        const uint32_t *members = set_members(cell->read, &count);
-        for (uint32_t i = 0; i < count; i++) {
-            const Event &e = world->events[members[i]];
-            if (int order = async_order(who, e, shared)) {
-                async_conflict(who, me, at, true, members[i], false, order);
-                break;
-            }
-        }
+        each_reader(cell->read, [&](uint32_t reader) {
+            const int order = async_order(who, world->events[reader], shared);
+            if (order) async_conflict(who, me, at, true, reader, false, order);
+            return order == 0;
+        });
         *cell = {event, 0};
     }
     return true;

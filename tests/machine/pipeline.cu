@@ -25,7 +25,7 @@ DEVICE void loader(PipelineShared *shared, const PipelineArguments &arguments, u
         const uint32_t full = shared_address(&shared->stage_full[stage]), at = shared_address(shared->stage[stage]) + (FAULT(stage_misaligned) ? 128 : 0);
         if (!FAULT(empty_wait_dropped)) wait(shared_address(&shared->stage_empty[stage]), (round & 1) ^ (FAULT(empty_wait_phase_off) ? 0 : 1));
         mbarrier_arrive_expect_tx(full, 2 * 64 * 128 + (FAULT(bytes_16_too_many) ? 16 : 0) - (FAULT(bytes_16_too_few) ? 16 : 0));
-        cp_async_bulk_tensor_2d_load(at, &arguments.a, (int32_t)(block * 64), (int32_t)(cta * 64) + (FAULT(coordinate_off) ? 1 : 0), full);
+        cp_async_bulk_tensor_2d_load(at, &arguments.a, (int32_t)(block * 64) + (FAULT(coordinate_not_16_bytes) ? 1 : 0), (int32_t)(cta * 64) + (FAULT(coordinate_off) ? 1 : 0), full);
         cp_async_bulk_tensor_2d_load_multicast(at + 64 * 128 + cta * 32 * 128, &arguments.b, (int32_t)(block * 64), (int32_t)(cta * 32), full,
                                                FAULT(multicast_mask_one) ? (uint16_t)(1 << cta) : FAULT(multicast_mask_beyond) ? 7 : 3);
     }

@@ -86,7 +86,8 @@ enum {
     X(map_swizzle_none, "numbers")                                                                                                              \
     X(map_wrong_rank, "tensor-map")                                                                                                             \
     X(map_not_encoded, "tensor-map")                                                                                                            \
-    X(coordinate_off, "numbers")
+    X(coordinate_off, "numbers")                                                                                                                \
+    X(coordinate_not_16_bytes, "tensor-map")
 
 enum PipelineFault {
 #define X(name, kind) FAULT_##name,

@@ -49,7 +49,7 @@ uint64_t op_clock(void);
 void op_mbarrier_init(uint32_t address, uint32_t count);
 void op_fence_mbarrier_init(void);
 void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool local);
-bool op_mbarrier_try_wait(uint32_t address, uint32_t parity);
+bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend);
 void op_fence_proxy_async(bool shared, bool global);
 uint32_t op_load_flag(const uint32_t *p, bool acquires);
 void op_store_flag(uint32_t *p, uint32_t value, bool releases);
@@ -57,6 +57,7 @@ uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bo
 void op_global_store(void *p, const void *value, uint32_t bytes);
 void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_path);
 void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier, uint32_t multicast_mask, bool multicast);
+void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier);
 void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce);
 void op_bulk_commit(void);
 void op_bulk_wait(uint32_t pending, bool read);
@@ -132,8 +133,8 @@ DEVICE void fence_mbarrier_init_release_cluster(void) { machine::op_fence_mbarri
 DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true); }
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, true); }
 DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false); }
-DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_try_wait(barrier, parity); }
-DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_try_wait(barrier, parity); }
+DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, true); }
+DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, false); }
 
 /* ---- proxies ---- */
 
@@ -160,6 +161,10 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
     const int32_t c[3] = {x, y, z};
     machine::op_tma_store(map, 3, c, source, false);
 }
+DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
+    machine::op_bulk_load(destination, source, bytes, barrier);
+}
+DEVICE void cp_async_bulk_prefetch_l2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_commit_group(void) { machine::op_bulk_commit(); }
 template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { machine::op_bulk_wait(COUNT, false); }
 template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { machine::op_bulk_wait(COUNT, true); }

@@ -1,27 +1,16 @@
-/* Tests of the machine model: primitives, planted faults, and the kernels. Speaks TAP; ends with what was run. */
+/* Tests of the machine model: what a GPU did, a pipeline of all primitives, planted faults. Speaks TAP; ends with what was run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <chrono>
 
-#include "machine.h"
+#include "cudart.h"
 #include "pipeline.h"
+#include "record_host.h"
+#include "tap.h"
 
-static int tests, failures;
-static unsigned arithmetic_runs, protocol_runs, faults_caught, faults_planted;
-
-static void ok(bool passed, const std::string &name, const std::string &why = "") {
-    tests++;
-    if (!passed) failures++;
-    printf("%sok %d - %s\n", passed ? "" : "not ", tests, name.c_str());
-    if (!passed && !why.empty()) {
-        std::string text = why;
-        for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at++) text.replace(at, 1, "\n# "), at += 2;
-        printf("# %s\n", text.c_str());
-    }
-    fflush(stdout);
-}
+extern "C" void record_kernel(RecordArguments arguments);
 
 static uint16_t bf16(float f) {
     uint32_t v;
@@ -119,14 +108,6 @@ static machine::Result run_pipeline(int fault, const machine::Options &options) 
     return result;
 }
 
-static machine::Options options_of(uint64_t seed, bool protocol) {
-    machine::Options options;
-    options.seed = seed;
-    options.protocol = protocol;
-    options.schedule = seed % 8 == 6 ? machine::Schedule::delayed : seed % 8 == 7 ? machine::Schedule::eager : machine::Schedule::random;
-    return options;
-}
-
 static void test_pipeline(unsigned arithmetic_seeds, unsigned protocol_seeds) {
     for (int protocol = 0; protocol < 2; protocol++) {
         const unsigned seeds = protocol ? protocol_seeds : arithmetic_seeds;
@@ -166,12 +147,49 @@ static void test_faults(const char *only) {
     }
 }
 
+/* ---- what a Hopper GPU did, replayed ---- */
+
+static void test_recorded(const char *path) {
+    std::vector<uint8_t> recorded;
+    if (FILE *file = fopen(path, "rb")) {
+        uint8_t buffer[4096];
+        for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) recorded.insert(recorded.end(), buffer, buffer + n);
+        fclose(file);
+    }
+    machine::global_reset();
+    size_t at = 0;
+    int refused = 0, to_refuse = 0;
+    for (const RecordCase &c : record_cases) to_refuse += record_refused(c);
+    machine::Result last;
+    const int failed = record_run(
+        machine::tensor_map_encode,
+        [&](const RecordArguments &arguments) {
+            machine::Launch launch;
+            launch.kernel = "record_kernel";
+            launch.dynamic_shared = RECORD_SHARED;
+            last = machine::launch(launch, options_of(at, false), [&]() { record_kernel(arguments); });
+            if (last.has("tensor-map")) refused++;
+            return (int)!last.reports.empty();
+        },
+        [&](int i, const std::vector<uint8_t> &bytes) {
+            const bool there = at + bytes.size() <= recorded.size();
+            size_t first = 0;
+            while (there && first < bytes.size() && bytes[first] == recorded[at + first]) first++;
+            ok(there && first == bytes.size(), std::string("recorded on an H200: ") + record_cases[i].name,
+               there ? "byte " + std::to_string(first) + " of " + std::to_string(bytes.size()) + " differs" : "the recording is too short");
+            at += bytes.size();
+        });
+    ok(failed < 0 && at == recorded.size() && refused == to_refuse, "the model runs every recorded case, refuses the " + std::to_string(to_refuse) + " that the H200 refused, and the recording holds no more",
+       (failed < 0 ? "" : record_cases[failed].name) + std::string(" ") + machine::encode_error() + "\n" + last.text());
+}
+
+/* test_machine: recordings, pipeline, planted faults. test_machine NAME: one planted fault, with all that is said of it. */
 int main(int count, char **argument) {
-    const char *only = count > 1 ? argument[1] : nullptr;
-    if (!only) test_pipeline(8, 50);
-    test_faults(only);
-    printf("1..%d\n", tests);
-    printf("# machine model: pipeline kernel under %u arithmetic and %u protocol seeds; %u of %u planted faults caught\n", arithmetic_runs, protocol_runs, faults_caught,
-           faults_planted);
-    return failures != 0;
+    const std::string only = count > 1 ? argument[1] : "";
+    if (only.empty()) {
+        test_recorded("tests/machine/recorded/h200.bin");
+        test_pipeline(5, 200);
+    }
+    test_faults(only.empty() ? nullptr : only.c_str());
+    return finish();
 }

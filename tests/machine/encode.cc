@@ -1,0 +1,244 @@
+/* The engine's own host code and kernel on the machine model: a small SigLIP from pixels to its pooled row, against the CPU backend. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_CUDA
+#define MEGAVIT_KERNELS /* tensor maps in the kernel argument are aligned as the kernel has them */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "../../megavit.h"
+#pragma GCC diagnostic pop
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cudart.h"
+#include "encode.h"
+
+extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" const uint32_t megavit_description[4];
+
+namespace {
+
+struct Checkpoint { /* a safetensors file in the making, and a rule that fills it */
+    std::string header = "{", data;
+    uint64_t state = 88172645463325252ull;
+    float next(void) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return (float)(state >> 40) / (float)(1 << 23) - 1.0f;
+    }
+    void add(const std::string &name, std::vector<uint64_t> shape, float scale, float offset) {
+        uint64_t count = 1;
+        std::string dims;
+        for (uint64_t d : shape) {
+            count *= d;
+            dims += (dims.empty() ? "" : ",") + std::to_string(d);
+        }
+        const uint64_t begin = data.size();
+        for (uint64_t i = 0; i < count; i++) {
+            const float v = offset + scale * next();
+            data.append((const char *)&v, 4);
+        }
+        header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + dims + "],\"data_offsets\":[" + std::to_string(begin) + "," +
+                  std::to_string(data.size()) + "]}";
+    }
+    void linear(const std::string &name, uint64_t out, uint64_t in) {
+        add(name + ".weight", {out, in}, 1.7f / sqrtf((float)in), 0);
+        add(name + ".bias", {out}, 0.1f, 0);
+    }
+    void norm(const std::string &name, uint64_t width) {
+        add(name + ".weight", {width}, 0.2f, 1);
+        add(name + ".bias", {width}, 0.1f, 0);
+    }
+    std::string file(void) {
+        std::string h = header + "}";
+        while (h.size() % 8) h += ' ';
+        const uint64_t bytes = h.size();
+        return std::string((const char *)&bytes, 8) + h + data;
+    }
+};
+
+} // namespace
+
+struct MicroEncoder {
+    mgv_model *model = nullptr;
+    mgv__cuda *cuda = nullptr;
+    MicroShape shape;
+    std::vector<uint8_t> pixels;
+    std::vector<float> expected;
+    void *device_pixels = nullptr;
+};
+
+static std::string failed(const char *what, const mgv_error &error) { return std::string(what) + ": " + error.message; }
+
+static std::string run_on_cpu(MicroEncoder *m) {
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    mgv_engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = MGV_BACKEND_CPU;
+    desc.max_images = m->shape.images;
+    mgv_engine *engine;
+    if (mgv_engine_create(&engine, m->model, &desc, &error) != MGV_OK) return failed("CPU engine", error);
+    std::vector<mgv_image> images(m->shape.images);
+    memset((void *)images.data(), 0, images.size() * sizeof images[0]);
+    const size_t bytes = (size_t)m->shape.image_size * m->shape.image_size * 3;
+    for (size_t i = 0; i < images.size(); i++) {
+        images[i].format = MGV_PIXELS_RGB8;
+        images[i].pixels = &m->pixels[i * bytes];
+        images[i].width = images[i].height = m->shape.image_size;
+    }
+    mgv_output output;
+    memset(&output, 0, sizeof output);
+    output.kind = MGV_OUTPUT_POOLED;
+    m->expected.resize((size_t)m->shape.images * m->shape.hidden);
+    output.data = m->expected.data();
+    output.capacity = m->expected.size();
+    mgv_encode_desc encode;
+    memset(&encode, 0, sizeof encode);
+    encode.images = images.data();
+    encode.image_count = m->shape.images;
+    encode.outputs = &output;
+    encode.output_count = 1;
+    const mgv_result result = mgv_encode_blocking(engine, &encode, &error);
+    mgv_engine_destroy(engine);
+    return result == MGV_OK ? "" : failed("CPU encode", error);
+}
+
+/* The rows of the pictures that there are; behind them lie rows that fill up the last group, tile or pair. */
+static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
+    const mgv__device_buffer *b = &m->cuda->plan->buffers[buffer];
+    const uint64_t rows = buffer < MGV__DEVICE_WEIGHTED ? (uint64_t)m->shape.images * m->cuda->plan->tokens : m->shape.images;
+    return rows * b->pitch * b->element_bytes;
+}
+
+/* Each buffer of the device arena gets its own bounds; activations start uninitialised. */
+static void name_buffers(MicroEncoder *m) {
+    static const char *const names[] = {"patches", "residual stream", "q, k, v", "attended", "MLP", "weighted tokens", "head attended", "head out", "head MLP", "pooled"};
+    static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_BUFFER_COUNT, "every buffer has a name");
+    const mgv__plan *plan = m->cuda->plan;
+    uint8_t *arena = m->cuda->arena;
+    for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        const mgv__device_buffer *b = &plan->buffers[i];
+        if (!b->bytes) continue;
+        machine::global_part(arena + b->offset, b->bytes, names[i], false);
+        machine::global_slack(arena + b->offset + valid_bytes(m, i), b->bytes - valid_bytes(m, i));
+    }
+    machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
+    machine::global_part(arena + plan->vectors_offset, plan->vector_count * sizeof(float), "vectors", true);
+    machine::global_part(arena + plan->counters_offset, sizeof(mgv__kernel_status) + plan->counter_count * 4u, "status and counters", false);
+    machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
+    machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
+    machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
+}
+
+void micro_close(MicroEncoder *m) {
+    if (!m) return;
+    mgv__cuda_destroy(m->cuda);
+    mgv_model_close(m->model);
+    delete m;
+}
+
+MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
+    std::unique_ptr<MicroEncoder> m(new MicroEncoder());
+    m->shape = shape;
+    const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
+    Checkpoint c;
+    const std::string v = "vision_model.";
+    c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
+    c.add(v + "embeddings.position_embedding.weight", {grid * grid, d}, 0.5f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = v + "encoder.layers." + std::to_string(i) + ".";
+        c.norm(l + "layer_norm1", d);
+        c.norm(l + "layer_norm2", d);
+        for (const char *p : {"q_proj", "k_proj", "v_proj", "out_proj"}) c.linear(l + "self_attn." + p, d, d);
+        c.linear(l + "mlp.fc1", f, d);
+        c.linear(l + "mlp.fc2", d, f);
+    }
+    c.norm(v + "post_layernorm", d);
+    c.add(v + "head.probe", {1, 1, d}, 1, 0);
+    c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
+    c.add(v + "head.attention.in_proj_bias", {3 * d}, 0.1f, 0);
+    c.linear(v + "head.attention.out_proj", d, d);
+    c.norm(v + "head.layernorm", d);
+    c.linear(v + "head.mlp.fc1", f, d);
+    c.linear(v + "head.mlp.fc2", d, f);
+    const std::string config = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) +
+                               ",\"num_attention_heads\":" + std::to_string(d / 64) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
+                               ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) + "}";
+    const std::string tensors = c.file();
+    mgv_memory_file files[2];
+    memset(files, 0, sizeof files);
+    files[0].name = "config.json";
+    files[0].data = config.data();
+    files[0].bytes = config.size();
+    files[1].name = "model.safetensors";
+    files[1].data = tensors.data();
+    files[1].bytes = tensors.size();
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    mgv_model_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.memory_files = files;
+    desc.memory_file_count = 2;
+    if (mgv_model_open(&m->model, &desc, &error) != MGV_OK) {
+        *why = failed("model", error);
+        return nullptr;
+    }
+    m->pixels.resize((size_t)shape.images * shape.image_size * shape.image_size * 3);
+    for (uint8_t &p : m->pixels) p = (uint8_t)(128 + 127 * c.next());
+    if (!(*why = run_on_cpu(m.get())).empty()) return nullptr;
+
+    machine::global_reset();
+    machine::runtime.kernels = {{"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+    machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
+    mgv__cuda_desc cuda_desc;
+    memset(&cuda_desc, 0, sizeof cuda_desc);
+    cuda_desc.max_images = shape.max_images;
+    cuda_desc.group_images = shape.group_images;
+    cuda_desc.lanes = shape.lanes;
+    cuda_desc.max_clusters = shape.clusters;
+    cuda_desc.poll_limit = shape.poll_limit;
+    cuda_desc.kernels = "";
+    if (mgv__cuda_create(&m->cuda, &cuda_desc, &m->model->config, &m->model->program, m->model->tensors, &error) != MGV_OK) {
+        *why = failed("CUDA engine", error) + " " + machine::encode_error();
+        return nullptr;
+    }
+    name_buffers(m.get());
+    m->device_pixels = machine::global_allocate(m->pixels.size(), "pixels");
+    machine::global_copy(m->device_pixels, m->pixels.data(), m->pixels.size());
+    machine::global_read_only(m->device_pixels);
+    return m.release();
+}
+
+uint32_t micro_counters(const MicroEncoder *m) { return m->cuda->plan->counter_count; }
+std::string micro_plan(const MicroEncoder *m) {
+    return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " + std::to_string(2 * m->cuda->clusters) + " CTAs";
+}
+
+MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lost_signal) {
+    MicroRun run;
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    const mgv__plan *plan = m->cuda->plan;
+    for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
+        if (i != MGV__DEVICE_PATCHES && plan->buffers[i].bytes) machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, i));
+    machine::runtime.options = options;
+    m->cuda->arguments.lost_signal = lost_signal;
+    mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, nullptr, &error);
+    run.machine = machine::runtime.last;
+    if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
+    if (result != MGV_OK) run.verdict = error.message;
+    if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
+    const float *pooled = mgv__cuda_pooled(m->cuda);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < m->expected.size(); i++) {
+        difference += (double)(pooled[i] - m->expected[i]) * (pooled[i] - m->expected[i]);
+        norm += (double)m->expected[i] * m->expected[i];
+    }
+    run.pooled.assign(pooled, pooled + m->expected.size());
+    run.relative_error = sqrt(difference / norm);
+    return run;
+}

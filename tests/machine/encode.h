@@ -1,0 +1,28 @@
+/* A small SigLIP on the machine model, through megavit.h's own CUDA backend. encode.cc */
+#ifndef MACHINE_ENCODE_H
+#define MACHINE_ENCODE_H
+
+#include <memory>
+
+#include "machine.h"
+
+struct MicroShape {
+    uint32_t image_size, patch, hidden, intermediate, layers; /* heads of 64 columns */
+    uint32_t images, max_images, group_images, lanes, clusters, poll_limit;
+};
+struct MicroRun {
+    machine::Result machine;
+    std::string verdict; /* what the engine says, when it does not say that all is well */
+    double relative_error = 0; /* L2, against the CPU backend */
+    std::vector<float> pooled;
+};
+struct MicroEncoder;
+
+MicroEncoder *micro_open(const MicroShape &shape, std::string *why);
+void micro_close(MicroEncoder *encoder);
+uint32_t micro_counters(const MicroEncoder *encoder);
+std::string micro_plan(const MicroEncoder *encoder);
+/* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. */
+MicroRun micro_run(MicroEncoder *encoder, const machine::Options &options, uint32_t lost_signal);
+
+#endif

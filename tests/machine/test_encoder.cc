@@ -1,0 +1,88 @@
+/* The engine's own host code and kernel on the machine model. Speaks TAP; ends with what was run. */
+#include "encode.h"
+#include "tap.h"
+
+/* ---- the encoder: megavit.h's plan and kernels/megavit.cu ---- */
+
+static const uint32_t NO_POLL_LIMIT = 1u << 30;
+
+static MicroEncoder *open_encoder(const MicroShape &shape) {
+    std::string why;
+    MicroEncoder *encoder = micro_open(shape, &why);
+    if (!encoder) ok(false, "the encoder opens", why);
+    return encoder;
+}
+
+/* Under every seed and for every number of CTAs: no report, the error of bf16, the same bits. */
+static void test_encoder_arithmetic(const MicroShape &shape, unsigned seeds) {
+    std::string why, plan;
+    std::vector<float> first;
+    double error = 0, seconds = 0;
+    for (uint32_t clusters = 1; clusters <= shape.clusters && why.empty(); clusters++) {
+        MicroShape now = shape;
+        now.clusters = clusters;
+        MicroEncoder *encoder = open_encoder(now);
+        if (!encoder) return;
+        for (uint64_t seed = 0; seed < (clusters == shape.clusters ? seeds : 1) && why.empty(); seed++) {
+            const auto start = std::chrono::steady_clock::now();
+            const MicroRun run = micro_run(encoder, options_of(seed + clusters * 100, false), 0);
+            seconds = std::max(seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+            arithmetic_runs++;
+            if (first.empty()) first = run.pooled;
+            error = run.relative_error;
+            if (!run.machine.reports.empty() || !run.verdict.empty()) why = run.verdict + "\n" + run.machine.text();
+            else if (!(error < 0.02)) why = "relative error " + std::to_string(error);
+            else if (memcmp(first.data(), run.pooled.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
+            if (!why.empty()) why = "seed " + std::to_string(seed + clusters * 100) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
+        }
+        plan = micro_plan(encoder);
+        micro_close(encoder);
+    }
+    ok(why.empty(), "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + plan + ": no report, the same bits under " +
+           std::to_string(seeds) + " arithmetic seeds and all grids, relative error " + std::to_string(error) + ", at most " + std::to_string(seconds) + " s a run", why);
+}
+
+static void test_encoder_protocol(const MicroShape &shape, unsigned seeds) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    std::string why;
+    const auto start = std::chrono::steady_clock::now();
+    for (uint64_t seed = 0; seed < seeds && why.empty(); seed++) {
+        const MicroRun run = micro_run(encoder, options_of(seed, true), 0);
+        protocol_runs++;
+        if (!run.machine.reports.empty() || !run.verdict.empty()) why = "seed " + std::to_string(seed) + ": " + run.verdict + "\n" + run.machine.text();
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    ok(why.empty(), "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + micro_plan(encoder) + ": no report under " +
+           std::to_string(seeds) + " protocol seeds, " + std::to_string(seconds) + " s", why);
+    micro_close(encoder);
+}
+
+/* Every lost signal ends in the kernel's own verdict; nothing hangs, and nothing comes that hardware answers with a lost context. */
+static void test_encoder_drains(const MicroShape &shape, uint32_t step) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    std::string why;
+    unsigned lost = 0, gave_up = 0;
+    for (uint32_t counter = 1; counter <= micro_counters(encoder) && why.empty(); counter += step) {
+        machine::Options options = options_of(counter, true);
+        options.on_deadlock = machine::OnDeadlock::drain;
+        options.maximum_reports = 1000;
+        const MicroRun run = micro_run(encoder, options, counter);
+        protocol_runs++;
+        lost++;
+        gave_up += !run.verdict.empty();
+        for (const char *fatal : {"deadlock", "livelock", "wgmma", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds"})
+            for (const machine::Report &r : run.machine.reports)
+                if (r.kind == fatal) why += "counter " + std::to_string(counter) + ": " + r.text + "\n";
+    }
+    ok(why.empty() && gave_up > 0, "encoder: " + std::to_string(lost) + " lost signals, " + std::to_string(gave_up) + " of which somebody waited for, all end by themselves", why);
+    micro_close(encoder);
+}
+
+int main(void) {
+    test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT}, 5);
+    test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT}, 200);
+    test_encoder_drains({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, 5000}, 3);
+    return finish();
+}
