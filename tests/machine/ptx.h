@@ -164,7 +164,6 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
 DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     machine::op_bulk_load(destination, source, bytes, barrier);
 }
-DEVICE void cp_async_bulk_prefetch_l2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_commit_group(void) { machine::op_bulk_commit(); }
 template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { machine::op_bulk_wait(COUNT, false); }
 template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { machine::op_bulk_wait(COUNT, true); }
