@@ -80,7 +80,8 @@ static void find_nearest(const float *rows, uint32_t width, uint32_t count, uint
         if (other == picture) continue;
         if (found < NEAREST) found++;
         else if (similarity(rows, width, picture, nearest[NEAREST - 1]) >= score) continue;
-        for (place = found - 1; place > 0 && similarity(rows, width, picture, nearest[place - 1]) < score; place--) nearest[place] = nearest[place - 1];
+        for (place = found - 1; place > 0 && similarity(rows, width, picture, nearest[place - 1]) < score; place--)
+            nearest[place] = nearest[place - 1];
         nearest[place] = other;
     }
 }
@@ -102,7 +103,8 @@ static void print_name(const char *path) {
 
 int main(int argc, char **argv) {
     uint32_t count = argc > 3 ? (uint32_t)argc - 3 : 0, width = 0;
-    uint32_t sheet_width = ACROSS * ((NEAREST + 1) * (CELL + GAP) + 3 * GAP), sheet_height = (count + ACROSS - 1) / ACROSS * (CELL + GAP) + GAP;
+    uint32_t sheet_width = ACROSS * ((NEAREST + 1) * (CELL + GAP) + 3 * GAP),
+             sheet_height = (count + ACROSS - 1) / ACROSS * (CELL + GAP) + GAP;
     mgv_image *images = malloc((count + 1) * sizeof *images);
     unsigned char *sheet = malloc((size_t)sheet_width * sheet_height * 3);
     float *rows;
@@ -130,7 +132,8 @@ int main(int argc, char **argv) {
         }
         putchar('\n');
     }
-    stop_unless(stbi_write_png(argv[2], (int)sheet_width, (int)sheet_height, 3, sheet, (int)sheet_width * 3), argv[2], "cannot write the sheet");
+    stop_unless(stbi_write_png(argv[2], (int)sheet_width, (int)sheet_height, 3, sheet, (int)sheet_width * 3), argv[2],
+                "cannot write the sheet");
     printf("\n%s shows the same: each picture, and to its right the ones nearest to it.\n", argv[2]);
 
     for (uint32_t i = 0; i < count; i++) stbi_image_free((void *)images[i].pixels);

@@ -311,11 +311,29 @@ static void usage_mistakes_are_1(void **state) {
 
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model"}, {"embed", "--backend"}, {"embed", "--what"}, {"embed", "--normalize"}, {"embed", "--resize"}, {"embed", "--batch"},
-        {"embed", "--threads"}, {"embed", "--format"}, {"embed", "-o"}, {"preprocess", "--resize"}, {"preprocess", "-o"}, {"inspect", "PATH"},
-        {"search", "--index"}, {"search", "--add"}, {"search", "--query"}, {"search", "-k"}, {"classify", "--labels"},
-        {"plan", "--size"}, {"plan", "--batch"}, {"plan", "--frames"}, {"plan", "--max-pixels"},
-        {"embed", "--max-pixels"}, {"preprocess", "--min-pixels"},
+        {"embed", "--model"},
+        {"embed", "--backend"},
+        {"embed", "--what"},
+        {"embed", "--normalize"},
+        {"embed", "--resize"},
+        {"embed", "--batch"},
+        {"embed", "--threads"},
+        {"embed", "--format"},
+        {"embed", "-o"},
+        {"preprocess", "--resize"},
+        {"preprocess", "-o"},
+        {"inspect", "PATH"},
+        {"search", "--index"},
+        {"search", "--add"},
+        {"search", "--query"},
+        {"search", "-k"},
+        {"classify", "--labels"},
+        {"plan", "--size"},
+        {"plan", "--batch"},
+        {"plan", "--frames"},
+        {"plan", "--max-pixels"},
+        {"embed", "--max-pixels"},
+        {"preprocess", "--min-pixels"},
     };
     (void)state;
     assert_int_equal(run("--help"), 0);
@@ -366,8 +384,9 @@ static void batch_and_threads_do_not_change_a_bit(void **state) {
     (void)state;
     assert_int_equal(run("embed", "--model", MODEL, "--what", "tokens", "-o", in_scratch("first.npy"), in_scratch("pictures")), 0);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        assert_int_equal(run("embed", "--model", MODEL, "--what", "tokens", "--batch", ways[i][0], "--threads", ways[i][1], "-o", in_scratch("again.npy"),
-                             in_scratch("pictures")), 0);
+        assert_int_equal(run("embed", "--model", MODEL, "--what", "tokens", "--batch", ways[i][0], "--threads", ways[i][1], "-o",
+                             in_scratch("again.npy"), in_scratch("pictures")),
+                         0);
         assert_same_file(in_scratch("first.npy"), in_scratch("again.npy"));
     }
 }
@@ -533,7 +552,9 @@ static void tokens_of_several_pictures_have_offsets(void **state) {
         write_pnm(in_scratch(names[i]), 3, sizes[i][0], sizes[i][1], pixels);
         free(pixels);
     }
-    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("v.npy"), in_scratch("v0.ppm"), in_scratch("v1.ppm"), in_scratch("v2.ppm")), 0);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("v.npy"), in_scratch("v0.ppm"), in_scratch("v1.ppm"),
+                         in_scratch("v2.ppm")),
+                     0);
     all = read_array(in_scratch("v.npy"));
     offsets = read_array(in_scratch("v.npy.offsets.npy"));
     assert_string_equal(offsets.descr, "<i8");
@@ -575,9 +596,12 @@ static void preprocess_prints_the_grid(void **state) {
     assert_shape(&a, 2, (uint64_t)t * h * w, 3 * 2 * 16 * 16, 0, 0);
     free(a.file);
     /* limits of the caller's own */
-    assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, "--max-pixels", "1024", "-o", in_scratch("grid.npy"), in_scratch("grid.ppm")), 0);
+    assert_int_equal(
+        run("preprocess", "--model", VARIABLE_MODEL, "--max-pixels", "1024", "-o", in_scratch("grid.npy"), in_scratch("grid.ppm")), 0);
     assert_string_equal(said_out, "grid_thw 1 2 2\n");
-    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "tokens", "--min-pixels=20000", "-o", in_scratch("grid.npy"), in_scratch("grid.ppm")), 0);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "tokens", "--min-pixels=20000", "-o", in_scratch("grid.npy"),
+                         in_scratch("grid.ppm")),
+                     0);
     a = read_array(in_scratch("grid.npy"));
     assert_shape(&a, 2, 4 * 6, 32, 0, 0);
     free(a.file);
@@ -591,7 +615,8 @@ static void a_picture_that_no_grid_fits_is_left_out(void **state) {
     free(pixels);
     assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("thread.npy"), in_scratch("thread.ppm")), "thread.ppm");
     assert_false(exists(in_scratch("thread.npy")));
-    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("thread.npy"), in_scratch("thread.ppm"), own[0]), "thread.ppm");
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("thread.npy"), in_scratch("thread.ppm"), own[0]),
+                    "thread.ppm");
     a = read_array(in_scratch("thread.npy"));
     assert_int_equal(a.rank, 2);
     free(a.file);
@@ -793,15 +818,17 @@ static void write_every_dtype(const char *path, size_t missing_bytes) {
     static const struct {
         const char *name;
         int bits;
-    } dtypes[] = {{"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
-                  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32},
-                  {"C64", 64}, {"F64", 64}, {"I64", 64}, {"U64", 64}};
+    } dtypes[] = {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+                  {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+                  {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+                  {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
     char header[4096] = "{\"__metadata__\": {\"made\\nby\": \"a test\"}";
     size_t used = strlen(header), offset = 0;
     unsigned char *file;
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         size_t bytes = (size_t)dtypes[i].bits * 4 / 8;
-        used += (size_t)snprintf(header + used, sizeof header - used, ", \"tensor.%zu\": {\"dtype\": \"%s\", \"shape\": [2, 2], \"data_offsets\": [%zu, %zu]}", i,
+        used += (size_t)snprintf(header + used, sizeof header - used,
+                                 ", \"tensor.%zu\": {\"dtype\": \"%s\", \"shape\": [2, 2], \"data_offsets\": [%zu, %zu]}", i,
                                  dtypes[i].name, offset, offset + bytes);
         offset += bytes;
     }
@@ -816,8 +843,9 @@ static void write_every_dtype(const char *path, size_t missing_bytes) {
 }
 
 static void inspect_knows_every_dtype(void **state) {
-    static const char *const names[] = {"BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
-                                        "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"};
+    static const char *const names[] = {"BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3",
+                                        "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",    "I32",
+                                        "U32",     "F32",         "C64",         "F64",     "I64", "U64"};
     (void)state;
     write_every_dtype(in_scratch("every.safetensors"), 0);
     assert_int_equal(run("inspect", in_scratch("every.safetensors")), 0);
@@ -888,7 +916,8 @@ static void search_finds_the_nearest(void **state) {
     assert_non_null(strstr(line, "1.0000")); /* the picture itself */
     assert_memory_equal(strchr(line, '\n') - strlen(own[3]), own[3], strlen(own[3]));
     /* Adding a picture again replaces it; adding and asking in one go works. */
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--add", own[0], own[1], "--query", own[0], "-k", "100"), 0);
+    assert_int_equal(
+        run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--add", own[0], own[1], "--query", own[0], "-k", "100"), 0);
     assert_non_null(strstr(said_out, "2 added"));
     assert_non_null(strstr(said_out, "nearest 5 of 5"));
     assert_int_equal(lines(said_out), 7);
@@ -901,7 +930,9 @@ static void search_agrees_with_embed(void **state) {
     (void)state;
     assert_int_equal(run("embed", "--model", MODEL, "--normalize", "-o", in_scratch("unit.npy"), in_scratch("pictures")), 0);
     a = read_array(in_scratch("unit.npy"));
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("agree.db"), "--add", in_scratch("pictures"), "--query", own[1], "-k", "5"), 0);
+    assert_int_equal(
+        run("search", "--model", MODEL, "--index", in_scratch("agree.db"), "--add", in_scratch("pictures"), "--query", own[1], "-k", "5"),
+        0);
     at = strchr(strchr(said_out, '\n') + 1, '\n') + 1; /* after "added" and "nearest" */
     for (int rank = 1; rank <= 5; rank++) {
         char name[256];
@@ -927,7 +958,8 @@ static void another_models_index_is_an_error(void **state) {
     assert_bad_file(run("search", "--model", OTHER_MODEL, "--index", in_scratch("other.db"), "--query", own[0]), "other.db");
     assert_non_null(strstr(said_err, "another model"));
     assert_bad_file(run("search", "--model", OTHER_MODEL, "--index", in_scratch("other.db"), "--add", own[1]), "other.db");
-    assert_bad_file(run("search", "--model", MODEL, "--resize", "torchvision", "--index", in_scratch("other.db"), "--query", own[0]), "other.db");
+    assert_bad_file(run("search", "--model", MODEL, "--resize", "torchvision", "--index", in_scratch("other.db"), "--query", own[0]),
+                    "other.db");
     assert_non_null(strstr(said_err, "--resize"));
     assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("other.db"), "--query", own[0]), 0);
     assert_non_null(strstr(said_out, "nearest 1 of 1"));
@@ -971,7 +1003,8 @@ static void a_damaged_index_is_one_line(void **state) {
     for (size_t i = 0; i <= sizeof damages / sizeof damages[0]; i++) {
         write_all(in_scratch("damaged.db"), bytes, length);
         index_sql(in_scratch("damaged.db"), i < sizeof damages / sizeof damages[0] ? damages[i] : sql);
-        if (run("search", "--model", MODEL, "--index", in_scratch("damaged.db"), "--query", own[0]) != 2) fail_msg("damage %zu was not seen: %s", i, said_out);
+        if (run("search", "--model", MODEL, "--index", in_scratch("damaged.db"), "--query", own[0]) != 2)
+            fail_msg("damage %zu was not seen: %s", i, said_out);
         assert_bad_file(2, "damaged.db");
     }
     for (size_t cut = 0; cut < length; cut += 509) { /* truncated anywhere */
@@ -1045,8 +1078,10 @@ static void a_full_disk_changes_nothing(void **state) {
 /* Labels whose embeddings are those of the first two pictures. */
 static void write_labels(const char *path, const array *embeddings, const char *names, const char *more) {
     char header[1024];
-    int used = snprintf(header, sizeof header, "{\"__metadata__\": {\"names\": \"%s\"%s}, \"embeddings\": {\"dtype\": \"F32\", \"shape\": [2, %d], \"data_offsets\": [0, %d]}}",
-                        names, more, WIDTH, 2 * WIDTH * 4);
+    int used = snprintf(
+        header, sizeof header,
+        "{\"__metadata__\": {\"names\": \"%s\"%s}, \"embeddings\": {\"dtype\": \"F32\", \"shape\": [2, %d], \"data_offsets\": [0, %d]}}",
+        names, more, WIDTH, 2 * WIDTH * 4);
     unsigned char length[8] = {0};
     FILE *stream = fopen(path, "wb");
     assert_non_null(stream);
@@ -1059,8 +1094,17 @@ static void write_labels(const char *path, const array *embeddings, const char *
 }
 
 static void classify_gives_sigmoid_probabilities(void **state) {
-    static const char *const bad_names[] = {"", "x", "[]", "[\\\"a\\\"]", "[\\\"a\\\", \\\"b\\\", \\\"c\\\"]", "[\\\"a\\\", 3]", "[\\\"a\\\", \\\"b\\\"",
-                                            "[\\\"a\\\", \\\"\\\\q\\\"]", "[\\\"a\\\", \\\"b\\\"] x", "[\\\"a\\\" \\\"b\\\"]", "[\\\"\\\\ud800\\\", \\\"b\\\"]",
+    static const char *const bad_names[] = {"",
+                                            "x",
+                                            "[]",
+                                            "[\\\"a\\\"]",
+                                            "[\\\"a\\\", \\\"b\\\", \\\"c\\\"]",
+                                            "[\\\"a\\\", 3]",
+                                            "[\\\"a\\\", \\\"b\\\"",
+                                            "[\\\"a\\\", \\\"\\\\q\\\"]",
+                                            "[\\\"a\\\", \\\"b\\\"] x",
+                                            "[\\\"a\\\" \\\"b\\\"]",
+                                            "[\\\"\\\\ud800\\\", \\\"b\\\"]",
                                             "[\\\"\\\\u0000\\\", \\\"b\\\"]"};
     array a;
     double probability, cosine = 0;
@@ -1068,7 +1112,8 @@ static void classify_gives_sigmoid_probabilities(void **state) {
     (void)state;
     assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("label.npy"), own[0], own[1]), 0);
     a = read_array(in_scratch("label.npy"));
-    write_labels(in_scratch("l.safetensors"), &a, "[\\\"the fir\\\\u0073t\\\", \\\"a \\\\\\\"second\\\\\\\"\\\"]", ", \"scale\": \"4\", \"bias\": \"-1.5\"");
+    write_labels(in_scratch("l.safetensors"), &a, "[\\\"the fir\\\\u0073t\\\", \\\"a \\\\\\\"second\\\\\\\"\\\"]",
+                 ", \"scale\": \"4\", \"bias\": \"-1.5\"");
     assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("l.safetensors"), own[1]), 0);
     assert_int_equal(lines(said_out), 3);
     assert_int_equal(sscanf(strchr(said_out, '\n'), "%lf", &probability), 1);
@@ -1090,7 +1135,8 @@ static void classify_gives_sigmoid_probabilities(void **state) {
     assert_true(fabs(probability - 1 / (1 + exp(-(4 * cosine - 1.5)))) < 1e-4);
     for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
         write_labels(in_scratch("bad.safetensors"), &a, bad_names[i], "");
-        if (run("classify", "--model", MODEL, "--labels", in_scratch("bad.safetensors"), own[1]) != 2) fail_msg("names %s: %s", bad_names[i], said_out);
+        if (run("classify", "--model", MODEL, "--labels", in_scratch("bad.safetensors"), own[1]) != 2)
+            fail_msg("names %s: %s", bad_names[i], said_out);
         assert_bad_file(2, "bad.safetensors");
     }
     write_labels(in_scratch("bad.safetensors"), &a, "[\\\"a\\\", \\\"b\\\"]", ", \"scale\": \"1x\"");
@@ -1115,7 +1161,8 @@ static void the_default_model_means_something(void **state) {
     char *at;
     int right = 0, count = 0;
     (void)state;
-    assert_int_equal(run("classify", "--model", "examples/model", "--labels", "examples/model/labels.safetensors", "-k", "1", "examples/pictures"), 0);
+    assert_int_equal(
+        run("classify", "--model", "examples/model", "--labels", "examples/model/labels.safetensors", "-k", "1", "examples/pictures"), 0);
     for (at = strtok(said_out, "\n"); at; count++) {
         const char *file = at, *label = strtok(NULL, "\n");
         assert_non_null(label);
@@ -1124,8 +1171,9 @@ static void the_default_model_means_something(void **state) {
     }
     assert_true(count >= 20);
     assert_true(right >= count - 2);
-    assert_int_equal(run("search", "--model", "examples/model", "--index", in_scratch("default.db"), "--add", "examples/pictures", "--query",
-                         "examples/pictures/red-circle.png", "-k", "2"), 0);
+    assert_int_equal(run("search", "--model", "examples/model", "--index", in_scratch("default.db"), "--add", "examples/pictures",
+                         "--query", "examples/pictures/red-circle.png", "-k", "2"),
+                     0);
     assert_non_null(strstr(said_out, "\n   2"));
     assert_non_null(strstr(strstr(said_out, "\n   2"), "red-circle-paper.png"));
 }

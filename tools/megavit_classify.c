@@ -76,9 +76,11 @@ static int read_embeddings(labels *l, const char *path, mgv_safetensors *file, u
         return fail_label(path, "there is no tensor 'embeddings'");
     if (tensor.dtype != MGV_DTYPE_F32 && tensor.dtype != MGV_DTYPE_F16 && tensor.dtype != MGV_DTYPE_BF16)
         return fail_label(path, "'embeddings' must be F32, F16 or BF16");
-    if (tensor.rank != 2 || tensor.shape[0] == 0 || tensor.bytes > MAX_LABEL_BYTES) return fail_label(path, "'embeddings' must be [labels, width], 256 MiB at most");
+    if (tensor.rank != 2 || tensor.shape[0] == 0 || tensor.bytes > MAX_LABEL_BYTES)
+        return fail_label(path, "'embeddings' must be [labels, width], 256 MiB at most");
     if (tensor.shape[1] != width)
-        return cli_fail(CLI_BAD_FILE, path, "labels of width %llu; the model's pooled embeddings have %u", (unsigned long long)tensor.shape[1], width);
+        return cli_fail(CLI_BAD_FILE, path, "labels of width %llu; the model's pooled embeddings have %u",
+                        (unsigned long long)tensor.shape[1], width);
     l->count = (uint32_t)tensor.shape[0];
     l->width = width;
     bytes = malloc((size_t)tensor.bytes);
@@ -178,7 +180,9 @@ static int read_names(labels *l, const char *path, const char *text) {
     l->text = malloc(strlen(text) + 1);
     l->names = malloc(l->count * sizeof *l->names);
     if (!l->text || !l->names) return cli_fail(CLI_MACHINE, path, "out of memory for %u labels", l->count);
-    if (!read_list(l, text)) return cli_fail(CLI_BAD_FILE, path, "not a labels file: 'names' must be a JSON list of %u strings, one for each embedding", l->count);
+    if (!read_list(l, text))
+        return cli_fail(CLI_BAD_FILE, path, "not a labels file: 'names' must be a JSON list of %u strings, one for each embedding",
+                        l->count);
     return 0;
 }
 
@@ -187,7 +191,8 @@ static int read_number(const mgv_safetensors *file, const char *path, const char
     char *end;
     if (!text) return 0;
     *value = strtod(text, &end);
-    if (end == text || *end || !isfinite(*value)) return cli_fail(CLI_BAD_FILE, path, "not a labels file: '%s' in its metadata is no number", key);
+    if (end == text || *end || !isfinite(*value))
+        return cli_fail(CLI_BAD_FILE, path, "not a labels file: '%s' in its metadata is no number", key);
     return 0;
 }
 

@@ -62,7 +62,8 @@ static int check_what(const cli_command *command, const mgv_model_info *info, co
     if (output->kind == MGV_OUTPUT_DEEPSTACK && info->deepstack_count == 0)
         return cli_usage(command, "--what deepstack:%u: this model has no DeepStack outputs", output->index);
     if (output->kind == MGV_OUTPUT_DEEPSTACK && output->index >= info->deepstack_count)
-        return cli_usage(command, "--what deepstack:%u: this model has deepstack:0 to deepstack:%u", output->index, info->deepstack_count - 1);
+        return cli_usage(command, "--what deepstack:%u: this model has deepstack:0 to deepstack:%u", output->index,
+                         info->deepstack_count - 1);
     return CLI_GO_ON;
 }
 
@@ -177,7 +178,8 @@ static int run_session(const cli_command *command, const embed_options *options,
     cli_session_options session_options = options->session;
     cli_session *session;
     /* The GPU gives pooled vectors only. */
-    if (options->what && output->kind != MGV_OUTPUT_POOLED && session_options.backend == MGV_BACKEND_AUTO) session_options.backend = MGV_BACKEND_CPU;
+    if (options->what && output->kind != MGV_OUTPUT_POOLED && session_options.backend == MGV_BACKEND_AUTO)
+        session_options.backend = MGV_BACKEND_CPU;
     session = cli_session_open(&session_options, &status);
     const mgv_model_info *info;
     if (!session) return status;
@@ -216,7 +218,8 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
     if (status != CLI_GO_ON) return status;
     if (!o.session.model) return cli_usage(command, "--model DIR is missing");
     if (names->count == 0) return cli_usage(command, "there is no IMAGE");
-    if (o.what && !read_what(o.what, &output)) return cli_usage(command, "--what takes pooled, tokens, layer:N or deepstack:J, not '%s'", o.what);
+    if (o.what && !read_what(o.what, &output))
+        return cli_usage(command, "--what takes pooled, tokens, layer:N or deepstack:J, not '%s'", o.what);
     if (!o.output && o.format == FORMAT_NPY && isatty(STDOUT_FILENO))
         return cli_usage(command, "npy is not for a terminal: give -o FILE or --format jsonl");
     output.normalize = (uint32_t)o.normalize;

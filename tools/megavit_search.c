@@ -93,7 +93,8 @@ static int check_schema(const search_index *index) {
         return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: the file ends inside a page");
     version = number(index, "PRAGMA user_version");
     if (version != INDEX_VERSION)
-        return cli_fail(CLI_BAD_FILE, index->path, "an index of version %lld; this program reads version %d", (long long)version, INDEX_VERSION);
+        return cli_fail(CLI_BAD_FILE, index->path, "an index of version %lld; this program reads version %d", (long long)version,
+                        INDEX_VERSION);
     statement = prepare(index, "SELECT sql FROM sqlite_master ORDER BY name");
     if (!statement) return CLI_BAD_FILE;
     while (good && (code = sqlite3_step(statement)) == SQLITE_ROW) {
@@ -106,7 +107,8 @@ static int check_schema(const search_index *index) {
         return fail_sql(index, "the index is damaged");
     }
     sqlite3_finalize(statement);
-    if (!good || seen != 2) return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: its tables are not those of version %d", INDEX_VERSION);
+    if (!good || seen != 2)
+        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: its tables are not those of version %d", INDEX_VERSION);
     return 0;
 }
 
@@ -123,7 +125,8 @@ static int check_about(const search_index *index) {
         value = sqlite3_step(statement) == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
         if (!value) status = cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: it does not say its '%s'", rows[i].key);
         else if (rows[i].rule && strcmp(value, rows[i].value) != 0)
-            status = cli_fail(CLI_BAD_FILE, index->path, "%s: it says %s %s, here it is %s", rows[i].rule, rows[i].key, value, rows[i].value);
+            status =
+                cli_fail(CLI_BAD_FILE, index->path, "%s: it says %s %s, here it is %s", rows[i].rule, rows[i].key, value, rows[i].value);
     }
     sqlite3_finalize(statement);
     return status;
@@ -395,7 +398,8 @@ static int search(const cli_command *command, search_options *o, cli_list *pictu
     index.width = cli_session_info(session)->pooled_width;
     if (!index.width) return cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
     if (stat(o->index, &about) != 0) index.is_new = 1;
-    if (index.is_new && (errno != ENOENT || !pictures->count)) return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
+    if (index.is_new && (errno != ENOENT || !pictures->count))
+        return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
     if (!index.is_new) { /* before anything is computed */
         status = open_existing(&index, SQLITE_OPEN_READONLY);
         close_index(&index);

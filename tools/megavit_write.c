@@ -175,7 +175,11 @@ void cli_print_text(FILE *stream, const char *text) {
 
 /* Bytes of the UTF-8 character at text; 0 if there is none (RFC 3629). */
 static size_t utf8_length(const unsigned char *text) {
-    size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xC2 && text[0] < 0xE0 ? 2 : (text[0] & 0xF0) == 0xE0 ? 3 : text[0] >= 0xF0 && text[0] < 0xF5 ? 4 : 0;
+    size_t length = text[0] < 0x80                      ? 1
+                    : text[0] >= 0xC2 && text[0] < 0xE0 ? 2
+                    : (text[0] & 0xF0) == 0xE0          ? 3
+                    : text[0] >= 0xF0 && text[0] < 0xF5 ? 4
+                                                        : 0;
     for (size_t i = 1; i < length; i++)
         if ((text[i] & 0xC0) != 0x80) return 0;
     if (text[0] == 0xE0 && text[1] < 0xA0) return 0;                     /* overlong */
