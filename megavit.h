@@ -571,8 +571,7 @@ enum {
     MGV__KERNEL_GEMM_128,
     MGV__KERNEL_GEMM_64,
     MGV__KERNEL_ATTENTION, /* one head of one image a CTA */
-    MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head */
-    MGV__KERNEL_ROWS       /* 128 rows a CTA -> float32 rows, normalised or as they are */
+    MGV__KERNEL_POOL       /* one image a CTA: weighted sums of its tokens, one for each head */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -654,15 +653,13 @@ typedef struct mgv__kernel_arguments {
     mgv__kernel_status *status;
     const uint8_t *pixels;      /* RGB rows, images one after the other */
     uint16_t *patches;          /* bf16, rows of patch_pitch */
-    float *rows_out;
-    const uint16_t *rows_in;    /* bf16: what MGV__KERNEL_ROWS reads */
     const uint16_t *residual_rows; /* bf16: the residual of the GEMM that writes float32 */
     uint32_t total_tiles;
     uint32_t poll_limit;        /* polls of a wait without progress before it gives up */
     uint32_t image_size, patch, grid; /* side of the image, of a patch, patches in a row */
     uint32_t patch_pitch;       /* elements from one patch row to the next */
     uint32_t lost_signal;       /* test: a signal that is not given, 1 + index of the counter */
-    uint32_t reserved;
+    uint32_t reserved[5];
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */

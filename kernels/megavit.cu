@@ -3,12 +3,12 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, pool, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, pool, patches. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm.cuh"
 #include "pool.cuh"
-#include "rows.cuh"
+#include "patches.cuh"
 
 enum { COPY_REGISTERS = 40, MATH_REGISTERS = 232 };
 static_assert(128 * COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MATH_REGISTERS <= 65536, "registers of one CTA");
@@ -39,7 +39,6 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
             if (key_block(tile.op.tokens) == 208) pool_tile<208>(self, tile);
             else pool_tile<256>(self, tile);
             break;
-        default: rows_tile(self, tile, slot); break;
         }
         warp_sync();
         if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));

@@ -1,11 +1,11 @@
-/* megavit: the two kinds of tile without matrix work: pixels to patches, and rows to float32. */
-#ifndef MGV_ROWS_CUH
-#define MGV_ROWS_CUH
+/* megavit: the tile without matrix work: pixels to patches. */
+#ifndef MGV_PATCHES_CUH
+#define MGV_PATCHES_CUH
 
 #include "math.cuh"
 
 /* After ordinary stores of a whole math group: visible to the copy engines of other CTAs, then counted. */
-DEVICE void signal_rows(Math &self, const TileSlot &tile) {
+DEVICE void signal_patches(Math &self, const TileSlot &tile) {
     fence_proxy_async_global();
     math_group_sync(self);
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
@@ -48,34 +48,7 @@ DEVICE void patches_tile(Math &self, const TileSlot &tile) {
         st_global_v4u32(to, out[0], out[1], out[2], out[3]);
         st_global_v4u32(to + 8, out[4], out[5], out[6], out[7]);
     }
-    signal_rows(self, tile);
+    signal_patches(self, tile);
 }
 
-/* 128 rows of bf16 -> float32, one warp a row; normalised with gamma and beta when the operation folds a norm. */
-DEVICE void rows_tile(Math &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
-    const mgv__kernel_op &op = tile.op;
-    wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
-    uint32_t first, end;
-    tile_rows(tile, self.cta, first, end);
-    const uint32_t base = tile.group * op.rows_per_group;
-    for (uint32_t row = first + self.group * 4 + self.warp; row < end; row += 4 * MGV__MATH_GROUPS) {
-        const uint16_t *from = self.arguments.rows_in + (size_t)(base + row) * op.columns;
-        float *to = self.arguments.rows_out + (size_t)op.table + (size_t)(base + row) * op.columns;
-        float mean = 0, rstd = 1;
-        if (op.flags & MGV__KERNEL_FOLD_NORM) row_statistics(self.arguments, op, base + row, mean, rstd);
-        for (uint32_t column = 2 * self.lane; column < op.columns; column += 64) {
-            const uint32_t pair = ld_relaxed_gpu((const uint32_t *)(from + column));
-            float x = bf16_low(pair), y = bf16_high(pair);
-            if (op.flags & MGV__KERNEL_FOLD_NORM) {
-                const float *gamma = self.arguments.vectors + op.bias + column, *beta = gamma + op.inner;
-                x = (x - mean) * rstd * ld_global_nc_f32(gamma) + ld_global_nc_f32(beta);
-                y = (y - mean) * rstd * ld_global_nc_f32(gamma + 1) + ld_global_nc_f32(beta + 1);
-            }
-            to[column] = x;
-            to[column + 1] = y;
-        }
-    }
-    if (op.signal_stride) signal_rows(self, tile);
-}
-
-#endif /* MGV_ROWS_CUH */
+#endif /* MGV_PATCHES_CUH */
