@@ -114,6 +114,7 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
     if (max_images > kept) max_images = (uint32_t)kept;
     if (session->info.tokens_per_image) session->max_tokens = 0; /* every picture has as many: max_images bounds them */
     status = make_engine(session, max_width, max_height, max_images, session->max_tokens);
+    if (status) cli_list_free(pictures); /* without an engine there is nothing to go on with */
     return status > worst ? status : worst;
 }
 
