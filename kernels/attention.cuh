@@ -93,6 +93,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
         math_give_chunk(self);
     }
     math_wait_stage(self, second);
+    warp_sync(); /* lane 0 leaves for the warp: no lane may still be looking */
     math_leave_stage(self, first.index);
     math_leave_stage(self, second.index);
     self.stage = second;

@@ -21,7 +21,8 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowParts &parts) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t row = gemm_row(self, tile), last = op.rows_per_group - 1, base = tile.group * op.rows_per_group;
-    fetch_row_parts(self.arguments, op, base + (row < last ? row : last), base + (row + 8 < last ? row + 8 : last), self.lane % 4, parts);
+    fetch_row_parts(self.arguments, op, row <= last ? base + row : NO_ROW, row + 8 <= last ? base + row + 8 : NO_ROW,
+                    self.lane % 4, parts);
 }
 
 /* The rows' statistics are fetched under the products of the first stage and merged under those of the third. */

@@ -85,6 +85,7 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
 
 /* The same for two rows by the four lanes that share them, in two steps with time for the loads between. Each lane holds every fourth part. */
 enum { MAX_PARTS_A_LANE = MGV__KERNEL_MAX_WIDTH / 64 / 4 };
+static constexpr uint32_t NO_ROW = 0xFFFFFFFFu; /* beyond the last row of a group: nobody wrote statistics there, and nobody uses what comes of it */
 struct RowParts {
     float mean[2][MAX_PARTS_A_LANE], squares[2][MAX_PARTS_A_LANE];
 };
@@ -94,8 +95,8 @@ DEVICE void fetch_row_parts(const mgv__kernel_arguments &arguments, const mgv__k
 #pragma unroll
     for (int i = 0; i < MAX_PARTS_A_LANE; i++) {
         if (i * 4 + quad_lane >= parts) continue;
-        ld_relaxed_gpu_v2f32(part0 + 2 * (i * 4 + quad_lane), held.mean[0][i], held.squares[0][i]);
-        ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), held.mean[1][i], held.squares[1][i]);
+        if (row0 != NO_ROW) ld_relaxed_gpu_v2f32(part0 + 2 * (i * 4 + quad_lane), held.mean[0][i], held.squares[0][i]);
+        if (row1 != NO_ROW) ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), held.mean[1][i], held.squares[1][i]);
     }
 }
 DEVICE void merge_row_parts(const mgv__kernel_op &op, uint32_t quad_lane, const RowParts &held, float (&mean)[2], float (&rstd)[2]) {

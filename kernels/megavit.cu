@@ -26,6 +26,9 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         const TileSlot &tile = shared->slot[slot.index];
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
+        /* Statistics are read by ordinary loads, which the arrival of copied bytes does not order. */
+        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM) || tile.op.kind == MGV__KERNEL_POOL)
+            wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (tile.op.kind) {
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
