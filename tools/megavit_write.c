@@ -27,10 +27,24 @@ static void remove_unfinished(int number) {
     raise(number);
 }
 
+static const int watched[] = {SIGHUP, SIGINT, SIGTERM};
+
 static void watch_signals(const char *temporary) {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
     unfinished = temporary;
-    for (size_t i = 0; temporary && i < sizeof numbers / sizeof numbers[0]; i++) signal(numbers[i], remove_unfinished);
+    for (size_t i = 0; temporary && i < sizeof watched / sizeof watched[0]; i++) signal(watched[i], remove_unfinished);
+}
+
+/* Opens a new file and watches over it. No signal comes between the two: the file would stay. */
+static int open_watched(const char *temporary) {
+    sigset_t held, before;
+    int descriptor;
+    sigemptyset(&held);
+    for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) sigaddset(&held, watched[i]);
+    sigprocmask(SIG_BLOCK, &held, &before);
+    descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (descriptor >= 0) watch_signals(temporary);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return descriptor;
 }
 
 /* ---- files ---- */
@@ -66,14 +80,13 @@ cli_file *cli_file_create(const char *path) {
     file->temporary = malloc(room);
     if (!file->temporary) return fail_create(file, path, "out of memory");
     snprintf(file->temporary, room, "%s.%ld.partial", path, (long)getpid());
-    descriptor = open(file->temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
+    descriptor = open_watched(file->temporary);
     if (descriptor < 0) {
         int reason = errno;
         free(file->temporary); /* not ours: nothing to remove */
         file->temporary = NULL;
         return fail_create(file, path, strerror(reason));
     }
-    watch_signals(file->temporary);
     file->stream = fdopen(descriptor, "w+b");
     if (!file->stream) {
         close(descriptor);
