@@ -27,23 +27,18 @@ static void remove_unfinished(int number) {
     raise(number);
 }
 
-static const int watched[] = {SIGHUP, SIGINT, SIGTERM};
-
 static void watch_signals(const char *temporary) {
+    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
     unfinished = temporary;
-    for (size_t i = 0; temporary && i < sizeof watched / sizeof watched[0]; i++) signal(watched[i], remove_unfinished);
+    for (size_t i = 0; temporary && i < sizeof numbers / sizeof numbers[0]; i++) signal(numbers[i], remove_unfinished);
 }
 
-/* Opens a new file and watches over it. No signal comes between the two: the file would stay. */
+/* Opens a new file that is watched over before it exists: a signal to any thread finds no moment in which it would stay. */
 static int open_watched(const char *temporary) {
-    sigset_t held, before;
     int descriptor;
-    sigemptyset(&held);
-    for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) sigaddset(&held, watched[i]);
-    sigprocmask(SIG_BLOCK, &held, &before);
+    watch_signals(temporary);
     descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
-    if (descriptor >= 0) watch_signals(temporary);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (descriptor < 0) watch_signals(NULL);
     return descriptor;
 }
 
