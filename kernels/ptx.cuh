@@ -29,6 +29,26 @@ DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) {
 DEVICE void shared_load_v4f32(uint32_t address, float &x, float &y, float &z, float &w) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "r"(address) : "memory");
 }
+/* sm_90+: shared memory of any CTA of the cluster; addresses from mapa. */
+DEVICE void st_shared_cluster_u32(uint32_t address, uint32_t value) {
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+DEVICE void st_shared_cluster_v4_u32(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+DEVICE void ld_shared_cluster_v4_u32(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+/* sm_90+: stores that are done later, counted in bytes on an mbarrier of the CTA that they go to: whoever waits for it sees them, without
+   a fence and without a cluster-scope acquire. Ordinary memory for all else (no proxy fence), and nothing about the sender's other writes. */
+DEVICE void st_async_cluster_u64(uint32_t address, uint64_t value, uint32_t barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
+                 ::"r"(address), "l"(value), "r"(barrier) : "memory");
+}
+DEVICE void st_async_cluster_v4_u32(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
+}
 /* sm_90+: rank of this CTA in its cluster, number of this cluster and of all clusters. */
 DEVICE uint32_t cluster_ctarank(void) { uint32_t v; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(v)); return v; }
 DEVICE uint32_t clusterid_x(void) { uint32_t v; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(v)); return v; }
@@ -79,9 +99,23 @@ DEVICE void mbarrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.re
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-/* `barrier` is an address of the cluster window, from mapa. Without a cluster-scope release, which costs a MEMBAR.ALL.GPU, more than 1,500 clocks: it may
-   only tell that reads by this CTA's tensor cores have ended, and those need no fence. */
+/* Expects bytes without arriving. */
+DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* `barrier` is an address of the cluster window, from mapa. Without a cluster-scope release, which costs a MEMBAR.ALL.GPU, more than 1,500
+   clocks: it may only tell that reads of shared memory have ended, by this CTA's tensor cores or by loads whose values have arrived. */
 DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+DEVICE void mbarrier_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* With the release, for those who wait with mbarrier_try_wait_parity_acquire_cluster: hands over ordinary writes. */
+DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 /* 1 when the phase of this parity has completed. May suspend the thread for a while. Acquires at CTA scope: at cluster scope every wait would throw away
    the L1 cache (CCTL.IVALL). What arrivals of another CTA order here are reads of shared memory by its tensor cores, which have ended when it arrives. */
 DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
@@ -90,7 +124,14 @@ DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     return done;
 }
-/* The same without suspending. */
+/* Acquires what other CTAs have released at cluster scope as well. */
+DEVICE uint32_t mbarrier_try_wait_parity_acquire_cluster(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    return done;
+}
+/* mbarrier_try_wait_parity without suspending. */
 DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
@@ -205,71 +246,70 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define PTX_D8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+/* The accumulators as outputs, and as operands %0 to %(COUNT - 1). */
+#define PTX_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PTX_D8(d, i) PTX_D4(d, i), PTX_D4(d, i + 4)
 #define PTX_D16(d, i) PTX_D8(d, i), PTX_D8(d, i + 8)
-DEVICE void wgmma_m64k16_bf16_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k16 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "%32, %33, p, 1, 1, 0, 0;\n}\n"
-                 : PTX_D16(d, 0), PTX_D16(d, 16)
-                 : "l"(a), "l"(b), "r"(scale_d));
-}
-DEVICE void wgmma_m64k16_bf16_ss(float (&d)[64], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n128k16 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, p, 1, 1, 0, 0;\n}\n"
-                 : PTX_D16(d, 0), PTX_D16(d, 16), PTX_D16(d, 32), PTX_D16(d, 48)
-                 : "l"(a), "l"(b), "r"(scale_d));
-}
-DEVICE void wgmma_m64k16_bf16_ss(float (&d)[104], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n208k16 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %106, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n208k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
-                 "%96, %97, %98, %99, %100, %101, %102, %103}, "
-                 "%104, %105, p, 1, 1, 0, 0;\n}\n"
-                 : PTX_D16(d, 0), PTX_D16(d, 16), PTX_D16(d, 32), PTX_D16(d, 48),
-                   PTX_D16(d, 64), PTX_D16(d, 80), PTX_D8(d, 96)
-                 : "l"(a), "l"(b), "r"(scale_d));
-}
-DEVICE void wgmma_m64k16_bf16_ss(float (&d)[128], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n256k16 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,"
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-                 "%128, %129, p, 1, 1, 0, 0;\n}\n"
-                 : PTX_D16(d, 0), PTX_D16(d, 16), PTX_D16(d, 32), PTX_D16(d, 48),
-                   PTX_D16(d, 64), PTX_D16(d, 80), PTX_D16(d, 96), PTX_D16(d, 112)
-                 : "l"(a), "l"(b), "r"(scale_d));
-}
-DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,
-                                                uint32_t scale_d) { /* m64n64k16 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}\n"
-                 : PTX_D16(d, 0), PTX_D16(d, 16)
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(scale_d));
-}
-
+#define PTX_D32(d, i) PTX_D16(d, i), PTX_D16(d, i + 16)
+#define PTX_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_R24 PTX_R16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define PTX_R32 PTX_R24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define PTX_R36 PTX_R32 ", %32, %33, %34, %35"
+#define PTX_R40 PTX_R36 ", %36, %37, %38, %39"
+#define PTX_R48 PTX_R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define PTX_R64 PTX_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PTX_R96 PTX_R64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define PTX_R104 PTX_R96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define PTX_R128 PTX_R104 \
+    ", %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define PTX_WGMMA_SS(COUNT, N, A, B, SCALE_D, ...)                                                                                       \
+    DEVICE void wgmma_m64k16_bf16_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {                                       \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #SCALE_D ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 " \
+                     "{" PTX_R##COUNT "}, %" #A ", %" #B ", p, 1, 1, 0, 0;\n}\n" \
+                     : __VA_ARGS__ : "l"(a), "l"(b), "r"(scale_d));                                                                       \
+    }
+#define PTX_WGMMA_RS_TRANSPOSED_B(COUNT, N, A0, A1, A2, A3, B, SCALE_D, ...)                                                              \
+    DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,      \
+                                                  uint32_t scale_d) {                                                                     \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #SCALE_D ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 " \
+                     "{" PTX_R##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, 1;\n}\n" \
+                     : __VA_ARGS__ : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(scale_d));                                           \
+    }
+PTX_WGMMA_SS(24, 48, 24, 25, 26, PTX_D16(d, 0), PTX_D8(d, 16))
+PTX_WGMMA_SS(32, 64, 32, 33, 34, PTX_D32(d, 0))
+PTX_WGMMA_SS(36, 72, 36, 37, 38, PTX_D32(d, 0), PTX_D4(d, 32))
+PTX_WGMMA_SS(40, 80, 40, 41, 42, PTX_D32(d, 0), PTX_D8(d, 32))
+PTX_WGMMA_SS(48, 96, 48, 49, 50, PTX_D32(d, 0), PTX_D16(d, 32))
+PTX_WGMMA_SS(64, 128, 64, 65, 66, PTX_D32(d, 0), PTX_D32(d, 32))
+PTX_WGMMA_SS(96, 192, 96, 97, 98, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
+PTX_WGMMA_SS(104, 208, 104, 105, 106, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D8(d, 96))
+PTX_WGMMA_SS(128, 256, 128, 129, 130, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
+PTX_WGMMA_RS_TRANSPOSED_B(24, 48, 24, 25, 26, 27, 28, 29, PTX_D16(d, 0), PTX_D8(d, 16))
+PTX_WGMMA_RS_TRANSPOSED_B(32, 64, 32, 33, 34, 35, 36, 37, PTX_D32(d, 0))
+PTX_WGMMA_RS_TRANSPOSED_B(36, 72, 36, 37, 38, 39, 40, 41, PTX_D32(d, 0), PTX_D4(d, 32))
+PTX_WGMMA_RS_TRANSPOSED_B(40, 80, 40, 41, 42, 43, 44, 45, PTX_D32(d, 0), PTX_D8(d, 32))
+PTX_WGMMA_RS_TRANSPOSED_B(48, 96, 48, 49, 50, 51, 52, 53, PTX_D32(d, 0), PTX_D16(d, 32))
+PTX_WGMMA_RS_TRANSPOSED_B(64, 128, 64, 65, 66, 67, 68, 69, PTX_D32(d, 0), PTX_D32(d, 32))
+PTX_WGMMA_RS_TRANSPOSED_B(96, 192, 96, 97, 98, 99, 100, 101, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
+PTX_WGMMA_RS_TRANSPOSED_B(128, 256, 128, 129, 130, 131, 132, 133, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
+#undef PTX_D4
 #undef PTX_D8
 #undef PTX_D16
+#undef PTX_D32
+#undef PTX_R16
+#undef PTX_R24
+#undef PTX_R32
+#undef PTX_R36
+#undef PTX_R40
+#undef PTX_R48
+#undef PTX_R64
+#undef PTX_R96
+#undef PTX_R104
+#undef PTX_R128
+#undef PTX_WGMMA_SS
+#undef PTX_WGMMA_RS_TRANSPOSED_B
 
 #endif /* MGV_PTX_CUH */

@@ -263,6 +263,82 @@ void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint
     add_action(action);
 }
 
+/* ---- st.async: ordinary writes to shared memory of the cluster that are done later and counted on an mbarrier there ---- */
+
+/* Those of a warp that are counted on one mbarrier, done in their order. */
+struct StoreQueue {
+    struct Store {
+        Observer issuer;
+        uint32_t pc, offset, bytes, clock;
+        uint8_t value[16];
+    };
+    uint32_t barrier; /* shared address */
+    Cta *destination;
+    uint32_t component, clock = 0;
+    bool scheduled = false;
+    std::deque<Store> stores;
+};
+Warp::Warp() {}
+Warp::~Warp() {}
+
+struct StoreQueueAction : Action {
+    StoreQueue *queue;
+    void run() override {
+        const bool some = world->options.schedule == Schedule::random;
+        for (size_t count = some ? 1 + random_below((uint32_t)queue->stores.size()) : queue->stores.size(); count; count--) {
+            const StoreQueue::Store s = queue->stores.front();
+            queue->stores.pop_front();
+            const uint32_t event = new_event(queue->component, s.clock, s.pc, s.issuer.cta, Op::st_async, 0);
+            if (queue->destination->alive == 0) report_at("cluster-exit", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended", queue->destination->number);
+            const uintptr_t to = shared_offset(queue->destination->number, s.offset);
+            if (delayed_store(s.issuer, event, to, s.bytes)) memcpy(arena(to), s.value, s.bytes);
+            mbarrier_complete_bytes(queue->destination, queue->barrier & 0xffffff, s.bytes, queue->component, s.clock);
+        }
+        queue->scheduled = false;
+        queue_stores(queue);
+    }
+    static void queue_stores(StoreQueue *queue) {
+        if (queue->scheduled || queue->stores.empty()) return;
+        queue->scheduled = true;
+        StoreQueueAction *action = new StoreQueueAction();
+        action->queue = queue;
+        add_action(action);
+    }
+};
+
+static StoreQueue *store_queue(Warp *warp, uint32_t barrier, Cta *destination) {
+    for (auto &queue : warp->store_queues)
+        if (queue->barrier == barrier) return queue.get();
+    warp->store_queues.emplace_back(new StoreQueue());
+    StoreQueue *queue = warp->store_queues.back().get();
+    queue->barrier = barrier;
+    queue->destination = destination;
+    queue->component = new_component();
+    return queue;
+}
+
+void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t barrier) {
+    MACHINE_ENTER(Op::st_async);
+    Cta *target = cta_of_address(address);
+    find_mbarrier(barrier, true, *self);
+    if (address % bytes) report("misaligned", "%u bytes at shared address 0x%x", bytes, address & 0xffffff);
+    if (cta_of_address(barrier) != target) {
+        report("mbarrier", "the bytes go to rank %u and are counted in rank %u", target->rank, cta_of_address(barrier)->rank);
+        stop_launch();
+    }
+    StoreQueue *queue = store_queue(self->warp, barrier, target);
+    StoreQueue::Store store;
+    store.issuer = *self;
+    store.pc = self->pc;
+    store.offset = address & 0xffffff;
+    store.bytes = bytes;
+    store.clock = ++queue->clock;
+    memcpy(store.value, value, bytes);
+    queue->stores.push_back(store);
+    self->now++;
+    StoreQueueAction::queue_stores(queue);
+}
+
 /* A store or reduction: it reads shared memory at one time and writes global memory at a later one. */
 struct StoreWrite : Action {
     TensorMap map;

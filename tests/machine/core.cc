@@ -324,7 +324,7 @@ static bool check_launch(const Launch &l) {
 
 static void build(const Launch &l) {
     const uint32_t warps = l.block / 32;
-    world->capacity = l.grid * l.block + l.grid * (warps + 192);
+    world->capacity = l.grid * l.block + l.grid * (9 * warps + 192); /* a warp's matrix products, its st.async to eight mbarriers; copies */
     world->components = l.grid * l.block;
     world->events.assign(2, Event());
     for (unsigned i = 0; i < l.grid / l.cluster; i++) {
@@ -628,22 +628,28 @@ Cta *cta_of_address(uint32_t address) {
 
 static uint32_t offset_in_window(uint32_t address) { return address & ((1u << RANK_SHIFT) - 1); }
 
-static uintptr_t shared_data(uint32_t address, uint32_t bytes, bool write) {
+/* in_cluster: an instruction for .shared::cluster, which reaches the other CTAs of the cluster. */
+static uintptr_t shared_data(uint32_t address, uint32_t bytes, bool write, bool in_cluster) {
     Cta *cta = cta_of_address(address);
+    if (cta != self->of && !in_cluster) {
+        report("out-of-bounds", "an address of another CTA in an instruction for this CTA's shared memory");
+        stop_launch();
+    }
+    if (cta->alive == 0) report("cluster-exit", "reaches into CTA %u, which has ended", cta->number);
     if (address % bytes) report("misaligned", "access of %u bytes at shared address 0x%x", bytes, address & 0xffffff);
     const uintptr_t offset = shared_offset(cta->number, offset_in_window(address));
     generic_access(offset, bytes, write, self->pc, self->op);
     return offset;
 }
 
-void op_shared_store(uint32_t address, const void *value, uint32_t bytes) {
+void op_shared_store(uint32_t address, const void *value, uint32_t bytes, bool in_cluster) {
     MACHINE_ENTER(Op::store);
-    memcpy(arena(shared_data(address, bytes, true)), value, bytes);
+    memcpy(arena(shared_data(address, bytes, true, in_cluster)), value, bytes);
 }
 
-void op_shared_load(uint32_t address, void *value, uint32_t bytes) {
+void op_shared_load(uint32_t address, void *value, uint32_t bytes, bool in_cluster) {
     MACHINE_ENTER(Op::load);
-    memcpy(value, arena(shared_data(address, bytes, false)), bytes);
+    memcpy(value, arena(shared_data(address, bytes, false, in_cluster)), bytes);
 }
 
 uint32_t op_mapa(uint32_t address, uint32_t rank) {
@@ -713,6 +719,8 @@ void complete_phase_if_due(Cta *, uint32_t, Mbarrier &m) {
     m.expected_bytes = 0;
     m.completed = m.current;
     m.current.clear();
+    m.completed_cluster = m.current_cluster;
+    m.current_cluster.clear();
     progress();
     std::vector<Thread *> waiting = std::move(m.waiting);
     m.waiting.clear();
@@ -725,12 +733,14 @@ static void change_bytes(Cta *cta, uint32_t offset, Mbarrier &m, int64_t bytes) 
         report_plain("tx-count", offset, format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes, describe(shared_offset(cta->number, offset)).c_str()));
 }
 
-void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool local) {
-    MACHINE_ENTER(expect ? Op::mbarrier_expect : Op::mbarrier_arrive);
+/* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the cluster's other
+   CTAs; otherwise they learn from it only that reads of shared memory and asynchronous work have ended. */
+void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster) {
+    MACHINE_ENTER(!expect ? Op::mbarrier_arrive : count ? Op::mbarrier_expect : Op::mbarrier_expect_only);
     Cta *cta = cta_of_address(address);
     Mbarrier &m = *find_mbarrier(address, false, *self);
     const uint32_t offset = offset_in_window(address);
-    if (local && cta != self->of) {
+    if (!in_cluster && cta != self->of) {
         report("mbarrier", "an address of another CTA in an instruction for this CTA's mbarriers");
         stop_launch();
     }
@@ -743,8 +753,11 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         report("mbarrier", "more arrivals than the %u that the phase of %s expects", m.expected, describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
-    if (local) m.current.add(*self);
-    else m.current.add_async(*self); /* kernels/ptx.cuh: without a release at cluster scope */
+    if (count) {
+        if (cta == self->of) m.current.add(*self);
+        else m.current.add_ended(*self);
+        if (cta != self->of && releases_cluster) m.current_cluster.add(*self);
+    }
     m.pending -= count;
     progress();
     complete_phase_if_due(cta, offset, m);
@@ -774,7 +787,7 @@ void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32
 }
 
 /* try_wait may suspend the thread, and fail without reason; test_wait only looks, but a thread that looks again and again lets others run. */
-bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend) {
+bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster) {
     MACHINE_ENTER(Op::mbarrier_wait);
     Thread *t = self;
     Cta *cta = cta_of_address(address);
@@ -806,6 +819,7 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend) {
     }
     t->poll.address = 0;
     acquire(*t, m->completed);
+    if (acquires_cluster) acquire(*t, m->completed_cluster);
     return true;
 }
 
@@ -921,13 +935,21 @@ Slot &take_slot(Cta *cta, const Observer &issuer) {
             slot.clock++;
             return slot;
         }
-    if (cta->slot.size() >= 190 || world->components >= world->capacity) {
+    if (cta->slot.size() >= 190) {
         report("limit", "more than 190 pieces of asynchronous work of one CTA that nobody has waited for");
         stop_launch();
     }
     cta->slot.reserve(192);
-    cta->slot.push_back({world->components++, 1, true});
+    cta->slot.push_back({new_component(), 1, true});
     return cta->slot.back();
+}
+
+uint32_t new_component(void) {
+    if (world->components >= world->capacity) {
+        report("limit", "more asynchronous work under way than the model keeps apart");
+        stop_launch();
+    }
+    return world->components++;
 }
 
 } // namespace machine

@@ -27,6 +27,7 @@ namespace machine {
     X(st_release, "st.release")                                                                                                                 \
     X(stmatrix, "stmatrix")                                                                                                                     \
     X(ldmatrix, "ldmatrix")                                                                                                                     \
+    X(st_async, "st.async")                                                                                                                     \
     X(tma_load, "cp.async.bulk.tensor load")                                                                                                    \
     X(tma_store, "cp.async.bulk.tensor store")                                                                                                  \
     X(tma_reduce, "cp.reduce.async.bulk.tensor")                                                                                                \
@@ -43,6 +44,7 @@ namespace machine {
     X(mbarrier_inval, "mbarrier.inval")                                                                                                         \
     X(mbarrier_arrive, "mbarrier.arrive")                                                                                                       \
     X(mbarrier_expect, "mbarrier.arrive.expect_tx")                                                                                             \
+    X(mbarrier_expect_only, "mbarrier.expect_tx")                                                                                               \
     X(mbarrier_wait, "mbarrier.try_wait")                                                                                                       \
     X(bar_sync, "bar.sync")                                                                                                                     \
     X(bar_warp_sync, "bar.warp.sync")                                                                                                           \
@@ -100,9 +102,9 @@ private:
 
 /* Somebody who has seen things: a thread, or a piece of asynchronous work as of its issue.
    seen: what happens before. shared, global: what is also ordered before asynchronous accesses to that memory, that is, what a proxy fence lies
-   behind on the path. */
+   behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is. */
 struct Observer {
-    BaseRef seen, shared, global;
+    BaseRef seen, shared, global, reads;
     uint32_t component = 0, now = 1;
     uint32_t own_shared = 0, own_global = 0; /* this component's entries in shared and global */
     uint32_t cta = 0;
@@ -110,10 +112,10 @@ struct Observer {
 
 /* What releases have left for acquires. */
 struct Released {
-    BaseRef seen, shared, global;
+    BaseRef seen, shared, global, reads;
     BaseRef last_seen, last_shared, last_global; /* the last ones joined, to skip them */
     void add(Observer &from);
-    void add_async(Observer &from); /* only what is known of asynchronous work */
+    void add_ended(Observer &from); /* only that asynchronous work and reads of shared memory have ended */
     void clear() { *this = Released(); }
 };
 void acquire(Observer &to, const Released &from);
@@ -203,6 +205,7 @@ struct Collective {
 };
 
 struct WgmmaOp;
+struct StoreQueue; /* async.cc */
 struct Warp {
     Cta *of = nullptr;
     uint32_t number = 0;
@@ -217,6 +220,9 @@ struct Warp {
     std::deque<uint64_t> commits; /* ops issued up to each commit, newest last */
     bool fence_needed = true;
     uint32_t registers = 0;
+    std::vector<std::unique_ptr<StoreQueue>> store_queues; /* st.async: one for each mbarrier that its bytes are counted on */
+    Warp();
+    ~Warp();
 };
 
 struct WarpGroup {
@@ -238,6 +244,7 @@ struct Mbarrier {
     uint32_t init_event = 0;
     bool fenced = false;
     Released current, completed;
+    Released current_cluster, completed_cluster; /* what other CTAs release at cluster scope: waits see it that acquire at cluster scope */
     std::vector<Thread *> waiting;
     uint64_t expected_bytes = 0; /* announced in this phase, for reports */
 };
@@ -313,7 +320,7 @@ void progress(void);
 void stop_launch(void);              /* ends all threads; does not return inside one */
 void add_action(Action *action);
 Slot &take_slot(Cta *cta, const Observer &issuer);
-uint32_t slot_component(Cta *cta);
+uint32_t new_component(void); /* for asynchronous work; reports and stops when there are too many */
 /* All lanes of `mask` must come with the same operation; the last one runs `work` for all. */
 void collective(Op op, uint32_t mask, void *argument, const std::function<void(Warp *)> &work);
 Mbarrier *find_mbarrier(uint32_t shared_address, bool by_async, const Observer &who);
@@ -334,6 +341,7 @@ void barrier_word(uintptr_t offset, uint32_t event);
 /* Accesses of asynchronous work; `events` of the readers, an event or a set. Return false when out of bounds. */
 bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what);
 bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what);
+bool delayed_store(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes); /* an ordinary write that is done later */
 uint32_t read_only_until(uintptr_t offset);
 bool region_of(uintptr_t offset, uintptr_t *begin, uintptr_t *end, const char **name, bool *read_only);
 inline uint8_t *arena(uintptr_t offset) { return (uint8_t *)(ARENA + offset); }

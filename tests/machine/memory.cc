@@ -97,13 +97,14 @@ void Released::add(Observer &from) {
     if (from.seen != last_seen) { seen.join(from.seen); last_seen = from.seen; }
     if (from.shared != last_shared) { shared.join(from.shared); last_shared = from.shared; }
     if (from.global != last_global) { global.join(from.global); last_global = from.global; }
+    reads.join(from.reads);
     seen.raise(from.component, from.now);
     if (from.own_shared) shared.raise(from.component, from.own_shared);
     if (from.own_global) global.raise(from.component, from.own_global);
     from.now++;
 }
 
-void Released::add_async(Observer &from) {
+void Released::add_ended(Observer &from) {
     static struct {
         uint64_t launch = 0;
         BaseRef all, async;
@@ -116,6 +117,9 @@ void Released::add_async(Observer &from) {
             if (from.seen.at(i)) last.async.raise(i, from.seen.at(i));
     }
     seen.join(last.async);
+    reads.join(from.reads);
+    reads.join(from.seen);
+    reads.raise(from.component, from.now);
     from.now++;
 }
 
@@ -123,12 +127,16 @@ void acquire(Observer &to, const Released &from) {
     to.seen.join(from.seen);
     to.shared.join(from.shared);
     to.global.join(from.global);
+    to.reads.join(from.reads);
     to.now++;
 }
 
 static bool has_seen(const Observer &who, const Event &e) {
     return e.component == who.component ? e.clock <= who.now : who.seen.at(e.component) >= e.clock;
 }
+
+/* Whether the read `e` has ended before `who` writes. */
+static bool read_has_ended(const Observer &who, const Event &e, bool shared) { return has_seen(who, e) || (shared && who.reads.at(e.component) >= e.clock); }
 
 static bool has_fenced(const Observer &who, const Event &e, bool shared) {
     const uint32_t own = e.component == who.component ? (shared ? who.own_shared : who.own_global) : 0;
@@ -501,7 +509,7 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
             if (cell->read && cell->read != event) {
                 each_reader(cell->read, [&](uint32_t reader) {
                     const Event &e = world->events[reader];
-                    if (e.component == t->component || has_seen(*t, e)) return true;
+                    if (e.component == t->component || read_has_ended(*t, e, offset < GLOBAL)) return true;
                     report_conflict(at, true, reader, false);
                     return false;
                 });
@@ -617,6 +625,27 @@ bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t b
             const int order = async_order(who, world->events[reader], shared);
             if (order) async_conflict(who, me, at, true, reader, false, order);
             return order == 0;
+        });
+        *cell = {event, 0};
+    }
+    return true;
+}
+
+bool delayed_store(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes) {
+    const Event me = world->events[event];
+    bool read_only;
+    if (!async_bounds(who, me, offset, bytes, true, "destination", &read_only)) return false;
+    for (Cell *cell = cell_of(offset), *end = cell_of(offset + bytes + GRANULE - 1); cell < end; cell++) {
+        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
+        if (cell->write > HOST_EVENT) {
+            const Event &e = world->events[cell->write];
+            if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "overwrites the mbarrier at %s", describe(at).c_str());
+            else if (!has_seen(who, e)) async_conflict(who, me, at, true, cell->write, true, 1);
+        }
+        each_reader(cell->read, [&](uint32_t reader) {
+            const bool ended = read_has_ended(who, world->events[reader], true);
+            if (!ended) async_conflict(who, me, at, true, reader, false, 1);
+            return ended;
         });
         *cell = {event, 0};
     }

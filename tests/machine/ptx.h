@@ -33,8 +33,9 @@ uint32_t op_cluster_rank(void);
 uint32_t op_cluster_size(void);
 uint8_t *op_dynamic_shared(void);
 uint32_t op_shared_address(const void *pointer);
-void op_shared_store(uint32_t address, const void *value, uint32_t bytes);
-void op_shared_load(uint32_t address, void *value, uint32_t bytes);
+void op_shared_store(uint32_t address, const void *value, uint32_t bytes, bool in_cluster);
+void op_shared_load(uint32_t address, void *value, uint32_t bytes, bool in_cluster);
+void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t barrier);
 uint32_t op_mapa(uint32_t address, uint32_t rank);
 void op_bar_sync(uint32_t id, uint32_t threads);
 void op_cluster_arrive(void);
@@ -48,8 +49,8 @@ void op_nanosleep(void);
 uint64_t op_clock(void);
 void op_mbarrier_init(uint32_t address, uint32_t count);
 void op_fence_mbarrier_init(void);
-void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool local);
-bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend);
+void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster);
+bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster);
 void op_fence_proxy_async(bool shared, bool global);
 uint32_t op_load_flag(const uint32_t *p, bool acquires);
 void op_store_flag(uint32_t *p, uint32_t value, bool releases);
@@ -94,17 +95,35 @@ template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
 /* ---- addresses, identity, warps ---- */
 
 DEVICE uint32_t shared_address(const void *pointer) { return machine::op_shared_address(pointer); }
-DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4); }
-DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4); return v; }
-DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8); }
-DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8); x = v[0]; y = v[1]; }
+DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4, false); }
+DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4, false); return v; }
+DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8, false); }
+DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8, false); x = v[0]; y = v[1]; }
 DEVICE void shared_load_v4f32(uint32_t address, float &x, float &y, float &z, float &w) {
     float v[4];
-    machine::op_shared_load(address, v, 16);
+    machine::op_shared_load(address, v, 16, false);
     x = v[0];
     y = v[1];
     z = v[2];
     w = v[3];
+}
+DEVICE void st_shared_cluster_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4, true); }
+DEVICE void st_shared_cluster_v4_u32(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    const uint32_t v[4] = {a, b, c, d};
+    machine::op_shared_store(address, v, 16, true);
+}
+DEVICE void ld_shared_cluster_v4_u32(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    uint32_t v[4];
+    machine::op_shared_load(address, v, 16, true);
+    a = v[0];
+    b = v[1];
+    c = v[2];
+    d = v[3];
+}
+DEVICE void st_async_cluster_u64(uint32_t address, uint64_t value, uint32_t barrier) { machine::op_st_async(address, &value, 8, barrier); }
+DEVICE void st_async_cluster_v4_u32(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t barrier) {
+    const uint32_t v[4] = {a, b, c, d};
+    machine::op_st_async(address, v, 16, barrier);
 }
 DEVICE uint32_t cluster_ctarank(void) { return machine::op_cluster_rank(); }
 DEVICE uint32_t clusterid_x(void) { return machine::op_block_index() / machine::op_cluster_size(); }
@@ -130,11 +149,16 @@ DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
 
 DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { machine::op_mbarrier_init(barrier, arrivals); }
 DEVICE void fence_mbarrier_init_release_cluster(void) { machine::op_fence_mbarrier_init(); }
-DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true); }
-DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, true); }
-DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false); }
-DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, true); }
-DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, false); }
+DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false, false); }
+DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, false, false); }
+DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 0, true, bytes, false, false); }
+DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true, false); }
+DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true, true); }
+DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, true, false); }
+DEVICE void mbarrier_expect_tx_cluster(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 0, true, bytes, true, false); }
+DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, true, false); }
+DEVICE uint32_t mbarrier_try_wait_parity_acquire_cluster(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, true, true); }
+DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, false, false); }
 
 /* ---- proxies ---- */
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "cluster.h"
 #include "cudart.h"
 #include "pipeline.h"
 #include "record_host.h"
@@ -108,36 +109,104 @@ static machine::Result run_pipeline(int fault, const machine::Options &options) 
     return result;
 }
 
-static void test_pipeline(unsigned arithmetic_seeds, unsigned protocol_seeds) {
+/* ---- clusters, right and with a fault ---- */
+
+static machine::Result run_cluster(int fault, uint32_t size, uint32_t clusters, const machine::Options &options) {
+    machine::global_reset();
+    const uint32_t ctas = size * clusters;
+    std::vector<uint16_t> tiles(CLUSTER_BLOCKS * 64 * 64);
+    uint32_t state = 7;
+    for (uint16_t &v : tiles) v = bf16((float)((state = state * 1664525u + 1013904223u) >> 24) / 64 > 2 ? 1.0f : -2.0f);
+    ClusterArguments arguments;
+    memset((void *)&arguments, 0, sizeof arguments);
+    uint16_t *tiles_memory = (uint16_t *)machine::global_allocate(tiles.size() * 2, "tiles");
+    machine::global_copy(tiles_memory, tiles.data(), tiles.size() * 2);
+    machine::global_read_only(tiles_memory);
+    arguments.product = (float *)machine::global_allocate(ctas * 64 * CLUSTER_COLUMNS * 4, "product");
+    arguments.received = (uint32_t *)machine::global_allocate(ctas * CLUSTER_THREADS * 16, "received");
+    arguments.mail = (uint32_t *)machine::global_allocate(ctas * CLUSTER_THREADS * 16, "mail");
+    arguments.group = size < 4 ? size : 4;
+    arguments.fault = fault;
+    const bool encoded = encode(&arguments.tiles, tiles_memory, 2, {64, CLUSTER_BLOCKS * 64}, {64, 64 / arguments.group}, CU_TENSOR_MAP_SWIZZLE_128B);
+
+    machine::Launch launch;
+    launch.kernel = "cluster_kernel";
+    launch.grid = ctas;
+    launch.cluster = size;
+    launch.block = CLUSTER_THREADS;
+    launch.dynamic_shared = 2 * 8192 + 4 * CLUSTER_THREADS * 16 + 9 * 8;
+    machine::Result result = machine::launch(launch, options, [&]() { cluster_kernel(arguments); });
+    if (!encoded) result.reports.push_back({"encode", machine::encode_error()});
+    if (options.protocol || !result.reports.empty()) return result;
+
+    std::string wrong;
+    const auto check = [&](const char *what, uint32_t cta, size_t i, double is, double should) {
+        if (is != should && wrong.empty())
+            wrong = std::string(what) + " of CTA " + std::to_string(cta) + ", element " + std::to_string(i) + ": " + std::to_string(is) + ", not " + std::to_string(should);
+    };
+    for (uint32_t cta = 0; cta < ctas; cta++) {
+        const uint32_t first = cta / size * size, before = first + (cta - first + size - 1) % size, next = first + (cta - first + 1) % size;
+        for (size_t i = 0; i < 64 * CLUSTER_COLUMNS; i++) {
+            float sum = 0;
+            for (size_t block = 0; block < CLUSTER_BLOCKS; block++)
+                for (size_t k = 0; k < 64; k++)
+                    sum += from_bf16(tiles[(block * 64 + i / CLUSTER_COLUMNS) * 64 + k]) * from_bf16(tiles[(block * 64 + i % CLUSTER_COLUMNS) * 64 + k]);
+            check("product", cta, i, arguments.product[cta * 64 * CLUSTER_COLUMNS + i], sum);
+        }
+        for (uint32_t i = 0; i < CLUSTER_THREADS * 4; i++) {
+            const uint32_t thread = i / 4, word = i % 4;
+            uint32_t sum = 0;
+            for (uint32_t round = 0; round < CLUSTER_ROUNDS; round++)
+                sum += cluster_message(before, round, (thread + 31 * round) % CLUSTER_THREADS / 32 * 32 + (thread + 5 * round) % 32, word);
+            check("received", cta, i, arguments.received[cta * CLUSTER_THREADS * 4 + i], sum);
+            check("mail", cta, i, arguments.mail[cta * CLUSTER_THREADS * 4 + i],
+                  cluster_message(before, 9, (thread + 1) % CLUSTER_THREADS, word) + cluster_message(next, 10, thread, word));
+        }
+    }
+    if (!wrong.empty()) result.reports.push_back({"numbers", wrong});
+    return result;
+}
+
+/* ---- every kernel of the model's own: silent when it is right, and each fault reported ---- */
+
+static void test_silent(const char *name, unsigned arithmetic_seeds, unsigned protocol_seeds, const std::function<machine::Result(const machine::Options &)> &run) {
     for (int protocol = 0; protocol < 2; protocol++) {
         const unsigned seeds = protocol ? protocol_seeds : arithmetic_seeds;
         std::string why;
         const auto start = std::chrono::steady_clock::now();
         for (uint64_t seed = 0; seed < seeds && why.empty(); seed++) {
-            const machine::Result result = run_pipeline(FAULT_none, options_of(seed, protocol));
+            const machine::Result result = run(options_of(seed, protocol));
             if (!result.reports.empty()) why = "seed " + std::to_string(seed) + "\n" + result.text();
             (protocol ? protocol_runs : arithmetic_runs)++;
         }
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        ok(why.empty(), "pipeline: no report under " + std::to_string(seeds) + (protocol ? " protocol" : " arithmetic") + " seeds, " + std::to_string(seconds) + " s", why);
+        ok(why.empty(), std::string(name) + ": no report under " + std::to_string(seeds) + (protocol ? " protocol" : " arithmetic") + " seeds, " + std::to_string(seconds) + " s", why);
     }
 }
 
-static void test_faults(const char *only) {
-    static const struct {
-        const char *name, *kind;
-    } faults[] = {
+struct Fault {
+    const char *name, *kind;
+};
+static const Fault pipeline_faults[] = {
 #define X(name, kind) {#name, kind},
-        PIPELINE_FAULTS(X)
+    PIPELINE_FAULTS(X)
 #undef X
-    };
-    for (int fault = 1; fault < PIPELINE_FAULT_COUNT; fault++) {
+};
+static const Fault cluster_faults[] = {
+#define X(name, kind) {#name, kind},
+    CLUSTER_FAULTS(X)
+#undef X
+};
+
+template <size_t COUNT>
+static void test_faults(const Fault (&faults)[COUNT], const char *only, const std::function<machine::Result(int fault, const machine::Options &)> &run) {
+    for (int fault = 1; fault < (int)COUNT; fault++) {
         if (only && strcmp(only, faults[fault].name)) continue;
         faults_planted++;
         std::string seen;
         bool caught = false;
         for (uint64_t seed = 0; seed < 24 && !caught; seed++) {
-            const machine::Result result = run_pipeline(fault, options_of(seed, false));
+            const machine::Result result = run(fault, options_of(seed, false));
             caught = result.has(faults[fault].kind);
             seen += "seed " + std::to_string(seed) + "\n" + result.text();
             if (only) printf("# seed %lu\n%s\n", (unsigned long)seed, result.text().c_str());
@@ -183,13 +252,17 @@ static void test_recorded(const char *path) {
        (failed < 0 ? "" : record_cases[failed].name) + std::string(" ") + machine::encode_error() + "\n" + last.text());
 }
 
-/* test_machine: recordings, pipeline, planted faults. test_machine NAME: one planted fault, with all that is said of it. */
+/* test_machine: recordings, pipeline, clusters, planted faults. test_machine NAME: one planted fault, with all that is said of it. */
 int main(int count, char **argument) {
-    const std::string only = count > 1 ? argument[1] : "";
-    if (only.empty()) {
+    const char *only = count > 1 ? argument[1] : nullptr;
+    if (!only) {
         test_recorded("tests/machine/recorded/h200.bin");
-        test_pipeline(5, 200);
+        test_silent("pipeline", 5, 200, [](const machine::Options &options) { return run_pipeline(FAULT_none, options); });
+        for (const uint32_t size : {1, 2, 4, 8})
+            test_silent(("clusters of " + std::to_string(size)).c_str(), 5, size == 8 ? 40 : 200,
+                        [size](const machine::Options &options) { return run_cluster(CLUSTER_FAULT_none, size, size == 8 ? 1 : 2, options); });
     }
-    test_faults(only.empty() ? nullptr : only.c_str());
+    test_faults(pipeline_faults, only, run_pipeline);
+    test_faults(cluster_faults, only, [](int fault, const machine::Options &options) { return run_cluster(fault, fault == CLUSTER_FAULT_multicast_mask_of_other_group ? 8 : 4, 1, options); });
     return finish();
 }
