@@ -48,7 +48,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
 
-.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine test-machine-encoder fuzz fuzz-smoke bench-cpu bench-pixels examples demo dist install clean
+.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzz-smoke bench-cpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -163,8 +163,23 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine
-	$<
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell assemble
+	$(BUILD)/machine/test_machine
+	$(BUILD)/machine/test_blackwell
+
+# What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
+ASSEMBLED := $(patsubst %,$(BUILD)/machine/%.blackwell.fatbin,assemble)
+ifneq ($(shell command -v $(NVCC)),)
+assemble: $(ASSEMBLED)
+	@echo "# assembled for sm_100a and sm_103a: $(notdir $(ASSEMBLED:.blackwell.fatbin=.cu))"
+else
+assemble:
+	@echo "# not assembled for sm_100a and sm_103a: there is no nvcc"
+endif
+
+$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu kernels/ptx.cuh kernels/blackwell.cuh
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
 
 # The real kernel with its own host code: what the model says of it is listed in tests/machine/README.md.
 test-machine-encoder: $(BUILD)/machine/test_encoder
@@ -172,7 +187,8 @@ test-machine-encoder: $(BUILD)/machine/test_encoder
 
 $(BUILD)/machine/test_machine: $(BUILD)/machine/test_machine.o $(BUILD)/machine/pipeline.cu.o $(BUILD)/machine/cluster.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode.o $(BUILD)/machine/megavit.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder:
+$(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_blackwell:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc

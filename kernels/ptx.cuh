@@ -312,4 +312,116 @@ PTX_WGMMA_RS_TRANSPOSED_B(128, 256, 128, 129, 130, 131, 132, 133, PTX_D32(d, 0),
 #undef PTX_WGMMA_SS
 #undef PTX_WGMMA_RS_TRANSPOSED_B
 
+/* --- tensor cores of sm_100a and sm_103a: tcgen05, one CTA (cta_group::1) ---------------------------------------------
+   Accumulators lie in tensor memory: 128 lanes of 512 columns of 32 bits, addressed by lane << 16 | column. Products are started by one
+   thread and read shared memory through the asynchronous proxy. Descriptors: blackwell.cuh. Of these wrappers it is known that they
+   assemble; none has run on a card. */
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL)
+
+/* By one whole warp. Writes the address of `columns` columns, a power of two from 32 to 512, to shared memory at `destination`; waits until
+   they are free. */
+DEVICE void tcgen05_alloc(uint32_t destination, uint32_t columns) {
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(destination), "r"(columns) : "memory");
+}
+/* By one whole warp, before the CTA ends, for each allocation. */
+DEVICE void tcgen05_dealloc(uint32_t address, uint32_t columns) {
+    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
+}
+/* By one whole warp: this CTA allocates no more. */
+DEVICE void tcgen05_relinquish_alloc_permit(void) {
+    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+}
+
+/* D[M, N] = A[M, K] . B[N, K]^T + (accumulate ? D : 0); one thread. ss: A and B through shared-memory descriptors; ts: A lies in tensor
+   memory, two 16-bit elements a column. f16: K = 16, f16 or bf16. f8f6f4 and mxf8f6f4: K = 32. mxf8f6f4: with one UE8M0 scale for 32
+   elements along K. */
+DEVICE void tcgen05_mma_f16_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p;\n}"
+                 ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(accumulate) : "memory");
+}
+DEVICE void tcgen05_mma_f16_ts(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, p;\n}"
+                 ::"r"(d), "r"(a), "l"(b), "r"(instruction), "r"(accumulate) : "memory");
+}
+DEVICE void tcgen05_mma_f8f6f4_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::1.kind::f8f6f4 [%0], %1, %2, %3, p;\n}"
+                 ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(accumulate) : "memory");
+}
+DEVICE void tcgen05_mma_mxf8f6f4_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
+                                    uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+                 "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%0], %1, %2, %3, [%4], [%5], p;\n}"
+                 ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(accumulate) : "memory");
+}
+/* 32 rows of 16 bytes of shared memory to 32 lanes of 4 columns, and the same to each of the four quarters of the lanes. One thread. */
+DEVICE void tcgen05_cp_32x128b_warpx4(uint32_t address, uint64_t source) {
+    asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(address), "l"(source) : "memory");
+}
+/* Arrives at the mbarrier when all products and copies that this thread has started have ended. */
+DEVICE void tcgen05_commit(uint32_t barrier) {
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier) : "memory");
+}
+/* At the same offset in every CTA of the cluster whose bit is set in `mask`. */
+DEVICE void tcgen05_commit_multicast(uint32_t barrier, uint16_t mask) {
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+                 ::"r"(barrier), "h"(mask) : "memory");
+}
+/* Between threads: before, by who has started something, then a barrier, then after, by who relies on it. A commit is a fence before by
+   itself. */
+DEVICE void tcgen05_fence_before_thread_sync(void) { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
+DEVICE void tcgen05_fence_after_thread_sync(void) { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+/* All loads, all stores of this warp have ended. */
+DEVICE void tcgen05_wait_ld(void) { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
+DEVICE void tcgen05_wait_st(void) { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
+
+/* By whole warps; warp w of its warpgroup reaches lanes 32 w to 32 w + 31, with which its addresses begin.
+   32x32b: register j of thread t is column j of lane t. 16x256b: registers 4 j to 4 j + 3 of thread t are columns 8 j + 2 (t % 4) and the
+   next of lanes t / 4 and t / 4 + 8. */
+#define PTX_OUT4(r, i) "=r"(r[i]), "=r"(r[i + 1]), "=r"(r[i + 2]), "=r"(r[i + 3])
+#define PTX_OUT16(r, i) PTX_OUT4(r, i), PTX_OUT4(r, i + 4), PTX_OUT4(r, i + 8), PTX_OUT4(r, i + 12)
+#define PTX_IN4(r, i) "r"(r[i]), "r"(r[i + 1]), "r"(r[i + 2]), "r"(r[i + 3])
+#define PTX_IN16(r, i) PTX_IN4(r, i), PTX_IN4(r, i + 4), PTX_IN4(r, i + 8), PTX_IN4(r, i + 12)
+#define PTX_LIST16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_LIST32 PTX_LIST16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PTX_LIST64 PTX_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+                   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[16], uint32_t address) { /* x16 */
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x16.b32 {" PTX_LIST16 "}, [%16];"
+                 : PTX_OUT16(r, 0) : "r"(address) : "memory");
+}
+DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[32], uint32_t address) { /* x32 */
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x32.b32 {" PTX_LIST32 "}, [%32];"
+                 : PTX_OUT16(r, 0), PTX_OUT16(r, 16) : "r"(address) : "memory");
+}
+DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[64], uint32_t address) { /* x64 */
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x64.b32 {" PTX_LIST64 "}, [%64];"
+                 : PTX_OUT16(r, 0), PTX_OUT16(r, 16), PTX_OUT16(r, 32), PTX_OUT16(r, 48) : "r"(address) : "memory");
+}
+DEVICE void tcgen05_ld_16x256b(uint32_t (&r)[16], uint32_t address) { /* x4 */
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x4.b32 {" PTX_LIST16 "}, [%16];"
+                 : PTX_OUT16(r, 0) : "r"(address) : "memory");
+}
+DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[16]) { /* x16 */
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%16], {" PTX_LIST16 "};"
+                 ::PTX_IN16(r, 0), "r"(address) : "memory");
+}
+DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[32]) { /* x32 */
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x32.b32 [%32], {" PTX_LIST32 "};"
+                 ::PTX_IN16(r, 0), PTX_IN16(r, 16), "r"(address) : "memory");
+}
+DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[64]) { /* x64 */
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x64.b32 [%64], {" PTX_LIST64 "};"
+                 ::PTX_IN16(r, 0), PTX_IN16(r, 16), PTX_IN16(r, 32), PTX_IN16(r, 48), "r"(address) : "memory");
+}
+#undef PTX_OUT4
+#undef PTX_OUT16
+#undef PTX_IN4
+#undef PTX_IN16
+#undef PTX_LIST16
+#undef PTX_LIST32
+#undef PTX_LIST64
+
+#endif /* sm_100a, sm_103a */
+
 #endif /* MGV_PTX_CUH */

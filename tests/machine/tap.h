@@ -9,10 +9,10 @@
 
 #include "machine.h"
 
-static int tests, failures;
-static unsigned arithmetic_runs, protocol_runs, faults_caught, faults_planted;
+inline int tests, failures;
+inline unsigned arithmetic_runs, protocol_runs, faults_caught, faults_planted;
 
-static void ok(bool passed, const std::string &name, const std::string &why = "") {
+inline void ok(bool passed, const std::string &name, const std::string &why = "") {
     tests++;
     if (!passed) failures++;
     printf("%sok %d - %s\n", passed ? "" : "not ", tests, name.c_str());
@@ -24,7 +24,7 @@ static void ok(bool passed, const std::string &name, const std::string &why = ""
     fflush(stdout);
 }
 
-static machine::Options options_of(uint64_t seed, bool protocol) {
+inline machine::Options options_of(uint64_t seed, bool protocol) {
     machine::Options options;
     options.seed = seed;
     options.protocol = protocol;
@@ -32,7 +32,7 @@ static machine::Options options_of(uint64_t seed, bool protocol) {
     return options;
 }
 
-static int finish(void) {
+inline int finish(void) {
     printf("1..%d\n", tests);
     printf("# machine model: kernels run under %u arithmetic and %u protocol seeds; %u of %u planted faults caught\n", arithmetic_runs, protocol_runs, faults_caught,
            faults_planted);

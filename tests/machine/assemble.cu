@@ -1,0 +1,33 @@
+/* Every wrapper for sm_100a and sm_103a once, for ptxas to look at. It cannot run. */
+#include "../../kernels/blackwell.cuh"
+#include "../../kernels/ptx.cuh"
+
+extern "C" __global__ void assemble_kernel(uint32_t *out, uint64_t a, uint64_t b, uint32_t instruction) {
+    __shared__ uint32_t address[4];
+    __shared__ uint64_t barrier;
+    tcgen05_alloc(shared_address(address), 512);
+    tcgen05_relinquish_alloc_permit();
+    const uint32_t d = address[0], source = shared_address(address);
+    tcgen05_cp_32x128b_warpx4(d + 384, scale_descriptor(source));
+    tcgen05_mma_f16_ss(d, a, b, instruction, 0);
+    tcgen05_mma_f16_ts(d, d + 256, b, instruction, 1);
+    tcgen05_mma_f8f6f4_ss(d, a, b, instruction, 1);
+    tcgen05_mma_mxf8f6f4_ss(d, a, b, instruction, d + 384, d + 388, 1);
+    tcgen05_commit(shared_address(&barrier));
+    tcgen05_commit_multicast(shared_address(&barrier), 3);
+    tcgen05_fence_before_thread_sync();
+    tcgen05_fence_after_thread_sync();
+    uint32_t r16[16], r32[32], r64[64], half[16], sum = 0;
+    tcgen05_ld_32x32b(r16, d);
+    tcgen05_ld_32x32b(r32, d);
+    tcgen05_ld_32x32b(r64, d);
+    tcgen05_ld_16x256b(half, d);
+    tcgen05_wait_ld();
+    tcgen05_st_32x32b(d, r16);
+    tcgen05_st_32x32b(d, r32);
+    tcgen05_st_32x32b(d, r64);
+    tcgen05_wait_st();
+    for (int i = 0; i < 16; i++) sum += r16[i] + r32[i] + r64[i] + half[i];
+    out[threadIdx.x] = sum;
+    tcgen05_dealloc(d, 512);
+}
