@@ -85,6 +85,7 @@
            MEGAVIT_CUDA             *  the CUDA backend; needs the CUDA headers and the CUDA runtime, see >>cuda
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
+           MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime; mgv_engine_desc.cuda_calls brings the calls
            MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
            MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
 
@@ -487,6 +488,7 @@ typedef struct mgv_engine_desc {
     const void *kernels;         /* megavit.fatbin in memory, needed during the call; NULL: what MEGAVIT_KERNELS_HEADER compiled in */
     uint32_t max_sms;            /* multiprocessors that the CUDA backend may use; 0: all */
     uint32_t reserved;
+    const struct mgv__cuda_calls *cuda_calls; /* for tests: the CUDA calls to make instead of the runtime's, see >>cuda; must stay */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -5702,17 +5704,19 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const
     }
 }
 
-/* Fills `weights` (plan->weight_bytes) and `vectors` (plan->vector_count floats). */
-static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, const mgv__tensor *tensors, uint16_t *weights, float *vectors) {
+/* What is packed is one block, as it lies in the arena: vectors, and from a multiple of 1024 bytes on the weights. */
+static uint64_t mgv__plan_packed_bytes(const mgv__plan *plan) { return plan->weights_offset - plan->vectors_offset + plan->weight_bytes; }
+
+/* Fills `packed`, mgv__plan_packed_bytes long. */
+static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, const mgv__tensor *tensors, uint8_t *packed) {
     mgv__packer p;
     uint32_t i, row;
     p.plan = plan;
     p.program = program;
     p.tensors = tensors;
-    p.weights = weights;
-    p.vectors = vectors;
-    memset(weights, 0, (size_t)plan->weight_bytes);
-    memset(vectors, 0, (size_t)plan->vector_count * sizeof *vectors);
+    p.vectors = (float *)(void *)packed;
+    p.weights = (uint16_t *)(void *)(packed + (plan->weights_offset - plan->vectors_offset));
+    memset(packed, 0, (size_t)mgv__plan_packed_bytes(plan));
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
         const char *label = op->label;
@@ -5745,7 +5749,57 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+/* Every call that is made of the CUDA runtime, without the "cuda" before its name: one list for the table and for what fills it. */
+#define MGV__CUDA_CALLS(CALL) \
+    CALL(DriverGetVersion, (int *version)) \
+    CALL(RuntimeGetVersion, (int *version)) \
+    CALL(GetDeviceCount, (int *count)) \
+    CALL(GetDevice, (int *device)) \
+    CALL(SetDevice, (int device)) \
+    CALL(DeviceGetAttribute, (int *value, enum cudaDeviceAttr attribute, int device)) \
+    CALL(Malloc, (void **memory, size_t bytes)) \
+    CALL(Free, (void *memory)) \
+    CALL(MallocHost, (void **memory, size_t bytes)) \
+    CALL(FreeHost, (void *memory)) \
+    CALL(Memcpy, (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)) \
+    CALL(MemcpyAsync, (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)) \
+    CALL(Memset, (void *to, int byte, size_t bytes)) \
+    CALL(MemsetAsync, (void *to, int byte, size_t bytes, cudaStream_t stream)) \
+    CALL(EventCreateWithFlags, (cudaEvent_t *event, unsigned int flags)) \
+    CALL(EventRecord, (cudaEvent_t event, cudaStream_t stream)) \
+    CALL(EventQuery, (cudaEvent_t event)) \
+    CALL(EventDestroy, (cudaEvent_t event)) \
+    CALL(StreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status)) \
+    CALL(LibraryLoadData, (cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values, unsigned int jit_count, \
+                           enum cudaLibraryOption *options, void **values, unsigned int count)) \
+    CALL(LibraryUnload, (cudaLibrary_t library)) \
+    CALL(LibraryGetKernel, (cudaKernel_t *kernel, cudaLibrary_t library, const char *name)) \
+    CALL(LibraryGetGlobal, (void **address, size_t *bytes, cudaLibrary_t library, const char *name)) \
+    CALL(FuncSetAttribute, (const void *kernel, enum cudaFuncAttribute attribute, int value)) \
+    CALL(LaunchKernelExC, (const cudaLaunchConfig_t *config, const void *kernel, void **arguments)) \
+    CALL(GetDriverEntryPointByVersion, (const char *name, void **function, unsigned int version, unsigned long long flags, \
+                                        enum cudaDriverEntryPointQueryResult *found))
+
+#define MGV__CUDA_MEMBER(name, parameters) cudaError_t (CUDARTAPI *name) parameters;
+typedef struct mgv__cuda_calls {
+    MGV__CUDA_CALLS(MGV__CUDA_MEMBER)
+    const char *(CUDARTAPI *GetErrorString)(cudaError_t code);
+} mgv__cuda_calls;
+#undef MGV__CUDA_MEMBER
+
+#ifdef MEGAVIT_NO_CUDART
+#define MGV__CUDA_RUNTIME NULL
+#else
+#define MGV__CUDA_MEMBER(name, parameters) cuda##name,
+static const mgv__cuda_calls mgv__cuda_runtime = {MGV__CUDA_CALLS(MGV__CUDA_MEMBER) cudaGetErrorString};
+#undef MGV__CUDA_MEMBER
+#define MGV__CUDA_RUNTIME &mgv__cuda_runtime
+#endif
+
+enum { MGV__CUDA_DRIVER_VERSION = 12000 }; /* the first with what the header calls: tensor maps, libraries, clusters */
+
 typedef struct mgv__cuda_desc {
+    const mgv__cuda_calls *calls; /* NULL: of the CUDA runtime */
     int32_t device;
     uint32_t max_images;
     uint32_t group_images;   /* 0: chosen */
@@ -5757,36 +5811,46 @@ typedef struct mgv__cuda_desc {
 } mgv__cuda_desc;
 
 typedef struct mgv__cuda {
+    const mgv__cuda_calls *calls;
     mgv_allocator allocator;
     mgv__plan *plan;
     int32_t device;
     uint32_t clusters;
     cudaLibrary_t library;
     cudaKernel_t kernel;
-    uint32_t shared_bytes;
+    uint32_t shared_bytes, shared_limit; /* that a block of the kernel needs, that the GPU gives */
     uint8_t *arena;
     void *upload;                   /* pinned: operations and segments on their way to the device */
     mgv__kernel_status *status;     /* pinned */
     cudaEvent_t done;
     mgv__kernel_arguments arguments;
-    uint32_t uploaded_images;
-    int32_t in_flight;
+    uint32_t uploaded_images;       /* whose schedule is on the device; 0: nobody's */
 } mgv__cuda;
 
-#define MGV__CUDA_TRY(call, what) \
+/* One call of the table; an error ends the function that makes it, with a sentence that names the call. */
+#define MGV__CUDA_TRY(calls, name, arguments, what) \
     do { \
-        cudaError_t mgv__code = (call); \
-        if (mgv__code != cudaSuccess) return mgv__cuda_fail(error, mgv__code, what); \
+        cudaError_t mgv__code = (calls)->name arguments; \
+        if (mgv__code != cudaSuccess) return mgv__cuda_fail(calls, error, mgv__code, "cuda" #name, what); \
     } while (0)
 
-static mgv_result mgv__cuda_fail(mgv_error *error, cudaError_t code, const char *what) {
+/* Errors after which the context is gone: whatever is called next fails too. */
+static int mgv__cuda_is_lost(cudaError_t code) {
+    static const int lost[] = {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorECCUncorrectable,
+                               cudaErrorHardwareStackError, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc, cudaErrorLaunchTimeout};
+    size_t i;
+    for (i = 0; i < sizeof lost / sizeof lost[0]; i++)
+        if ((int)code == lost[i]) return 1;
+    return 0;
+}
+
+static mgv_result mgv__cuda_fail(const mgv__cuda_calls *calls, mgv_error *error, cudaError_t code, const char *call, const char *what) {
     mgv_result result = MGV_ERROR_DEVICE;
     if (code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice || code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDevice)
         result = MGV_ERROR_NO_DEVICE;
     if (code == cudaErrorMemoryAllocation) result = MGV_ERROR_NOMEM;
-    if (code == cudaErrorIllegalAddress || code == cudaErrorLaunchFailure || code == cudaErrorIllegalInstruction || code == cudaErrorMisalignedAddress)
-        result = MGV_ERROR_DEVICE_LOST;
-    return mgv__fail(error, result, "%s: %s (CUDA error %u)", what, cudaGetErrorString(code), (uint64_t)code);
+    if (mgv__cuda_is_lost(code)) result = MGV_ERROR_DEVICE_LOST;
+    return mgv__fail(error, result, "%s: %s (CUDA error %u), while %s", call, calls->GetErrorString(code), (uint64_t)code, what);
 }
 
 static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
@@ -5797,7 +5861,7 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     enum cudaDriverEntryPointQueryResult found;
     const mgv__plan *plan = cuda->plan;
     uint32_t i;
-    MGV__CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found), "looking for cuTensorMapEncodeTiled");
+    MGV__CUDA_TRY(cuda->calls, GetDriverEntryPointByVersion, ("cuTensorMapEncodeTiled", &entry, MGV__CUDA_DRIVER_VERSION, cudaEnableDefault, &found), "looking for cuTensorMapEncodeTiled");
     if (found != cudaDriverEntryPointSuccess) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
     memcpy(&encode, &entry, sizeof encode);
     for (i = 0; i < MGV__MAP_COUNT; i++) {
@@ -5823,64 +5887,89 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
     uint32_t description[4];
     void *address;
     size_t bytes;
-    MGV__CUDA_TRY(cudaLibraryLoadData(&cuda->library, kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
-    MGV__CUDA_TRY(cudaLibraryGetGlobal(&address, &bytes, cuda->library, "megavit_description"), "looking for the kernels' description");
+    cudaError_t code;
+    MGV__CUDA_TRY(cuda->calls, LibraryLoadData, (&cuda->library, kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
+    code = cuda->calls->LibraryGetGlobal(&address, &bytes, cuda->library, "megavit_description");
+    if (code == cudaErrorSymbolNotFound) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "these are not megavit's kernels: they have no megavit_description");
+    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetGlobal", "looking for the kernels' description");
     if (bytes != sizeof description) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels' description has %u bytes, not %u", (uint64_t)bytes, (uint64_t)sizeof description);
-    MGV__CUDA_TRY(cudaMemcpy(description, address, sizeof description, cudaMemcpyDeviceToHost), "reading the kernels' description");
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost), "reading the kernels' description");
     if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__kernel_arguments) || description[3] != MGV__KERNEL_THREADS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from one release",
                          (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION, (uint64_t)sizeof(mgv__kernel_arguments));
     cuda->shared_bytes = description[1];
-    MGV__CUDA_TRY(cudaLibraryGetKernel(&cuda->kernel, cuda->library, "megavit_encode_sm_90a"), "looking for the kernel");
-    MGV__CUDA_TRY(cudaFuncSetAttribute((const void *)cuda->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes), "reserving shared memory");
+    if (cuda->shared_bytes > cuda->shared_limit)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u", (uint64_t)cuda->shared_bytes,
+                         (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
+    code = cuda->calls->LibraryGetKernel(&cuda->kernel, cuda->library, "megavit_encode_sm_90a");
+    if (code == cudaErrorSymbolNotFound) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no megavit_encode_sm_90a: they were made for another GPU");
+    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetKernel", "looking for the kernel");
+    MGV__CUDA_TRY(cuda->calls, FuncSetAttribute, ((const void *)cuda->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes), "reserving shared memory");
     return MGV_OK;
 }
 
 static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__program *program, const mgv__tensor *tensors, mgv_error *error) {
     const mgv__plan *plan = cuda->plan;
-    uint16_t *weights = (uint16_t *)mgv__alloc(&cuda->allocator, (size_t)plan->weight_bytes);
-    float *vectors = (float *)mgv__alloc(&cuda->allocator, (size_t)plan->vector_count * sizeof *vectors);
-    cudaError_t code = cudaErrorMemoryAllocation;
-    if (weights && vectors) {
-        mgv__plan_pack(plan, program, tensors, weights, vectors);
-        code = cudaMemcpy(cuda->arena + plan->weights_offset, weights, (size_t)plan->weight_bytes, cudaMemcpyHostToDevice);
-        if (code == cudaSuccess) code = cudaMemcpy(cuda->arena + plan->vectors_offset, vectors, (size_t)plan->vector_count * sizeof *vectors, cudaMemcpyHostToDevice);
-    }
-    mgv__free(&cuda->allocator, weights);
-    mgv__free(&cuda->allocator, vectors);
-    if (code != cudaSuccess) return mgv__cuda_fail(error, code, "packing the weights");
-    return MGV_OK;
+    const size_t bytes = (size_t)mgv__plan_packed_bytes(plan);
+    uint8_t *packed = (uint8_t *)mgv__alloc(&cuda->allocator, bytes);
+    cudaError_t code;
+    if (!packed) return mgv__fail_nomem(error, "the packed weights", bytes);
+    mgv__plan_pack(plan, program, tensors, packed);
+    code = cuda->calls->Memcpy(cuda->arena + plan->vectors_offset, packed, bytes, cudaMemcpyHostToDevice);
+    mgv__free(&cuda->allocator, packed);
+    return code == cudaSuccess ? MGV_OK : mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
 }
 
 static void mgv__cuda_destroy(mgv__cuda *cuda) {
     mgv_allocator allocator;
     if (!cuda) return;
     allocator = cuda->allocator;
-    if (cuda->done) cudaEventDestroy(cuda->done);
-    if (cuda->library) cudaLibraryUnload(cuda->library);
-    if (cuda->arena) cudaFree(cuda->arena);
-    if (cuda->upload) cudaFreeHost(cuda->upload);
-    if (cuda->status) cudaFreeHost(cuda->status);
+    if (cuda->done) cuda->calls->EventDestroy(cuda->done);
+    if (cuda->arena) cuda->calls->Free(cuda->arena);
+    if (cuda->upload) cuda->calls->FreeHost(cuda->upload);
+    if (cuda->status) cuda->calls->FreeHost(cuda->status);
+    if (cuda->library) cuda->calls->LibraryUnload(cuda->library);
     if (cuda->plan) mgv__free(&allocator, cuda->plan->segments);
     if (cuda->plan) mgv__free(&allocator, cuda->plan->counts);
     mgv__free(&allocator, cuda->plan);
     mgv__free(&allocator, cuda);
 }
 
+/* Versions of CUDA are counted as 1000 major + 10 minor; the driver's is 0 where there is none. */
+static mgv_result mgv__cuda_check_driver(const mgv__cuda_calls *calls, mgv_error *error) {
+    int driver = 0, runtime = 0;
+    MGV__CUDA_TRY(calls, DriverGetVersion, (&driver), "asking for the driver's version");
+    MGV__CUDA_TRY(calls, RuntimeGetVersion, (&runtime), "asking for the runtime's version");
+    if (driver == 0) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no NVIDIA driver on this machine");
+    if (driver / 1000 < runtime / 1000 || driver < MGV__CUDA_DRIVER_VERSION)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the NVIDIA driver is of CUDA %i.%i; this program needs one of CUDA %i or later", (int64_t)driver / 1000,
+                         (int64_t)driver % 1000 / 10, (int64_t)(runtime > MGV__CUDA_DRIVER_VERSION ? runtime : MGV__CUDA_DRIVER_VERSION) / 1000);
+    return MGV_OK;
+}
+
 static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
-    int count = 0, major = 0, multiprocessors = 0, shared = 0, cooperative = 0;
-    MGV__CUDA_TRY(cudaGetDeviceCount(&count), "looking for a GPU");
+    const mgv__cuda_calls *calls = cuda->calls;
+    int count = 0, major = 0, minor = 0, multiprocessors = 0, shared = 0, cooperative = 0;
+    mgv_result result = mgv__cuda_check_driver(calls, error);
+    if (result != MGV_OK) return result;
+    MGV__CUDA_TRY(calls, GetDeviceCount, (&count), "looking for a GPU");
     if (desc->device < 0 || desc->device >= count) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no GPU number %i; %i are there", (int64_t)desc->device, (int64_t)count);
-    MGV__CUDA_TRY(cudaSetDevice(desc->device), "choosing the GPU");
-    MGV__CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, desc->device), "asking the GPU");
-    MGV__CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, desc->device), "asking the GPU");
-    MGV__CUDA_TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device), "asking the GPU");
-    MGV__CUDA_TRY(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, desc->device), "asking the GPU");
-    if (major != 9) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.x; the kernels are for 9.0 (Hopper)", (int64_t)desc->device, (int64_t)major);
+    MGV__CUDA_TRY(calls, SetDevice, (desc->device), "choosing the GPU");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&major, cudaDevAttrComputeCapabilityMajor, desc->device), "asking for the compute capability");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&minor, cudaDevAttrComputeCapabilityMinor, desc->device), "asking for the compute capability");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&multiprocessors, cudaDevAttrMultiProcessorCount, desc->device), "asking for the number of multiprocessors");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device), "asking for the size of shared memory");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&cooperative, cudaDevAttrCooperativeLaunch, desc->device), "asking for cooperative launches");
+    if (major != 9 || minor != 0)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for 9.0 (Hopper)", (int64_t)desc->device, (int64_t)major,
+                         (int64_t)minor);
     if (!cooperative) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i cannot launch cooperatively", (int64_t)desc->device);
     cuda->device = desc->device;
+    cuda->shared_limit = (uint32_t)shared;
     cuda->clusters = (uint32_t)multiprocessors / MGV__CLUSTER;
     if (desc->max_clusters && desc->max_clusters < cuda->clusters) cuda->clusters = desc->max_clusters;
+    if (!cuda->clusters) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i has %i multiprocessors; the kernel needs %u", (int64_t)desc->device, (int64_t)multiprocessors,
+                                          (uint64_t)MGV__CLUSTER);
     return MGV_OK;
 }
 
@@ -5904,11 +5993,11 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     result = mgv__cuda_load(cuda, desc->kernels, error);
     if (result != MGV_OK) return result;
     upload_bytes += plan->op_count * sizeof(mgv__kernel_op);
-    MGV__CUDA_TRY(cudaMalloc((void **)&cuda->arena, (size_t)plan->arena_bytes), "allocating device memory");
-    MGV__CUDA_TRY(cudaMemset(cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
-    MGV__CUDA_TRY(cudaMallocHost(&cuda->upload, upload_bytes), "allocating pinned memory");
-    MGV__CUDA_TRY(cudaMallocHost((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
-    MGV__CUDA_TRY(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming), "making an event");
+    MGV__CUDA_TRY(cuda->calls, Malloc, ((void **)&cuda->arena, (size_t)plan->arena_bytes), "allocating device memory");
+    MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
+    MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, upload_bytes), "allocating pinned memory");
+    MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
+    MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
     result = mgv__cuda_upload_weights(cuda, program, tensors, error);
     if (result != MGV_OK) return result;
     arguments->ops = (const mgv__kernel_op *)(cuda->arena + plan->ops_offset);
@@ -5937,6 +6026,7 @@ static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, 
     if (!cuda) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the GPU engine");
     memset(cuda, 0, sizeof *cuda);
     cuda->allocator = desc->allocator;
+    cuda->calls = desc->calls ? desc->calls : MGV__CUDA_RUNTIME;
     result = mgv__cuda_init(cuda, desc, config, program, tensors, error);
     if (result != MGV_OK) {
         mgv__cuda_destroy(cuda);
@@ -5962,8 +6052,9 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
         ops[i].number = i;
     }
     memcpy(ops + plan->op_count, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
-    MGV__CUDA_TRY(cudaMemcpyAsync(cuda->arena + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
-    MGV__CUDA_TRY(cudaMemcpyAsync(cuda->arena + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,
+    cuda->uploaded_images = 0; /* until both parts are on their way */
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->arena + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->arena + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,
                                   cudaMemcpyHostToDevice, stream), "sending the schedule");
     cuda->arguments.total_tiles = plan->segments[plan->segment_count].first_tile;
     cuda->uploaded_images = images;
@@ -5971,7 +6062,7 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
 }
 
 /* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
-   mgv__cuda_pooled. */
+   mgv__cuda_pooled. The caller records `done` behind what it enqueues itself. */
 static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, cudaStream_t stream, mgv_error *error) {
     const mgv__plan *plan = cuda->plan;
     cudaLaunchConfig_t config;
@@ -5982,7 +6073,7 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     memset((void *)&config, 0, sizeof config);
     memset((void *)attributes, 0, sizeof attributes);
     cuda->arguments.pixels = device_pixels;
-    MGV__CUDA_TRY(cudaMemsetAsync(cuda->arena + plan->counters_offset, 0, sizeof(mgv__kernel_status) + (size_t)plan->counter_count * 4, stream), "clearing the counters");
+    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arena + plan->counters_offset, 0, sizeof(mgv__kernel_status) + (size_t)plan->counter_count * 4, stream), "clearing the counters");
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim.x = MGV__CLUSTER;
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
@@ -5997,10 +6088,8 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     config.attrs = attributes;
     config.numAttrs = 2;
     arguments[0] = &cuda->arguments;
-    MGV__CUDA_TRY(cudaLaunchKernelExC(&config, (const void *)cuda->kernel, arguments), "launching the kernel");
-    MGV__CUDA_TRY(cudaMemcpyAsync(cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream), "reading the kernel's status");
-    MGV__CUDA_TRY(cudaEventRecord(cuda->done, stream), "recording an event");
-    cuda->in_flight = 1;
+    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel, arguments), "launching the kernel");
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream), "reading the kernel's status");
     return MGV_OK;
 }
 
@@ -7313,6 +7402,7 @@ typedef struct mgv__job {
     uint32_t op;        /* the operation that runs next; 0 before the pixels are prepared, too */
     int prepared;       /* the pixels of the picture are in buffer 0 */
     uint32_t op_end;    /* operations after the last output asked for are not run */
+    int abandoned;      /* enqueuing failed half-way: `error` says how, and what is on the stream already is still waited for */
 } mgv__job;
 
 /* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked;
@@ -7602,6 +7692,7 @@ static const mgv__backend mgv__cpu_backend = {mgv__job_check_image, mgv__job_che
 #endif
 
 typedef struct mgv__gpu {
+    const mgv__cuda_calls *calls;
     mgv__cuda *cuda;
     int32_t device;
     cudaEvent_t started;       /* the stream has come to our work; cuda->done: and has finished it */
@@ -7609,34 +7700,29 @@ typedef struct mgv__gpu {
     uint8_t *device_pixels;    /* the same on the card */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
     uint64_t image_bytes;
-    int32_t lost;              /* an error that ends the CUDA context was seen: no CUDA call is made any more */
+    int32_t enqueued;          /* an encode has begun to put work on the stream */
+    int32_t lost;              /* the context is gone, or nobody can say when the card is done: nothing is enqueued any more */
 } mgv__gpu;
 
 /* The caller's current device is put back after each call: a library does not change it under its user. */
-static int mgv__gpu_enter(const mgv__gpu *gpu) {
-    int current = -1;
-    if (cudaGetDevice(&current) != cudaSuccess) return -1;
-    if (current != gpu->device) cudaSetDevice(gpu->device);
-    return current;
+static mgv_result mgv__gpu_enter(const mgv__gpu *gpu, int *current, mgv_error *error) {
+    *current = gpu->device;
+    MGV__CUDA_TRY(gpu->calls, GetDevice, (current), "asking for the current GPU");
+    if (*current != gpu->device) MGV__CUDA_TRY(gpu->calls, SetDevice, (gpu->device), "choosing the GPU");
+    return MGV_OK;
 }
 static void mgv__gpu_leave(const mgv__gpu *gpu, int current) {
-    if (current >= 0 && current != gpu->device) cudaSetDevice(current);
-}
-
-static mgv_result mgv__gpu_fail(mgv__gpu *gpu, mgv_error *error, cudaError_t code, const char *what) {
-    mgv_result result = mgv__cuda_fail(error, code, what);
-    if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
-    return result;
+    if (current != gpu->device) gpu->calls->SetDevice(current);
 }
 
 static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     int current;
     if (!gpu) return;
-    current = mgv__gpu_enter(gpu);
-    if (gpu->started) cudaEventDestroy(gpu->started);
-    if (gpu->pinned_pixels) cudaFreeHost(gpu->pinned_pixels);
-    if (gpu->device_pixels) cudaFree(gpu->device_pixels);
-    if (gpu->pinned_pooled) cudaFreeHost(gpu->pinned_pooled);
+    mgv__gpu_enter(gpu, &current, NULL);
+    if (gpu->started) gpu->calls->EventDestroy(gpu->started);
+    if (gpu->pinned_pixels) gpu->calls->FreeHost(gpu->pinned_pixels);
+    if (gpu->device_pixels) gpu->calls->Free(gpu->device_pixels);
+    if (gpu->pinned_pooled) gpu->calls->FreeHost(gpu->pinned_pooled);
     mgv__cuda_destroy(gpu->cuda);
     mgv__gpu_leave(gpu, current);
     mgv__free(allocator, gpu);
@@ -7644,16 +7730,17 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
 
 static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     const uint64_t side = model->config.image_size, pooled = (uint64_t)desc->max_images * model->config.hidden;
-    cudaError_t code;
+    size_t bytes;
     gpu->image_bytes = side * side * 3;
     if (gpu->image_bytes * desc->max_images > SIZE_MAX / 2)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space",
                          (uint64_t)desc->max_images, gpu->image_bytes);
-    code = cudaMallocHost((void **)&gpu->pinned_pixels, (size_t)(gpu->image_bytes * desc->max_images));
-    if (code == cudaSuccess) code = cudaMalloc((void **)&gpu->device_pixels, (size_t)(gpu->image_bytes * desc->max_images));
-    if (code == cudaSuccess) code = cudaMallocHost((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float));
-    if (code == cudaSuccess) code = cudaEventCreateWithFlags(&gpu->started, cudaEventDisableTiming);
-    return code == cudaSuccess ? MGV_OK : mgv__gpu_fail(gpu, error, code, "allocating what pictures and results pass through");
+    bytes = (size_t)(gpu->image_bytes * desc->max_images);
+    MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pixels, bytes), "allocating pinned memory for pictures");
+    MGV__CUDA_TRY(gpu->calls, Malloc, ((void **)&gpu->device_pixels, bytes), "allocating device memory for pictures");
+    MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float)), "allocating pinned memory for results");
+    MGV__CUDA_TRY(gpu->calls, EventCreateWithFlags, (&gpu->started, cudaEventDisableTiming), "making an event");
+    return MGV_OK;
 }
 
 static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
@@ -7676,6 +7763,9 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
+    cuda_desc.calls = desc->cuda_calls ? desc->cuda_calls : MGV__CUDA_RUNTIME;
+    if (!cuda_desc.calls)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART): pass mgv_engine_desc.cuda_calls");
     if (desc->max_sms && !cuda_desc.max_clusters)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
                          (uint64_t)MGV__CLUSTER);
@@ -7688,8 +7778,9 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
     if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
+    gpu->calls = cuda_desc.calls;
     gpu->device = desc->device;
-    if (cudaGetDevice(&current) != cudaSuccess) current = -1;
+    if (gpu->calls->GetDevice(&current) != cudaSuccess) current = -1; /* why, mgv__cuda_create will say */
     result = mgv__cuda_create(&gpu->cuda, &cuda_desc, &model->config, &model->program, model->tensors, error);
     if (result == MGV_OK) result = mgv__gpu_allocate(gpu, model, desc, error);
     if (current >= 0) mgv__gpu_leave(gpu, current);
@@ -7722,17 +7813,17 @@ static mgv_result mgv__gpu_check_output(const mgv_engine *engine, const mgv_outp
     return MGV_OK;
 }
 
-/* The pictures on the card, one after the other: where they already lie so, or in device_pixels. NULL after an error in *code. */
-static const uint8_t *mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, cudaError_t *code) {
+/* The pictures on the card, one after the other: where they already lie so, or in device_pixels. */
+static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels, mgv_error *error) {
     const mgv__pixels_config *pixels = &engine->model->config.pixels;
     const uint8_t *first = (const uint8_t *)engine->images[0].pixels;
     uint32_t i, in_place = 0;
-    *code = cudaSuccess;
     for (i = 0; i < engine->job.image_count; i++)
         in_place += engine->images[i].place == MGV_PLACE_DEVICE &&
             (const uint8_t *)engine->images[i].pixels == first + i * gpu->image_bytes;
-    if (in_place == engine->job.image_count) return first;
-    for (i = 0; i < engine->job.image_count && *code == cudaSuccess; i++) {
+    *device_pixels = in_place == engine->job.image_count ? first : gpu->device_pixels;
+    if (*device_pixels == first) return MGV_OK;
+    for (i = 0; i < engine->job.image_count; i++) {
         const mgv_image *image = &engine->images[i];
         const void *from = image->pixels;
         if (image->place == MGV_PLACE_HOST) {
@@ -7742,50 +7833,66 @@ static const uint8_t *mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cu
             mgv__pixels_prepare(pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
                                 (float *)(void *)(gpu->pinned_pixels + i * gpu->image_bytes), MGV__PIXELS_RGB8);
         }
-        *code = cudaMemcpyAsync(gpu->device_pixels + i * gpu->image_bytes, from, (size_t)gpu->image_bytes, cudaMemcpyDefault, stream);
+        MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->device_pixels + i * gpu->image_bytes, from, (size_t)gpu->image_bytes, cudaMemcpyDefault, stream),
+                      "sending the pictures");
     }
-    return *code == cudaSuccess ? gpu->device_pixels : NULL;
+    return MGV_OK;
+}
+
+static mgv_result mgv__gpu_fetch_pooled(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
+    const size_t bytes = (size_t)engine->job.image_count * engine->model->config.hidden * sizeof(float);
+    const float *pooled = mgv__cuda_pooled(gpu->cuda);
+    uint32_t i, to_host = 0;
+    for (i = 0; i < engine->job.output_count; i++) {
+        if (engine->outputs[i].place == MGV_PLACE_HOST) to_host = 1;
+        else MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (engine->outputs[i].data, pooled, bytes, cudaMemcpyDeviceToDevice, stream), "copying the results");
+    }
+    if (to_host) MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->pinned_pooled, pooled, bytes, cudaMemcpyDeviceToHost, stream), "fetching the results");
+    return MGV_OK;
 }
 
 static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
-    const size_t pooled_bytes = (size_t)engine->job.image_count * engine->model->config.hidden * sizeof(float);
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     const uint8_t *pixels;
-    uint32_t i, to_host = 0;
     mgv_result result;
-    cudaError_t code = cudaStreamIsCapturing(stream, &capture);
-    if (code != cudaSuccess) return mgv__gpu_fail(gpu, error, code, "asking the stream");
+    MGV__CUDA_TRY(gpu->calls, StreamIsCapturing, (stream, &capture), "asking the stream");
     if (capture != cudaStreamCaptureStatusNone)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "mgv_encode into a stream that is being captured is not supported");
-    code = cudaEventRecord(gpu->started, stream);
-    if (code != cudaSuccess) return mgv__gpu_fail(gpu, error, code, "recording an event");
-    pixels = mgv__gpu_send_pixels(engine, gpu, stream, &code);
-    if (!pixels) return mgv__gpu_fail(gpu, error, code, "sending the pictures");
-    result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, stream, error);
-    if (result != MGV_OK) {
-        if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
-        return result;
+    MGV__CUDA_TRY(gpu->calls, EventRecord, (gpu->started, stream), "recording an event");
+    gpu->enqueued = 1;
+    result = mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
+    if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, stream, error);
+    if (result == MGV_OK) result = mgv__gpu_fetch_pooled(engine, gpu, stream, error);
+    if (result != MGV_OK) return result;
+    MGV__CUDA_TRY(gpu->calls, EventRecord, (gpu->cuda->done, stream), "recording an event");
+    return MGV_OK;
+}
+
+/* An encode failed after it had put work on the stream: the engine stays busy until the stream has gone through that. */
+static void mgv__gpu_abandon(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_result result, const mgv_error *why) {
+    if (result == MGV_ERROR_DEVICE_LOST || gpu->calls->EventRecord(gpu->cuda->done, stream) != cudaSuccess) {
+        gpu->lost = 1;
+        return;
     }
-    for (i = 0; i < engine->job.output_count && code == cudaSuccess; i++) {
-        if (engine->outputs[i].place == MGV_PLACE_HOST) to_host = 1;
-        else code = cudaMemcpyAsync(engine->outputs[i].data, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToDevice, stream);
-    }
-    if (to_host && code == cudaSuccess)
-        code = cudaMemcpyAsync(gpu->pinned_pooled, mgv__cuda_pooled(gpu->cuda), pooled_bytes, cudaMemcpyDeviceToHost, stream);
-    if (code == cudaSuccess) code = cudaEventRecord(gpu->cuda->done, stream);
-    return code == cudaSuccess ? MGV_OK : mgv__gpu_fail(gpu, error, code, "fetching the results");
+    engine->job.error = *why;
+    engine->job.abandoned = 1;
+    engine->job.status = MGV_STATUS_RUNNING;
 }
 
 static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *error) {
     mgv__gpu *gpu = engine->gpu;
+    mgv_error why;
     mgv_result result;
     int current;
     if (gpu->lost)
-        return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "the CUDA context of this engine was lost before; only destroying it remains");
-    current = mgv__gpu_enter(gpu);
-    result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, error);
+        return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "an error before left this engine without its CUDA context; only destroying it remains");
+    gpu->enqueued = 0;
+    result = mgv__gpu_enter(gpu, &current, &why);
+    if (result == MGV_OK) result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, &why);
+    if (result != MGV_OK && gpu->enqueued) mgv__gpu_abandon(engine, gpu, (cudaStream_t)stream, result, &why);
+    if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
     mgv__gpu_leave(gpu, current);
-    return result;
+    return result == MGV_OK ? MGV_OK : mgv__fail(error, result, "%s", why.message);
 }
 
 /* The kernel has ended: its verdict, and the rows to where they were asked for. */
@@ -7805,19 +7912,32 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
 }
 
 /* One look at the card, which never waits. */
+static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *error) {
+    const mgv__cuda_calls *calls = gpu->calls;
+    cudaError_t code = calls->EventQuery(gpu->cuda->done);
+    if (code == cudaSuccess) return MGV_STATUS_DONE;
+    if (code == cudaErrorNotReady)
+        return engine->job.abandoned || calls->EventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
+    mgv__cuda_fail(calls, error, code, "cudaEventQuery", "encoding");
+    return MGV_STATUS_FAILED;
+}
 static void mgv__gpu_step(mgv_engine *engine) {
     mgv__gpu *gpu = engine->gpu;
-    int current = mgv__gpu_enter(gpu);
-    cudaError_t code = cudaEventQuery(gpu->cuda->done);
-    if (code == cudaSuccess) {
-        mgv__gpu_finish(engine, gpu);
-    } else if (code == cudaErrorNotReady) {
-        engine->job.status = cudaEventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
-    } else {
-        mgv__gpu_fail(gpu, &engine->job.error, code, "encoding");
-        engine->job.status = MGV_STATUS_FAILED;
-    }
+    mgv__job *job = &engine->job;
+    mgv_error error;
+    int current;
+    job->status = MGV_STATUS_FAILED;
+    if (mgv__gpu_enter(gpu, &current, &error) == MGV_OK) job->status = mgv__gpu_look(engine, gpu, &error);
     mgv__gpu_leave(gpu, current);
+    if (job->status == MGV_STATUS_FAILED) {
+        job->error = error;
+        gpu->lost = 1;
+    } else if (job->status == MGV_STATUS_DONE && job->abandoned) {
+        job->status = MGV_STATUS_FAILED;
+    } else if (job->status == MGV_STATUS_DONE) {
+        mgv__gpu_finish(engine, gpu);
+    }
+    if (job->status == MGV_STATUS_FAILED) job->abandoned = 0;
 }
 
 static const mgv__backend mgv__gpu_backend = {mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step};
@@ -8102,6 +8222,7 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (!engine || !desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: engine or desc is NULL");
     result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_encode_desc", error);
     if (result != MGV_OK) return result;
+    if (engine->job.abandoned) engine->run->step(engine);
     if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING)
         return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on the encode before: call mgv_wait first");
     if (!d.outputs || d.output_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: no outputs are asked for");

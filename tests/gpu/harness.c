@@ -70,6 +70,7 @@ void harness_lose_signal(harness *h, uint32_t counter) { h->cuda->arguments.lost
 int harness_encode(harness *h, uint32_t images, const void *device_pixels, void *stream, char *message) {
     mgv_error error;
     mgv_result result = mgv__cuda_launch(h->cuda, images, (const uint8_t *)device_pixels, (cudaStream_t)stream, &error);
+    if (result == MGV_OK && cudaEventRecord(h->cuda->done, (cudaStream_t)stream) != cudaSuccess) result = mgv__fail(&error, MGV_ERROR_DEVICE, "recording an event");
     if (result != MGV_OK) strcpy(message, error.message);
     return result;
 }
@@ -79,7 +80,7 @@ int harness_wait(harness *h, char *message) {
     mgv_error error;
     mgv_result result;
     cudaError_t code = cudaEventSynchronize(h->cuda->done);
-    result = code == cudaSuccess ? mgv__cuda_verdict(h->cuda, &error) : mgv__cuda_fail(&error, code, "waiting");
+    result = code == cudaSuccess ? mgv__cuda_verdict(h->cuda, &error) : mgv__cuda_fail(h->cuda->calls, &error, code, "cudaEventSynchronize", "waiting");
     if (result != MGV_OK) strcpy(message, error.message);
     return result;
 }

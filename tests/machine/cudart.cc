@@ -20,6 +20,8 @@ extern "C" {
 
 const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error of the machine model"; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int *version) { *version = 13000; return cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *version) { *version = 13000; return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
 cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
@@ -71,7 +73,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status)
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *, void *, void *, unsigned, void *, void *, unsigned) {
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *, cudaJitOption *, void **, unsigned, cudaLibraryOption *, void **, unsigned) {
     *library = (cudaLibrary_t)&token;
     return cudaSuccess;
 }

@@ -9,7 +9,7 @@ typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 
 typedef struct CUtensorMap_st {
-    alignas(64) uint64_t opaque[16];
+    uint64_t opaque[16] __attribute__((aligned(64)));
 } CUtensorMap;
 
 typedef enum CUresult_enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 } CUresult;

@@ -5,10 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CUDARTAPI
+
 typedef enum cudaError {
     cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35, cudaErrorInvalidDevice = 101,
-    cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209, cudaErrorSymbolNotFound = 500, cudaErrorNotReady = 600, cudaErrorIllegalAddress = 700,
-    cudaErrorIllegalInstruction = 715, cudaErrorMisalignedAddress = 716, cudaErrorLaunchFailure = 719
+    cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209, cudaErrorECCUncorrectable = 214, cudaErrorSymbolNotFound = 500,
+    cudaErrorNotReady = 600, cudaErrorIllegalAddress = 700, cudaErrorLaunchTimeout = 702, cudaErrorHardwareStackError = 714,
+    cudaErrorIllegalInstruction = 715, cudaErrorMisalignedAddress = 716, cudaErrorInvalidAddressSpace = 717, cudaErrorInvalidPc = 718,
+    cudaErrorLaunchFailure = 719
 } cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyHostToHost = 0, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault } cudaMemcpyKind;
 typedef enum cudaDeviceAttr {
@@ -18,6 +22,8 @@ typedef enum cudaDeviceAttr {
 typedef enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributeNonPortableClusterSizeAllowed = 13 } cudaFuncAttribute;
 typedef enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound, cudaDriverEntryPointVersionNotSufficent } cudaDriverEntryPointQueryResult;
 typedef enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated } cudaStreamCaptureStatus;
+enum cudaJitOption { cudaJitMaxRegisters = 0 };
+enum cudaLibraryOption { cudaLibraryBinaryIsPreserved = 1 };
 enum { cudaEnableDefault = 0, cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1 };
 
 typedef struct CUstream_st *cudaStream_t;
@@ -51,6 +57,8 @@ extern "C" {
 #endif
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
@@ -73,7 +81,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, void *, void *, unsigned, void *, void *, unsigned);
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *, void **, unsigned, enum cudaLibraryOption *, void **, unsigned);
 cudaError_t cudaLibraryUnload(cudaLibrary_t library);
 cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name);
 cudaError_t cudaLibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t library, const char *name);

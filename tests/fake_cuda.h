@@ -1,0 +1,267 @@
+/* A CUDA runtime that a test holds in its hand: device memory is malloc's, everything is done at once, any call can be made to fail, and what is
+   allocated and never given back is counted. One at a time. */
+#ifndef MGV_TESTS_FAKE_CUDA_H
+#define MGV_TESTS_FAKE_CUDA_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 8 };
+typedef enum fake_kind { FAKE_DEVICE_MEMORY = 1, FAKE_PINNED_MEMORY } fake_kind;
+
+typedef struct fake_block {
+    fake_kind kind;
+    uint8_t *memory;
+    size_t bytes;
+} fake_block;
+
+typedef struct fake_cuda {
+    uint64_t calls;            /* of functions that can fail */
+    uint64_t fail_at;          /* this one fails (from 1; 0: none), and with fail_from every later one */
+    int fail_from;
+    const char *fail_name;     /* or: every call of this name fails */
+    cudaError_t fail_code;
+    const char *failed;        /* the name of the last call that failed */
+    int no_driver_function;    /* cuTensorMapEncodeTiled is not there */
+    int refuse_maps;           /* it refuses every tensor map */
+    const char *missing;       /* a name that the kernels do not have */
+    int driver, runtime, devices, device, major, minor, multiprocessors, shared, cooperative;
+    uint32_t description[4];
+    size_t description_bytes;
+    int held;                  /* what is on the stream has not been done yet: events are not ready */
+    uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
+    enum cudaStreamCaptureStatus capture;
+    fake_block blocks[FAKE_MAX_BLOCKS];
+    int events[FAKE_EVENTS];   /* 1: made and not destroyed */
+    int libraries;
+    uint32_t launches;
+    unsigned int grid;         /* blocks of the last launch */
+    void (*kernel)(const void *arguments); /* what a launch does */
+} fake_cuda;
+
+static fake_cuda fake;
+
+static int fake_fails_now(const char *name) {
+    fake.calls++;
+    if (fake.fail_name ? strcmp(name, fake.fail_name) != 0 : fake.fail_at == 0 || (fake.fail_from ? fake.calls < fake.fail_at : fake.calls != fake.fail_at)) return 0;
+    fake.failed = name;
+    return 1;
+}
+#define FAKE_CALL(name) \
+    do { \
+        if (fake_fails_now("cuda" name)) return fake.fail_code; \
+    } while (0)
+
+/* The block that holds [memory, memory + bytes), or NULL. */
+static inline fake_block *fake_find(const void *memory, size_t bytes) {
+    const uint8_t *p = (const uint8_t *)memory;
+    int i;
+    for (i = 0; i < FAKE_MAX_BLOCKS; i++) {
+        fake_block *b = &fake.blocks[i];
+        if (b->kind && p >= b->memory && bytes <= b->bytes && (size_t)(p - b->memory) <= b->bytes - bytes) return b;
+    }
+    return NULL;
+}
+static inline cudaError_t fake_allocate(void **memory, size_t bytes, fake_kind kind) {
+    int i;
+    for (i = 0; i < FAKE_MAX_BLOCKS && fake.blocks[i].kind; i++) continue;
+    assert_true(i < FAKE_MAX_BLOCKS);
+    if (posix_memalign(memory, 512, bytes) != 0) return cudaErrorMemoryAllocation;
+    memset(*memory, 0xA5, bytes);
+    fake.blocks[i].kind = kind;
+    fake.blocks[i].memory = (uint8_t *)*memory;
+    fake.blocks[i].bytes = bytes;
+    return cudaSuccess;
+}
+static inline cudaError_t fake_release(void *memory, fake_kind kind) {
+    fake_block *b = fake_find(memory, 0);
+    assert_true(b && b->kind == kind && b->memory == memory);
+    free(memory);
+    memset(b, 0, sizeof *b);
+    return cudaSuccess;
+}
+/* Everything that is allocated, made or loaded and not given back. */
+static inline int fake_alive(void) {
+    int i, alive = fake.libraries;
+    for (i = 0; i < FAKE_MAX_BLOCKS; i++) alive += fake.blocks[i].kind != 0;
+    for (i = 0; i < FAKE_EVENTS; i++) alive += fake.events[i];
+    return alive;
+}
+
+static const char *fake_GetErrorString(cudaError_t code) { return code == cudaSuccess ? "no error" : "planted"; }
+static cudaError_t fake_DriverGetVersion(int *version) { FAKE_CALL("DriverGetVersion"); *version = fake.driver; return cudaSuccess; }
+static cudaError_t fake_RuntimeGetVersion(int *version) { FAKE_CALL("RuntimeGetVersion"); *version = fake.runtime; return cudaSuccess; }
+static cudaError_t fake_GetDeviceCount(int *count) {
+    FAKE_CALL("GetDeviceCount");
+    *count = fake.devices;
+    return fake.devices ? cudaSuccess : cudaErrorNoDevice;
+}
+static cudaError_t fake_GetDevice(int *device) { FAKE_CALL("GetDevice"); *device = fake.device; return cudaSuccess; }
+static cudaError_t fake_SetDevice(int device) {
+    FAKE_CALL("SetDevice");
+    if (device < 0 || device >= fake.devices) return cudaErrorInvalidDevice;
+    fake.device = device;
+    return cudaSuccess;
+}
+static cudaError_t fake_DeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+    FAKE_CALL("DeviceGetAttribute");
+    if (device < 0 || device >= fake.devices) return cudaErrorInvalidDevice;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? fake.major : attribute == cudaDevAttrComputeCapabilityMinor ? fake.minor :
+        attribute == cudaDevAttrMultiProcessorCount ? fake.multiprocessors : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? fake.shared :
+        attribute == cudaDevAttrCooperativeLaunch ? fake.cooperative : -1;
+    return *value < 0 ? cudaErrorInvalidValue : cudaSuccess;
+}
+static cudaError_t fake_Malloc(void **memory, size_t bytes) { FAKE_CALL("Malloc"); return fake_allocate(memory, bytes, FAKE_DEVICE_MEMORY); }
+static cudaError_t fake_MallocHost(void **memory, size_t bytes) { FAKE_CALL("MallocHost"); return fake_allocate(memory, bytes, FAKE_PINNED_MEMORY); }
+static cudaError_t fake_Free(void *memory) { return fake_release(memory, FAKE_DEVICE_MEMORY); }
+static cudaError_t fake_FreeHost(void *memory) { return fake_release(memory, FAKE_PINNED_MEMORY); }
+
+/* Each end of a copy must be where the kind of copy says. */
+static inline void fake_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    const fake_block *target = fake_find(to, bytes), *source = fake_find(from, bytes);
+    const int to_device = target && target->kind == FAKE_DEVICE_MEMORY;
+    const int from_device = (source && source->kind == FAKE_DEVICE_MEMORY) || from == (const void *)fake.description;
+    if (kind == cudaMemcpyHostToDevice) assert_true(to_device && !from_device);
+    if (kind == cudaMemcpyDeviceToHost) assert_true(!to_device && from_device);
+    if (kind == cudaMemcpyDeviceToDevice) assert_true(to_device && from_device);
+    memcpy(to, from, bytes);
+}
+static cudaError_t fake_Memcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    FAKE_CALL("Memcpy");
+    fake_copy(to, from, bytes, kind);
+    return cudaSuccess;
+}
+static cudaError_t fake_MemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    (void)stream;
+    FAKE_CALL("MemcpyAsync");
+    fake_copy(to, from, bytes, kind);
+    return cudaSuccess;
+}
+static inline cudaError_t fake_set(void *to, int byte, size_t bytes) {
+    const fake_block *target = fake_find(to, bytes);
+    assert_true(target && target->kind == FAKE_DEVICE_MEMORY);
+    memset(to, byte, bytes);
+    return cudaSuccess;
+}
+static cudaError_t fake_Memset(void *to, int byte, size_t bytes) { FAKE_CALL("Memset"); return fake_set(to, byte, bytes); }
+static cudaError_t fake_MemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream) {
+    (void)stream;
+    FAKE_CALL("MemsetAsync");
+    return fake_set(to, byte, bytes);
+}
+static cudaError_t fake_EventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
+    int i;
+    FAKE_CALL("EventCreateWithFlags");
+    assert_int_equal(flags, cudaEventDisableTiming);
+    for (i = 0; i < FAKE_EVENTS && fake.events[i]; i++) continue;
+    assert_true(i < FAKE_EVENTS);
+    fake.events[i] = 1;
+    *event = (cudaEvent_t)(void *)&fake.events[i];
+    return cudaSuccess;
+}
+static cudaError_t fake_EventDestroy(cudaEvent_t event) {
+    int *made = (int *)(void *)event;
+    assert_int_equal(*made, 1);
+    *made = 0;
+    return cudaSuccess;
+}
+static cudaError_t fake_EventRecord(cudaEvent_t event, cudaStream_t stream) {
+    (void)stream;
+    FAKE_CALL("EventRecord");
+    assert_int_equal(*(int *)(void *)event, 1);
+    return cudaSuccess;
+}
+static cudaError_t fake_EventQuery(cudaEvent_t event) {
+    FAKE_CALL("EventQuery");
+    assert_int_equal(*(int *)(void *)event, 1);
+    return fake.held ? cudaErrorNotReady : cudaSuccess;
+}
+static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
+    (void)stream;
+    FAKE_CALL("StreamIsCapturing");
+    *status = fake.capture;
+    return cudaSuccess;
+}
+static cudaError_t fake_LibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values, unsigned int jit_count,
+                                        enum cudaLibraryOption *options, void **values, unsigned int count) {
+    FAKE_CALL("LibraryLoadData");
+    assert_non_null(code);
+    assert_true(!jit && !jit_values && !jit_count && !options && !values && !count);
+    fake.libraries++;
+    *library = (cudaLibrary_t)(void *)&fake.libraries;
+    return cudaSuccess;
+}
+static cudaError_t fake_LibraryUnload(cudaLibrary_t library) {
+    assert_ptr_equal(library, &fake.libraries);
+    fake.libraries--;
+    return cudaSuccess;
+}
+static cudaError_t fake_LibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name) {
+    FAKE_CALL("LibraryGetKernel");
+    assert_ptr_equal(library, &fake.libraries);
+    if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
+    *kernel = (cudaKernel_t)(void *)&fake.launches;
+    return cudaSuccess;
+}
+static cudaError_t fake_LibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t library, const char *name) {
+    FAKE_CALL("LibraryGetGlobal");
+    assert_ptr_equal(library, &fake.libraries);
+    if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
+    *address = fake.description;
+    *bytes = fake.description_bytes;
+    return cudaSuccess;
+}
+static cudaError_t fake_FuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) {
+    FAKE_CALL("FuncSetAttribute");
+    assert_ptr_equal(kernel, &fake.launches);
+    assert_int_equal(attribute, cudaFuncAttributeMaxDynamicSharedMemorySize);
+    assert_true(value <= fake.shared);
+    return cudaSuccess;
+}
+static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
+    FAKE_CALL("LaunchKernelExC");
+    assert_ptr_equal(kernel, &fake.launches);
+    assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
+    fake.grid = config->gridDim.x;
+    fake.launches++;
+    if (fake.kernel) fake.kernel(arguments[0]);
+    return cudaSuccess;
+}
+static CUresult fake_encode_map(CUtensorMap *map) {
+    memset(map, 0x11, sizeof *map);
+    return fake.refuse_maps ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+static cudaError_t fake_GetDriverEntryPointByVersion(const char *name, void **function, unsigned int version, unsigned long long flags,
+                                                     enum cudaDriverEntryPointQueryResult *found) {
+    CUresult (*encode)(CUtensorMap *) = fake_encode_map; /* of its arguments it looks at the first */
+    FAKE_CALL("GetDriverEntryPointByVersion");
+    assert_string_equal(name, "cuTensorMapEncodeTiled");
+    assert_true(version <= (unsigned int)fake.driver && flags == cudaEnableDefault);
+    memcpy(function, &encode, sizeof encode);
+    *found = fake.no_driver_function ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+}
+
+#define FAKE_MEMBER(name, parameters) fake_##name,
+static const mgv__cuda_calls fake_calls = {MGV__CUDA_CALLS(FAKE_MEMBER) fake_GetErrorString};
+#undef FAKE_MEMBER
+
+/* A machine with one H200 and kernels that fit the header. */
+static inline void fake_reset(void) {
+    assert_int_equal(fake_alive(), 0);
+    memset(&fake, 0, sizeof fake);
+    fake.fail_code = cudaErrorInvalidValue;
+    fake.driver = fake.runtime = 13000;
+    fake.devices = 1;
+    fake.major = 9;
+    fake.multiprocessors = 132;
+    fake.shared = MGV__MAX_SHARED_BYTES;
+    fake.cooperative = 1;
+    fake.description[0] = MGV__KERNEL_VERSION;
+    fake.description[1] = MGV__MAX_SHARED_BYTES;
+    fake.description[2] = sizeof(mgv__kernel_arguments);
+    fake.description[3] = MGV__KERNEL_THREADS;
+    fake.description_bytes = sizeof fake.description;
+}
+
+#endif

@@ -1,0 +1,488 @@
+/* The host side of the CUDA backend without a GPU: every CUDA call through a table that this test fills (tests/fake_cuda.h). */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_CUDA
+#define MEGAVIT_NO_CUDART
+#include "megavit.h"
+
+#include "support.h"
+#include "fake_cuda.h"
+#include "micro_siglip.h"
+
+enum { MAX_IMAGES = 3, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE };
+static const char kernels[] = "stands for megavit.fatbin";
+
+typedef struct fixture {
+    micro_siglip micro;
+    mgv_model *model;
+    uint8_t pixels[MAX_IMAGES * IMAGE_BYTES];
+    float pooled[MAX_IMAGES * MICRO_WIDTH];
+    char log[2000];
+} fixture;
+
+static int set_up(void **state) {
+    fixture *f = (fixture *)calloc(1, sizeof *f);
+    mgv_error error;
+    size_t i;
+    micro_make(&f->micro, 1);
+    f->model = micro_open(&f->micro, &error);
+    if (!f->model) fail_msg("%s", error.message);
+    for (i = 0; i < sizeof f->pixels; i++) f->pixels[i] = (uint8_t)(i * 2654435761u >> 13);
+    *state = f;
+    return 0;
+}
+static int tear_down(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_model_close(f->model);
+    micro_free(&f->micro);
+    free(f);
+    return 0;
+}
+
+/* ---- the engine of the fake ---- */
+
+static mgv__cuda *launched; /* whose kernel fake_kernel plays */
+
+/* Stands for the kernel: row i of the pooled vectors says which picture it was, by the sum of its bytes, and where in the row it is. */
+static float pooled_value(const uint8_t *picture, uint32_t column) {
+    uint32_t sum = 0, i;
+    for (i = 0; i < IMAGE_BYTES; i++) sum += picture[i];
+    return (float)sum + (float)column / 1024;
+}
+static void fake_kernel(const void *argument) {
+    const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
+    float *pooled = (float *)(void *)(launched->arena + launched->plan->buffers[MGV__DEVICE_POOLED].offset);
+    uint32_t images = launched->plan->images, i, k;
+    for (i = 0; i < launched->plan->counter_count; i++) assert_int_equal(arguments->counters[i], 0);
+    assert_int_equal(arguments->status->aborted, 0);
+    for (i = 0; i < images; i++)
+        for (k = 0; k < MICRO_WIDTH; k++) pooled[i * MICRO_WIDTH + k] = pooled_value(arguments->pixels + i * IMAGE_BYTES, k);
+    arguments->counters[0] = 1;
+    arguments->status->aborted = fake.aborted;
+}
+
+static void fake_log(void *user, int32_t level, const char *message) {
+    fixture *f = (fixture *)user;
+    (void)level;
+    strncat(f->log, message, sizeof f->log - strlen(f->log) - 1);
+}
+
+static mgv_engine_desc engine_desc(fixture *f, mgv_backend backend) {
+    mgv_engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = backend;
+    desc.max_images = MAX_IMAGES;
+    desc.kernels = kernels;
+    desc.cuda_calls = &fake_calls;
+    desc.logger.user = f;
+    desc.logger.log = fake_log;
+    return desc;
+}
+
+static mgv_result make_engine(fixture *f, counting_allocator *counts, mgv_engine **engine, mgv_error *error) {
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    mgv_result result;
+    if (counts) {
+        desc.allocator.user = counts;
+        desc.allocator.alloc = counting_alloc;
+        desc.allocator.free = counting_free;
+    }
+    fake.kernel = fake_kernel;
+    result = mgv_engine_create(engine, f->model, &desc, error);
+    launched = result == MGV_OK ? (*engine)->gpu->cuda : NULL;
+    return result;
+}
+
+/* What one encode is made of. */
+typedef struct work {
+    mgv_image images[MAX_IMAGES];
+    mgv_output output;
+    mgv_encode_desc desc;
+} work;
+
+static void make_work(fixture *f, work *w, uint32_t count) {
+    uint32_t i;
+    memset(w, 0, sizeof *w);
+    for (i = 0; i < count; i++) {
+        w->images[i].pixels = f->pixels + i * IMAGE_BYTES;
+        w->images[i].width = w->images[i].height = MICRO_SIDE;
+    }
+    w->output.data = f->pooled;
+    w->output.capacity = sizeof f->pooled / sizeof f->pooled[0];
+    w->desc.images = w->images;
+    w->desc.image_count = count;
+    w->desc.outputs = &w->output;
+    w->desc.output_count = 1;
+    memset(f->pooled, 0xFF, sizeof f->pooled);
+}
+static void check_pooled(const fixture *f, uint32_t count) {
+    uint32_t i;
+    for (i = 0; i < count; i++) {
+        assert_true(f->pooled[i * MICRO_WIDTH] == pooled_value(f->pixels + i * IMAGE_BYTES, 0));
+        assert_true(f->pooled[i * MICRO_WIDTH + MICRO_WIDTH - 1] == pooled_value(f->pixels + i * IMAGE_BYTES, MICRO_WIDTH - 1));
+    }
+}
+static mgv_result encode(fixture *f, mgv_engine *engine, uint32_t count, mgv_error *error) {
+    work w;
+    mgv_result result;
+    make_work(f, &w, count);
+    result = mgv_encode_blocking(engine, &w.desc, error);
+    if (result == MGV_OK) check_pooled(f, count);
+    return result;
+}
+
+/* ---- tests ---- */
+
+static void test_the_way_through(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    uint32_t i, k;
+    fake_reset();
+    if (make_engine(f, NULL, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CUDA);
+    for (k = 0; k < 2; k++)
+        for (i = 1; i <= MAX_IMAGES; i++)
+            if (encode(f, engine, i, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(fake.launches, 2 * MAX_IMAGES);
+    assert_int_equal(fake.grid, 132);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* Pictures that already lie on the card are read there; results can stay there. */
+static void test_device_memory(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    void *pixels, *pooled;
+    work w;
+    uint32_t i;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    assert_int_equal(fake_calls.Malloc(&pixels, sizeof f->pixels), cudaSuccess);
+    assert_int_equal(fake_calls.Malloc(&pooled, sizeof f->pooled), cudaSuccess);
+    memcpy(pixels, f->pixels, sizeof f->pixels);
+    make_work(f, &w, 2);
+    for (i = 0; i < 2; i++) {
+        w.images[i].pixels = (uint8_t *)pixels + i * IMAGE_BYTES;
+        w.images[i].place = MGV_PLACE_DEVICE;
+    }
+    w.output.data = (float *)pooled;
+    w.output.place = MGV_PLACE_DEVICE;
+    for (i = 0; i < 2; i++) { /* in place; then one of them from the host, so both are brought together */
+        if (mgv_encode_blocking(engine, &w.desc, &error) != MGV_OK) fail_msg("%s", error.message);
+        memcpy(f->pooled, pooled, sizeof f->pooled);
+        check_pooled(f, 2);
+        memset(pooled, 0, sizeof f->pooled);
+        w.images[1].pixels = f->pixels + IMAGE_BYTES;
+        w.images[1].place = MGV_PLACE_HOST;
+    }
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    fake_calls.Free(pixels);
+    fake_calls.Free(pooled);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* Every call of engine creation fails in turn: the error names it, and nothing is left behind. */
+static void test_creation_fails_at_every_call(void **state) {
+    fixture *f = (fixture *)*state;
+    uint64_t n, at = 0;
+    for (n = 1;; n++) {
+        counting_allocator counts;
+        mgv_engine *engine;
+        mgv_error error;
+        mgv_result result;
+        fake_reset();
+        counting_allocator_make(&counts);
+        fake.fail_at = n;
+        result = make_engine(f, &counts, &engine, &error);
+        if (!fake.failed) {
+            assert_int_equal(result, MGV_OK);
+            assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+            assert_int_equal(fake_alive(), 0);
+            break;
+        }
+        if (result == MGV_OK) { /* of the calls that put the caller's device back, one may fail */
+            assert_true(strcmp(fake.failed, "cudaGetDevice") == 0);
+            assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        } else {
+            assert_int_equal(result, MGV_ERROR_DEVICE);
+            if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0) fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+            assert_null(engine);
+            at++;
+        }
+        assert_int_equal(fake_alive(), 0);
+        assert_int_equal(counts.live_blocks, 0);
+    }
+    assert_true(at >= 20);
+}
+
+/* Memory for the host side runs out at every allocation in turn. */
+static void test_creation_without_memory(void **state) {
+    fixture *f = (fixture *)*state;
+    uint64_t n;
+    for (n = 1;; n++) {
+        counting_allocator counts;
+        mgv_engine *engine;
+        mgv_error error;
+        mgv_result result;
+        fake_reset();
+        counting_allocator_make(&counts);
+        counts.fail_at = n;
+        result = make_engine(f, &counts, &engine, &error);
+        if (result == MGV_OK) assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        else assert_int_equal(result, MGV_ERROR_NOMEM);
+        assert_int_equal(fake_alive(), 0);
+        assert_int_equal(counts.live_blocks, 0);
+        if (result == MGV_OK) break;
+    }
+    assert_true(n > 4);
+}
+
+/* Every call of an encode fails in turn, once with an error that passes and once with one that ends the context. */
+static void test_encode_fails_at_every_call(void **state) {
+    static const cudaError_t codes[] = {cudaErrorInvalidValue, cudaErrorIllegalAddress};
+    fixture *f = (fixture *)*state;
+    uint64_t n;
+    uint32_t c, failures = 0;
+    for (c = 0; c < 2; c++) {
+        for (n = 1;; n++) {
+            counting_allocator counts;
+            mgv_engine *engine;
+            mgv_error error, after;
+            mgv_result result;
+            fake_reset();
+            counting_allocator_make(&counts);
+            assert_int_equal(make_engine(f, &counts, &engine, &error), MGV_OK);
+            fake.fail_at = fake.calls + n;
+            fake.fail_code = codes[c];
+            result = encode(f, engine, 2, &error);
+            fake.fail_at = 0;
+            if (fake.failed && result != MGV_OK) {
+                failures++;
+                assert_int_equal(result, c ? MGV_ERROR_DEVICE_LOST : MGV_ERROR_DEVICE);
+                if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0) fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+                result = encode(f, engine, 3, &after);
+                if (engine->gpu->lost) assert_true(result == MGV_ERROR_DEVICE_LOST && strstr(after.message, "destroying") != NULL);
+                else if (result != MGV_OK) fail_msg("after a failed %s: %s", fake.failed, after.message);
+                if (c) assert_true(engine->gpu->lost);
+            }
+            assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+            assert_int_equal(fake_alive(), 0);
+            assert_int_equal(counts.live_blocks, 0);
+            if (!fake.failed) break;
+        }
+    }
+    assert_true(failures >= 20);
+}
+
+/* An encode that fails when some of it is on the stream: the engine is busy until the stream has gone through it. */
+static void test_a_half_enqueued_encode_is_waited_for(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    work w;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    make_work(f, &w, 2);
+    fake.fail_name = "cudaLaunchKernelExC";
+    fake.held = 1;
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_ERROR_DEVICE);
+    fake.fail_name = NULL;
+    assert_non_null(strstr(error.message, "cudaLaunchKernelExC"));
+    assert_int_equal(mgv_poll(engine, NULL), MGV_STATUS_RUNNING);
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_ERROR_BUSY);
+    assert_int_equal(mgv_wait(engine, 1, &error), MGV_ERROR_BUSY);
+    fake.held = 0;
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+    check_pooled(f, 2);
+    fake.fail_name = "cudaLaunchKernelExC"; /* who waits for it learns why it failed */
+    assert_int_equal(mgv_encode(engine, &w.desc, NULL), MGV_ERROR_DEVICE);
+    fake.fail_name = NULL;
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_DEVICE);
+    assert_non_null(strstr(error.message, "cudaLaunchKernelExC"));
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* The schedule of another batch size is sent in two parts: if the second fails, neither counts. */
+static void test_a_half_sent_schedule_does_not_count(void **state) {
+    fixture *f = (fixture *)*state;
+    uint64_t n;
+    for (n = 1; n < 12; n++) {
+        mgv_engine *engine;
+        mgv_error error;
+        fake_reset();
+        assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+        assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
+        fake.fail_at = fake.calls + n;
+        if (encode(f, engine, 2, &error) != MGV_OK) {
+            const mgv__plan *plan = launched->plan;
+            fake.fail_at = 0;
+            assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
+            assert_memory_equal(launched->arguments.segments, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
+            assert_int_equal(launched->arguments.ops[1].rows_total, plan->tokens);
+        }
+        fake.fail_at = 0;
+        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    }
+}
+
+static void test_poll_wait_and_destroy(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    work w;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    make_work(f, &w, 2);
+    fake.held = 1;
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_ERROR_BUSY);
+    assert_int_equal(mgv_wait(engine, 5, &error), MGV_ERROR_BUSY);
+    fake.held = 0;
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+    check_pooled(f, 2);
+    fake.aborted = MGV__WAIT_COUNTER; /* the kernel gives up; the next encode is right again */
+    assert_int_equal(encode(f, engine, 2, &error), MGV_ERROR_TIMEOUT);
+    assert_non_null(strstr(error.message, "gave up"));
+    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_TIMED_OUT);
+    fake.aborted = 0;
+    assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK); /* work in flight is waited for */
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* The caller's current device is what it was after each call. */
+static void test_the_callers_device(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    mgv_engine *engine;
+    mgv_error error;
+    fake_reset();
+    fake.devices = 3;
+    fake.device = 2;
+    fake.kernel = fake_kernel;
+    desc.device = 1;
+    desc.max_sms = 7;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_OK);
+    launched = engine->gpu->cuda;
+    assert_int_equal(fake.device, 2);
+    assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
+    assert_int_equal(fake.device, 2);
+    assert_int_equal(fake.grid, 6);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake.device, 2);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* Machines that cannot run the kernels: with MGV_BACKEND_CUDA an error, with MGV_BACKEND_AUTO the CPU, and both say the same sentence. */
+typedef struct machine {
+    int *value;
+    int becomes;
+    mgv_result result;
+    const char *sentence;
+} machine;
+
+static void refused(fixture *f, const char *sentence, mgv_result expected, int becomes) {
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    mgv_engine *engine;
+    mgv_error error;
+    mgv_result result = mgv_engine_create(&engine, f->model, &desc, &error);
+    if (result != expected || !strstr(error.message, sentence)) fail_msg("%d: wanted %d \"%s\", got %d: %s", becomes, expected, sentence, result, error.message);
+    assert_null(engine);
+    desc.backend = MGV_BACKEND_AUTO;
+    f->log[0] = 0;
+    if (mgv_engine_create(&engine, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+    assert_true(strncmp(f->log, "the CPU encodes: ", 17) == 0 && strstr(f->log, sentence));
+    mgv_engine_destroy(engine);
+    assert_int_equal(fake_alive(), 0);
+}
+
+static void test_machines_that_cannot(void **state) {
+    static const machine machines[] = {
+        {&fake.driver, 0, MGV_ERROR_NO_DEVICE, "there is no NVIDIA driver"},
+        {&fake.driver, 11080, MGV_ERROR_NO_DEVICE, "the NVIDIA driver is of CUDA 11.8; this program needs one of CUDA 13 or later"},
+        {&fake.driver, 12090, MGV_ERROR_NO_DEVICE, "the NVIDIA driver is of CUDA 12.9; this program needs one of CUDA 13 or later"},
+        {&fake.devices, 0, MGV_ERROR_NO_DEVICE, "cudaGetDeviceCount"},
+        {&fake.major, 8, MGV_ERROR_NO_DEVICE, "of compute capability 8.0; the kernels are for 9.0"},
+        {&fake.major, 10, MGV_ERROR_NO_DEVICE, "of compute capability 10.0"},
+        {&fake.minor, 3, MGV_ERROR_NO_DEVICE, "of compute capability 9.3"},
+        {&fake.cooperative, 0, MGV_ERROR_NO_DEVICE, "cannot launch cooperatively"},
+        {&fake.multiprocessors, 1, MGV_ERROR_NO_DEVICE, "has 1 multiprocessors"},
+        {&fake.shared, 99 * 1024, MGV_ERROR_NO_DEVICE, "bytes of shared memory for a block; GPU 0 has 101376"},
+        {&fake.no_driver_function, 1, MGV_ERROR_NO_DEVICE, "has no cuTensorMapEncodeTiled"},
+        {&fake.refuse_maps, 1, MGV_ERROR_DEVICE, "was refused by the driver"},
+    };
+    fixture *f = (fixture *)*state;
+    size_t i;
+    for (i = 0; i < COUNT_OF(machines); i++) {
+        fake_reset();
+        *machines[i].value = machines[i].becomes;
+        refused(f, machines[i].sentence, machines[i].result, machines[i].becomes);
+    }
+}
+
+/* Kernels of another release, or of something else. */
+static void test_kernels_that_do_not_fit(void **state) {
+    static const char *const names[] = {"megavit_description", "megavit_encode_sm_90a"};
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    mgv_engine *engine;
+    mgv_error error;
+    int i;
+    for (i = 0; i < 4; i++) {
+        fake_reset();
+        fake.description[i]++;
+        refused(f, i == 1 ? "bytes of shared memory" : "take both from one release", i == 1 ? MGV_ERROR_NO_DEVICE : MGV_ERROR_UNSUPPORTED, i);
+    }
+    fake_reset();
+    fake.description_bytes = 12;
+    refused(f, "the kernels' description has 12 bytes, not 16", MGV_ERROR_UNSUPPORTED, 0);
+    for (i = 0; i < 2; i++) {
+        fake_reset();
+        fake.missing = names[i];
+        refused(f, names[i], MGV_ERROR_UNSUPPORTED, i);
+    }
+    fake_reset();
+    fake.fail_at = 1; /* every call fails: the first is what is said */
+    fake.fail_from = 1;
+    fake.fail_code = cudaErrorInsufficientDriver;
+    refused(f, "cudaDriverGetVersion", MGV_ERROR_NO_DEVICE, 0);
+    fake_reset();
+    desc.kernels = NULL;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_NO_DEVICE);
+    assert_non_null(strstr(error.message, "there are no GPU kernels"));
+    desc.kernels = kernels;
+    desc.max_sms = 1;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_ARGUMENT);
+    desc.max_sms = 0;
+    desc.device = 1;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_NO_DEVICE);
+    assert_non_null(strstr(error.message, "there is no GPU number 1; 1 are there"));
+    desc.device = 0;
+    desc.cuda_calls = NULL;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_NO_DEVICE);
+    assert_non_null(strstr(error.message, "MEGAVIT_NO_CUDART"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_way_through),
+        cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_creation_fails_at_every_call),
+        cmocka_unit_test(test_creation_without_memory),
+        cmocka_unit_test(test_encode_fails_at_every_call),
+        cmocka_unit_test(test_a_half_enqueued_encode_is_waited_for),
+        cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
+        cmocka_unit_test(test_poll_wait_and_destroy),
+        cmocka_unit_test(test_the_callers_device),
+        cmocka_unit_test(test_machines_that_cannot),
+        cmocka_unit_test(test_kernels_that_do_not_fit),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
