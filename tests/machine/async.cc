@@ -176,10 +176,13 @@ struct LoadAction : Action {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::tma_load, EVENT_ASYNC);
         const bool numbers = !world->options.protocol;
         if (destination->alive == 0) report_at("cluster-exit", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
+        AsyncAccess reads(issuer, event), writes(issuer, event);
         walk_box(map, coordinate, shared_offset(destination->number, offset), [&](uint64_t from, uintptr_t to, uint32_t bytes) {
-            if (!async_write(issuer, event, to, bytes, "destination")) return;
+            if (!writes.write(to, bytes, "destination")) return;
+            if (from != ~0ull && !reads.read(from, bytes, "source")) return;
+            if (!numbers) return;
             if (from == ~0ull) memset(arena(to), 0, bytes);
-            else if (async_read(issuer, event, from, bytes, "source") && numbers) memcpy(arena(to), arena(from), bytes);
+            else memcpy(arena(to), arena(from), bytes);
         });
         slot->busy = false;
         mbarrier_complete_bytes(destination, barrier, box_bytes(map), slot->component, slot->clock);
@@ -291,7 +294,7 @@ struct StoreQueueAction : Action {
             const uint32_t event = new_event(queue->component, s.clock, s.pc, s.issuer.cta, Op::st_async, 0);
             if (queue->destination->alive == 0) report_at("cluster-exit", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended", queue->destination->number);
             const uintptr_t to = shared_offset(queue->destination->number, s.offset);
-            if (delayed_store(s.issuer, event, to, s.bytes)) memcpy(arena(to), s.value, s.bytes);
+            if (AsyncAccess(s.issuer, event).store(to, s.bytes)) memcpy(arena(to), s.value, s.bytes);
             mbarrier_complete_bytes(queue->destination, queue->barrier & 0xffffff, s.bytes, queue->component, s.clock);
         }
         queue->scheduled = false;
@@ -378,8 +381,9 @@ struct StoreWrite : Action {
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, op, (uint8_t)(EVENT_ASYNC | (op == Op::tma_reduce ? EVENT_ATOMIC : 0)));
         size_t at = 0;
+        AsyncAccess writes(issuer, event);
         walk_box(map, coordinate, source, [&](uint64_t to, uintptr_t, uint32_t bytes) {
-            if (to != ~0ull && async_write(issuer, event, to, bytes, "destination") && !world->options.protocol) {
+            if (to != ~0ull && writes.write(to, bytes, "destination") && !world->options.protocol) {
                 if (op == Op::tma_reduce) reduce(to, bytes, &data[at]);
                 else memcpy(arena(to), &data[at], bytes);
             }
@@ -398,8 +402,9 @@ struct StoreRead : Action {
     ~StoreRead() override { delete write; }
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, write->pc, write->issuer.cta, write->op, EVENT_ASYNC);
+        AsyncAccess reads(write->issuer, event);
         walk_box(write->map, write->coordinate, write->source, [&](uint64_t to, uintptr_t from, uint32_t bytes) {
-            if (to != ~0ull) async_read(write->issuer, event, from, bytes, "source");
+            if (to != ~0ull) reads.read(from, bytes, "source");
             if (world->options.protocol) return;
             write->data.insert(write->data.end(), arena(from), arena(from) + bytes);
         });

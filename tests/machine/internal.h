@@ -129,8 +129,8 @@ struct Event {
     Op op;
     uint8_t flags;
 };
-struct Cell { /* of two bytes */
-    uint32_t write; /* event, 0: never written */
+struct Cell { /* of two bytes; or of a line of 16, while what has happened to it happened to the whole of it */
+    uint32_t write; /* event, 0: never written; of a line, SPLIT: look at its cells */
     uint32_t read;  /* 0: none since the write; event; or READ_SET | set */
 };
 struct ReaderSet { /* the readers of `before` and those at [begin, begin + count) of the pool */
@@ -139,8 +139,8 @@ struct ReaderSet { /* the readers of `before` and those at [begin, begin + count
 struct ReaderMemo {
     uint32_t old, added, result;
 };
-constexpr uint32_t READ_SET = 0x80000000u, HOST_EVENT = 1;
-constexpr uintptr_t GRANULE = 2;
+constexpr uint32_t READ_SET = 0x80000000u, HOST_EVENT = 1, SPLIT = 0xffffffffu;
+constexpr uintptr_t GRANULE = 2, LINE = 16;
 
 constexpr uintptr_t ARENA = 0x200000000000;                /* shared memory of all CTAs, then global memory */
 constexpr uintptr_t SHARED_WINDOW = 256 * 1024, MAX_CTAS = 160;
@@ -338,10 +338,26 @@ uint32_t make_set(const uint32_t *events, uint32_t count);
 void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);
 void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);
 void barrier_word(uintptr_t offset, uint32_t event);
-/* Accesses of asynchronous work; `events` of the readers, an event or a set. Return false when out of bounds. */
-bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what);
-bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what);
-bool delayed_store(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes); /* an ordinary write that is done later */
+/* What one piece of asynchronous work does to memory. `events`: of its readers or its writer, an event or a set. Keeps what it has found out of the last
+   cell, because the next ones are mostly like it. Accesses return false when they are out of bounds. */
+class AsyncAccess {
+public:
+    AsyncAccess(const Observer &who, uint32_t events);
+    bool read(uintptr_t offset, size_t bytes, const char *what);
+    bool write(uintptr_t offset, size_t bytes, const char *what);
+    bool store(uintptr_t offset, size_t bytes); /* an ordinary write that is done later */
+private:
+    bool bounds(uintptr_t offset, size_t bytes, bool writes, const char *what);
+    void conflict(uintptr_t at, bool writes, uint32_t other, bool other_writes, int order) const;
+    const Observer &who;
+    const uint32_t events;
+    const Event me;
+    uintptr_t begin = 1, end = 0; /* of the region of the last access */
+    bool read_only = false;
+    Cell before = {SPLIT, 0}, after = {SPLIT, 0};
+};
+inline bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what) { return AsyncAccess(who, events).read(offset, bytes, what); }
+inline bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what) { return AsyncAccess(who, event).write(offset, bytes, what); }
 uint32_t read_only_until(uintptr_t offset);
 bool region_of(uintptr_t offset, uintptr_t *begin, uintptr_t *end, const char **name, bool *read_only);
 inline uint8_t *arena(uintptr_t offset) { return (uint8_t *)(ARENA + offset); }

@@ -53,6 +53,19 @@ void BaseRef::raise(uint32_t component, uint32_t clock) {
     base->clock[component] = clock;
 }
 
+/* Bit 0: a covers b; bit 1: b covers a. */
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned compare_clocks(const uint32_t *a, const uint32_t *b, uint32_t n) {
+    uint32_t a_less = 0, b_less = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        a_less |= a[i] < b[i];
+        b_less |= b[i] < a[i];
+    }
+    return (a_less ? 0 : 1) | (b_less ? 0 : 2);
+}
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void greater_clocks(uint32_t *to, const uint32_t *a, const uint32_t *b, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) to[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
 void BaseRef::join(const BaseRef &other) {
     if (!other.base || base == other.base) return;
     if (!base) {
@@ -74,18 +87,14 @@ void BaseRef::join(const BaseRef &other) {
         return;
     }
     const uint32_t n = world->capacity;
-    bool a_covers = true, b_covers = true;
-    for (uint32_t i = 0; i < n; i++) {
-        a_covers &= base->clock[i] >= other.base->clock[i];
-        b_covers &= other.base->clock[i] >= base->clock[i];
-    }
+    const unsigned covers = compare_clocks(base->clock, other.base->clock, n);
     BaseRef result;
-    if (a_covers) result = *this;
-    else if (b_covers) result = other;
+    if (covers & 1) result = *this;
+    else if (covers & 2) result = other;
     else {
         result.base = (Base *)malloc(base_bytes());
         result.base->references = 1;
-        for (uint32_t i = 0; i < n; i++) result.base->clock[i] = std::max(base->clock[i], other.base->clock[i]);
+        greater_clocks(result.base->clock, base->clock, other.base->clock, n);
     }
     memo.a = *this;
     memo.b = other;
@@ -224,25 +233,59 @@ struct Block {
     uintptr_t whole_begin, whole_end; /* of the allocation that it is, or is a part of */
 };
 static std::map<uintptr_t, Block> blocks; /* by begin */
+static Block *last_block;                 /* that was looked for */
 static std::vector<std::pair<uintptr_t, uintptr_t>> slack; /* begin, end */
 static uintptr_t next_block = GLOBAL + 4096;
-static Cell *shadow;
+static Cell *shadow, *lines; /* of every two bytes, of every line */
 
 static Cell *cell_of(uintptr_t offset) { return shadow + offset / GRANULE; }
+static Cell *line_of(uintptr_t offset) { return lines + offset / LINE; }
+
+/* Calls visit(cell, offset) for the cells that stand for [offset, offset + bytes), whole lines where they are one, until it returns false. */
+template <class Visit> static inline __attribute__((always_inline)) void each_cell(uintptr_t offset, size_t bytes, const Visit &visit) {
+    const uintptr_t end = offset + bytes;
+    for (uintptr_t at = offset / GRANULE * GRANULE; at < end;) {
+        Cell *line = line_of(at);
+        const uintptr_t line_begin = at / LINE * LINE, line_end = line_begin + LINE;
+        if (line->write != SPLIT) {
+            if (at == line_begin && line_end <= end) {
+                if (!visit(line, at)) return;
+                at = line_end;
+                continue;
+            }
+            for (Cell *cell = cell_of(line_begin), *last = cell + LINE / GRANULE; cell < last; cell++) *cell = *line;
+            line->write = SPLIT;
+        }
+        const bool whole = at == line_begin && line_end <= end;
+        for (const uintptr_t stop = std::min(line_end, end); at < stop; at += GRANULE)
+            if (!visit(cell_of(at), at)) return;
+        if (!whole) continue;
+        const Cell *cell = cell_of(line_begin);
+        bool same = true;
+        for (uintptr_t i = 1; i < LINE / GRANULE; i++) same &= cell[i].write == cell->write && cell[i].read == cell->read;
+        if (same) *line = *cell;
+    }
+}
+
+static void set_cells(uintptr_t offset, size_t bytes, Cell value) {
+    each_cell(offset, bytes, [&](Cell *cell, uintptr_t) {
+        *cell = value;
+        return true;
+    });
+}
+
+static void *address_space(void *at, size_t bytes) {
+    void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0), -1, 0);
+    if (memory != MAP_FAILED && (!at || memory == at)) return memory;
+    perror("machine: address space");
+    _exit(2);
+}
 
 void memory_init(void) {
     if (shadow) return;
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if (mmap((void *)ARENA, ARENA_BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) != (void *)ARENA) {
-        perror("machine: address space for the arena");
-        _exit(2);
-    }
-    void *cells = mmap(nullptr, ARENA_BYTES / GRANULE * sizeof(Cell), PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (cells == MAP_FAILED) {
-        perror("machine: address space for the shadow");
-        _exit(2);
-    }
-    shadow = (Cell *)cells;
+    address_space((void *)ARENA, ARENA_BYTES);
+    shadow = (Cell *)address_space(nullptr, ARENA_BYTES / GRANULE * sizeof(Cell));
+    lines = (Cell *)address_space(nullptr, ARENA_BYTES / LINE * sizeof(Cell));
 }
 
 void *global_allocate(size_t bytes, const char *name) {
@@ -255,18 +298,20 @@ void *global_allocate(size_t bytes, const char *name) {
 }
 
 static Block *block_of(uintptr_t offset) {
+    if (last_block && offset >= last_block->begin && offset < last_block->end) return last_block;
     auto after = blocks.upper_bound(offset);
     if (after == blocks.begin()) return nullptr;
     Block &block = (--after)->second;
-    return offset < block.end ? &block : nullptr;
+    return offset < block.end ? last_block = &block : nullptr;
 }
 
-static void clear_shadow(uintptr_t offset, size_t bytes) { memset(cell_of(offset), 0, (bytes + GRANULE - 1) / GRANULE * sizeof(Cell)); }
+static void clear_shadow(uintptr_t offset, size_t bytes) { set_cells(offset, bytes, {0, 0}); }
 
 void global_free(void *memory) {
     const uintptr_t offset = (uintptr_t)memory - ARENA;
     auto first = blocks.lower_bound(offset), last = first;
     if (first == blocks.end() || first->second.whole_begin != offset) return;
+    last_block = nullptr;
     clear_shadow(offset, first->second.whole_end - offset);
     while (last != blocks.end() && last->second.whole_begin == offset) ++last;
     blocks.erase(first, last);
@@ -278,6 +323,7 @@ void global_part(void *memory, size_t bytes, const char *name, bool read_only) {
     for (auto &entry : blocks)
         if (begin >= entry.second.whole_begin && begin + bytes <= entry.second.whole_end) whole = entry.second;
     if (!whole.whole_end) return;
+    last_block = nullptr;
     auto found = blocks.find(whole.whole_begin);
     if (found != blocks.end() && found->second.end == whole.whole_end) blocks.erase(found);
     blocks[begin] = {begin, begin + bytes, name, read_only, whole.whole_begin, whole.whole_end};
@@ -301,16 +347,16 @@ void global_forget(void *memory, size_t bytes) {
 
 void global_reset(void) {
     memory_init();
+    last_block = nullptr;
     blocks.clear();
     slack.clear();
     madvise((void *)(ARENA + GLOBAL), next_block - GLOBAL, MADV_DONTNEED);
     madvise(cell_of(GLOBAL), (next_block - GLOBAL) / GRANULE * sizeof(Cell), MADV_DONTNEED);
+    madvise(line_of(GLOBAL), (next_block - GLOBAL) / LINE * sizeof(Cell), MADV_DONTNEED);
     next_block = GLOBAL + 4096;
 }
 
-static void written_by_host(uintptr_t offset, size_t bytes) {
-    for (uintptr_t at = offset; at < offset + bytes; at += GRANULE) *cell_of(at) = {HOST_EVENT, 0};
-}
+static void written_by_host(uintptr_t offset, size_t bytes) { set_cells(offset, bytes, {HOST_EVENT, 0}); }
 
 void global_copy(void *destination, const void *source, size_t bytes) {
     memcpy(destination, source, bytes);
@@ -328,10 +374,9 @@ void global_read_only(void *memory) {
 }
 
 bool global_written(const void *memory, size_t bytes) {
-    const uintptr_t offset = (uintptr_t)memory - ARENA;
-    for (uintptr_t at = offset; at < offset + bytes; at += GRANULE)
-        if (!cell_of(at)->write) return false;
-    return true;
+    bool written = true;
+    each_cell((uintptr_t)memory - ARENA, bytes, [&](Cell *cell, uintptr_t) { return written &= cell->write != 0; });
+    return written;
 }
 
 /* After a launch all that it wrote counts as written by the host: launches of one stream are ordered. Shared memory is uninitialised anew. */
@@ -339,13 +384,13 @@ void memory_begin_launch(void) {
     memory_init();
     madvise((void *)ARENA, GLOBAL, MADV_DONTNEED);
     madvise(shadow, GLOBAL / GRANULE * sizeof(Cell), MADV_DONTNEED);
+    madvise(lines, GLOBAL / LINE * sizeof(Cell), MADV_DONTNEED);
     for (auto &entry : blocks) {
-        const Block &block = entry.second;
-        for (uintptr_t at = block.begin; at < block.end; at += GRANULE) {
-            Cell *cell = cell_of(at);
-            if (cell->write > HOST_EVENT) cell->write = HOST_EVENT;
-            cell->read = 0;
-        }
+        const uintptr_t begin = entry.second.begin / LINE * LINE, end = (entry.second.end + LINE - 1) / LINE * LINE; /* blocks are apart from each other */
+        each_cell(begin, end - begin, [](Cell *cell, uintptr_t) {
+            *cell = {std::min(cell->write, HOST_EVENT), 0};
+            return true;
+        });
     }
 }
 
@@ -473,6 +518,40 @@ static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool o
            describe_event(other).c_str());
 }
 
+/* Returns false when the rest of the access is not worth looking at. */
+static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t event) {
+    Thread *const t = self;
+    if (!cell->write) {
+        if (out_of_bounds(at, 1, write)) return false;
+        if (!write && !is_slack(at)) {
+            report("uninitialised", "read of %s, which nobody has written", describe(at).c_str());
+            return false;
+        }
+    } else if (cell->write != HOST_EVENT) {
+        const Event &e = world->events[cell->write];
+        if (e.flags & EVENT_BARRIER) {
+            report("mbarrier", "%s of the mbarrier at %s as if it were data", write ? "write" : "read", describe(at).c_str());
+            return false;
+        }
+        if (e.component != t->component && !has_seen(*t, e)) report_conflict(at, write, cell->write, true);
+    } else if (at >= GLOBAL && write && out_of_bounds(at, 1, true)) {
+        return false;
+    }
+    if (!write) {
+        if (cell->read != event) cell->read = add_readers(cell->read, event, *t, false);
+        return true;
+    }
+    if (cell->read && cell->read != event)
+        each_reader(cell->read, [&](uint32_t reader) {
+            const Event &e = world->events[reader];
+            if (e.component == t->component || read_has_ended(*t, e, at < GLOBAL)) return true;
+            report_conflict(at, true, reader, false);
+            return false;
+        });
+    *cell = {event, 0};
+    return true;
+}
+
 void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op) {
     Thread *const t = self;
     world->result.accesses++;
@@ -480,52 +559,15 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
     const Op last_op = t->op;
     t->pc = pc;
     t->op = op;
-    if (offset < GLOBAL ? offset % SHARED_WINDOW < SHARED_RESERVED || offset % SHARED_WINDOW + bytes > SHARED_RESERVED + world->launch.dynamic_shared ||
-                              offset / SHARED_WINDOW != t->cta
-                        : !cell_of(offset)->write)
-        if (out_of_bounds(offset, bytes, write)) return;
-    const uint32_t event = thread_event(t, pc, op);
-    Cell *const end = cell_of(offset + bytes + GRANULE - 1);
-    for (Cell *cell = cell_of(offset); cell < end; cell++) {
-        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
-        if (cell->write != HOST_EVENT) {
-            if (!cell->write) {
-                if (out_of_bounds(at, 1, write)) break;
-                if (!write && !is_slack(at)) {
-                    report("uninitialised", "read of %s, which nobody has written", describe(at).c_str());
-                    break;
-                }
-            } else {
-                const Event &e = world->events[cell->write];
-                if (e.flags & EVENT_BARRIER) {
-                    report("mbarrier", "%s of the mbarrier at %s as if it were data", write ? "write" : "read", describe(at).c_str());
-                    break;
-                }
-                if (e.component != t->component && !has_seen(*t, e)) report_conflict(at, write, cell->write, true);
-            }
-        }
-        if (write) {
-            if (offset >= GLOBAL && cell->write == HOST_EVENT && out_of_bounds(at, 1, true)) break;
-            if (cell->read && cell->read != event) {
-                each_reader(cell->read, [&](uint32_t reader) {
-                    const Event &e = world->events[reader];
-                    if (e.component == t->component || read_has_ended(*t, e, offset < GLOBAL)) return true;
-                    report_conflict(at, true, reader, false);
-                    return false;
-                });
-            }
-            *cell = {event, 0};
-        } else if (cell->read != event && cell->write != HOST_EVENT) {
-            cell->read = add_readers(cell->read, event, *t, false);
-        } else if (cell->read != event) {
-            bool read_only = false;
-            if (offset >= GLOBAL) {
-                const Block *block = block_of(at);
-                read_only = block && block->read_only;
-            }
-            if (!read_only) cell->read = add_readers(cell->read, event, *t, false);
-            else break;
-        }
+    const bool shared = offset < GLOBAL;
+    const bool looks_well = shared ? offset % SHARED_WINDOW >= SHARED_RESERVED && offset % SHARED_WINDOW + bytes <= SHARED_RESERVED + world->launch.dynamic_shared &&
+                                         offset / SHARED_WINDOW == t->cta
+                                   : line_of(offset)->write != 0 && (line_of(offset)->write != SPLIT || cell_of(offset)->write != 0);
+    const Block *block = shared || write || !looks_well ? nullptr : block_of(offset);
+    const bool constant = block && block->read_only && offset + bytes <= block->end; /* nobody will write it: its readers do not matter */
+    if (!constant && (looks_well || !out_of_bounds(offset, bytes, write))) {
+        const uint32_t event = thread_event(t, pc, op);
+        each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) { return generic_cell(cell, at, write, event); });
     }
     t->pc = last;
     t->op = last_op;
@@ -534,8 +576,7 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
 void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op) {
     if (out_of_bounds(offset, bytes, write)) return;
     if (offset % bytes) report("misaligned", "atomic access at %s", describe(offset).c_str());
-    for (uintptr_t at = offset; at < offset + bytes; at += GRANULE) {
-        Cell *cell = cell_of(at);
+    each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
         if (!cell->write) {
             report("uninitialised", "%s on %s, which nobody has written", op_text(op), describe(at).c_str());
         } else if (cell->write != HOST_EVENT) {
@@ -543,112 +584,104 @@ void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op o
             if (!(e.flags & EVENT_ATOMIC) && !has_seen(*self, e)) report_conflict(at, write, cell->write, true);
         }
         if (write) *cell = {new_event(self->component, self->now, pc, self->cta, op, EVENT_ATOMIC), 0};
-    }
+        return true;
+    });
 }
 
-void barrier_word(uintptr_t offset, uint32_t event) {
-    for (uintptr_t at = offset; at < offset + 8; at += GRANULE) *cell_of(at) = {event, 0};
-}
+void barrier_word(uintptr_t offset, uint32_t event) { set_cells(offset, 8, {event, 0}); }
 
 /* Whether asynchronous work of `who` is ordered after event `e`: 0 yes, 1 nothing orders them, 2 only the proxy fence is missing. */
 static int async_order(const Observer &who, const Event &e, bool shared) {
-    if (e.flags & EVENT_ASYNC) {
-        if (!has_seen(who, e)) return 1;
-        return shared || e.cta == who.cta || has_fenced(who, e, shared) ? 0 : 2; /* only through global memory does it matter whose work it was */
-    }
     if (!has_seen(who, e)) return 1;
+    if (e.flags & EVENT_ASYNC && (shared || e.cta == who.cta)) return 0; /* only through global memory does it matter whose work it was */
     return has_fenced(who, e, shared) ? 0 : 2;
 }
 
-static void async_conflict(const Observer &who, const Event &me, uintptr_t at, bool write, uint32_t other, bool other_writes, int order) {
+AsyncAccess::AsyncAccess(const Observer &by, uint32_t e) : who(by), events(e), me(world->events[first_reader(e)]) {}
+
+void AsyncAccess::conflict(uintptr_t at, bool writes, uint32_t other, bool other_writes, int order) const {
     if (is_slack(at)) return;
     report_at(order == 1 ? "race" : "proxy", who, me.pc, me.op, order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
-              write ? "write" : "read", describe(at).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
+              writes ? "write" : "read", describe(at).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
-static bool async_bounds(const Observer &who, const Event &me, uintptr_t offset, size_t bytes, bool write, const char *what, bool *read_only) {
-    uintptr_t begin, end;
+bool AsyncAccess::bounds(uintptr_t offset, size_t bytes, bool writes, const char *what) {
+    if (offset >= begin && offset + bytes <= end && !(writes && read_only)) return true;
     const char *name;
-    *read_only = false;
-    if (region_of(offset, &begin, &end, &name, read_only) && offset + bytes <= end && !(write && *read_only)) return true;
-    report_at(write && *read_only ? "read-only" : "out-of-bounds", who, me.pc, me.op, "%s: %lu bytes at %s", what, (unsigned long)bytes, describe(offset).c_str());
+    before.write = SPLIT;
+    if (region_of(offset, &begin, &end, &name, &read_only) && offset + bytes <= end && !(writes && read_only)) return true;
+    report_at(writes && read_only ? "read-only" : "out-of-bounds", who, me.pc, me.op, "%s: %lu bytes at %s", what, (unsigned long)bytes, describe(offset).c_str());
+    end = 0;
     return false;
 }
 
-bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what) {
-    const Event me = world->events[first_reader(events)];
-    bool read_only;
-    if (!async_bounds(who, me, offset, bytes, false, what, &read_only)) return false;
+bool AsyncAccess::read(uintptr_t offset, size_t bytes, const char *what) {
+    if (!bounds(offset, bytes, false, what)) return false;
     const bool shared = offset < GLOBAL;
-    Cell before = {0, 0}, after = {0, 0};
-    for (Cell *cell = cell_of(offset), *end = cell_of(offset + bytes + GRANULE - 1); cell < end; cell++) {
-        if (cell->write == before.write && cell->read == before.read && before.write) {
+    each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
+        if (cell->write == before.write && cell->read == before.read) {
             *cell = after;
-            continue;
+            return true;
         }
         before = *cell;
-        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
         if (!cell->write && !is_slack(at)) {
             report_at("uninitialised", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
-            return true;
+            before.write = SPLIT;
+            return false;
         }
         if (cell->write > HOST_EVENT) {
             const Event &e = world->events[cell->write];
             if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
-            else if (int order = async_order(who, e, shared)) async_conflict(who, me, at, false, cell->write, true, order);
+            else if (int order = async_order(who, e, shared)) conflict(at, false, cell->write, true, order);
         }
+        if (!cell->write) before.write = SPLIT;
         if (!read_only) cell->read = add_readers(cell->read, events, who, true);
         after = *cell;
-    }
+        return true;
+    });
     return true;
 }
 
-bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what) {
-    const Event me = world->events[event];
-    bool read_only;
-    if (!async_bounds(who, me, offset, bytes, true, what, &read_only)) return false;
+bool AsyncAccess::write(uintptr_t offset, size_t bytes, const char *what) {
+    if (!bounds(offset, bytes, true, what)) return false;
     const bool shared = offset < GLOBAL;
-    Cell before = {event, 0};
-    for (Cell *cell = cell_of(offset), *end = cell_of(offset + bytes + GRANULE - 1); cell < end; cell++) {
-        if (cell->write == before.write && cell->read == before.read) {
-            *cell = {event, 0};
-            continue;
+    after = {events, 0};
+    each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
+        if (cell->write != before.write || cell->read != before.read) {
+            before = *cell;
+            if (cell->write > HOST_EVENT) {
+                const Event &e = world->events[cell->write];
+                if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
+                else if (int order = async_order(who, e, shared)) conflict(at, true, cell->write, true, order);
+            }
+            each_reader(cell->read, [&](uint32_t reader) {
+                const int order = async_order(who, world->events[reader], shared);
+                if (order) conflict(at, true, reader, false, order);
+                return order == 0;
+            });
         }
-        before = *cell;
-        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
-        if (cell->write > HOST_EVENT) {
-            const Event &e = world->events[cell->write];
-            if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
-            else if (int order = async_order(who, e, shared)) async_conflict(who, me, at, true, cell->write, true, order);
-        }
-        each_reader(cell->read, [&](uint32_t reader) {
-            const int order = async_order(who, world->events[reader], shared);
-            if (order) async_conflict(who, me, at, true, reader, false, order);
-            return order == 0;
-        });
-        *cell = {event, 0};
-    }
+        *cell = after;
+        return true;
+    });
     return true;
 }
 
-bool delayed_store(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes) {
-    const Event me = world->events[event];
-    bool read_only;
-    if (!async_bounds(who, me, offset, bytes, true, "destination", &read_only)) return false;
-    for (Cell *cell = cell_of(offset), *end = cell_of(offset + bytes + GRANULE - 1); cell < end; cell++) {
-        const uintptr_t at = (uintptr_t)(cell - shadow) * GRANULE;
+bool AsyncAccess::store(uintptr_t offset, size_t bytes) {
+    if (!bounds(offset, bytes, true, "destination")) return false;
+    each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
         if (cell->write > HOST_EVENT) {
             const Event &e = world->events[cell->write];
             if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "overwrites the mbarrier at %s", describe(at).c_str());
-            else if (!has_seen(who, e)) async_conflict(who, me, at, true, cell->write, true, 1);
+            else if (!has_seen(who, e)) conflict(at, true, cell->write, true, 1);
         }
         each_reader(cell->read, [&](uint32_t reader) {
             const bool ended = read_has_ended(who, world->events[reader], true);
-            if (!ended) async_conflict(who, me, at, true, reader, false, 1);
+            if (!ended) conflict(at, true, reader, false, 1);
             return ended;
         });
-        *cell = {event, 0};
-    }
+        *cell = {events, 0};
+        return true;
+    });
     return true;
 }
 
