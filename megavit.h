@@ -83,6 +83,7 @@
            MEGAVIT_NO_THREADS          no thread pool (mgv_threads_create), so no pthreads or Windows threads
            MEGAVIT_NO_SIMD          *  only plain C on the CPU
            MEGAVIT_CUDA             *  the CUDA backend; needs the CUDA headers and the CUDA runtime, see >>cuda
+           MEGAVIT_PLAN             *  mgv_model_get_schedule without a GPU and without MEGAVIT_CUDA
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
            MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime; mgv_engine_desc.cuda_calls brings the calls
@@ -448,6 +449,63 @@ MEGAVIT_API uint32_t mgv_model_op_count(const mgv_model *model);
 /* Operation i, in [0, mgv_model_op_count), for a picture laid out as `grid` says. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, const mgv_grid *grid, mgv_op_info *info);
 
+/* How the CUDA backend would run an encode, and where its time should go by a simple model (>>schedule says which). */
+typedef struct mgv_schedule_desc {
+    uint32_t struct_size;
+    uint32_t image_count;     /* 0: 1 */
+    uint32_t multiprocessors; /* that the kernel may use; 0: 132, those of an H100 or H200 */
+    uint32_t reserved;
+} mgv_schedule_desc;
+
+/* A part of a budget: `count` things of `each` bytes, or `count` threads of `each` registers. */
+typedef struct mgv_schedule_part {
+    const char *name;
+    uint32_t count, each;
+} mgv_schedule_part;
+
+enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
+
+typedef struct mgv_schedule_info {
+    uint32_t op_count;
+    uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
+    uint32_t groups, group_images;                    /* pictures that go through all layers together */
+    uint32_t tiles;                                   /* of one cluster each */
+    uint64_t device_bytes;                            /* everything of the engine on the card */
+    uint64_t weight_bytes;                            /* packed */
+    mgv_schedule_part shared[MGV_SCHEDULE_SHARED_PARTS]; /* shared memory of one CTA, in bytes */
+    uint32_t shared_bytes, shared_limit;
+    mgv_schedule_part roles[MGV_SCHEDULE_ROLES];      /* registers of one CTA */
+    uint32_t registers, register_limit;
+    double nominal_flops;                             /* of the model, as mgv_model_info counts them */
+    double clock_hz, matrix_flops, l2_bandwidth, memory_bandwidth, handoff_us; /* what is assumed, for the multiprocessors used */
+    double matrix_us, l2_us, memory_us; /* bounds: products; bytes from L2; weights, pixels and results once from memory */
+    double chain_us;                    /* bound: operations that follow each other */
+    double floor_us;                                  /* the longest of the first three, plus the chain */
+    double us;                                        /* predicted: the sum over all operations */
+} mgv_schedule_info;
+
+/* One operation of the kernel, over all groups. */
+typedef struct mgv_schedule_op {
+    const char *label;                  /* "qkv", "fc1" ... */
+    const char *kind;                   /* "patches", "product", "attention", "pool" */
+    int32_t layer;                      /* -1: before or after the layers */
+    uint32_t tile_rows, tile_columns;   /* of one CTA */
+    uint32_t tiles;                     /* of one cluster each */
+    uint32_t clusters;                  /* that have at least one of them */
+    double waves;                       /* rounds that the busiest cluster makes, over all groups */
+    double flops;                       /* as the kernel computes it, rows and columns of padding left out */
+    double tile_flops;                  /* with padding */
+    uint64_t l2_bytes, memory_bytes;    /* read and written */
+    uint64_t plain_l2_bytes, plain_memory_bytes; /* the same without fusion and groups */
+    double matrix_us, l2_us, memory_us, edge_us, handoff_us, us; /* the longest of the first three, plus the next two, is the last */
+} mgv_schedule_op;
+
+/* info and ops (room for op_capacity; NULL: none are wanted) are filled in; desc may be NULL. Needs no GPU, but MEGAVIT_CUDA or
+   MEGAVIT_PLAN where the implementation is. MGV_ERROR_UNSUPPORTED or _CAPACITY, with the reason: the kernel does not run this model, or so
+   many pictures. Allocates while it runs. Any thread. */
+MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info,
+                                              mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error);
+
 /* ---------------------------------------------------------------------------------------------------------------
    Engines. An engine is one device and all the scratch memory it will ever use. One thread at a time. */
 
@@ -563,7 +621,16 @@ enum {
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
-    MGV__MAX_SHARED_BYTES = 227 * 1024
+    MGV__MAX_SHARED_BYTES = 227 * 1024,
+    MGV__MAX_REGISTERS = 65536,         /* of one multiprocessor */
+    /* shared memory of one CTA, part by part: kernels/shared_memory.cuh asserts that it is this large */
+    MGV__VECTOR_BYTES = 2 * 256 * 4,    /* (bias, column sum) of the columns of a tile */
+    MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
+    MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + 2 * MGV__MATH_GROUPS * MGV__CHUNKS + MGV__MATH_GROUPS),
+    MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
+                        MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
+    MGV__COPY_REGISTERS = 40,           /* of a thread of the first warpgroup: loader, scheduler, storers */
+    MGV__MATH_REGISTERS = 232           /* of a thread of a math warpgroup */
 };
 
 /* What one tile of an operation does. */
@@ -683,6 +750,7 @@ typedef struct mgv__kernel_arguments {
      >>builders     one function a model family: config + tensors in, list of operations out
      >>model        open, validate, close
      >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights
+     >>schedule     what a plan costs, on any machine
      >>cuda         the plan on a GPU
      >>cpu          the CPU twin of every operation
      >>threads      a pool of threads for callers who ask for one
@@ -5042,7 +5110,7 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
     return MGV_OK;
 }
 
-/* MEGAVIT_PLAN: the plan without a GPU, for tests that run the kernels on a model of the machine. */
+/* MEGAVIT_PLAN: the plan without a GPU, for mgv_model_get_schedule and for tests that run the kernels on a model of the machine. */
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -5386,16 +5454,32 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     return MGV_OK;
 }
 
-/* Tile width of a GEMM: the one whose waves take least time. In clocks: a tile's matrix work, or the time its bytes need at 32 bytes a clock where that is
-   longer, and a fixed cost for its start and end; waves are counted whole while there are few. */
+/* What one tile costs its CTA, in clocks: its matrix work, the time its bytes need from L2 at 32 a clock, and its start and end, which
+   nothing hides. */
+typedef struct mgv__tile_clocks {
+    double matrix, feed, edge;
+} mgv__tile_clocks;
+static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
+    mgv__tile_clocks clocks;
+    clocks.matrix = k_blocks * 4.0 * columns;
+    clocks.feed = k_blocks * (128.0 * 128 + columns * 64.0) / 32;
+    clocks.edge = columns == 256 ? 2500 : 2000;
+    return clocks;
+}
+
+/* Rounds in which `clusters` clusters work through an operation's tiles: whole ones while there are few, since the last is not full. */
+static double mgv__plan_waves(uint32_t tiles, uint32_t clusters) {
+    return tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
+}
+
+/* Tile width of a GEMM: the one whose waves take least time. */
 static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op *op, uint32_t clusters) {
     uint32_t best = 256, width;
     double best_time = 0;
     for (width = 256; width >= 64; width /= 2) {
         uint32_t tiles = row_units * mgv__ceil_div(op->columns, width);
-        double matrix = 4.0 * width, feed = (128.0 * 128 + width * 64.0) / 32;
-        double tile = op->k_blocks * (matrix > feed ? matrix : feed) + (width == 256 ? 2500 : 2000);
-        double waves = tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
+        mgv__tile_clocks clocks = mgv__gemm_clocks(width, op->k_blocks);
+        double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge, waves = mgv__plan_waves(tiles, clusters);
         if (width == 256 || waves * tile < best_time) {
             best = width;
             best_time = waves * tile;
@@ -5739,6 +5823,320 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 }
 
 #endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>schedule: what a plan costs, on any machine
+
+   A model of time that is simple enough to be checked by hand: it says where time should go, and a measurement that differs says where to
+   look. An operation takes the longest of three, as if all in it overlapped: the matrix work of its busiest multiprocessor; the bytes that
+   this one draws from L2; all bytes of the operation from memory. To that come the start and end of its tiles, which their own loads and
+   products do not hide, and for each group one handoff: stores drained, a counter seen on another multiprocessor, the first load.
+   Operations follow each other.
+
+   Bytes. L2: boxes that the loaders fetch (a cluster fetches weights once), residuals, statistics, tables, results. Memory: weights once
+   for each group (once in all if they fit into L2), pixels, pooled rows, and the activations that an operation reads and writes in a group
+   where these and its weights do not fit into L2 together. "plain" is the same work as separate passes over all pictures: each norm, table,
+   activation and residual reads and writes its rows once more, scores and probabilities of attention are written and read, keys and values
+   of the pooling head are formed. */
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+
+/* One H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory. */
+#define MGV__SCHEDULE_CLOCK_HZ 1.75e9
+#define MGV__SCHEDULE_L2_BANDWIDTH 73e9
+#define MGV__SCHEDULE_MEMORY_BANDWIDTH 4.27e12
+#define MGV__SCHEDULE_L2_BYTES 50e6
+#define MGV__SCHEDULE_HANDOFF_US 1.5
+#define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
+#define MGV__SCHEDULE_MULTIPROCESSORS 132u
+
+/* Multiprocessors that a schedule uses. */
+static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters * (uint32_t)MGV__CLUSTER; }
+
+static double mgv__max_double(double a, double b) { return a > b ? a : b; }
+
+static int mgv__is_gemm(const mgv__kernel_op *k) {
+    return k->kind != MGV__KERNEL_PATCHES && k->kind != MGV__KERNEL_ATTENTION && k->kind != MGV__KERNEL_POOL;
+}
+/* Columns of a GEMM's tile: every CTA of a cluster loads its share of the rows of B. */
+static uint32_t mgv__gemm_columns(const mgv__plan *plan, const mgv__kernel_op *k) { return plan->maps[k->b_map].box[1] * MGV__CLUSTER; }
+
+/* Queries of one tile of attention, in whole blocks of 64. */
+static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
+    const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
+    return k->k_blocks == 1 ? all : mgv__min_u32(all, 128);
+}
+
+/* What one CTA's tile costs; flops: padding included. */
+static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
+    const double keys = plan->maps[MGV__MAP_KEYS].box[1], side = plan->config->image_size;
+    mgv__tile_clocks clocks = {0, 0, 1000};
+    *flops = 0;
+    if (mgv__is_gemm(k)) {
+        *flops = 2.0 * (uint32_t)MGV__GEMM_ROWS * mgv__gemm_columns(plan, k) * k->k_blocks * (uint32_t)MGV__GEMM_INNER;
+        return mgv__gemm_clocks(mgv__gemm_columns(plan, k), k->k_blocks);
+    }
+    if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / 32; /* a byte in, two out; three channels */
+    if (k->kind == MGV__KERNEL_ATTENTION) {
+        const double queries = mgv__attention_queries(plan, k);
+        *flops = 4 * queries * keys * 64;
+        clocks.feed = (2 * keys + 2 * queries) * 128 / 32;
+        clocks.edge = 2500 + queries * keys * (1.0 / 16 + 5.0 / 128); /* an exponential and five other instructions a score */
+    }
+    if (k->kind == MGV__KERNEL_POOL) {
+        *flops = 4.0 * 64 * keys * k->inner;
+        clocks.feed = 2 * keys * k->inner * 2 / 32;
+        clocks.edge = 5000;
+    }
+    clocks.matrix = *flops / MGV__SCHEDULE_FLOPS_A_CLOCK;
+    return clocks;
+}
+
+/* Bytes of an operation over `rows` rows of its own; tiles: those of one cluster. */
+typedef struct mgv__schedule_bytes {
+    double weights, source, target, residual;
+    double l2;      /* all that passes between L2 and the multiprocessors */
+    double statistics;
+    double passes;  /* what comes to it when nothing is fused */
+} mgv__schedule_bytes;
+
+static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv__plan_op *op, double rows, double tiles) {
+    const mgv__kernel_op *k = &op->kernel;
+    const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
+    const double images = rows / plan->tokens, scores = 2.0 * k->heads * plan->tokens * rows;
+    mgv__schedule_bytes b;
+    memset(&b, 0, sizeof b);
+    b.source = rows * source->columns * source->element_bytes;
+    b.target = rows * target->columns * target->element_bytes;
+    if (mgv__is_gemm(k)) {
+        b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
+        b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles;
+        b.l2 += 2.0 * tiles * mgv__gemm_columns(plan, k) * plan->pack_pitch[op->pack];
+        if (k->flags & MGV__KERNEL_RESIDUAL) b.residual = 2.0 * rows * target->columns;
+        if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
+        if (k->flags & MGV__KERNEL_STATS) b.statistics += rows * k->columns / 8;
+        if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * b.target;
+        if (k->flags & MGV__KERNEL_GELU_TANH) b.passes += 2 * b.target;
+        if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * b.target;
+    } else if (k->kind == MGV__KERNEL_PATCHES) {
+        b.source = images * plan->config->image_size * plan->config->image_size * plan->config->channels;
+        b.l2 = b.source;
+    } else if (k->kind == MGV__KERNEL_ATTENTION) {
+        b.l2 = 2.0 * rows * k->inner * (1 + 2 * k->k_blocks); /* a tile has some queries of a head, and all its keys and values */
+        b.passes = 4 * scores;
+    } else {
+        b.target = images * target->columns * target->element_bytes;
+        b.weights = 2.0 * k->heads * k->inner;
+        b.l2 = 2 * b.source + images * 2.0 * 64 * k->inner;
+        b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS;
+        b.passes = 2 * b.source + 4 * b.source; /* the norm; keys and values written and read */
+    }
+    b.l2 += b.target + b.residual + b.statistics;
+    return b;
+}
+
+/* Of the bytes, those that come from memory or go there. */
+static double mgv__schedule_memory(const mgv__plan *plan, const mgv__plan_op *op, const mgv__schedule_bytes *b, double passes) {
+    double bytes = 0;
+    if (b->weights + b->source + b->target > MGV__SCHEDULE_L2_BYTES) bytes = b->source + b->target + b->residual + passes;
+    else if (op->kernel.kind == MGV__KERNEL_PATCHES) bytes = b->source;
+    else if (op == &plan->ops[plan->op_count - 1]) bytes = b->target;
+    return bytes;
+}
+
+/* FLOPs of the numbers that the operation has to find: no padding. */
+static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op) {
+    const mgv__kernel_op *k = &op->kernel;
+    if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
+    if (k->kind == MGV__KERNEL_ATTENTION) return 4.0 * k->rows_total * plan->tokens * k->inner;
+    return k->kind == MGV__KERNEL_POOL ? 4.0 * k->rows_total * k->heads * k->inner : 0;
+}
+
+static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op, mgv_schedule_op *out) {
+    const mgv__kernel_op *k = &op->kernel;
+    const mgv__schedule_bytes b = mgv__schedule_count(plan, op, k->rows_total, 0);
+    memset(out, 0, sizeof *out);
+    out->label = op->label;
+    out->layer = op->layer;
+    out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : k->kind == MGV__KERNEL_POOL ? "pool" : "product";
+    out->tile_rows = mgv__is_gemm(k) ? (uint32_t)MGV__GEMM_ROWS : plan->tokens;
+    out->tile_columns = mgv__is_gemm(k) ? mgv__gemm_columns(plan, k) : k->columns;
+    if (k->kind == MGV__KERNEL_ATTENTION) {
+        out->kind = "attention";
+        out->tile_rows = mgv__attention_queries(plan, k);
+        out->tile_columns = plan->config->head_dim;
+    }
+    out->flops = mgv__schedule_flops(plan, op);
+    out->plain_l2_bytes = (uint64_t)(b.passes - b.statistics);
+    out->plain_memory_bytes = (uint64_t)(b.weights + mgv__schedule_memory(plan, op, &b, b.passes));
+}
+
+/* Adds what one group of an operation costs. */
+static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *segment, mgv_schedule_op *out) {
+    const mgv__plan_op *op = &plan->ops[segment->op];
+    const mgv__kernel_op *k = &op->kernel;
+    const uint32_t tiles = segment[1].first_tile - segment->first_tile, first_row = segment->group * k->rows_per_group;
+    const double rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row), waves = mgv__plan_waves(tiles, plan->clusters);
+    const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, all = mgv__schedule_sms(plan);
+    const mgv__schedule_bytes b = mgv__schedule_count(plan, op, rows, tiles);
+    const int weights_move = (double)plan->weight_bytes > MGV__SCHEDULE_L2_BYTES || segment->group == 0;
+    const uint64_t memory = (uint64_t)(mgv__schedule_memory(plan, op, &b, 0) + (weights_move ? b.weights : 0));
+    double flops;
+    const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
+    out->tiles += tiles;
+    if (out->clusters < mgv__min_u32(tiles, plan->clusters)) out->clusters = mgv__min_u32(tiles, plan->clusters);
+    out->waves += waves;
+    out->tile_flops += flops * tiles * (uint32_t)MGV__CLUSTER;
+    out->l2_bytes += (uint64_t)b.l2;
+    out->plain_l2_bytes += (uint64_t)b.l2;
+    out->memory_bytes += memory;
+    out->matrix_us += waves * clocks.matrix * us;
+    out->l2_us += waves * clocks.feed * us;
+    out->memory_us += (double)memory / (MGV__SCHEDULE_MEMORY_BANDWIDTH * all / MGV__SCHEDULE_MULTIPROCESSORS) * 1e6;
+    out->edge_us += waves * clocks.edge * us;
+    out->handoff_us += MGV__SCHEDULE_HANDOFF_US;
+    out->us = mgv__max_double(mgv__max_double(out->matrix_us, out->l2_us), out->memory_us) + out->edge_us + out->handoff_us;
+}
+
+static mgv_schedule_part mgv__schedule_part(const char *name, uint32_t count, uint32_t each) {
+    mgv_schedule_part part;
+    part.name = name;
+    part.count = count;
+    part.each = each;
+    return part;
+}
+
+static void mgv__schedule_budgets(mgv_schedule_info *info) {
+    uint32_t i;
+    info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
+    info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
+    info->shared[2] = mgv__schedule_part("biases and column sums", 1, MGV__VECTOR_BYTES);
+    info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
+    info->shared[4] = mgv__schedule_part("barriers", 1, MGV__BARRIER_BYTES);
+    for (i = 0; i < MGV_SCHEDULE_SHARED_PARTS; i++) info->shared_bytes += info->shared[i].count * info->shared[i].each;
+    info->shared_limit = MGV__MAX_SHARED_BYTES;
+    info->roles[0] = mgv__schedule_part("loader, scheduler, storers", 128, MGV__COPY_REGISTERS);
+    info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS, MGV__MATH_REGISTERS);
+    for (i = 0; i < MGV_SCHEDULE_ROLES; i++) info->registers += info->roles[i].count * info->roles[i].each;
+    info->register_limit = MGV__MAX_REGISTERS;
+}
+MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_cta_fits);
+
+static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
+    const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
+    const double image = side * side * plan->config->channels + 4.0 * plan->config->hidden; /* bytes in and out */
+    info->clock_hz = MGV__SCHEDULE_CLOCK_HZ;
+    info->matrix_flops = all * MGV__SCHEDULE_FLOPS_A_CLOCK * MGV__SCHEDULE_CLOCK_HZ;
+    info->l2_bandwidth = all * MGV__SCHEDULE_L2_BANDWIDTH;
+    info->memory_bandwidth = MGV__SCHEDULE_MEMORY_BANDWIDTH * all / MGV__SCHEDULE_MULTIPROCESSORS;
+    info->handoff_us = MGV__SCHEDULE_HANDOFF_US;
+    info->memory_us = ((double)plan->weight_bytes + plan->images * image) / info->memory_bandwidth * 1e6;
+    info->chain_us = plan->op_count * MGV__SCHEDULE_HANDOFF_US;
+    info->floor_us = mgv__max_double(mgv__max_double(info->matrix_us, info->l2_us), info->memory_us) + info->chain_us;
+}
+
+/* A scheduled and proved plan -> what it costs. ops: room for as many as the plan has. */
+static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, mgv_schedule_op *ops) {
+    double flops = 0, l2 = 0;
+    uint32_t i;
+    memset(info, 0, sizeof *info);
+    info->op_count = plan->op_count;
+    info->clusters = plan->clusters;
+    info->cluster_size = MGV__CLUSTER;
+    info->multiprocessors = mgv__schedule_sms(plan);
+    info->groups = mgv__ceil_div(plan->images, plan->group_images);
+    info->group_images = plan->group_images;
+    info->tiles = plan->segments[plan->segment_count].first_tile;
+    info->device_bytes = plan->arena_bytes;
+    info->weight_bytes = plan->weight_bytes;
+    mgv__schedule_budgets(info);
+    for (i = 0; i < plan->op_count; i++) mgv__schedule_describe(plan, &plan->ops[i], &ops[i]);
+    for (i = 0; i < plan->segment_count; i++) mgv__schedule_add(plan, &plan->segments[i], &ops[plan->segments[i].op]);
+    for (i = 0; i < plan->op_count; i++) {
+        flops += ops[i].flops;
+        l2 += (double)ops[i].l2_bytes;
+        info->us += ops[i].us;
+    }
+    info->matrix_us = flops / (info->multiprocessors * MGV__SCHEDULE_FLOPS_A_CLOCK * MGV__SCHEDULE_CLOCK_HZ) * 1e6;
+    info->l2_us = l2 / (info->multiprocessors * MGV__SCHEDULE_L2_BANDWIDTH) * 1e6;
+    mgv__schedule_bounds(plan, info);
+}
+
+static void mgv__plan_free(const mgv_allocator *allocator, mgv__plan *plan) {
+    if (!plan) return;
+    mgv__free(allocator, plan->segments);
+    mgv__free(allocator, plan->counts);
+    mgv__free(allocator, plan);
+}
+
+/* A plan with room for its schedules, or NULL. */
+static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, uint32_t max_images, mgv_result *result,
+                                 mgv_error *error) {
+    mgv__plan *plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
+    if (!plan) {
+        *result = mgv__fail_nomem(error, "a plan", sizeof *plan);
+        return NULL;
+    }
+    *result = mgv__plan_layout(plan, config, max_images, 0, error);
+    if (*result == MGV_OK) {
+        plan->segments = (mgv__kernel_segment *)mgv__alloc(allocator, ((size_t)plan->max_segments + 1) * sizeof *plan->segments);
+        plan->counts = (uint32_t *)mgv__alloc(allocator, (size_t)plan->counter_count * sizeof *plan->counts);
+        if (plan->segments && plan->counts) return plan;
+        *result = mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
+    }
+    mgv__plan_free(allocator, plan);
+    return NULL;
+}
+
+static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
+                                      uint32_t op_capacity, mgv_error *error) {
+    const uint32_t images = desc->image_count ? desc->image_count : 1;
+    const uint32_t sms = desc->multiprocessors ? desc->multiprocessors : MGV__SCHEDULE_MULTIPROCESSORS;
+    mgv_result result;
+    mgv__plan *plan;
+    mgv_schedule_op *all = NULL;
+    mgv_model_info about;
+    if (sms < MGV__CLUSTER)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are fewer than the %u of one cluster", (uint64_t)sms,
+                         (uint64_t)MGV__CLUSTER);
+    plan = mgv__plan_make(&model->allocator, &model->config, images, &result, error);
+    if (!plan) return result;
+    all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
+    if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
+    if (result == MGV_OK) mgv__plan_schedule(plan, images, sms / MGV__CLUSTER);
+    if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
+    if (result == MGV_OK && ops && op_capacity < plan->op_count)
+        result = mgv__fail(error, MGV_ERROR_CAPACITY, "the schedule has %u operations; there is room for %u", (uint64_t)plan->op_count,
+                           (uint64_t)op_capacity);
+    if (result == MGV_OK) {
+        mgv__schedule_fill(plan, info, all);
+        mgv_model_get_info(model, &about);
+        info->nominal_flops = about.flops_per_image * images;
+        if (ops) memcpy(ops, all, plan->op_count * sizeof *all);
+    }
+    mgv__free(&model->allocator, all);
+    mgv__plan_free(&model->allocator, plan);
+    return result;
+}
+#endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
+
+MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info,
+                                              mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error) {
+    mgv_schedule_desc d;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !info) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_get_schedule: model or info is NULL");
+    memset(info, 0, sizeof *info);
+    result = mgv__take_struct(&d, sizeof d, desc, desc ? desc->struct_size : 0, "mgv_schedule_desc", error);
+    if (result != MGV_OK) return result;
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+    (void)mgv__plan_pack; /* without >>cuda nothing packs weights */
+    return mgv__schedule_model(model, &d, info, ops, op_capacity, error);
+#else
+    (void)ops;
+    (void)op_capacity;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no GPU schedules: define MEGAVIT_PLAN or MEGAVIT_CUDA");
+#endif
+}
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>cuda: the plan on a GPU, through the CUDA Runtime API

@@ -10,8 +10,7 @@
 #include "pool.cuh"
 #include "patches.cuh"
 
-enum { COPY_REGISTERS = 40, MATH_REGISTERS = 232 };
-static_assert(128 * COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MATH_REGISTERS <= 65536, "registers of one CTA");
+static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 
 DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     Math self(shared, arguments, group);
@@ -62,12 +61,12 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
     barrier_cluster_wait_acquire();
 
     if (warp < 4) {
-        setmaxnreg_dec<COPY_REGISTERS>();
+        setmaxnreg_dec<MGV__COPY_REGISTERS>();
         if (warp == 0 && lane == 0) loader_role(shared, arguments);
         if (warp == 1) scheduler_role(shared, arguments);
         if (warp >= 2 && lane == 0) storer_role(shared, arguments, warp - 2);
     } else {
-        setmaxnreg_inc<MATH_REGISTERS>();
+        setmaxnreg_inc<MGV__MATH_REGISTERS>();
         math_role(shared, arguments, warp / 4 - 1);
     }
 

@@ -34,7 +34,8 @@ enum {
     CHUNK_WRITTEN_ARRIVALS = 4
 };
 
-static_assert(sizeof(SharedMemory) <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
+static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES && sizeof(TileSlot) == MGV__SLOT_BYTES, "the budget that `megavit plan` prints");
+static_assert(MGV__SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
 static_assert(sizeof(mgv__kernel_op) == 128, "a warp copies an operation with one load of four bytes a lane");
 static_assert(sizeof(mgv__kernel_arguments) % 64 == 0, "tensor maps in kernel arguments are 64-byte aligned");
 static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");

@@ -289,6 +289,8 @@ static void usage_mistakes_are_1(void **state) {
         {"plan", "--model", MODEL, "--size", "0x64"},
         {"plan", "--model", MODEL, "--size", "64x64x64"},
         {"plan", "--model", MODEL, "--frames", "2"},
+        {"plan", "--model", MODEL, "--sms", "0"},
+        {"plan", "--model", MODEL, "--backend", "tpu"},
         {"plan", "--model", VARIABLE_MODEL, "--max-pixels", "0"},
         {"embed", "--model", VARIABLE_MODEL, "--max-pixels", "1099511627777", "a.ppm"},
         {"preprocess", "--model", VARIABLE_MODEL, "--min-pixels", "many", "a.ppm"},
@@ -332,6 +334,8 @@ static void help_is_0_and_names_every_option(void **state) {
         {"plan", "--batch"},
         {"plan", "--frames"},
         {"plan", "--max-pixels"},
+        {"plan", "--backend"},
+        {"plan", "--sms"},
         {"embed", "--max-pixels"},
         {"preprocess", "--min-pixels"},
     };
@@ -902,6 +906,105 @@ static void plan_counts_every_operation(void **state) {
     assert_bad_file(run("plan", "--model", in_scratch("nothing")), "config.json");
 }
 
+/* A SigLIP tower that the GPU kernel runs: one layer of 640 columns in 10 heads, 64 px in patches of 16, weights of zero. */
+static const char *hopper_model(void) {
+    static const char *const tensors[][2] = {
+        {"embeddings.patch_embedding.weight", "640,3,16,16"}, {"embeddings.patch_embedding.bias", "640"},
+        {"embeddings.position_embedding.weight", "16,640"},
+        {"encoder.layers.0.layer_norm1.weight", "640"}, {"encoder.layers.0.layer_norm1.bias", "640"},
+        {"encoder.layers.0.self_attn.q_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.q_proj.bias", "640"},
+        {"encoder.layers.0.self_attn.k_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.k_proj.bias", "640"},
+        {"encoder.layers.0.self_attn.v_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.v_proj.bias", "640"},
+        {"encoder.layers.0.self_attn.out_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.out_proj.bias", "640"},
+        {"encoder.layers.0.layer_norm2.weight", "640"}, {"encoder.layers.0.layer_norm2.bias", "640"},
+        {"encoder.layers.0.mlp.fc1.weight", "1280,640"}, {"encoder.layers.0.mlp.fc1.bias", "1280"},
+        {"encoder.layers.0.mlp.fc2.weight", "640,1280"}, {"encoder.layers.0.mlp.fc2.bias", "640"},
+        {"post_layernorm.weight", "640"}, {"post_layernorm.bias", "640"}, {"head.probe", "1,1,640"},
+        {"head.attention.in_proj_weight", "1920,640"}, {"head.attention.in_proj_bias", "1920"},
+        {"head.attention.out_proj.weight", "640,640"}, {"head.attention.out_proj.bias", "640"},
+        {"head.layernorm.weight", "640"}, {"head.layernorm.bias", "640"},
+        {"head.mlp.fc1.weight", "1280,640"}, {"head.mlp.fc1.bias", "1280"}, {"head.mlp.fc2.weight", "640,1280"},
+        {"head.mlp.fc2.bias", "640"},
+    };
+    static const char config[] = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":640,\"intermediate_size\":1280,"
+                                 "\"num_hidden_layers\":1,\"num_attention_heads\":10,\"image_size\":64,\"patch_size\":16}";
+    static char directory[256];
+    char header[8192];
+    unsigned long long at = 0, length, i;
+    size_t used = 1;
+    FILE *stream;
+    snprintf(directory, sizeof directory, "%s", in_scratch("hopper"));
+    if (exists(directory)) return directory;
+    assert_int_equal(mkdir(directory, 0777), 0);
+    write_all(in_scratch("hopper/config.json"), config, sizeof config - 1);
+    header[0] = '{';
+    for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        unsigned long long shape[4] = {1, 1, 1, 1}, start = at;
+        sscanf(tensors[i][1], "%llu,%llu,%llu,%llu", &shape[0], &shape[1], &shape[2], &shape[3]);
+        at += 2 * shape[0] * shape[1] * shape[2] * shape[3];
+        used += (size_t)snprintf(header + used, sizeof header - used,
+                                 "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", i ? "," : "", tensors[i][0],
+                                 tensors[i][1], start, at);
+    }
+    header[used++] = '}';
+    length = used;
+    stream = fopen(in_scratch("hopper/model.safetensors"), "wb");
+    assert_non_null(stream);
+    for (i = 0; i < 8; i++) fputc((int)(length >> 8 * i & 255), stream);
+    fwrite(header, 1, used, stream);
+    fflush(stream);
+    assert_int_equal(ftruncate(fileno(stream), (off_t)(8 + length + at)), 0); /* the rest is zero */
+    fclose(stream);
+    return directory;
+}
+
+/* The number behind the last `words` in what was said. */
+static double number_after(const char *words) {
+    const char *at = NULL, *next = said_out;
+    while ((next = strstr(next, words)) != NULL) at = next++;
+    if (!at) fail_msg("'%s' is not in: %s", words, said_out);
+    return strtod(at + strlen(words), NULL);
+}
+
+static void plan_prints_the_schedule_of_the_gpu(void **state) {
+    double few, many, whole;
+    (void)state;
+    assert_int_equal(run("plan", "--model", hopper_model(), "--batch", "3"), 0);
+    assert_non_null(strstr(said_out, "132 multiprocessors"));
+    assert_non_null(strstr(said_out, "1 group of up to 3 pictures"));
+    assert_non_null(strstr(said_out, "stages of the ring"));
+    assert_non_null(strstr(said_out, "of 232448 bytes"));
+    assert_non_null(strstr(said_out, "of 65536"));
+    assert_non_null(strstr(said_out, "\nfc2 "));
+    assert_non_null(strstr(said_out, "head fc2"));
+    assert_non_null(strstr(said_out, "unfused"));
+    assert_non_null(strstr(said_out, "floor "));
+    many = number_after("predicted: ");
+    assert_true(many >= number_after("floor "));
+    assert_int_equal(run("plan", "--model", hopper_model(), "--batch=3", "--sms=8", "--backend=cuda"), 0);
+    assert_non_null(strstr(said_out, "8 multiprocessors"));
+    few = number_after("predicted: ");
+    assert_true(few > many);
+    assert_int_equal(run("plan", "--model", hopper_model(), "--backend", "cpu"), 0);
+    assert_null(strstr(said_out, "schedule"));
+    whole = number_after("operations, ");
+    assert_int_equal(run("plan", "--model", hopper_model()), 0);
+    assert_true(fabs(number_after("GFLOP of the model's ") - whole) < 1e-3 * whole);
+}
+
+static void plan_says_why_the_gpu_does_not_run_a_model(void **state) {
+    (void)state;
+    assert_int_equal(run("plan", "--model", MODEL), 0);
+    assert_non_null(strstr(said_out, "no GPU schedule: the GPU kernel runs"));
+    assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size", "64x96"), 0);
+    assert_non_null(strstr(said_out, "no GPU schedule: the GPU kernel runs SigLIP"));
+    assert_bad_file(run("plan", "--model", MODEL, "--backend", "cuda"), "GPU kernel");
+    assert_int_equal(run("plan", "--model", hopper_model(), "--sms", "1"), 1);
+    assert_int_equal(lines(said_err), 1);
+    assert_int_equal(said_out[0], 0);
+    assert_non_null(strstr(said_err, "1 multiprocessors"));
+}
+
 /* ---- search ---- */
 
 static void search_finds_the_nearest(void **state) {
@@ -1208,6 +1311,8 @@ int main(void) {
         cmocka_unit_test(inspect_knows_every_dtype),
         cmocka_unit_test(inspect_tells_what_a_model_is),
         cmocka_unit_test(plan_counts_every_operation),
+        cmocka_unit_test(plan_prints_the_schedule_of_the_gpu),
+        cmocka_unit_test(plan_says_why_the_gpu_does_not_run_a_model),
         cmocka_unit_test(search_finds_the_nearest),
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),

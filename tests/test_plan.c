@@ -1,4 +1,5 @@
 /* The GPU plan, on any machine: every schedule is proved, and the proof refuses what is wrong. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,10 +123,78 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
 }
 
+/* What the model's operation of this name takes for one picture, by the shapes alone: a multiply-add is two. */
+static double flops_of(const char *label, const mgv__config *c) {
+    const double n = (c->image_size / c->patch) * (c->image_size / c->patch), d = c->hidden, m = c->intermediate;
+    if (strcmp(label, "patches") == 0) return 0;
+    if (strcmp(label, "patch embed") == 0) return 2 * n * d * 3 * c->patch * c->patch;
+    if (strcmp(label, "qkv") == 0) return 2 * n * 3 * d * d;
+    if (strcmp(label, "attention") == 0) return 4 * n * n * d;
+    if (strcmp(label, "out") == 0) return 2 * n * d * d;
+    if (strcmp(label, "fc1") == 0 || strcmp(label, "fc2") == 0) return 2 * n * d * m;
+    if (strcmp(label, "head scores") == 0) return 2 * 2 * n * c->heads * d; /* scores, then weighted sums, of whole rows for each head */
+    if (strcmp(label, "head values") == 0 || strcmp(label, "head out") == 0) return 2 * d * d;
+    if (strcmp(label, "head fc1") == 0 || strcmp(label, "head fc2") == 0) return 2 * d * m;
+    fail_msg("what is %s?", label);
+    return 0;
+}
+
+static int nearly(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+/* The table of `megavit plan` adds up: FLOPs are the model's, tiles the schedule's, bytes at least each operand once, times the sum of
+   their parts. */
+static void test_costs_add_up(void **state) {
+    static const uint32_t images[] = {1, 7, 64, 200}, clusters[] = {1, 17, 66};
+    uint32_t i, c, k;
+    (void)state;
+    for (i = 0; i < 4; i++)
+        for (c = 0; c < 3; c++) {
+            mgv__config config;
+            mgv__plan *plan;
+            mgv_schedule_info info;
+            mgv_schedule_op ops[64];
+            double us = 0, flops = 0;
+            uint32_t tiles = 0;
+            config_of(&config, 224, 16, 3);
+            plan = plan_of(&config, 200, 13, 1);
+            mgv__plan_schedule(plan, images[i], clusters[c]);
+            mgv__schedule_fill(plan, &info, ops);
+            assert_int_equal(info.op_count, plan->op_count);
+            for (k = 0; k < info.op_count; k++) {
+                const mgv_schedule_op *op = &ops[k];
+                const mgv__kernel_op *kernel = &plan->ops[k].kernel;
+                const double longest = fmax(fmax(op->matrix_us, op->l2_us), op->memory_us);
+                if (!nearly(op->flops, images[i] * flops_of(op->label, &config))) fail_msg("%s: %g FLOP", op->label, op->flops);
+                assert_true(op->tile_flops >= op->flops);
+                assert_true(op->clusters >= 1 && op->clusters <= clusters[c] && op->waves * clusters[c] >= op->tiles * (1 - 1e-9));
+                assert_true(nearly(op->us, longest + op->edge_us + op->handoff_us));
+                assert_true(op->plain_memory_bytes >= op->memory_bytes || info.groups > 1);
+                if (strcmp(op->kind, "product") == 0) { /* A for each column tile, B for each tile, the result once: nothing less */
+                    const double a = 2.0 * kernel->rows_total * plan->pack_columns[plan->ops[k].pack] * kernel->column_tiles;
+                    const double b = 2.0 * op->tiles * op->tile_columns * plan->pack_columns[plan->ops[k].pack];
+                    const double out = 2.0 * kernel->rows_total * kernel->columns;
+                    assert_true((double)op->l2_bytes >= a + b + out - 1 && (double)op->l2_bytes <= 1.2 * (a + b) + 4 * out);
+                    const double area = (double)op->tiles * MGV__CLUSTER * op->tile_rows * op->tile_columns;
+                    assert_true(area >= (double)kernel->rows_total * kernel->columns);
+                }
+                us += op->us;
+                flops += op->flops;
+                tiles += op->tiles;
+            }
+            assert_int_equal(tiles, info.tiles);
+            assert_true(nearly(us, info.us) && info.us >= info.floor_us - info.chain_us);
+            assert_true(nearly(flops / info.matrix_flops * 1e6, info.matrix_us));
+            assert_int_equal(info.shared_bytes, MGV__SHARED_BYTES);
+            assert_true(info.shared_bytes <= info.shared_limit && info.registers <= info.register_limit);
+            plan_free(plan);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_wrong_plans_are_refused),
+        cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_models_beyond_the_kernel_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,14 @@ int cli_usage(const cli_command *command, const char *format, ...);
 
 extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_bench;
 
+/* ---- the GPU's schedule (megavit_schedule.c) ---- */
+
+/* Whether there is one for so many pictures and multiprocessors (0: those of an H200). A model that the kernel does not run is an error only
+   where `required`; a number that makes no sense always is. CLI_DONE, or the exit code after saying why. */
+int cli_check_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors, int required);
+/* Prints it, or one line that says why there is none. */
+int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors);
+
 /* ---- pictures (megavit_pictures.c) ---- */
 
 /* Replaces a directory by the pictures in it, sorted by name, and "-" by the names on standard input, a line each.

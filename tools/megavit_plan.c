@@ -1,4 +1,4 @@
-/* megavit plan: the operations of a model and what they cost, on any machine. */
+/* megavit plan: the operations of a model and what they cost, and how the GPU kernel would run them; on any machine. */
 #include <stdlib.h>
 #include <string.h>
 #include "tools/cli.h"
@@ -94,7 +94,8 @@ static int collect(op_list *list, const mgv_model *model, const mgv_grid *grid) 
     return CLI_DONE;
 }
 
-static int plan_model(const mgv_model *model, const char *directory, const mgv_image *image, const cli_session_options *options) {
+static int plan_model(const mgv_model *model, const char *directory, const mgv_image *image, const cli_session_options *options,
+                      uint32_t multiprocessors) {
     mgv_model_info info;
     mgv_grid grid;
     mgv_error error = {MGV_OK, ""};
@@ -103,7 +104,10 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     int status;
     if (result == MGV_OK) result = mgv_model_grid(model, image, options->min_pixels, options->max_pixels, &grid, &error);
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
-    status = collect(&list, model, &grid);
+    status = CLI_DONE;
+    if (options->backend != MGV_BACKEND_CPU)
+        status = cli_check_schedule(model, directory, options->batch, multiprocessors, options->backend == MGV_BACKEND_CUDA);
+    if (status == CLI_DONE) status = collect(&list, model, &grid);
     if (status == CLI_DONE) {
         printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", list.batch, list.batch == 1 ? "" : "s",
                image->width, image->height, grid.width, grid.height, grid.t, grid.h, grid.w);
@@ -111,12 +115,15 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
         print_totals(&list, &info, &grid);
     }
     free(list.ops);
+    if (status == CLI_DONE && options->backend != MGV_BACKEND_CPU)
+        status = cli_print_schedule(model, directory, options->batch, multiprocessors);
     return status;
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
     const char *size = "448x448";
     cli_session_options o;
+    uint32_t multiprocessors = 0;
     mgv_image image;
     memset(&o, 0, sizeof o);
     memset(&image, 0, sizeof image);
@@ -126,6 +133,8 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--batch", CLI_COUNT, &o.batch, "N", "pictures in one call (1)"},
         {"--size", CLI_TEXT, &size, "WxH", "their size in pixels (448x448); a model of fixed size resizes to its own"},
         {"--frames", CLI_COUNT, &image.frames, "N", "frames of each, for clips (1)"},
+        {"--backend", CLI_CHOICE, &o.backend, "auto|cpu|cuda", "cpu: operations only; cuda: no GPU schedule is an error"},
+        {"--sms", CLI_COUNT, &multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200)"},
         CLI_LIMIT_OPTIONS(o),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
@@ -142,14 +151,17 @@ static int run(const cli_command *command, int argc, char **argv) {
     desc.path = o.model;
     result = mgv_model_open(&model, &desc, &error);
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
-    status = plan_model(model, o.model, &image, &o);
+    status = plan_model(model, o.model, &image, &o, multiprocessors);
     mgv_model_close(model);
     return status;
 }
 
 const cli_command cli_plan = {
-    "plan", "--model DIR [options]", "the operations of a model and what they cost",
+    "plan", "--model DIR [options]", "the operations of a model, what they cost, and how the GPU would run them",
     "Prints every operation with its rows, columns, FLOPs (1 multiply-add = 2) and bytes, for pictures of one size. Layers that are\n"
     "alike are printed once, with the cost of all of them. Weights count as stored, activations as float32, each read and written\n"
-    "once by every operation. Needs no GPU.\n",
+    "once by every operation.\n\n"
+    "Then the schedule of the GPU kernel, where it runs this model: tiles, waves and clusters of every operation over all layers, budgets\n"
+    "of shared memory and registers, bytes from L2 and memory as the kernel moves them and as separate passes would (unfused), and the time\n"
+    "that each should take by a simple model, which is printed below it. Needs no GPU.\n",
     run};

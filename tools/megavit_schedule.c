@@ -1,0 +1,143 @@
+/* megavit plan, second part: how the GPU kernel would run the same pictures, and where its time should go. */
+#include <stdlib.h>
+#include <string.h>
+#include "tools/cli.h"
+
+static void print_budget(const char *title, const mgv_schedule_part *parts, uint32_t count, const char *unit, uint32_t sum,
+                         uint32_t limit) {
+    printf("%s\n", title);
+    for (uint32_t i = 0; i < count; i++)
+        printf("  %-28s %4u x %6u = %8u\n", parts[i].name, parts[i].count, parts[i].each, parts[i].count * parts[i].each);
+    printf("  %-28s %15s %8u of %u %s\n", "together", "", sum, limit, unit);
+}
+
+/* Operations of the same name: those of all layers are one line. */
+static int same_line(const mgv_schedule_op *a, const mgv_schedule_op *b) {
+    return strcmp(a->label, b->label) == 0 && (a->layer < 0) == (b->layer < 0) && a->tile_columns == b->tile_columns;
+}
+
+static mgv_schedule_op sum_line(const mgv_schedule_op *ops, uint32_t count, uint32_t first, uint32_t *times) {
+    mgv_schedule_op sum = ops[first];
+    *times = 1;
+    for (uint32_t i = first + 1; i < count; i++) {
+        if (!same_line(&ops[first], &ops[i])) continue;
+        sum.tiles += ops[i].tiles;
+        sum.waves += ops[i].waves;
+        sum.flops += ops[i].flops;
+        sum.tile_flops += ops[i].tile_flops;
+        sum.l2_bytes += ops[i].l2_bytes;
+        sum.memory_bytes += ops[i].memory_bytes;
+        sum.plain_l2_bytes += ops[i].plain_l2_bytes;
+        sum.plain_memory_bytes += ops[i].plain_memory_bytes;
+        sum.matrix_us += ops[i].matrix_us;
+        sum.l2_us += ops[i].l2_us;
+        sum.memory_us += ops[i].memory_us;
+        sum.edge_us += ops[i].edge_us;
+        sum.handoff_us += ops[i].handoff_us;
+        sum.us += ops[i].us;
+        ++*times;
+    }
+    return sum;
+}
+
+static int printed_before(const mgv_schedule_op *ops, uint32_t i) {
+    for (uint32_t k = 0; k < i; k++)
+        if (same_line(&ops[k], &ops[i])) return 1;
+    return 0;
+}
+
+static void print_tiles(const mgv_schedule_op *ops, uint32_t count) {
+    printf("\n%-13s %5s %-9s %9s %7s %8s %8s %10s %6s | %9s %9s | %9s %9s\n", "operation", "times", "kind", "CTA tile", "tiles", "clusters",
+           "waves", "GFLOP", "filled", "L2 MB", "unfused", "memory MB", "unfused");
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t times;
+        char tile[32], filled[16] = "-";
+        mgv_schedule_op op;
+        if (printed_before(ops, i)) continue;
+        op = sum_line(ops, count, i, &times);
+        snprintf(tile, sizeof tile, "%ux%u", op.tile_rows, op.tile_columns);
+        if (op.tile_flops > 0) snprintf(filled, sizeof filled, "%.0f%%", 100 * op.flops / op.tile_flops);
+        printf("%-13s %5u %-9s %9s %7u %8u %8.1f %10.3f %6s | %9.2f %9.2f | %9.2f %9.2f\n", op.label, times, op.kind, tile, op.tiles,
+               op.clusters, op.waves, op.flops * 1e-9, filled, (double)op.l2_bytes * 1e-6, (double)op.plain_l2_bytes * 1e-6,
+               (double)op.memory_bytes * 1e-6, (double)op.plain_memory_bytes * 1e-6);
+    }
+}
+
+static void print_times(const mgv_schedule_op *ops, uint32_t count, const mgv_schedule_info *info) {
+    printf("\n%-13s %10s %10s %10s %10s %10s | %10s %7s\n", "predicted us", "matrix", "L2", "memory", "tile edges",
+           "handoffs", "us", "share");
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t times;
+        mgv_schedule_op op;
+        if (printed_before(ops, i)) continue;
+        op = sum_line(ops, count, i, &times);
+        printf("%-13s %10.1f %10.1f %10.1f %10.1f %10.1f | %10.1f %6.1f%%\n", op.label, op.matrix_us, op.l2_us, op.memory_us, op.edge_us,
+               op.handoff_us, op.us, 100 * op.us / info->us);
+    }
+}
+
+static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *info, uint32_t batch) {
+    double flops = 0, l2 = 0, memory = 0, plain_l2 = 0, plain_memory = 0;
+    for (uint32_t i = 0; i < info->op_count; i++) {
+        flops += ops[i].flops;
+        l2 += (double)ops[i].l2_bytes;
+        memory += (double)ops[i].memory_bytes;
+        plain_l2 += (double)ops[i].plain_l2_bytes;
+        plain_memory += (double)ops[i].plain_memory_bytes;
+    }
+    printf("\n%.5g GFLOP of the model's %.5g: keys and values of the pooling head are never formed\n", flops * 1e-9,
+           info->nominal_flops * 1e-9);
+    printf("L2 %.2f MB, unfused %.2f; memory %.2f MB, unfused %.2f\n", l2 * 1e-6, plain_l2 * 1e-6, memory * 1e-6, plain_memory * 1e-6);
+    printf("bounds: matrix %.1f us, L2 %.1f us, memory %.1f us; %u operations in a chain %.1f us; floor %.1f us\n", info->matrix_us,
+           info->l2_us, info->memory_us, info->op_count, info->chain_us, info->floor_us);
+    printf("predicted: %.1f us, %.0f pictures a second, %.0f TFLOP/s of the model's FLOPs\n", info->us, batch / info->us * 1e6,
+           info->nominal_flops / info->us * 1e-6);
+    printf("The model: an operation takes the longest of its matrix work (%.0f TFLOP/s), its bytes from L2 and its bytes from memory\n"
+           "(%.2f TB/s), then its tiles' starts and ends, then %.1f us a group for the handoff to the next, all at %.2f GHz.\n",
+           info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->handoff_us, info->clock_hz * 1e-9);
+}
+
+static mgv_result look(const mgv_model *model, uint32_t batch, uint32_t multiprocessors, mgv_schedule_info *info, mgv_schedule_op *ops,
+                       uint32_t room, mgv_error *error) {
+    mgv_schedule_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.image_count = batch;
+    desc.multiprocessors = multiprocessors;
+    return mgv_model_get_schedule(model, &desc, info, ops, room, error);
+}
+
+int cli_check_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors, int required) {
+    mgv_schedule_info info;
+    mgv_error error;
+    mgv_result result = look(model, batch, multiprocessors, &info, NULL, 0, &error);
+    if (result == MGV_OK || (result != MGV_ERROR_ARGUMENT && !required)) return CLI_DONE;
+    return cli_fail_library(name, result, &error);
+}
+
+int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors) {
+    mgv_schedule_info info;
+    mgv_schedule_op *ops;
+    mgv_error error;
+    mgv_result result = look(model, batch, multiprocessors, &info, NULL, 0, &error);
+    if (result != MGV_OK) {
+        printf("\nno GPU schedule: %s\n", error.message);
+        return CLI_DONE;
+    }
+    ops = malloc(info.op_count * sizeof *ops);
+    if (!ops) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u operations", info.op_count);
+    result = look(model, batch, multiprocessors, &info, ops, info.op_count, &error);
+    if (result == MGV_OK) {
+        printf("\nGPU schedule (Hopper, bf16): %u multiprocessors in %u clusters of %u, %u group%s of up to %u pictures, %u tiles,\n"
+               "%.2f MB of packed weights, %.2f MB on the card\n\n",
+               info.multiprocessors, info.clusters, info.cluster_size, info.groups, info.groups == 1 ? "" : "s", info.group_images,
+               info.tiles, (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6);
+        print_budget("shared memory of a multiprocessor", info.shared, MGV_SCHEDULE_SHARED_PARTS, "bytes", info.shared_bytes,
+                     info.shared_limit);
+        print_budget("registers, threads x each", info.roles, MGV_SCHEDULE_ROLES, "", info.registers, info.register_limit);
+        print_tiles(ops, info.op_count);
+        print_times(ops, info.op_count, &info);
+        print_summary(ops, &info, batch);
+    }
+    free(ops);
+    return result == MGV_OK ? CLI_DONE : cli_fail_library(name, result, &error);
+}
