@@ -110,6 +110,17 @@
            mgv_threads_create(&threads, 8, NULL, &error);
            engine_desc.parallel = mgv_threads_parallel_for(threads);
 
+   GPU STREAMS AND GRAPHS
+       mgv_encode puts its work on the stream you pass and returns. One encode of an engine is under way at a time; several engines may
+       work at once, on one GPU or more, each from its own thread and stream: they share multiprocessors as max_sms says, or take turns.
+
+       mgv_encode on a stream that is being captured makes the encode part of a CUDA graph: it reads the same addresses at every replay
+       and writes the same ones. Encode as many pictures once before, so that their schedule is on the GPU (an engine holds eight batch
+       sizes; graphs keep theirs). Pictures must be RGB8 of the model's size in device or page-locked memory, and rows are not normalised.
+       If mgv_encode fails, end the capture and throw the graph away. Replays are encodes of the engine: order them among each other and
+       with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the last replay ended; MGV_ERROR_TIMEOUT there means
+       that its rows are not to be used, and the next replay is right again. Destroy the graphs before the engine.
+
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
@@ -577,14 +588,15 @@ typedef struct mgv_encode_desc {
     const mgv_output *outputs;
     uint32_t output_count;
     uint32_t reserved;
-    void *stream; /* cudaStream_t; NULL: the legacy default stream. The CPU backend takes no stream. */
+    void *stream; /* cudaStream_t, which may be being captured; NULL: the legacy default stream. The CPU backend takes no stream. */
 } mgv_encode_desc;
 
 typedef int32_t mgv_status;
 enum { MGV_STATUS_DONE = 0, MGV_STATUS_QUEUED, MGV_STATUS_RUNNING, MGV_STATUS_FAILED, MGV_STATUS_TIMED_OUT };
 
 /* Checks everything, enqueues the work and returns. The pixels and outputs must stay valid until the work is done;
-   the descriptors and arrays need not. An engine that is still working answers MGV_ERROR_BUSY. The CPU backend has no
+   the descriptors and arrays need not. An engine that is still working answers MGV_ERROR_BUSY, one whose CUDA context is gone
+   MGV_ERROR_DEVICE_LOST. After another CUDA error the engine is busy until the stream has gone through what was enqueued, then it works again. The CPU backend has no
    thread of its own: its work is done inside mgv_poll (one step) and mgv_wait. */
 MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 /* How the work stands, without waiting. For FAILED and TIMED_OUT error says why. */
@@ -5174,7 +5186,8 @@ typedef struct mgv__plan_op {
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
 } mgv__plan_op;
 
-enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 10240 };
+enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 10240,
+       MGV__PLAN_SCHEDULES = 8 /* that an engine holds on the device, one for each number of images */ };
 
 typedef struct mgv__plan {
     const mgv__config *config;
@@ -5189,7 +5202,9 @@ typedef struct mgv__plan {
     uint64_t weight_bytes;
     uint32_t vector_count;                  /* floats */
     uint32_t counter_count;
-    uint64_t stats_offset, counters_offset, ops_offset, segments_offset, weights_offset, vectors_offset, pixels_offset, arena_bytes;
+    uint64_t stats_offset, counters_offset, weights_offset, vectors_offset, arena_bytes;
+    uint64_t ops_offset, segments_offset;   /* of the first schedule; the others follow, schedule_bytes apart */
+    uint64_t schedule_bytes;
     uint32_t max_segments;
     uint32_t images, clusters;              /* of the schedule */
     uint32_t lanes;                         /* groups that take turns */
@@ -5448,9 +5463,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->segments_offset = at = (at + 1023) / 1024 * 1024;
     plan->max_segments = plan->op_count * plan->groups;
     at += ((uint64_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment);
-    plan->pixels_offset = at = (at + 1023) / 1024 * 1024;
-    at += (uint64_t)max_images * config->image_size * config->image_size * 3;
-    plan->arena_bytes = at;
+    plan->schedule_bytes = (at - plan->ops_offset + 1023) / 1024 * 1024;
+    plan->arena_bytes = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
     return MGV_OK;
 }
 
@@ -6164,9 +6178,10 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
     CALL(Memset, (void *to, int byte, size_t bytes)) \
     CALL(MemsetAsync, (void *to, int byte, size_t bytes, cudaStream_t stream)) \
     CALL(EventCreateWithFlags, (cudaEvent_t *event, unsigned int flags)) \
-    CALL(EventRecord, (cudaEvent_t event, cudaStream_t stream)) \
+    CALL(EventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned int flags)) \
     CALL(EventQuery, (cudaEvent_t event)) \
     CALL(EventDestroy, (cudaEvent_t event)) \
+    CALL(PointerGetAttributes, (struct cudaPointerAttributes *attributes, const void *memory)) \
     CALL(StreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status)) \
     CALL(LibraryLoadData, (cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values, unsigned int jit_count, \
                            enum cudaLibraryOption *options, void **values, unsigned int count)) \
@@ -6208,6 +6223,14 @@ typedef struct mgv__cuda_desc {
     mgv_allocator allocator;
 } mgv__cuda_desc;
 
+/* A schedule on the device: of it, what a launch has to know. */
+typedef struct mgv__sent_schedule {
+    uint32_t images;                /* 0: none */
+    uint32_t total_tiles;
+    int32_t captured;               /* in a CUDA graph, so it stays */
+    uint64_t used;                  /* the launch that used it last */
+} mgv__sent_schedule;
+
 typedef struct mgv__cuda {
     const mgv__cuda_calls *calls;
     mgv_allocator allocator;
@@ -6222,7 +6245,8 @@ typedef struct mgv__cuda {
     mgv__kernel_status *status;     /* pinned */
     cudaEvent_t done;
     mgv__kernel_arguments arguments;
-    uint32_t uploaded_images;       /* whose schedule is on the device; 0: nobody's */
+    mgv__sent_schedule schedules[MGV__PLAN_SCHEDULES];
+    uint64_t launches;
 } mgv__cuda;
 
 /* One call of the table; an error ends the function that makes it, with a sentence that names the call. */
@@ -6395,11 +6419,10 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, upload_bytes), "allocating pinned memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
+    memset(cuda->status, 0, sizeof *cuda->status);
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
     result = mgv__cuda_upload_weights(cuda, program, tensors, error);
     if (result != MGV_OK) return result;
-    arguments->ops = (const mgv__kernel_op *)(cuda->arena + plan->ops_offset);
-    arguments->segments = (const mgv__kernel_segment *)(cuda->arena + plan->segments_offset);
     arguments->weights = cuda->arena + plan->weights_offset;
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
     arguments->stats = (float *)(cuda->arena + plan->stats_offset);
@@ -6434,14 +6457,45 @@ static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, 
     return MGV_OK;
 }
 
-/* The schedule for this many images, on the device. Pageable work is done once for each change of the number. */
-static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStream_t stream, mgv_error *error) {
+static mgv__sent_schedule *mgv__cuda_find_schedule(mgv__cuda *cuda, uint32_t images) {
+    uint32_t i;
+    for (i = 0; i < MGV__PLAN_SCHEDULES; i++)
+        if (cuda->schedules[i].images == images) return &cuda->schedules[i];
+    return NULL;
+}
+
+/* The place for another schedule: one that is free, else the one that was not used for longest. NULL: graphs hold them all. */
+static mgv__sent_schedule *mgv__cuda_vacate_schedule(mgv__cuda *cuda) {
+    mgv__sent_schedule *oldest = NULL;
+    uint32_t i;
+    for (i = 0; i < MGV__PLAN_SCHEDULES; i++) {
+        mgv__sent_schedule *schedule = &cuda->schedules[i];
+        if (!schedule->captured && (!oldest || schedule->used < oldest->used)) oldest = schedule;
+    }
+    if (oldest) memset(oldest, 0, sizeof *oldest);
+    return oldest;
+}
+
+/* A graph that is being captured will use the schedule for so many images: it stays where it is. */
+static mgv_result mgv__cuda_hold_schedule(mgv__cuda *cuda, uint32_t images, mgv_error *error) {
+    mgv__sent_schedule *schedule = mgv__cuda_find_schedule(cuda, images);
+    if (!schedule)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the schedule for %u images is not on the GPU yet: encode so many once before the stream is captured",
+                         (uint64_t)images);
+    schedule->captured = 1;
+    return MGV_OK;
+}
+
+/* The schedule for so many images: made, proved and sent where it is not on the device already. */
+static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStream_t stream, mgv__sent_schedule **out, mgv_error *error) {
     mgv__plan *plan = cuda->plan;
     mgv__kernel_op *ops = (mgv__kernel_op *)cuda->upload;
     const size_t op_bytes = plan->op_count * sizeof *ops;
+    mgv__sent_schedule *schedule = *out = mgv__cuda_find_schedule(cuda, images);
+    uint8_t *place;
     mgv_result result;
     uint32_t i;
-    if (cuda->uploaded_images == images) return MGV_OK;
+    if (schedule) return MGV_OK;
     mgv__plan_schedule(plan, images, cuda->clusters);
     result = mgv__plan_validate(plan, plan->counts, error);
     if (result != MGV_OK) return result;
@@ -6450,13 +6504,25 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
         ops[i].number = i;
     }
     memcpy(ops + plan->op_count, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
-    cuda->uploaded_images = 0; /* until both parts are on their way */
-    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->arena + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
-    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->arena + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,
+    *out = schedule = mgv__cuda_vacate_schedule(cuda);
+    if (!schedule)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine holds the schedules of %u batch sizes, and CUDA graphs use them all", (uint64_t)MGV__PLAN_SCHEDULES);
+    place = cuda->arena + (uint64_t)(schedule - cuda->schedules) * plan->schedule_bytes;
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,
                                   cudaMemcpyHostToDevice, stream), "sending the schedule");
-    cuda->arguments.total_tiles = plan->segments[plan->segment_count].first_tile;
-    cuda->uploaded_images = images;
+    schedule->images = images; /* both parts are on their way */
+    schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
     return MGV_OK;
+}
+
+/* What the next launch is to run. */
+static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule) {
+    const uint8_t *place = cuda->arena + (uint64_t)(schedule - cuda->schedules) * cuda->plan->schedule_bytes;
+    schedule->used = ++cuda->launches;
+    cuda->arguments.ops = (const mgv__kernel_op *)(const void *)(place + cuda->plan->ops_offset);
+    cuda->arguments.segments = (const mgv__kernel_segment *)(const void *)(place + cuda->plan->segments_offset);
+    cuda->arguments.total_tiles = schedule->total_tiles;
 }
 
 /* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
@@ -6466,8 +6532,10 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     cudaLaunchConfig_t config;
     cudaLaunchAttribute attributes[2];
     void *arguments[1];
-    mgv_result result = mgv__cuda_schedule(cuda, images, stream, error);
+    mgv__sent_schedule *schedule;
+    mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
     if (result != MGV_OK) return result;
+    mgv__cuda_use_schedule(cuda, schedule);
     memset((void *)&config, 0, sizeof config);
     memset((void *)attributes, 0, sizeof attributes);
     cuda->arguments.pixels = device_pixels;
@@ -7800,12 +7868,14 @@ typedef struct mgv__job {
     uint32_t op;        /* the operation that runs next; 0 before the pixels are prepared, too */
     int prepared;       /* the pixels of the picture are in buffer 0 */
     uint32_t op_end;    /* operations after the last output asked for are not run */
+    int pending;        /* mgv_encode began it, and its rows are still to come; not of an encode in a CUDA graph, which brings them itself */
     int abandoned;      /* enqueuing failed half-way: `error` says how, and what is on the stream already is still waited for */
 } mgv__job;
 
 /* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked;
    enqueues. step: moves the work on, or looks how it stands, and sets the job's status. */
 typedef struct mgv__backend {
+    int (*replays)(const mgv_engine *engine); /* whether encodes may run that no mgv_encode has just begun: those in CUDA graphs */
     mgv_result (*check_image)(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error);
     mgv_result (*check_output)(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error);
     mgv_result (*start)(mgv_engine *engine, void *stream, mgv_error *error);
@@ -8075,9 +8145,15 @@ static mgv_result mgv__job_start(mgv_engine *engine, void *stream, mgv_error *er
     if (stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
     engine->job.image = engine->job.op = 0;
     engine->job.prepared = 0;
+    engine->job.pending = 1;
+    engine->job.status = MGV_STATUS_QUEUED;
     return MGV_OK;
 }
-static const mgv__backend mgv__cpu_backend = {mgv__job_check_image, mgv__job_check_output, mgv__job_start, mgv__job_step};
+static int mgv__job_replays(const mgv_engine *engine) {
+    (void)engine;
+    return 0;
+}
+static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output, mgv__job_start, mgv__job_step};
 
 /* ---- the CUDA backend's way through an encode: pictures to the card, one launch, the pooled rows back ---- */
 
@@ -8098,6 +8174,8 @@ typedef struct mgv__gpu {
     uint8_t *device_pixels;    /* the same on the card */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
     uint64_t image_bytes;
+    int32_t capturing;         /* the stream of this encode is being captured: what is enqueued becomes part of a CUDA graph */
+    int32_t captured;          /* graphs may hold encodes of this engine, and run them at any time */
     int32_t enqueued;          /* an encode has begun to put work on the stream */
     int32_t lost;              /* the context is gone, or nobody can say when the card is done: nothing is enqueued any more */
 } mgv__gpu;
@@ -8211,6 +8289,42 @@ static mgv_result mgv__gpu_check_output(const mgv_engine *engine, const mgv_outp
     return MGV_OK;
 }
 
+/* Whether host memory is page-locked, so that a CUDA graph can copy from and to it. */
+static mgv_result mgv__gpu_is_pinned(const mgv__gpu *gpu, const void *memory, int *pinned, mgv_error *error) {
+    struct cudaPointerAttributes attributes;
+    memset(&attributes, 0, sizeof attributes);
+    MGV__CUDA_TRY(gpu->calls, PointerGetAttributes, (&attributes, memory), "asking where memory lies");
+    *pinned = attributes.type == cudaMemoryTypeHost;
+    return MGV_OK;
+}
+
+/* A graph runs without us: it takes host pictures as they are, and puts rows where they were asked for. */
+static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gpu *gpu, mgv_error *error) {
+    const uint32_t side = engine->model->config.image_size;
+    uint32_t i;
+    int pinned = 1;
+    for (i = 0; i < engine->job.image_count; i++) {
+        const mgv_image *image = &engine->images[i];
+        const int plain = image->format == MGV_PIXELS_RGB8 && image->width == side && image->height == side && image->frames <= 1 &&
+            (image->stride == 0 || image->stride == 3 * (int64_t)side);
+        mgv_result result = image->place == MGV_PLACE_HOST ? mgv__gpu_is_pinned(gpu, image->pixels, &pinned, error) : MGV_OK;
+        if (result != MGV_OK) return result;
+        if (!plain || !pinned)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                             "image %u: a CUDA graph takes RGB8 pictures of %u x %u pixels, rows one after the other, in device or page-locked memory", (uint64_t)i,
+                             (uint64_t)side, (uint64_t)side);
+    }
+    for (i = 0; i < engine->job.output_count; i++) {
+        const mgv_output *output = &engine->outputs[i];
+        mgv_result result = output->place == MGV_PLACE_HOST ? mgv__gpu_is_pinned(gpu, output->data, &pinned, error) : MGV_OK;
+        if (result != MGV_OK) return result;
+        if (output->normalize || !pinned)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: a CUDA graph gives rows as they are, not normalised, into device or page-locked memory",
+                             (uint64_t)i);
+    }
+    return mgv__cuda_hold_schedule(gpu->cuda, engine->job.image_count, error);
+}
+
 /* The pictures on the card, one after the other: where they already lie so, or in device_pixels. */
 static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels, mgv_error *error) {
     const mgv__pixels_config *pixels = &engine->model->config.pixels;
@@ -8224,7 +8338,7 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
     for (i = 0; i < engine->job.image_count; i++) {
         const mgv_image *image = &engine->images[i];
         const void *from = image->pixels;
-        if (image->place == MGV_PLACE_HOST) {
+        if (image->place == MGV_PLACE_HOST && !gpu->capturing) {
             mgv_grid grid;
             from = gpu->pinned_pixels + i * gpu->image_bytes;
             mgv__pixels_grid(pixels, image->width, image->height, image->frames, 0, 0, &grid, NULL); /* checked before */
@@ -8240,40 +8354,60 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
 static mgv_result mgv__gpu_fetch_pooled(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
     const size_t bytes = (size_t)engine->job.image_count * engine->model->config.hidden * sizeof(float);
     const float *pooled = mgv__cuda_pooled(gpu->cuda);
-    uint32_t i, to_host = 0;
+    uint32_t i, to_pinned = 0;
     for (i = 0; i < engine->job.output_count; i++) {
-        if (engine->outputs[i].place == MGV_PLACE_HOST) to_host = 1;
-        else MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (engine->outputs[i].data, pooled, bytes, cudaMemcpyDeviceToDevice, stream), "copying the results");
+        const mgv_output *output = &engine->outputs[i];
+        if (output->place == MGV_PLACE_HOST && !gpu->capturing) to_pinned = 1;
+        else MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (output->data, pooled, bytes, cudaMemcpyDefault, stream), "fetching the results");
     }
-    if (to_host) MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->pinned_pooled, pooled, bytes, cudaMemcpyDeviceToHost, stream), "fetching the results");
+    if (to_pinned) MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->pinned_pooled, pooled, bytes, cudaMemcpyDeviceToHost, stream), "fetching the results");
+    return MGV_OK;
+}
+
+static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *error);
+
+/* Whether the stream is being captured; if not, whether what failed half-way or runs in a graph has ended. */
+static mgv_result mgv__gpu_check_stream(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    mgv_status status = engine->job.abandoned ? MGV_STATUS_RUNNING : MGV_STATUS_DONE;
+    MGV__CUDA_TRY(gpu->calls, StreamIsCapturing, (stream, &capture), "asking the stream");
+    if (capture == cudaStreamCaptureStatusInvalidated) return mgv__fail(error, MGV_ERROR_ARGUMENT, "the capture of this stream has failed before");
+    gpu->capturing = capture == cudaStreamCaptureStatusActive;
+    if (!gpu->capturing && (engine->job.abandoned || gpu->captured)) status = mgv__gpu_look(engine, gpu, error); /* a capture forbids looking */
+    if (status == MGV_STATUS_FAILED) {
+        gpu->lost = 1;
+        return error->code;
+    }
+    if (status != MGV_STATUS_DONE)
+        return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on %s: call mgv_wait first",
+                         engine->job.abandoned ? "an encode that failed half-way" : "an encode in a CUDA graph");
+    engine->job.abandoned = 0;
     return MGV_OK;
 }
 
 static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const unsigned int flags = gpu->capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
     const uint8_t *pixels;
     mgv_result result;
-    MGV__CUDA_TRY(gpu->calls, StreamIsCapturing, (stream, &capture), "asking the stream");
-    if (capture != cudaStreamCaptureStatusNone)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "mgv_encode into a stream that is being captured is not supported");
-    MGV__CUDA_TRY(gpu->calls, EventRecord, (gpu->started, stream), "recording an event");
+    if (!gpu->capturing) MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->started, stream, flags), "recording an event");
     gpu->enqueued = 1;
     result = mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
     if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, stream, error);
     if (result == MGV_OK) result = mgv__gpu_fetch_pooled(engine, gpu, stream, error);
     if (result != MGV_OK) return result;
-    MGV__CUDA_TRY(gpu->calls, EventRecord, (gpu->cuda->done, stream), "recording an event");
+    MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->cuda->done, stream, flags), "recording an event");
     return MGV_OK;
 }
 
 /* An encode failed after it had put work on the stream: the engine stays busy until the stream has gone through that. */
 static void mgv__gpu_abandon(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_result result, const mgv_error *why) {
-    if (result == MGV_ERROR_DEVICE_LOST || gpu->calls->EventRecord(gpu->cuda->done, stream) != cudaSuccess) {
+    if (result == MGV_ERROR_DEVICE_LOST || gpu->calls->EventRecordWithFlags(gpu->cuda->done, stream, cudaEventRecordDefault) != cudaSuccess) {
         gpu->lost = 1;
         return;
     }
     engine->job.error = *why;
     engine->job.abandoned = 1;
+    engine->job.pending = 0;
     engine->job.status = MGV_STATUS_RUNNING;
 }
 
@@ -8284,13 +8418,19 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     int current;
     if (gpu->lost)
         return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "an error before left this engine without its CUDA context; only destroying it remains");
-    gpu->enqueued = 0;
+    gpu->enqueued = gpu->capturing = 0;
     result = mgv__gpu_enter(gpu, &current, &why);
+    if (result == MGV_OK) result = mgv__gpu_check_stream(engine, gpu, (cudaStream_t)stream, &why);
+    if (result == MGV_OK && gpu->capturing) result = mgv__gpu_check_capture(engine, gpu, &why);
     if (result == MGV_OK) result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, &why);
-    if (result != MGV_OK && gpu->enqueued) mgv__gpu_abandon(engine, gpu, (cudaStream_t)stream, result, &why);
+    if (result != MGV_OK && gpu->enqueued && !gpu->capturing) mgv__gpu_abandon(engine, gpu, (cudaStream_t)stream, result, &why);
     if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
     mgv__gpu_leave(gpu, current);
-    return result == MGV_OK ? MGV_OK : mgv__fail(error, result, "%s", why.message);
+    if (result != MGV_OK) return mgv__fail(error, result, "%s", why.message);
+    if (gpu->capturing) gpu->captured = 1;
+    engine->job.pending = !gpu->capturing;
+    engine->job.status = gpu->capturing ? MGV_STATUS_DONE : MGV_STATUS_QUEUED;
+    return MGV_OK;
 }
 
 /* The kernel has ended: its verdict, and the rows to where they were asked for. */
@@ -8298,9 +8438,11 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     mgv__job *job = &engine->job;
     const uint32_t columns = engine->model->config.hidden;
     uint32_t i;
+    int deliver = job->pending;
+    job->pending = 0;
     job->status = MGV_STATUS_TIMED_OUT;
     if (mgv__cuda_verdict(gpu->cuda, &job->error) != MGV_OK) return;
-    for (i = 0; i < job->output_count; i++) {
+    for (i = 0; deliver && i < job->output_count; i++) {
         mgv_output *output = &engine->outputs[i];
         if (output->place != MGV_PLACE_HOST) continue;
         memcpy(output->data, gpu->pinned_pooled, (size_t)job->image_count * columns * sizeof(float));
@@ -8314,8 +8456,7 @@ static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *er
     const mgv__cuda_calls *calls = gpu->calls;
     cudaError_t code = calls->EventQuery(gpu->cuda->done);
     if (code == cudaSuccess) return MGV_STATUS_DONE;
-    if (code == cudaErrorNotReady)
-        return engine->job.abandoned || calls->EventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
+    if (code == cudaErrorNotReady) return !engine->job.pending || calls->EventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
     mgv__cuda_fail(calls, error, code, "cudaEventQuery", "encoding");
     return MGV_STATUS_FAILED;
 }
@@ -8335,10 +8476,11 @@ static void mgv__gpu_step(mgv_engine *engine) {
     } else if (job->status == MGV_STATUS_DONE) {
         mgv__gpu_finish(engine, gpu);
     }
-    if (job->status == MGV_STATUS_FAILED) job->abandoned = 0;
+    if (job->status == MGV_STATUS_FAILED) job->abandoned = job->pending = 0;
 }
 
-static const mgv__backend mgv__gpu_backend = {mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step};
+static int mgv__gpu_replays(const mgv_engine *engine) { return engine->gpu->captured && !engine->gpu->lost; }
+static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step};
 #endif /* MEGAVIT_CUDA */
 
 static const mgv__backend *mgv__backend_of(mgv_backend backend) {
@@ -8437,6 +8579,11 @@ MEGAVIT_API mgv_result mgv_engine_destroy(mgv_engine *engine) {
 
 MEGAVIT_API mgv_backend mgv_engine_backend(const mgv_engine *engine) {
     return engine ? engine->backend : MGV_BACKEND_AUTO;
+}
+
+/* An encode is under way that mgv_encode began; what failed half-way or runs in a CUDA graph is the backend's to look after. */
+static int mgv__engine_works(const mgv_engine *engine) {
+    return engine->job.pending && (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING);
 }
 
 /* Element i of an array of structs that may be those of an older header. */
@@ -8555,8 +8702,7 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     mgv__clear_error(error);
     if (!engine || !image || !shape) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: engine, image or shape is NULL");
     memset(shape, 0, sizeof *shape);
-    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING)
-        return mgv__fail(error, MGV_ERROR_BUSY, "mgv_preprocess: the engine is encoding");
+    if (mgv__engine_works(engine)) return mgv__fail(error, MGV_ERROR_BUSY, "mgv_preprocess: the engine is encoding");
     result = mgv__take_image(&taken, image, 0, error);
     if (result == MGV_OK && taken.place != MGV_PLACE_HOST)
         result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess takes pixels in host memory");
@@ -8620,8 +8766,7 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (!engine || !desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: engine or desc is NULL");
     result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_encode_desc", error);
     if (result != MGV_OK) return result;
-    if (engine->job.abandoned) engine->run->step(engine);
-    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING)
+    if (mgv__engine_works(engine))
         return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on the encode before: call mgv_wait first");
     if (!d.outputs || d.output_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: no outputs are asked for");
     if (d.output_count > MGV__MAX_OUTPUTS)
@@ -8640,9 +8785,7 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (result != MGV_OK) return result;
     engine->job.image_count = d.image_count;
     engine->job.output_count = d.output_count;
-    result = engine->run->start(engine, d.stream, error);
-    if (result == MGV_OK) engine->job.status = MGV_STATUS_QUEUED;
-    return result;
+    return engine->run->start(engine, d.stream, error);
 }
 
 MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
@@ -8651,7 +8794,7 @@ MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
         mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_poll: engine is NULL");
         return MGV_STATUS_FAILED;
     }
-    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING) engine->run->step(engine);
+    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING || engine->run->replays(engine)) engine->run->step(engine);
     if (error && (engine->job.status == MGV_STATUS_FAILED || engine->job.status == MGV_STATUS_TIMED_OUT)) *error = engine->job.error;
     return engine->job.status;
 }
@@ -8701,6 +8844,7 @@ MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_err
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error) {
     mgv_result result = mgv_encode(engine, desc, error);
     if (result != MGV_OK) return result;
+    if (engine->gpu && engine->job.status == MGV_STATUS_DONE) return MGV_OK; /* captured: the graph will run it */
     if (engine->gpu) return mgv_wait(engine, MGV__BLOCKING_WAIT_MS, error);
     while (engine->job.status != MGV_STATUS_DONE) mgv_poll(engine, error);
     return MGV_OK;

@@ -1,12 +1,12 @@
-/* A CUDA runtime that a test holds in its hand: device memory is malloc's, everything is done at once, any call can be made to fail, and what is
-   allocated and never given back is counted. One at a time. */
+/* A CUDA runtime that a test holds in its hand: device memory is malloc's, everything is done at once or, while the stream is captured, written down for
+   fake_replay; any call can be made to fail, and what is allocated and never given back is counted. One at a time. */
 #ifndef MGV_TESTS_FAKE_CUDA_H
 #define MGV_TESTS_FAKE_CUDA_H
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 8 };
+enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 8, FAKE_NODES = 16 };
 typedef enum fake_kind { FAKE_DEVICE_MEMORY = 1, FAKE_PINNED_MEMORY } fake_kind;
 
 typedef struct fake_block {
@@ -14,6 +14,20 @@ typedef struct fake_block {
     uint8_t *memory;
     size_t bytes;
 } fake_block;
+
+/* One thing that a stream does, as part of a graph. */
+typedef struct fake_node {
+    enum { FAKE_COPY, FAKE_SET, FAKE_LAUNCH, FAKE_RECORD } kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+    int byte;
+    mgv__kernel_arguments arguments;
+} fake_node;
+typedef struct fake_graph {
+    fake_node nodes[FAKE_NODES];
+    int count;
+} fake_graph;
 
 typedef struct fake_cuda {
     uint64_t calls;            /* of functions that can fail */
@@ -31,6 +45,7 @@ typedef struct fake_cuda {
     int held;                  /* what is on the stream has not been done yet: events are not ready */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
     enum cudaStreamCaptureStatus capture;
+    fake_graph *graph;         /* that is being captured, or NULL */
     fake_block blocks[FAKE_MAX_BLOCKS];
     int events[FAKE_EVENTS];   /* 1: made and not destroyed */
     int libraries;
@@ -116,6 +131,16 @@ static cudaError_t fake_MallocHost(void **memory, size_t bytes) { FAKE_CALL("Mal
 static cudaError_t fake_Free(void *memory) { return fake_release(memory, FAKE_DEVICE_MEMORY); }
 static cudaError_t fake_FreeHost(void *memory) { return fake_release(memory, FAKE_PINNED_MEMORY); }
 
+/* The next node of the graph that is being captured; NULL: none is, and things are done at once. */
+static inline fake_node *fake_node_of(int kind) {
+    fake_node *node;
+    if (fake.capture != cudaStreamCaptureStatusActive) return NULL;
+    assert_true(fake.graph && fake.graph->count < FAKE_NODES);
+    node = &fake.graph->nodes[fake.graph->count++];
+    memset(node, 0, sizeof *node);
+    memcpy(&node->kind, &kind, sizeof kind);
+    return node;
+}
 /* Each end of a copy must be where the kind of copy says. */
 static inline void fake_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     const fake_block *target = fake_find(to, bytes), *source = fake_find(from, bytes);
@@ -132,9 +157,16 @@ static cudaError_t fake_Memcpy(void *to, const void *from, size_t bytes, enum cu
     return cudaSuccess;
 }
 static cudaError_t fake_MemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    fake_node *node;
     (void)stream;
     FAKE_CALL("MemcpyAsync");
-    fake_copy(to, from, bytes, kind);
+    node = fake_node_of(FAKE_COPY);
+    if (!node) fake_copy(to, from, bytes, kind);
+    else {
+        node->to = to;
+        node->from = from;
+        node->bytes = bytes;
+    }
     return cudaSuccess;
 }
 static inline cudaError_t fake_set(void *to, int byte, size_t bytes) {
@@ -145,9 +177,15 @@ static inline cudaError_t fake_set(void *to, int byte, size_t bytes) {
 }
 static cudaError_t fake_Memset(void *to, int byte, size_t bytes) { FAKE_CALL("Memset"); return fake_set(to, byte, bytes); }
 static cudaError_t fake_MemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream) {
+    fake_node *node;
     (void)stream;
     FAKE_CALL("MemsetAsync");
-    return fake_set(to, byte, bytes);
+    node = fake_node_of(FAKE_SET);
+    if (!node) return fake_set(to, byte, bytes);
+    node->to = to;
+    node->byte = byte;
+    node->bytes = bytes;
+    return cudaSuccess;
 }
 static cudaError_t fake_EventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
     int i;
@@ -165,14 +203,23 @@ static cudaError_t fake_EventDestroy(cudaEvent_t event) {
     *made = 0;
     return cudaSuccess;
 }
-static cudaError_t fake_EventRecord(cudaEvent_t event, cudaStream_t stream) {
+static cudaError_t fake_EventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
     (void)stream;
-    FAKE_CALL("EventRecord");
+    FAKE_CALL("EventRecordWithFlags");
     assert_int_equal(*(int *)(void *)event, 1);
+    assert_int_equal(flags, fake_node_of(FAKE_RECORD) ? cudaEventRecordExternal : cudaEventRecordDefault);
+    return cudaSuccess;
+}
+static cudaError_t fake_PointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory) {
+    const fake_block *b = fake_find(memory, 1);
+    FAKE_CALL("PointerGetAttributes");
+    memset(attributes, 0, sizeof *attributes);
+    attributes->type = !b ? cudaMemoryTypeUnregistered : b->kind == FAKE_DEVICE_MEMORY ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     return cudaSuccess;
 }
 static cudaError_t fake_EventQuery(cudaEvent_t event) {
     FAKE_CALL("EventQuery");
+    assert_int_equal(fake.capture, cudaStreamCaptureStatusNone); /* it would end the capture */
     assert_int_equal(*(int *)(void *)event, 1);
     return fake.held ? cudaErrorNotReady : cudaSuccess;
 }
@@ -219,14 +266,28 @@ static cudaError_t fake_FuncSetAttribute(const void *kernel, enum cudaFuncAttrib
     return cudaSuccess;
 }
 static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
+    fake_node *node;
     FAKE_CALL("LaunchKernelExC");
     assert_ptr_equal(kernel, &fake.launches);
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
     fake.launches++;
-    if (fake.kernel) fake.kernel(arguments[0]);
+    node = fake_node_of(FAKE_LAUNCH);
+    if (node) memcpy(&node->arguments, arguments[0], sizeof node->arguments);
+    else if (fake.kernel) fake.kernel(arguments[0]);
     return cudaSuccess;
 }
+/* Runs a captured graph once. */
+static inline void fake_replay(const fake_graph *graph) {
+    int i;
+    for (i = 0; i < graph->count; i++) {
+        const fake_node *node = &graph->nodes[i];
+        if (node->kind == FAKE_COPY) fake_copy(node->to, node->from, node->bytes, cudaMemcpyDefault);
+        if (node->kind == FAKE_SET) fake_set(node->to, node->byte, node->bytes);
+        if (node->kind == FAKE_LAUNCH) fake.kernel(&node->arguments);
+    }
+}
+
 static CUresult fake_encode_map(CUtensorMap *map) {
     memset(map, 0x11, sizeof *map);
     return fake.refuse_maps ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

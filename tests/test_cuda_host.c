@@ -51,9 +51,13 @@ static float pooled_value(const uint8_t *picture, uint32_t column) {
 static void fake_kernel(const void *argument) {
     const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
     float *pooled = (float *)(void *)(launched->arena + launched->plan->buffers[MGV__DEVICE_POOLED].offset);
-    uint32_t images = launched->plan->images, i, k;
+    const uint32_t images = arguments->ops[1].rows_total / launched->plan->tokens;
+    uint32_t i, k;
     for (i = 0; i < launched->plan->counter_count; i++) assert_int_equal(arguments->counters[i], 0);
     assert_int_equal(arguments->status->aborted, 0);
+    assert_int_equal(arguments->segments[0].first_tile, 0);
+    for (i = 0; arguments->segments[i].first_tile < arguments->total_tiles; i++) continue;
+    assert_int_equal(arguments->segments[i].first_tile, arguments->total_tiles); /* the closing entry of this schedule */
     for (i = 0; i < images; i++)
         for (k = 0; k < MICRO_WIDTH; k++) pooled[i * MICRO_WIDTH + k] = pooled_value(arguments->pixels + i * IMAGE_BYTES, k);
     arguments->counters[0] = 1;
@@ -306,10 +310,11 @@ static void test_a_half_enqueued_encode_is_waited_for(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
-/* The schedule of another batch size is sent in two parts: if the second fails, neither counts. */
+/* The schedule of a batch size is sent in two parts: if the second fails, neither counts, and the others are as they were. */
 static void test_a_half_sent_schedule_does_not_count(void **state) {
     fixture *f = (fixture *)*state;
     uint64_t n;
+    uint32_t count, sent = 0;
     for (n = 1; n < 12; n++) {
         mgv_engine *engine;
         mgv_error error;
@@ -317,16 +322,15 @@ static void test_a_half_sent_schedule_does_not_count(void **state) {
         assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
         assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
         fake.fail_at = fake.calls + n;
-        if (encode(f, engine, 2, &error) != MGV_OK) {
-            const mgv__plan *plan = launched->plan;
+        if (encode(f, engine, 2, &error) != MGV_OK && !engine->gpu->lost) {
             fake.fail_at = 0;
-            assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
-            assert_memory_equal(launched->arguments.segments, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
-            assert_int_equal(launched->arguments.ops[1].rows_total, plan->tokens);
+            for (count = 1; count <= 3; count++) assert_int_equal(encode(f, engine, count, &error), MGV_OK);
+            sent++;
         }
         fake.fail_at = 0;
         assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
     }
+    assert_true(sent >= 8);
 }
 
 static void test_poll_wait_and_destroy(void **state) {
@@ -353,6 +357,202 @@ static void test_poll_wait_and_destroy(void **state) {
     assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
     assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK); /* work in flight is waited for */
     assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* ---- CUDA graphs ---- */
+
+/* Captures one encode; the graph holds it only if that succeeds. */
+static mgv_result capture(mgv_engine *engine, const mgv_encode_desc *desc, fake_graph *graph, mgv_error *error) {
+    mgv_result result;
+    memset(graph, 0, sizeof *graph);
+    fake.graph = graph;
+    fake.capture = cudaStreamCaptureStatusActive;
+    result = mgv_encode(engine, desc, error);
+    fake.capture = cudaStreamCaptureStatusNone;
+    return result;
+}
+
+static void test_graphs(void **state) {
+    fixture *f = (fixture *)*state;
+    fake_graph *graphs = (fake_graph *)calloc(3, sizeof *graphs);
+    mgv_engine *engine;
+    mgv_error error;
+    void *pixels, *pooled;
+    work w, other;
+    uint32_t i, k;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    assert_int_equal(fake_calls.Malloc(&pixels, sizeof f->pixels), cudaSuccess);
+    assert_int_equal(fake_calls.MallocHost(&pooled, sizeof f->pooled), cudaSuccess);
+    make_work(f, &w, 3);
+    for (i = 0; i < 3; i++) {
+        w.images[i].pixels = (uint8_t *)pixels + i * IMAGE_BYTES;
+        w.images[i].place = MGV_PLACE_DEVICE;
+    }
+    w.output.data = (float *)pooled;
+    for (i = 0; i < 3; i++) { /* batches of 1, 2 and 3, each encoded once before */
+        w.desc.image_count = i + 1;
+        assert_int_equal(capture(engine, &w.desc, &graphs[i], &error), MGV_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(error.message, "encode so many once before"));
+        assert_int_equal(graphs[i].count, 0);
+        assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_OK);
+        if (capture(engine, &w.desc, &graphs[i], &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(graphs[i].count, 5); /* counters, kernel, status, rows, event */
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_DONE);
+    }
+    make_work(f, &other, 2);
+    for (k = 0; k < 9; k++) { /* pictures change, direct encodes of another size come between */
+        for (i = 0; i < sizeof f->pixels; i++) f->pixels[i] = (uint8_t)(f->pixels[i] * 5 + k);
+        memcpy(pixels, f->pixels, sizeof f->pixels);
+        fake_replay(&graphs[k % 3]);
+        assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+        memcpy(f->pooled, pooled, sizeof f->pooled);
+        check_pooled(f, k % 3 + 1);
+        memset(pooled, 0xFF, sizeof f->pooled);
+        memset(f->pooled, 0xFF, sizeof f->pooled);
+        assert_int_equal(mgv_encode_blocking(engine, &other.desc, &error), MGV_OK);
+        check_pooled(f, 2);
+    }
+    fake.held = 1; /* a replay is under way */
+    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_RUNNING);
+    assert_int_equal(mgv_encode(engine, &other.desc, &error), MGV_ERROR_BUSY);
+    assert_non_null(strstr(error.message, "CUDA graph"));
+    assert_int_equal(mgv_wait(engine, 1, &error), MGV_ERROR_BUSY);
+    fake.held = 0;
+    fake.aborted = MGV__WAIT_COUNTER; /* and times out; the one after it does not */
+    fake_replay(&graphs[1]);
+    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_TIMED_OUT);
+    assert_non_null(strstr(error.message, "gave up"));
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_TIMEOUT);
+    fake.aborted = 0;
+    fake_replay(&graphs[1]);
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+    assert_int_equal(mgv_encode(engine, &other.desc, &error), MGV_OK); /* a direct encode is busy as ever */
+    fake.held = 1;
+    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
+    assert_int_equal(mgv_encode(engine, &other.desc, &error), MGV_ERROR_BUSY);
+    fake.held = 0;
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+    check_pooled(f, 2);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    fake_calls.Free(pixels);
+    fake_calls.FreeHost(pooled);
+    free(graphs);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* Host pictures and outputs can be part of a graph where they are page-locked and need no work of ours. */
+static void test_what_a_graph_cannot_hold(void **state) {
+    fixture *f = (fixture *)*state;
+    fake_graph *graph = (fake_graph *)calloc(1, sizeof *graph);
+    mgv_engine *engine;
+    mgv_error error;
+    void *pixels, *pooled;
+    work w;
+    uint32_t i;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
+    assert_int_equal(fake_calls.MallocHost(&pixels, sizeof f->pixels), cudaSuccess);
+    assert_int_equal(fake_calls.MallocHost(&pooled, sizeof f->pooled), cudaSuccess);
+    make_work(f, &w, 2);
+    for (i = 0; i < 7; i++) {
+        static const char *const sentences[] = {"image 0: a CUDA graph takes", "image 1: a CUDA graph takes", "image 0: a CUDA graph takes",
+                                                "image 1: a CUDA graph takes", "output 0: a CUDA graph gives", "output 0: a CUDA graph gives",
+                                                "the capture of this stream has failed"};
+        w.images[0].pixels = i == 0 ? f->pixels : (uint8_t *)pixels;
+        w.images[1].pixels = i == 1 ? f->pixels + IMAGE_BYTES : (uint8_t *)pixels + IMAGE_BYTES;
+        w.images[0].width = i == 2 ? MICRO_SIDE - 1 : MICRO_SIDE;
+        w.images[1].format = i == 3 ? MGV_PIXELS_BGR8 : MGV_PIXELS_RGB8;
+        w.output.data = i == 4 ? f->pooled : (float *)pooled;
+        w.output.normalize = i == 5;
+        fake.capture = cudaStreamCaptureStatusInvalidated;
+        if (i == 6) assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_ERROR_ARGUMENT);
+        else assert_int_equal(capture(engine, &w.desc, graph, &error), MGV_ERROR_UNSUPPORTED);
+        fake.capture = cudaStreamCaptureStatusNone;
+        if (!strstr(error.message, sentences[i])) fail_msg("%u: %s", i, error.message);
+        assert_int_equal(graph->count, 0);
+    }
+    if (capture(engine, &w.desc, graph, &error) != MGV_OK) fail_msg("%s", error.message);
+    memcpy(pixels, f->pixels, sizeof f->pixels);
+    memset(pooled, 0, sizeof f->pooled);
+    fake_replay(graph);
+    memcpy(f->pooled, pooled, sizeof f->pooled);
+    check_pooled(f, 2);
+    for (i = 1;; i++) { /* every call of a capture fails in turn: the engine encodes on */
+        fake.fail_at = fake.calls + i;
+        fake.failed = NULL;
+        if (capture(engine, &w.desc, graph, &error) != MGV_OK && strncmp(error.message, fake.failed, strlen(fake.failed)) != 0) fail_msg("%s", error.message);
+        fake.fail_at = 0;
+        assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_OK);
+        if (!fake.failed) break;
+    }
+    assert_true(i > 8);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    fake_calls.FreeHost(pixels);
+    fake_calls.FreeHost(pooled);
+    free(graph);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* An engine holds a few schedules; those in graphs stay, of the others the one that was not used for longest goes. */
+static void test_schedules_come_and_go(void **state) {
+    enum { MANY = MGV__PLAN_SCHEDULES + 2 };
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    fake_graph *graph = (fake_graph *)calloc(1, sizeof *graph);
+    mgv_image images[MANY];
+    mgv_encode_desc encode_many;
+    mgv_output output;
+    mgv_engine *engine;
+    mgv_error error;
+    void *pixels, *pooled;
+    uint32_t i, k;
+    fake_reset();
+    fake.kernel = fake_kernel;
+    desc.max_images = MANY;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_OK);
+    launched = engine->gpu->cuda;
+    assert_int_equal(fake_calls.Malloc(&pixels, MANY * IMAGE_BYTES), cudaSuccess);
+    assert_int_equal(fake_calls.Malloc(&pooled, MANY * MICRO_WIDTH * sizeof(float)), cudaSuccess);
+    memset(images, 0, sizeof images);
+    for (i = 0; i < MANY; i++) {
+        images[i].pixels = (uint8_t *)pixels + i * IMAGE_BYTES;
+        images[i].width = images[i].height = MICRO_SIDE;
+        images[i].place = MGV_PLACE_DEVICE;
+    }
+    memset(&output, 0, sizeof output);
+    output.data = (float *)pooled;
+    output.capacity = MANY * MICRO_WIDTH;
+    output.place = MGV_PLACE_DEVICE;
+    memset(&encode_many, 0, sizeof encode_many);
+    encode_many.images = images;
+    encode_many.outputs = &output;
+    encode_many.output_count = 1;
+    for (k = 0; k < 3; k++)
+        for (i = 1; i <= MANY; i++) { /* round and round: each is sent anew; twice in a row: once */
+            encode_many.image_count = i;
+            assert_int_equal(mgv_encode_blocking(engine, &encode_many, &error), MGV_OK);
+            assert_int_equal(launched->arguments.ops[1].rows_total, i * launched->plan->tokens);
+            assert_int_equal(mgv_encode_blocking(engine, &encode_many, &error), MGV_OK);
+            assert_int_equal(launched->arguments.ops[1].rows_total, i * launched->plan->tokens);
+            assert_true(mgv__cuda_find_schedule(launched, i) != NULL);
+        }
+    for (i = MANY - MGV__PLAN_SCHEDULES + 1; i <= MANY; i++) {
+        encode_many.image_count = i;
+        if (capture(engine, &encode_many, graph, &error) != MGV_OK) fail_msg("%s", error.message);
+    }
+    encode_many.image_count = 1;
+    assert_int_equal(mgv_encode(engine, &encode_many, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "an engine holds the schedules of 8 batch sizes"));
+    encode_many.image_count = MANY;
+    mgv_wait(engine, 0, NULL);
+    assert_int_equal(mgv_encode_blocking(engine, &encode_many, &error), MGV_OK);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    fake_calls.Free(pixels);
+    fake_calls.Free(pooled);
+    free(graph);
     assert_int_equal(fake_alive(), 0);
 }
 
@@ -480,6 +680,9 @@ int main(void) {
         cmocka_unit_test(test_a_half_enqueued_encode_is_waited_for),
         cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
         cmocka_unit_test(test_poll_wait_and_destroy),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_what_a_graph_cannot_hold),
+        cmocka_unit_test(test_schedules_come_and_go),
         cmocka_unit_test(test_the_callers_device),
         cmocka_unit_test(test_machines_that_cannot),
         cmocka_unit_test(test_kernels_that_do_not_fit),

@@ -61,7 +61,7 @@ harness *harness_open(const char *directory, const char *kernels, uint32_t max_i
 /* Ends the list before operation `limit`; 0 runs all. */
 void harness_limit(harness *h, uint32_t limit) {
     h->cuda->plan->op_limit = limit;
-    h->cuda->uploaded_images = 0;
+    memset(h->cuda->schedules, 0, sizeof h->cuda->schedules);
 }
 
 /* A signal that is never given: 1 + index of the counter; 0 none. */

@@ -62,6 +62,11 @@ cudaError_t cudaMemset(void *to, int byte, size_t bytes) {
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t) { return cudaMemset(to, byte, bytes); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { *event = (cudaEvent_t)&token; return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *memory) {
+    attributes->type = on_device(memory) ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
