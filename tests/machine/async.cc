@@ -16,7 +16,6 @@ struct TensorMap { /* what the model keeps in a CUtensorMap */
     uint32_t dim[5];
     uint16_t box[5];
     uint16_t magic;
-    uint8_t element_stride[5];
     uint8_t type, rank, swizzle, element_bytes;
 };
 static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap), "a tensor map has 128 bytes");
@@ -51,7 +50,7 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
     for (uint32_t i = 0; i < rank; i++) {
         RULE(dims[i] >= 1 && dims[i] <= (1ull << 32), "dimension %u has size %lu: 1 to 2^32", i, (unsigned long)dims[i]);
         RULE(box[i] >= 1 && box[i] <= 256, "box dimension %u is %u: 1 to 256", i, box[i]);
-        RULE(element_strides[i] >= 1 && element_strides[i] <= 8, "element stride %u is %u: 1 to 8", i, element_strides[i]);
+        RULE(element_strides[i] == 1, "element stride %u is %u: the model knows 1", i, element_strides[i]);
         if (i + 1 < rank) {
             RULE(strides[i] % 16 == 0 && strides[i] < (1ull << 40), "stride %u is %lu bytes: a multiple of 16 below 2^40", i, (unsigned long)strides[i]);
             RULE(strides[i] >= dims[i] * (i ? strides[i - 1] : element), "stride %u of %lu bytes is less than what dimension %u spans", i, (unsigned long)strides[i], i);
@@ -70,7 +69,6 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
     for (uint32_t i = 0; i < 5; i++) {
         m.dim[i] = i < rank ? (uint32_t)std::min<uint64_t>(dims[i], 0xffffffffu) : 1;
         m.box[i] = i < rank ? (uint16_t)box[i] : 1;
-        m.element_stride[i] = i < rank ? (uint8_t)element_strides[i] : 1;
         if (i && i < rank) m.stride[i - 1] = strides[i - 1];
     }
     memset(map, 0, sizeof *map);
@@ -80,7 +78,7 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
 
 static uint32_t box_bytes(const TensorMap &m) {
     uint32_t bytes = m.element_bytes;
-    for (int i = 0; i < m.rank; i++) bytes *= (m.box[i] + m.element_stride[i] - 1u) / m.element_stride[i];
+    for (int i = 0; i < m.rank; i++) bytes *= m.box[i];
     return bytes;
 }
 
@@ -88,40 +86,49 @@ static uint32_t box_bytes(const TensorMap &m) {
 uintptr_t swizzle_address(uintptr_t address, unsigned swizzle_bits) { return address ^ ((address >> 7 & ((1u << swizzle_bits) - 1)) << 4); }
 static unsigned swizzle_bits_of(const TensorMap &m) { return m.swizzle; /* NONE 0, 32B 1, 64B 2, 128B 3 */ }
 
-/* Calls part(global offset or ~0 outside of the tensor, shared offset, bytes) for each piece of at most 16 bytes, in the box's order. */
-template <class Part> static void walk_box(const TensorMap &m, const int32_t *coordinate, uintptr_t shared, const Part &part) {
-    uint32_t count[5];
-    for (int i = 0; i < 5; i++) count[i] = (m.box[i] + m.element_stride[i] - 1u) / m.element_stride[i];
-    const uint32_t row_bytes = count[0] * m.element_bytes, piece_elements = 16 / m.element_bytes;
-    uintptr_t row = shared;
-    uint32_t at[5] = {0, 0, 0, 0, 0};
-    for (;;) {
+/* A row of a box: `row` its first shared byte before the swizzle; [begin, end) the bytes of it that lie inside of the tensor, at `global` on. */
+struct BoxRow {
+    uintptr_t row;
+    uint32_t begin, end;
+    uint64_t global;
+};
+
+static uint32_t row_bytes(const TensorMap &m) { return (uint32_t)m.box[0] * m.element_bytes; }
+
+/* Calls visit(BoxRow) in the box's order. */
+template <class Visit> static void each_row(const TensorMap &m, const int32_t *coordinate, uintptr_t shared, const Visit &visit) {
+    const int64_t first = std::min<int64_t>(std::max<int64_t>(-(int64_t)coordinate[0], 0), m.box[0]);
+    const int64_t last = std::max<int64_t>(first, std::min<int64_t>((int64_t)m.dim[0] - coordinate[0], m.box[0]));
+    BoxRow r = {shared, 0, 0, 0};
+    for (uint32_t at[5] = {0, 0, 0, 0, 0};;) {
         bool inside = true;
-        uint64_t offset = m.base - ARENA;
+        r.global = m.base - ARENA + (uint64_t)(coordinate[0] + first) * m.element_bytes;
         for (int i = 1; i < m.rank; i++) {
-            const int64_t c = (int64_t)coordinate[i] + (int64_t)at[i] * m.element_stride[i];
+            const int64_t c = (int64_t)coordinate[i] + (int64_t)at[i];
             inside &= c >= 0 && c < (int64_t)m.dim[i];
-            offset += (uint64_t)c * m.stride[i - 1];
+            r.global += (uint64_t)c * m.stride[i - 1];
         }
-        for (uint32_t x = 0; x < count[0]; x += piece_elements) {
-            const uintptr_t to = swizzle_address(row + x * m.element_bytes, swizzle_bits_of(m));
-            const int64_t first = (int64_t)coordinate[0] + (int64_t)x * m.element_stride[0];
-            const uint32_t elements = std::min(piece_elements, count[0] - x);
-            if (m.element_stride[0] == 1 && inside && first >= 0 && first + elements <= (int64_t)m.dim[0]) {
-                part(offset + (uint64_t)first * m.element_bytes, to, elements * m.element_bytes);
-                continue;
-            }
-            for (uint32_t e = 0; e < elements; e++) {
-                const int64_t c = first + (int64_t)e * m.element_stride[0];
-                part(inside && c >= 0 && c < (int64_t)m.dim[0] ? offset + (uint64_t)c * m.element_bytes : ~0ull, to + e * m.element_bytes, m.element_bytes);
-            }
-        }
-        row += row_bytes;
+        r.begin = (uint32_t)first * m.element_bytes;
+        r.end = inside ? (uint32_t)last * m.element_bytes : r.begin;
+        visit(r);
+        r.row += row_bytes(m);
         int i = 1;
-        while (i < m.rank && ++at[i] == count[i]) at[i++] = 0;
+        while (i < m.rank && ++at[i] == m.box[i]) at[i++] = 0;
         if (i >= m.rank) break;
     }
 }
+
+/* Calls visit(shared offset, first byte of the row, bytes) for the pieces of [begin, end) of a row that the swizzle keeps together. */
+template <class Visit> static void each_unit(const TensorMap &m, uintptr_t row, uint32_t begin, uint32_t end, const Visit &visit) {
+    while (begin < end) {
+        const uint32_t bytes = std::min(end, begin / 16 * 16 + 16) - begin;
+        visit(swizzle_address(row + begin, swizzle_bits_of(m)), begin, bytes);
+        begin += bytes;
+    }
+}
+
+/* Whether the swizzle moves nothing out of a row that begins here. */
+static bool row_is_closed(const TensorMap &m, uint32_t bytes) { return bytes % (16u << swizzle_bits_of(m)) == 0; }
 
 static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
     TensorMap m;
@@ -177,12 +184,16 @@ struct LoadAction : Action {
         const bool numbers = !world->options.protocol;
         if (destination->alive == 0) report_at("cluster-exit", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
         AsyncAccess reads(issuer, event), writes(issuer, event);
-        walk_box(map, coordinate, shared_offset(destination->number, offset), [&](uint64_t from, uintptr_t to, uint32_t bytes) {
-            if (!writes.write(to, bytes, "destination")) return;
-            if (from != ~0ull && !reads.read(from, bytes, "source")) return;
+        const uintptr_t to = shared_offset(destination->number, offset);
+        const bool closed = row_is_closed(map, box_bytes(map));
+        if (closed) writes.write(to, box_bytes(map), "destination");
+        each_row(map, coordinate, to, [&](const BoxRow &r) {
+            const bool readable = r.begin == r.end || reads.read(r.global, r.end - r.begin, "source");
+            if (!closed) each_unit(map, r.row, 0, row_bytes(map), [&](uintptr_t unit, uint32_t, uint32_t bytes) { writes.write(unit, bytes, "destination"); });
             if (!numbers) return;
-            if (from == ~0ull) memset(arena(to), 0, bytes);
-            else memcpy(arena(to), arena(from), bytes);
+            each_unit(map, r.row, 0, row_bytes(map), [&](uintptr_t unit, uint32_t, uint32_t bytes) { memset(arena(unit), 0, bytes); });
+            if (readable)
+                each_unit(map, r.row, r.begin, r.end, [&](uintptr_t unit, uint32_t at, uint32_t bytes) { memcpy(arena(unit), arena(r.global + at - r.begin), bytes); });
         });
         slot->busy = false;
         mbarrier_complete_bytes(destination, barrier, box_bytes(map), slot->component, slot->clock);
@@ -382,10 +393,11 @@ struct StoreWrite : Action {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, op, (uint8_t)(EVENT_ASYNC | (op == Op::tma_reduce ? EVENT_ATOMIC : 0)));
         size_t at = 0;
         AsyncAccess writes(issuer, event);
-        walk_box(map, coordinate, source, [&](uint64_t to, uintptr_t, uint32_t bytes) {
-            if (to != ~0ull && writes.write(to, bytes, "destination") && !world->options.protocol) {
-                if (op == Op::tma_reduce) reduce(to, bytes, &data[at]);
-                else memcpy(arena(to), &data[at], bytes);
+        each_row(map, coordinate, source, [&](const BoxRow &r) {
+            const uint32_t bytes = r.end - r.begin;
+            if (bytes && writes.write(r.global, bytes, "destination") && !data.empty()) {
+                if (op == Op::tma_reduce) reduce(r.global, bytes, &data[at]);
+                else memcpy(arena(r.global), &data[at], bytes);
             }
             at += bytes;
         });
@@ -403,10 +415,15 @@ struct StoreRead : Action {
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, write->pc, write->issuer.cta, write->op, EVENT_ASYNC);
         AsyncAccess reads(write->issuer, event);
-        walk_box(write->map, write->coordinate, write->source, [&](uint64_t to, uintptr_t from, uint32_t bytes) {
-            if (to != ~0ull) reads.read(from, bytes, "source");
-            if (world->options.protocol) return;
-            write->data.insert(write->data.end(), arena(from), arena(from) + bytes);
+        const TensorMap &map = write->map;
+        each_row(map, write->coordinate, write->source, [&](const BoxRow &r) {
+            const bool closed = r.end - r.begin == row_bytes(map) && row_is_closed(map, row_bytes(map));
+            if (closed) reads.read(r.row, row_bytes(map), "source");
+            if (closed && world->options.protocol) return;
+            each_unit(map, r.row, r.begin, r.end, [&](uintptr_t unit, uint32_t, uint32_t bytes) {
+                if (!closed) reads.read(unit, bytes, "source");
+                if (!world->options.protocol) write->data.insert(write->data.end(), arena(unit), arena(unit) + bytes);
+            });
         });
         slot->busy = false;
         write->group->reads--;

@@ -352,6 +352,7 @@ static void build(const Launch &l) {
             warp->alive = 0xffffffffu;
             warp->priority = (uint32_t)random_number();
             warp->slot = world->components++;
+            if (world->options.protocol) warp->watched = 0x01010101u << random_below(8) | 1u << random_below(32);
             cta->warp.push_back(warp);
             for (uint32_t i = 0; i < 32; i++) {
                 Thread *t = new Thread();
@@ -423,6 +424,18 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
 
 /* ---- collectives of a warp ---- */
 
+void post(Op op) { self->posted = self->posted * 31 + (uint32_t)op + 1; }
+
+static void check_posted(const Warp *warp, uint32_t mask) {
+    const Thread *first = warp->lane[__builtin_ctz(mask)];
+    for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
+        const Thread *t = warp->lane[__builtin_ctz(lanes)];
+        if (t->posted == first->posted) continue;
+        report("warp", "lanes %u and %u have come here by other instructions of the whole warp", first->lane, t->lane);
+        stop_launch();
+    }
+}
+
 void collective(Op op, uint32_t mask, void *argument, const std::function<void(Warp *)> &work) {
     Thread *t = self;
     Warp *warp = t->warp;
@@ -453,6 +466,7 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
         return;
     }
     c->arrived = 0;
+    check_posted(warp, mask);
     work(warp);
     for (uint32_t lanes = mask & ~(1u << t->lane); lanes; lanes &= lanes - 1) make_ready(warp->lane[__builtin_ctz(lanes)]);
 }
@@ -526,8 +540,12 @@ struct Exchange {
     uint32_t value, source, result;
 };
 
-uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
+uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane, bool number) {
     MACHINE_ENTER(Op::shuffle);
+    if (number && world->options.protocol) {
+        post(Op::shuffle);
+        return value;
+    }
     Exchange mine = {value, source_lane % 32, 0};
     collective(Op::shuffle, mask, &mine, [mask](Warp *warp) {
         for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
@@ -556,9 +574,8 @@ uint32_t op_ballot(uint32_t mask, bool predicate) {
 
 bool op_elect(uint32_t mask) {
     MACHINE_ENTER(Op::elect);
-    Exchange mine = {0, 0, 0};
-    collective(Op::elect, mask, &mine, [mask](Warp *warp) { ((Exchange *)warp->lane[__builtin_ctz(mask)]->argument)->result = 1; });
-    return mine.result != 0;
+    post(Op::elect);
+    return self->lane == __builtin_ctz(mask);
 }
 
 /* Registers move between the warpgroups of a CTA; an increase waits until they are there. */

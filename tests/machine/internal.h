@@ -79,7 +79,7 @@ const char *op_text(Op op);
 /* ---- vector clocks: immutable arrays with one number for each thread and each slot of asynchronous work, shared and counted ---- */
 
 struct Base {
-    uint32_t references;
+    uint32_t references, size; /* components from `size` on are 0 */
     uint32_t clock[1];
 };
 
@@ -90,13 +90,16 @@ public:
     BaseRef(BaseRef &&other) : base(other.base) { other.base = nullptr; }
     BaseRef &operator=(BaseRef other) { std::swap(base, other.base); return *this; }
     ~BaseRef() { if (base && --base->references == 0) free(base); }
-    uint32_t at(uint32_t component) const { return base ? base->clock[component] : 0; }
+    uint32_t at(uint32_t component) const { return base && component < base->size ? base->clock[component] : 0; }
     bool operator==(const BaseRef &other) const { return base == other.base; }
     bool operator!=(const BaseRef &other) const { return base != other.base; }
     explicit operator bool() const { return base != nullptr; }
-    void join(const BaseRef &other);                      /* pointers stay equal where nothing is new */
-    void raise(uint32_t component, uint32_t clock);       /* copies unless this is the only reference */
+    void join(const BaseRef &other);                /* pointers stay equal where nothing is new; remembers results */
+    void gather(const BaseRef &other);              /* the same where this is the only reference, as a rule */
+    void raise(uint32_t component, uint32_t clock); /* copies unless this is the only reference */
 private:
+    static Base *create(uint32_t size);
+    void own(uint32_t size); /* makes this the only reference to an array of at least this size */
     Base *base;
 };
 
@@ -129,8 +132,8 @@ struct Event {
     Op op;
     uint8_t flags;
 };
-struct Cell { /* of two bytes; or of a line of 16, while what has happened to it happened to the whole of it */
-    uint32_t write; /* event, 0: never written; of a line, SPLIT: look at its cells */
+struct Cell { /* of 2, 16, 128 or 1024 bytes: of larger pieces while what has happened to them happened to the whole of them */
+    uint32_t write; /* event, 0: never written; SPLIT: look at the eight smaller ones */
     uint32_t read;  /* 0: none since the write; event; or READ_SET | set */
 };
 struct ReaderSet { /* the readers of `before` and those at [begin, begin + count) of the pool */
@@ -140,7 +143,7 @@ struct ReaderMemo {
     uint32_t old, added, result;
 };
 constexpr uint32_t READ_SET = 0x80000000u, HOST_EVENT = 1, SPLIT = 0xffffffffu;
-constexpr uintptr_t GRANULE = 2, LINE = 16;
+constexpr uintptr_t LARGEST_PIECE = 1024;
 
 constexpr uintptr_t ARENA = 0x200000000000;                /* shared memory of all CTAs, then global memory */
 constexpr uintptr_t SHARED_WINDOW = 256 * 1024, MAX_CTAS = 160;
@@ -166,7 +169,7 @@ enum class State : uint8_t { ready, blocked, polling, done };
 
 struct Registers { /* accumulators that matrix products write */
     uintptr_t begin, end;
-    uint64_t last_op; /* of the warp's sequence: the number of matrix products issued */
+    uint64_t last_product; /* its number in the thread's sequence */
 };
 
 struct BulkGroup {
@@ -191,8 +194,15 @@ struct Thread : Observer {
     uint32_t last_event = 0, last_event_pc = 0, last_event_clock = 0;
     Op last_event_op = Op::load;
     void *argument = nullptr; /* of the collective it waits in */
+    uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the other lanes: the same for all of them */
+    /* wgmma */
     std::vector<Registers> registers;
     uintptr_t registers_begin = 0, registers_end = 0;
+    bool fence_needed = true;
+    uint64_t products = 0, completed_products = 0; /* issued; waited for */
+    uint32_t commits = 0;
+    uint64_t committed[8];    /* products issued up to each of the last commits, at index commits % 8 */
+    uint64_t matrix_stores = 0;
     std::deque<BulkGroup *> groups; /* committed, oldest first */
     BulkGroup *open_group = nullptr;
     bool granted = false; /* setmaxnreg's answer */
@@ -206,19 +216,25 @@ struct Collective {
 
 struct WgmmaOp;
 struct StoreQueue; /* async.cc */
+struct MatrixStore { /* stmatrix */
+    uint32_t arrived = 0, address[32], value[32][4];
+};
 struct Warp {
     Cta *of = nullptr;
     uint32_t number = 0;
     Thread *lane[32];
     uint32_t ready = 0, polling = 0, alive = 0;
+    uint32_t watched = 0xffffffffu; /* lanes whose ordinary reads of shared memory are recorded */
     int ready_position = -1, polling_position = -1;
     uint32_t priority = 0;
     Collective collective[4];
-    /* wgmma */
-    uint32_t slot = 0, slot_clock = 0; /* its component as asynchronous reader */
-    uint64_t issued = 0, committed_ops = 0;
-    std::deque<uint64_t> commits; /* ops issued up to each commit, newest last */
-    bool fence_needed = true;
+    uint32_t slot = 0; /* its component as asynchronous reader: the number of the matrix product */
+    struct {
+        BaseRef before, after;
+        uint64_t product;
+    } waited = {}; /* what the last wait for matrix products made of a lane's clock: the same for most of them */
+    std::deque<MatrixStore> matrix_stores; /* that some lanes have come to and others not */
+    uint64_t matrix_stores_done = 0;
     uint32_t registers = 0;
     std::vector<std::unique_ptr<StoreQueue>> store_queues; /* st.async: one for each mbarrier that its bytes are counted on */
     Warp();
@@ -226,7 +242,7 @@ struct Warp {
 };
 
 struct WarpGroup {
-    std::deque<std::shared_ptr<WgmmaOp>> queue; /* oldest first; those that all four warps have issued are complete */
+    std::deque<std::shared_ptr<WgmmaOp>> queue; /* number executed + 1 first */
     uint64_t executed = 0;
     bool scheduled = false;
 };
@@ -321,6 +337,8 @@ void stop_launch(void);              /* ends all threads; does not return inside
 void add_action(Action *action);
 Slot &take_slot(Cta *cta, const Observer &issuer);
 uint32_t new_component(void); /* for asynchronous work; reports and stops when there are too many */
+/* All lanes must come with the same operation, but this one does not wait for the others. */
+void post(Op op);
 /* All lanes of `mask` must come with the same operation; the last one runs `work` for all. */
 void collective(Op op, uint32_t mask, void *argument, const std::function<void(Warp *)> &work);
 Mbarrier *find_mbarrier(uint32_t shared_address, bool by_async, const Observer &who);
@@ -344,10 +362,12 @@ class AsyncAccess {
 public:
     AsyncAccess(const Observer &who, uint32_t events);
     bool read(uintptr_t offset, size_t bytes, const char *what);
+    bool read_whole_piece(uintptr_t offset); /* of LARGEST_PIECE bytes, if it has one history; otherwise it does nothing and returns false */
     bool write(uintptr_t offset, size_t bytes, const char *what);
     bool store(uintptr_t offset, size_t bytes); /* an ordinary write that is done later */
 private:
     bool bounds(uintptr_t offset, size_t bytes, bool writes, const char *what);
+    bool read_cell(Cell *cell, uintptr_t at, const char *what);
     void conflict(uintptr_t at, bool writes, uint32_t other, bool other_writes, int order) const;
     const Observer &who;
     const uint32_t events;

@@ -36,20 +36,26 @@ std::string format_text(const char *format, ...) {
 
 /* ---- clocks ---- */
 
-static size_t base_bytes(void) { return sizeof(Base) + world->capacity * sizeof(uint32_t); }
+Base *BaseRef::create(uint32_t size) {
+    Base *base = (Base *)malloc(sizeof(Base) + size * sizeof(uint32_t));
+    base->references = 1;
+    base->size = size;
+    return base;
+}
+
+void BaseRef::own(uint32_t size) {
+    if (base && base->references == 1 && base->size >= size) return;
+    const uint32_t before = base ? base->size : 0, after = std::max({size, before, world->components});
+    BaseRef copy;
+    copy.base = create(after);
+    if (base) memcpy(copy.base->clock, base->clock, before * sizeof(uint32_t));
+    memset(copy.base->clock + before, 0, (after - before) * sizeof(uint32_t));
+    std::swap(base, copy.base);
+}
 
 void BaseRef::raise(uint32_t component, uint32_t clock) {
-    if (base && base->clock[component] >= clock) return;
-    if (!base) {
-        base = (Base *)calloc(1, base_bytes());
-        base->references = 1;
-    } else if (base->references > 1) {
-        Base *copy = (Base *)malloc(base_bytes());
-        memcpy(copy, base, base_bytes());
-        copy->references = 1;
-        base->references--;
-        base = copy;
-    }
+    if (at(component) >= clock) return;
+    own(component + 1);
     base->clock[component] = clock;
 }
 
@@ -64,6 +70,16 @@ __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) sta
 }
 __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void greater_clocks(uint32_t *to, const uint32_t *a, const uint32_t *b, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) to[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+void BaseRef::gather(const BaseRef &other) {
+    if (!other.base || base == other.base) return;
+    if (!base) {
+        *this = other;
+        return;
+    }
+    own(other.base->size);
+    greater_clocks(base->clock, base->clock, other.base->clock, other.base->size);
 }
 
 void BaseRef::join(const BaseRef &other) {
@@ -86,15 +102,14 @@ void BaseRef::join(const BaseRef &other) {
         *this = memo.result;
         return;
     }
-    const uint32_t n = world->capacity;
-    const unsigned covers = compare_clocks(base->clock, other.base->clock, n);
+    const uint32_t both = std::min(base->size, other.base->size);
+    const unsigned covers = compare_clocks(base->clock, other.base->clock, both);
     BaseRef result;
-    if (covers & 1) result = *this;
-    else if (covers & 2) result = other;
+    if (covers & 1 && both == other.base->size) result = *this;
+    else if (covers & 2 && both == base->size) result = other;
     else {
-        result.base = (Base *)malloc(base_bytes());
-        result.base->references = 1;
-        greater_clocks(result.base->clock, base->clock, other.base->clock, n);
+        result = *this;
+        result.gather(other);
     }
     memo.a = *this;
     memo.b = other;
@@ -103,10 +118,10 @@ void BaseRef::join(const BaseRef &other) {
 }
 
 void Released::add(Observer &from) {
-    if (from.seen != last_seen) { seen.join(from.seen); last_seen = from.seen; }
-    if (from.shared != last_shared) { shared.join(from.shared); last_shared = from.shared; }
-    if (from.global != last_global) { global.join(from.global); last_global = from.global; }
-    reads.join(from.reads);
+    if (from.seen != last_seen) { seen.gather(from.seen); last_seen = from.seen; }
+    if (from.shared != last_shared) { shared.gather(from.shared); last_shared = from.shared; }
+    if (from.global != last_global) { global.gather(from.global); last_global = from.global; }
+    reads.gather(from.reads);
     seen.raise(from.component, from.now);
     if (from.own_shared) shared.raise(from.component, from.own_shared);
     if (from.own_global) global.raise(from.component, from.own_global);
@@ -125,9 +140,9 @@ void Released::add_ended(Observer &from) {
         for (uint32_t i = world->launch.grid * world->launch.block; i < world->components; i++)
             if (from.seen.at(i)) last.async.raise(i, from.seen.at(i));
     }
-    seen.join(last.async);
-    reads.join(from.reads);
-    reads.join(from.seen);
+    seen.gather(last.async);
+    reads.gather(from.reads);
+    reads.gather(from.seen);
     reads.raise(from.component, from.now);
     from.now++;
 }
@@ -236,34 +251,45 @@ static std::map<uintptr_t, Block> blocks; /* by begin */
 static Block *last_block;                 /* that was looked for */
 static std::vector<std::pair<uintptr_t, uintptr_t>> slack; /* begin, end */
 static uintptr_t next_block = GLOBAL + 4096;
-static Cell *shadow, *lines; /* of every two bytes, of every line */
+static Cell *shadow[4]; /* of 2, 16, 128, 1024 bytes */
+static constexpr uintptr_t piece_bytes(int level) { return (uintptr_t)2 << 3 * level; }
+static constexpr int TOP = 3;
+static_assert(piece_bytes(TOP) == LARGEST_PIECE, "levels of the shadow");
 
-static Cell *cell_of(uintptr_t offset) { return shadow + offset / GRANULE; }
-static Cell *line_of(uintptr_t offset) { return lines + offset / LINE; }
-
-/* Calls visit(cell, offset) for the cells that stand for [offset, offset + bytes), whole lines where they are one, until it returns false. */
-template <class Visit> static inline __attribute__((always_inline)) void each_cell(uintptr_t offset, size_t bytes, const Visit &visit) {
-    const uintptr_t end = offset + bytes;
-    for (uintptr_t at = offset / GRANULE * GRANULE; at < end;) {
-        Cell *line = line_of(at);
-        const uintptr_t line_begin = at / LINE * LINE, line_end = line_begin + LINE;
-        if (line->write != SPLIT) {
-            if (at == line_begin && line_end <= end) {
-                if (!visit(line, at)) return;
-                at = line_end;
-                continue;
-            }
-            for (Cell *cell = cell_of(line_begin), *last = cell + LINE / GRANULE; cell < last; cell++) *cell = *line;
-            line->write = SPLIT;
+/* Calls visit(cell, offset) for the largest pieces that make up [begin, end), until it returns false. */
+template <int LEVEL, class Visit> static inline bool walk(uintptr_t at, uintptr_t begin, uintptr_t end, const Visit &visit) {
+    Cell *cell = shadow[LEVEL] + at / piece_bytes(LEVEL);
+    if constexpr (LEVEL == 0) {
+        return visit(cell, at);
+    } else {
+        const bool whole = begin <= at && at + piece_bytes(LEVEL) <= end;
+        Cell *parts = shadow[LEVEL - 1] + at / piece_bytes(LEVEL - 1);
+        if (cell->write != SPLIT) {
+            if (whole) return visit(cell, at);
+            for (int i = 0; i < 8; i++) parts[i] = *cell;
+            cell->write = SPLIT;
         }
-        const bool whole = at == line_begin && line_end <= end;
-        for (const uintptr_t stop = std::min(line_end, end); at < stop; at += GRANULE)
-            if (!visit(cell_of(at), at)) return;
-        if (!whole) continue;
-        const Cell *cell = cell_of(line_begin);
-        bool same = true;
-        for (uintptr_t i = 1; i < LINE / GRANULE; i++) same &= cell[i].write == cell->write && cell[i].read == cell->read;
-        if (same) *line = *cell;
+        const uintptr_t first = begin > at ? (begin - at) / piece_bytes(LEVEL - 1) * piece_bytes(LEVEL - 1) : 0;
+        for (uintptr_t part = at + first; part < at + piece_bytes(LEVEL) && part < end; part += piece_bytes(LEVEL - 1))
+            if (!walk<LEVEL - 1>(part, begin, end, visit)) return false;
+        if (whole && parts[0].write != SPLIT) {
+            bool same = true;
+            for (int i = 1; i < 8; i++) same &= parts[i].write == parts[0].write && parts[i].read == parts[0].read;
+            if (same) *cell = parts[0];
+        }
+        return true;
+    }
+}
+template <class Visit> static inline void each_cell(uintptr_t offset, size_t bytes, const Visit &visit) {
+    for (uintptr_t at = offset / LARGEST_PIECE * LARGEST_PIECE; at < offset + bytes; at += LARGEST_PIECE)
+        if (!walk<TOP>(at, offset, offset + bytes, visit)) return;
+}
+
+/* The cell that stands for these two bytes. */
+static inline Cell *cell_at(uintptr_t offset) {
+    for (int level = TOP;; level--) {
+        Cell *cell = shadow[level] + offset / piece_bytes(level);
+        if (cell->write != SPLIT) return cell;
     }
 }
 
@@ -282,10 +308,9 @@ static void *address_space(void *at, size_t bytes) {
 }
 
 void memory_init(void) {
-    if (shadow) return;
+    if (shadow[0]) return;
     address_space((void *)ARENA, ARENA_BYTES);
-    shadow = (Cell *)address_space(nullptr, ARENA_BYTES / GRANULE * sizeof(Cell));
-    lines = (Cell *)address_space(nullptr, ARENA_BYTES / LINE * sizeof(Cell));
+    for (int level = 0; level <= TOP; level++) shadow[level] = (Cell *)address_space(nullptr, ARENA_BYTES / piece_bytes(level) * sizeof(Cell));
 }
 
 void *global_allocate(size_t bytes, const char *name) {
@@ -351,8 +376,8 @@ void global_reset(void) {
     blocks.clear();
     slack.clear();
     madvise((void *)(ARENA + GLOBAL), next_block - GLOBAL, MADV_DONTNEED);
-    madvise(cell_of(GLOBAL), (next_block - GLOBAL) / GRANULE * sizeof(Cell), MADV_DONTNEED);
-    madvise(line_of(GLOBAL), (next_block - GLOBAL) / LINE * sizeof(Cell), MADV_DONTNEED);
+    for (int level = 0; level <= TOP; level++)
+        madvise(shadow[level] + GLOBAL / piece_bytes(level), (next_block - GLOBAL) / piece_bytes(level) * sizeof(Cell), MADV_DONTNEED);
     next_block = GLOBAL + 4096;
 }
 
@@ -382,11 +407,12 @@ bool global_written(const void *memory, size_t bytes) {
 /* After a launch all that it wrote counts as written by the host: launches of one stream are ordered. Shared memory is uninitialised anew. */
 void memory_begin_launch(void) {
     memory_init();
-    madvise((void *)ARENA, GLOBAL, MADV_DONTNEED);
-    madvise(shadow, GLOBAL / GRANULE * sizeof(Cell), MADV_DONTNEED);
-    madvise(lines, GLOBAL / LINE * sizeof(Cell), MADV_DONTNEED);
+    static uintptr_t used; /* bytes of shared memory that the last launch had */
+    memset((void *)ARENA, 0, used);
+    memset(shadow[TOP], 0, used / LARGEST_PIECE * sizeof(Cell));
+    used = world->launch.grid <= MAX_CTAS ? world->launch.grid * SHARED_WINDOW : 0;
     for (auto &entry : blocks) {
-        const uintptr_t begin = entry.second.begin / LINE * LINE, end = (entry.second.end + LINE - 1) / LINE * LINE; /* blocks are apart from each other */
+        const uintptr_t begin = entry.second.begin / LARGEST_PIECE * LARGEST_PIECE, end = (entry.second.end + LARGEST_PIECE - 1) / LARGEST_PIECE * LARGEST_PIECE;
         each_cell(begin, end - begin, [](Cell *cell, uintptr_t) {
             *cell = {std::min(cell->write, HOST_EVENT), 0};
             return true;
@@ -560,12 +586,13 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
     t->pc = pc;
     t->op = op;
     const bool shared = offset < GLOBAL;
+    const bool unwatched = shared && !write && !(t->warp->watched >> t->lane & 1);
     const bool looks_well = shared ? offset % SHARED_WINDOW >= SHARED_RESERVED && offset % SHARED_WINDOW + bytes <= SHARED_RESERVED + world->launch.dynamic_shared &&
                                          offset / SHARED_WINDOW == t->cta
-                                   : line_of(offset)->write != 0 && (line_of(offset)->write != SPLIT || cell_of(offset)->write != 0);
+                                   : cell_at(offset)->write != 0;
     const Block *block = shared || write || !looks_well ? nullptr : block_of(offset);
     const bool constant = block && block->read_only && offset + bytes <= block->end; /* nobody will write it: its readers do not matter */
-    if (!constant && (looks_well || !out_of_bounds(offset, bytes, write))) {
+    if (!constant && !(looks_well && unwatched) && (looks_well || !out_of_bounds(offset, bytes, write))) {
         const uint32_t event = thread_event(t, pc, op);
         each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) { return generic_cell(cell, at, write, event); });
     }
@@ -615,30 +642,41 @@ bool AsyncAccess::bounds(uintptr_t offset, size_t bytes, bool writes, const char
     return false;
 }
 
+bool AsyncAccess::read_cell(Cell *cell, uintptr_t at, const char *what) {
+    if (cell->write == before.write && cell->read == before.read) {
+        *cell = after;
+        return true;
+    }
+    if (cell->write == after.write && cell->read == after.read) return true;
+    before = *cell;
+    if (!cell->write && !is_slack(at)) {
+        report_at("uninitialised", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
+        before.write = SPLIT;
+        return false;
+    }
+    if (cell->write > HOST_EVENT) {
+        const Event &e = world->events[cell->write];
+        if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
+        else if (int order = async_order(who, e, at < GLOBAL)) conflict(at, false, cell->write, true, order);
+    }
+    if (!cell->write) before.write = SPLIT;
+    if (!read_only) cell->read = add_readers(cell->read, events, who, true);
+    after = *cell;
+    if (!cell->write) after.write = SPLIT;
+    return true;
+}
+
 bool AsyncAccess::read(uintptr_t offset, size_t bytes, const char *what) {
     if (!bounds(offset, bytes, false, what)) return false;
-    const bool shared = offset < GLOBAL;
-    each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
-        if (cell->write == before.write && cell->read == before.read) {
-            *cell = after;
-            return true;
-        }
-        before = *cell;
-        if (!cell->write && !is_slack(at)) {
-            report_at("uninitialised", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
-            before.write = SPLIT;
-            return false;
-        }
-        if (cell->write > HOST_EVENT) {
-            const Event &e = world->events[cell->write];
-            if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
-            else if (int order = async_order(who, e, shared)) conflict(at, false, cell->write, true, order);
-        }
-        if (!cell->write) before.write = SPLIT;
-        if (!read_only) cell->read = add_readers(cell->read, events, who, true);
-        after = *cell;
-        return true;
-    });
+    if (read_only && cell_at(offset)->write == HOST_EVENT && cell_at(offset + bytes - 1)->write == HOST_EVENT) return true; /* nobody will write it */
+    each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) { return read_cell(cell, at, what); });
+    return true;
+}
+
+bool AsyncAccess::read_whole_piece(uintptr_t offset) {
+    Cell *cell = shadow[TOP] + offset / LARGEST_PIECE;
+    if (cell->write == SPLIT || !cell->write || !bounds(offset, LARGEST_PIECE, false, "")) return false;
+    read_cell(cell, offset, "");
     return true;
 }
 
@@ -690,14 +728,14 @@ bool AsyncAccess::store(uintptr_t offset, size_t bytes) {
 static void register_access(uintptr_t address, size_t bytes, bool write, uint32_t pc) {
     for (const Registers &r : self->registers) {
         if (address + bytes <= r.begin || address >= r.end) continue;
-        if (r.last_op > self->warp->committed_ops) {
+        if (r.last_product > self->completed_products) {
             const uint32_t last = self->pc;
             self->pc = pc;
             report("registers", "accumulator register %lu is %s before the wgmma.wait_group that completes its matrix product",
                    (unsigned long)((address - r.begin) / 4), write ? "written" : "read");
             self->pc = last;
-        } else if (!self->warp->fence_needed) {
-            self->warp->fence_needed = true;
+        } else {
+            self->fence_needed = true;
         }
         return;
     }

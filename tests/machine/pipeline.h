@@ -61,7 +61,7 @@ enum {
     X(signal_before_store, "race")                                                                                                              \
     X(signal_lost, "deadlock")                                                                                                                  \
     X(poll_relaxed, "race")                                                                                                                     \
-    X(poll_threshold_small, "race")                                                                                                             \
+    X(poll_threshold_small, "uninitialised")                                                                                                    \
     X(poll_dropped, "uninitialised")                                                                                                            \
     X(proxy_fence_after_poll_dropped, "proxy")                                                                                                  \
     X(proxy_fence_before_overwrite_dropped, "proxy")                                                                                            \

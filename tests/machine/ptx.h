@@ -41,7 +41,7 @@ void op_bar_sync(uint32_t id, uint32_t threads);
 void op_cluster_arrive(void);
 void op_cluster_wait(void);
 void op_warp_sync(uint32_t mask);
-uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane);
+uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane, bool number); /* number: no decision hangs on it */
 uint32_t op_ballot(uint32_t mask, bool predicate);
 bool op_elect(uint32_t mask);
 void op_setmaxnreg(uint32_t count, bool increase);
@@ -135,9 +135,9 @@ DEVICE void bar_sync_all(void) { machine::op_bar_sync(0, 0); }
 DEVICE void bar_sync(uint32_t id, uint32_t threads) { machine::op_bar_sync(id, threads); }
 DEVICE void warp_sync(void) { machine::op_warp_sync(0xffffffffu); }
 DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
-    return __uint_as_float(machine::op_shuffle(0xffffffffu, __float_as_uint(value), (machine::op_thread_index() % 32) ^ lane_mask));
+    return __uint_as_float(machine::op_shuffle(0xffffffffu, __float_as_uint(value), (machine::op_thread_index() % 32) ^ lane_mask, true));
 }
-DEVICE uint32_t shfl_idx_u32(uint32_t value, uint32_t lane) { return machine::op_shuffle(0xffffffffu, value, lane); }
+DEVICE uint32_t shfl_idx_u32(uint32_t value, uint32_t lane) { return machine::op_shuffle(0xffffffffu, value, lane, false); }
 DEVICE uint32_t vote_all(uint32_t predicate) { return machine::op_ballot(0xffffffffu, predicate != 0) == 0xffffffffu; }
 template <int COUNT> DEVICE void setmaxnreg_inc(void) { machine::op_setmaxnreg(COUNT, true); }
 template <int COUNT> DEVICE void setmaxnreg_dec(void) { machine::op_setmaxnreg(COUNT, false); }

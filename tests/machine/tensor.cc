@@ -54,16 +54,21 @@ static void check_k_span(const MatrixDescriptor &m, uint32_t units, const char *
 
 /* ---- wgmma ---- */
 
-struct WgmmaOp {
-    uint64_t number;
+struct Product { /* what all threads of a warpgroup say of it */
     int columns;
     bool fp8, a_in_registers, a_transposed, b_transposed, scale_d;
-    bool protocol;
     uint64_t a, b;
-    uint32_t warps; /* that have issued it */
+    bool operator==(const Product &o) const {
+        return columns == o.columns && fp8 == o.fp8 && a_in_registers == o.a_in_registers && a_transposed == o.a_transposed && b_transposed == o.b_transposed &&
+               scale_d == o.scale_d && a == o.a && b == o.b;
+    }
+};
+struct WgmmaOp : Product {
+    uint64_t number;
+    bool protocol;
+    uint32_t threads = 0; /* that have issued it */
     uint32_t pc;
     Observer issuer[4];
-    uint32_t slot_clock[4];
     float *d[128];
     uint32_t a_registers[128][4];
     Cta *cta;
@@ -106,12 +111,38 @@ static float truncated(float v) {
     return v;
 }
 
-/* sum[n] += a[k] b[k][n], in the order of k */
-__attribute__((target_clones("avx2", "default"))) static void multiply_row(float *sum, const float *a, const float *b, int k_count, int columns) {
-    for (int k = 0; k < k_count; k++) {
-        const float v = a[k];
-        const float *row = b + k * columns;
-        for (int n = 0; n < columns; n++) sum[n] += v * row[n];
+/* WIDTH columns of four rows, in registers. */
+template <int WIDTH> static inline __attribute__((always_inline)) void multiply_block(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns) {
+    float block[4][WIDTH];
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < WIDTH; i++) block[r][i] = sum[r][i];
+    for (int k = 0; k < k_count; k++)
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < WIDTH; i++) block[r][i] += a[r][k] * b[k * columns + i];
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < WIDTH; i++) sum[r][i] = block[r][i];
+}
+
+/* sum[row][n] += a[row][k] b[k][n] for 64 rows, in the order of k. Products of bf16 and of FP8 are exact in float32, so fused additions change no bit. */
+__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3", "fp-contract=fast"))) static void
+multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns) {
+    for (int row = 0; row < 64; row += 4) {
+        int n = 0;
+        for (; n + 64 <= columns; n += 64) multiply_block<64>((float(*)[256])(sum[row] + n), a + row, b + n, k_count, columns);
+        for (; n < columns; n += 8) multiply_block<8>((float(*)[256])(sum[row] + n), a + row, b + n, k_count, columns);
+    }
+}
+
+/* Calls visit(accumulator, sum) for each: accumulator i of thread t is row 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 q + i % 2. */
+template <class Visit> static void each_accumulator(const WgmmaOp &op, float (*sum)[256], const Visit &visit) {
+    for (int t = 0; t < 128; t++) {
+        float *low = sum[t / 32 * 16 + t % 32 / 4] + t % 4 * 2, *high = low + 8 * 256, *d = op.d[t];
+        for (int n = 0; n < op.columns; n += 8, d += 4) {
+            visit(d[0], low[n]);
+            visit(d[1], low[n + 1]);
+            visit(d[2], high[n]);
+            visit(d[3], high[n + 1]);
+        }
     }
 }
 
@@ -121,21 +152,31 @@ struct WgmmaAction : Action {
 };
 
 static void schedule_group(WarpGroup *group) {
-    if (group->scheduled || group->queue.empty() || group->queue.front()->warps != 15) return;
+    if (group->scheduled || group->queue.empty() || group->queue.front()->threads != 128) return;
     group->scheduled = true;
     WgmmaAction *action = new WgmmaAction();
     action->group = group;
     add_action(action);
 }
 
-static void fetch(const WgmmaOp &op, const Observer &who, uint32_t events, uintptr_t address, float *to, const char *which, bool check) {
-    const uintptr_t offset = shared_offset(op.cta->number, (uint32_t)address);
-    if (check && !async_read(who, events, offset, 16, which)) {
-        memset(to, 0, 16 * sizeof(float));
-        return;
+/* Reads operands for one warp, or for all four. */
+struct Operand {
+    const WgmmaOp &op;
+    AsyncAccess access;
+    const char *which;
+    Operand(const WgmmaOp &o, uint32_t warp, uint32_t events, const char *w) : op(o), access(o.issuer[warp], events), which(w) {}
+    void fetch(uintptr_t address, float *to) {
+        const uintptr_t offset = shared_offset(op.cta->number, (uint32_t)address);
+        if (!access.read(offset, 16, which)) memset(to, 0, 16 * sizeof(float));
+        else if (!op.protocol) unpack(arena(offset), op.fp8, to);
     }
-    if (!op.protocol) unpack(arena(offset), op.fp8, to);
-}
+    /* Protocol mode: eight rows of 128 bytes at once, where copies have written all of them. The product reads a part of each row; whoever writes
+       there writes the whole. */
+    bool fetch_eight_rows(const MatrixDescriptor &m, uint32_t first) {
+        const uintptr_t offset = shared_offset(op.cta->number, m.start / LARGEST_PIECE * LARGEST_PIECE + first / 8 * m.stride);
+        return op.protocol && m.swizzle_bits == 3 && offset % LARGEST_PIECE == 0 && access.read_whole_piece(offset);
+    }
+};
 
 static void execute(WgmmaOp &op) {
     const int k_count = op.fp8 ? 32 : 16, unit_elements = op.fp8 ? 16 : 8, k_units = k_count / unit_elements;
@@ -147,7 +188,7 @@ static void execute(WgmmaOp &op) {
     self->op = Op::wgmma;
     uint32_t event[4];
     for (uint32_t w = 0; w < 4; w++)
-        event[w] = new_event(op.cta->warp[op.first_warp + w]->slot, op.slot_clock[w], op.pc, op.cta->number, Op::wgmma, EVENT_ASYNC);
+        event[w] = new_event(op.cta->warp[op.first_warp + w]->slot, (uint32_t)op.number, op.pc, op.cta->number, Op::wgmma, EVENT_ASYNC);
     const uint32_t all = make_set(event, 4);
 
     static float a[64][32], b[32 * 256];
@@ -162,15 +203,20 @@ static void execute(WgmmaOp &op) {
     } else {
         const MatrixDescriptor m = decode(op.a, "descriptor of A");
         float unit[16];
-        if (!op.a_transposed) {
-            check_k_span(m, (uint32_t)k_units, "descriptor of A");
-            for (uint32_t r = 0; r < 64; r++)
-                for (uint32_t u = 0; u < (uint32_t)k_units; u++)
-                    fetch(op, op.issuer[r / 16], event[r / 16], k_major(m, r, u), &a[r][u * (uint32_t)unit_elements], "A", true);
-        } else {
+        if (!op.a_transposed) check_k_span(m, (uint32_t)k_units, "descriptor of A");
+        for (uint32_t w = 0; w < 4; w++) { /* each warp reads its 16 rows */
+            Operand operand(op, w, event[w], "A");
+            if (!op.a_transposed) {
+                for (uint32_t first = 16 * w; first < 16 * w + 16; first += 8) {
+                    if (operand.fetch_eight_rows(m, first)) continue;
+                    for (uint32_t r = first; r < first + 8; r++)
+                        for (uint32_t u = 0; u < (uint32_t)k_units; u++) operand.fetch(k_major(m, r, u), &a[r][u * (uint32_t)unit_elements]);
+                }
+                continue;
+            }
             for (uint32_t k = 0; k < 16; k++)
-                for (uint32_t u = 0; u < 8; u++) {
-                    fetch(op, op.issuer[u / 2], event[u / 2], mn_major(m, k, u), unit, "A", true);
+                for (uint32_t u = 2 * w; u < 2 * w + 2; u++) {
+                    operand.fetch(mn_major(m, k, u), unit);
                     for (uint32_t i = 0; i < 8; i++) a[u * 8 + i][k] = unit[i];
                 }
         }
@@ -178,41 +224,32 @@ static void execute(WgmmaOp &op) {
     const MatrixDescriptor m = decode(op.b, "descriptor of B");
     bool same = true; /* all four warps have seen the same: one check stands for four */
     for (int w = 1; w < 4; w++) same &= op.issuer[w].seen == op.issuer[0].seen && op.issuer[w].shared == op.issuer[0].shared;
-    const auto fetch_b = [&](uintptr_t address, float *to) {
-        if (same) {
-            fetch(op, op.issuer[0], all, address, to, "B", true);
-            return;
-        }
-        for (int w = 0; w < 4; w++) fetch(op, op.issuer[w], event[w], address, to, "B", true);
-    };
-    float unit[16];
     const uint32_t columns = (uint32_t)op.columns;
-    if (!op.b_transposed) {
-        check_k_span(m, (uint32_t)k_units, "descriptor of B");
-        for (uint32_t n = 0; n < columns; n++)
-            for (uint32_t u = 0; u < (uint32_t)k_units; u++) {
-                fetch_b(k_major(m, n, u), unit);
-                if (!op.protocol)
-                    for (int i = 0; i < unit_elements; i++) b[(u * (uint32_t)unit_elements + (uint32_t)i) * columns + n] = unit[i];
+    if (!op.b_transposed) check_k_span(m, (uint32_t)k_units, "descriptor of B");
+    for (uint32_t w = 0; w < (same ? 1u : 4u); w++) {
+        Operand operand(op, w, same ? all : event[w], "B");
+        const uint32_t rows = op.b_transposed ? 16 : columns, units = op.b_transposed ? columns / 8 : (uint32_t)k_units;
+        for (uint32_t first = 0; first < rows; first += 8) {
+            if (units <= 8 && operand.fetch_eight_rows(m, first)) continue;
+            if (op.b_transposed) {
+                for (uint32_t k = first; k < first + 8; k++)
+                    for (uint32_t u = 0; u < units; u++) operand.fetch(mn_major(m, k, u), &b[k * columns + u * 8]);
+                continue;
             }
-    } else {
-        for (uint32_t k = 0; k < 16; k++)
-            for (uint32_t u = 0; u < columns / 8; u++) fetch_b(mn_major(m, k, u), &b[k * columns + u * 8]);
+            for (uint32_t u = 0; u < units; u++) {
+                float unit[8][16];
+                for (uint32_t n = 0; n < 8; n++) operand.fetch(k_major(m, first + n, u), unit[n]);
+                for (uint32_t i = 0; i < (uint32_t)unit_elements && !op.protocol; i++)
+                    for (uint32_t n = 0; n < 8; n++) b[(u * (uint32_t)unit_elements + i) * columns + first + n] = unit[n][i];
+            }
+        }
     }
     if (!op.protocol) {
-        float sum[256];
-        for (int row = 0; row < 64; row++) { /* accumulator i of thread t: row 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 q + i % 2 */
-            const int warp = row / 16, g = row % 8, high = row % 16 / 8;
-            for (int n = 0; n < op.columns; n++) {
-                const int t = warp * 32 + g * 4 + n % 8 / 2;
-                sum[n] = op.scale_d ? op.d[t][n / 8 * 4 + high * 2 + n % 2] : 0.0f;
-            }
-            multiply_row(sum, a[row], b, k_count, op.columns);
-            for (int n = 0; n < op.columns; n++) {
-                const int t = warp * 32 + g * 4 + n % 8 / 2;
-                op.d[t][n / 8 * 4 + high * 2 + n % 2] = op.fp8 && world->options.fp8_reduced_sum ? truncated(sum[n]) : sum[n];
-            }
-        }
+        static float sum[64][256];
+        each_accumulator(op, sum, [&](float &d, float &s) { s = op.scale_d ? d : 0.0f; });
+        multiply(sum, a, b, k_count, op.columns);
+        const bool truncates = op.fp8 && world->options.fp8_reduced_sum;
+        each_accumulator(op, sum, [&](float &d, float &s) { d = truncates ? truncated(s) : s; });
     }
     self->pc = keep_pc;
     self->op = keep_op;
@@ -231,173 +268,170 @@ void WgmmaAction::run() {
     schedule_group(group);
 }
 
-struct WgmmaArguments {
-    int columns;
-    bool fp8, a_in_registers, a_transposed, b_transposed, scale_d;
-    uint64_t a, b;
-    uint32_t a_registers[4];
-    float *d;
-};
-
-static bool same_product(const WgmmaArguments &x, const WgmmaArguments &y) {
-    return x.columns == y.columns && x.fp8 == y.fp8 && x.a_in_registers == y.a_in_registers && x.a_transposed == y.a_transposed &&
-           x.b_transposed == y.b_transposed && x.scale_d == y.scale_d && (x.a_in_registers || x.a == y.a) && x.b == y.b;
-}
-
-static void issue(Warp *warp) {
-    Cta *cta = warp->of;
-    const uint32_t first = warp->number / 4 * 4, w = warp->number % 4;
-    if (first + 4 > cta->warp.size()) {
-        report("wgmma", "warp %u belongs to no whole warpgroup", warp->number);
-        stop_launch();
-    }
-    WarpGroup &group = cta->group[warp->number / 4];
-    const WgmmaArguments &mine = *(WgmmaArguments *)warp->lane[0]->argument;
-    for (Thread *t : warp->lane)
-        if (!same_product(mine, *(WgmmaArguments *)t->argument)) {
-            report("wgmma", "lane %u comes with other descriptors than lane 0", t->lane);
+/* The product of this number, which somebody else of the warpgroup may have issued before. */
+static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
+    Thread *t = self;
+    const uint64_t number = ++t->products, index = number - group.executed - 1;
+    if (index < group.queue.size()) {
+        WgmmaOp *op = group.queue[index].get();
+        if (!(mine == *op)) {
+            report("wgmma", "comes with other descriptors than the threads of the warpgroup before it");
             stop_launch();
         }
-    if (warp->fence_needed) {
-        report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
-        warp->fence_needed = false;
+        return op;
     }
-    const uint64_t number = ++warp->issued;
-    WgmmaOp *op = nullptr;
-    for (auto &queued : group.queue)
-        if (queued->number == number) op = queued.get();
-    if (!op) {
-        group.queue.emplace_back(new WgmmaOp());
-        op = group.queue.back().get();
-        op->number = number;
-        op->columns = mine.columns;
-        op->fp8 = mine.fp8;
-        op->a_in_registers = mine.a_in_registers;
-        op->a_transposed = mine.a_transposed;
-        op->b_transposed = mine.b_transposed;
-        op->scale_d = mine.scale_d;
-        op->protocol = world->options.protocol;
-        op->a = mine.a;
-        op->b = mine.b;
-        op->warps = 0;
-        op->pc = self->pc;
-        op->cta = cta;
-        op->first_warp = first;
-    } else {
-        WgmmaArguments theirs = {op->columns, op->fp8, op->a_in_registers, op->a_transposed, op->b_transposed, op->scale_d, op->a, op->b, {0, 0, 0, 0}, nullptr};
-        if (!same_product(mine, theirs)) {
-            report("wgmma", "warp %u of the warpgroup comes with other descriptors than the warps before it", w);
-            stop_launch();
-        }
-    }
-    op->warps |= 1u << w;
-    op->issuer[w] = *warp->lane[0];
-    op->slot_clock[w] = ++warp->slot_clock;
-    for (Thread *t : warp->lane) {
-        const WgmmaArguments &theirs = *(WgmmaArguments *)t->argument;
-        op->d[w * 32 + t->lane] = theirs.d;
-        memcpy(op->a_registers[w * 32 + t->lane], theirs.a_registers, sizeof theirs.a_registers);
-        t->now++;
-        const uintptr_t begin = (uintptr_t)theirs.d, end = begin + (uintptr_t)mine.columns / 2 * sizeof(float);
-        Registers *known = nullptr;
-        for (Registers &r : t->registers)
-            if (r.begin == begin && r.end == end) known = &r;
-        if (!known) {
-            t->registers.erase(std::remove_if(t->registers.begin(), t->registers.end(),
-                                              [&](const Registers &r) { return r.begin < end && begin < r.end; }), /* the stack has been used anew */
-                               t->registers.end());
-            t->registers.push_back({begin, end, 0});
-            known = &t->registers.back();
-            t->registers_begin = t->registers_end ? std::min(t->registers_begin, begin) : begin;
-            t->registers_end = std::max(t->registers_end, end);
-        }
-        known->last_op = number;
-    }
-    schedule_group(&group);
+    group.queue.emplace_back(new WgmmaOp());
+    WgmmaOp *op = group.queue.back().get();
+    *(Product *)op = mine;
+    op->number = number;
+    op->protocol = world->options.protocol;
+    op->pc = t->pc;
+    op->cta = t->of;
+    op->first_warp = t->warp->number / 4 * 4;
+    return op;
 }
 
+static void remember_registers(Thread *t, uintptr_t begin, uintptr_t end) {
+    for (Registers &r : t->registers)
+        if (r.begin == begin && r.end == end) {
+            r.last_product = t->products;
+            return;
+        }
+    t->registers.erase(std::remove_if(t->registers.begin(), t->registers.end(),
+                                      [&](const Registers &r) { return r.begin < end && begin < r.end; }), /* the stack has been used anew */
+                       t->registers.end());
+    t->registers.push_back({begin, end, t->products});
+    t->registers_begin = t->registers_end ? std::min(t->registers_begin, begin) : begin;
+    t->registers_end = std::max(t->registers_end, end);
+}
+
+/* A thread does not wait for the others of its warpgroup: the product is done some time after all have issued it. */
 void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a, const uint32_t *a_registers, uint64_t b, bool scale_d) {
     MACHINE_ENTER(Op::wgmma);
-    WgmmaArguments mine = {columns, fp8, a_in_registers, a_transposed, b_transposed, scale_d, a, b, {0, 0, 0, 0}, d};
-    if (a_in_registers) memcpy(mine.a_registers, a_registers, sizeof mine.a_registers);
+    Thread *t = self;
     if (columns < 8 || columns > 256 || columns % 8 || (fp8 && (a_transposed || b_transposed))) {
         report("wgmma", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns, a_transposed || b_transposed ? ", transposed" : "");
         stop_launch();
     }
-    collective(Op::wgmma, 0xffffffffu, &mine, issue);
+    if (t->warp->number / 4 * 4 + 4 > t->of->warp.size()) {
+        report("wgmma", "warp %u belongs to no whole warpgroup", t->warp->number);
+        stop_launch();
+    }
+    if (t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
+    t->fence_needed = false;
+    WarpGroup &group = t->of->group[t->warp->number / 4];
+    const uint32_t number = t->number % 128;
+    WgmmaOp *op = product_of(group, {columns, fp8, a_in_registers, a_transposed, b_transposed, scale_d, a, b});
+    if (t->lane == 0) op->issuer[number / 32] = *t;
+    op->d[number] = d;
+    if (a_in_registers) memcpy(op->a_registers[number], a_registers, sizeof op->a_registers[number]);
+    post(Op::wgmma);
+    t->now++;
+    remember_registers(t, (uintptr_t)d, (uintptr_t)(d + columns / 2));
+    if (++op->threads == 128) schedule_group(&group);
 }
 
 void op_wgmma_fence(void) {
     MACHINE_ENTER(Op::wgmma_fence);
-    collective(Op::wgmma_fence, 0xffffffffu, nullptr, [](Warp *warp) { warp->fence_needed = false; });
+    post(Op::wgmma_fence);
+    self->fence_needed = false;
 }
 
 void op_wgmma_commit(void) {
     MACHINE_ENTER(Op::wgmma_commit);
-    collective(Op::wgmma_commit, 0xffffffffu, nullptr, [](Warp *warp) { warp->commits.push_back(warp->issued); });
+    post(Op::wgmma_commit);
+    self->committed[++self->commits % 8] = self->products;
 }
 
 void op_wgmma_wait(uint32_t pending) {
     MACHINE_ENTER(Op::wgmma_wait);
-    collective(Op::wgmma_wait, 0xffffffffu, nullptr, [](Warp *) {});
-    Warp *warp = self->warp;
-    WarpGroup &group = self->of->group[warp->number / 4];
-    const uint64_t due = warp->commits.size() > pending ? warp->commits[warp->commits.size() - 1 - pending] : 0;
+    Thread *t = self;
+    Warp *warp = t->warp;
+    WarpGroup &group = t->of->group[warp->number / 4];
+    if (pending > 7) report("wgmma", "wait_group %u: 0 to 7", pending);
+    post(Op::wgmma_wait);
+    const uint64_t due = t->commits > pending ? t->committed[(t->commits - pending) % 8] : 0;
+    t->now++;
+    if (due <= t->completed_products) return;
     while (group.executed < due) block("its matrix products", &group);
-    collective(Op::wgmma_wait, 0xffffffffu, nullptr, [due](Warp *w) {
-        if (w->committed_ops < due) w->committed_ops = due;
-        const BaseRef before = w->lane[0]->seen;
-        BaseRef after = before;
-        if (due) after.raise(w->slot, (uint32_t)due); /* the warp's slot counts its products */
-        for (Thread *t : w->lane) {
-            if (t->seen == before) t->seen = after;
-            else if (due) t->seen.raise(w->slot, (uint32_t)due);
-            t->now++;
-        }
-        while (w->commits.size() > 16) w->commits.pop_front();
-    });
+    t->completed_products = due;
+    if (warp->waited.product != due || warp->waited.before != t->seen) {
+        warp->waited.product = due;
+        warp->waited.before = warp->waited.after = t->seen;
+        warp->waited.after.raise(warp->slot, (uint32_t)due);
+    }
+    t->seen = warp->waited.after;
 }
 
 void wgmma_end_of_thread(Thread *t) {
-    if (t->warp->issued > t->warp->committed_ops) report("wgmma", "the thread ends with matrix products that it did not wait for");
+    if (t->products > t->completed_products) report("wgmma", "the thread ends with matrix products that it did not wait for");
 }
 
 /* ---- stmatrix, ldmatrix: x4, 8x8 matrices of 16-bit elements ---- */
 
-struct MatrixArguments {
+/* Lane l owns row l % 8 of matrix l / 8; what it holds itself are elements 2 (l % 4) and the next of row l / 4 of every matrix. */
+template <class Visit> static void each_pair(bool transposed, const Visit &visit) {
+    for (uint32_t owner = 0; owner < 32; owner++)
+        for (uint32_t column = 0; column < 8; column++) {
+            const uint32_t row = owner % 8;
+            if (transposed) visit(owner, column, column * 4 + row / 2, row % 2);
+            else visit(owner, column, row * 4 + column / 2, column % 2);
+        }
+}
+
+static uint16_t *matrix_row(const Warp *warp, uint32_t address) { return (uint16_t *)arena(shared_offset(warp->of->number, address & 0xffffff)); }
+
+static void store_matrices(Warp *warp, const MatrixStore &store, bool transposed) {
+    each_pair(transposed, [&](uint32_t owner, uint32_t column, uint32_t lane, uint32_t half) {
+        matrix_row(warp, store.address[owner])[column] = (uint16_t)(store.value[lane][owner / 8] >> 16 * half);
+    });
+}
+
+struct MatrixLoad {
     uint32_t address, value[4];
 };
 
-void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed) {
-    MACHINE_ENTER(store ? Op::stmatrix : Op::ldmatrix);
-    MatrixArguments mine = {address, {value[0], value[1], value[2], value[3]}};
-    const uint32_t pc = self->pc;
-    const Op op = self->op;
-    if (address % 16) report("misaligned", "row address 0x%x: a multiple of 16", address & 0xffffff);
-    /* Lane l owns row l % 8 of matrix l / 8; what it holds itself are elements 2 (l % 4) and the next of row l / 4 of every matrix. */
-    collective(op, 0xffffffffu, &mine, [store, transposed, pc, op](Warp *warp) {
-        Thread *const keep = self;
-        for (uint32_t matrix = 0; matrix < 4; matrix++)
-            for (uint32_t row = 0; row < 8; row++) {
-                const uint32_t at = ((MatrixArguments *)warp->lane[matrix * 8 + row]->argument)->address;
-                Cta *cta = cta_of_address(at);
-                if (cta != warp->of) report("out-of-bounds", "row address of another CTA");
-                const uintptr_t offset = shared_offset(cta->number, at & 0xffffff);
-                for (uint32_t pair = 0; pair < 4; pair++) {
-                    for (uint32_t half = 0; half < 2; half++) {
-                        const uint32_t column = pair * 2 + half, lane = transposed ? column * 4 + row / 2 : row * 4 + pair, part = transposed ? row % 2 : half;
-                        self = warp->lane[lane];
-                        generic_access(offset + column * 2, 2, store, pc, op);
-                        uint16_t *memory = (uint16_t *)arena(offset + column * 2);
-                        uint32_t &v = ((MatrixArguments *)self->argument)->value[matrix];
-                        if (store) *memory = (uint16_t)(v >> 16 * part);
-                        else v = (v & ~(0xffffu << 16 * part)) | (uint32_t)*memory << 16 * part;
-                    }
-                }
-            }
-        self = keep;
+static void load_matrices(Warp *warp, bool transposed) {
+    each_pair(transposed, [&](uint32_t owner, uint32_t column, uint32_t lane, uint32_t half) {
+        uint32_t &v = ((MatrixLoad *)warp->lane[lane]->argument)->value[owner / 8];
+        const uint32_t element = matrix_row(warp, ((MatrixLoad *)warp->lane[owner]->argument)->address)[column];
+        v = (v & ~(0xffffu << 16 * half)) | element << 16 * half;
     });
-    for (int i = 0; i < 4; i++) value[i] = mine.value[i];
+}
+
+/* Each row counts as read or written by the lane that gives its address. */
+void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed) {
+    const Op op = store ? Op::stmatrix : Op::ldmatrix;
+    MACHINE_ENTER(op);
+    Thread *t = self;
+    Warp *warp = t->warp;
+    if (address % 16) report("misaligned", "row address 0x%x: a multiple of 16", address & 0xffffff);
+    if (cta_of_address(address) != t->of) {
+        report("out-of-bounds", "row address of another CTA");
+        stop_launch();
+    }
+    generic_access(shared_offset(t->cta, address & 0xffffff), 16, store, t->pc, op);
+    if (world->options.protocol) {
+        post(op);
+        return;
+    }
+    if (!store) {
+        MatrixLoad mine = {address, {0, 0, 0, 0}};
+        collective(op, 0xffffffffu, &mine, [transposed](Warp *w) { load_matrices(w, transposed); });
+        memcpy(value, mine.value, sizeof mine.value);
+        return;
+    }
+    post(op);
+    const uint64_t index = t->matrix_stores++ - warp->matrix_stores_done;
+    if (index >= warp->matrix_stores.size()) warp->matrix_stores.emplace_back();
+    MatrixStore &entry = warp->matrix_stores[index];
+    entry.address[t->lane] = address;
+    memcpy(entry.value[t->lane], value, sizeof entry.value[t->lane]);
+    entry.arrived |= 1u << t->lane;
+    if (entry.arrived != 0xffffffffu) return;
+    store_matrices(warp, entry, transposed); /* the first in the line: all lanes come to them in the same order */
+    warp->matrix_stores.pop_front();
+    warp->matrix_stores_done++;
 }
 
 } // namespace machine
