@@ -112,7 +112,7 @@ $(BUILD)/tests/%: tests/%.c
 
 $(BUILD)/tests/test_cli: LIBS += -lsqlite3
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
-$(BUILD)/tests/test_cuda_host: CUDA_CFLAGS := -isystem tests/machine/include
+$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_validation: CUDA_CFLAGS := -isystem tests/machine/include
 
 test-header:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh

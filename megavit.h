@@ -606,6 +606,33 @@ MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_err
 /* mgv_encode and mgv_wait in one call. On a GPU it waits as long as the kernel makes progress. */
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 
+/* ---------------------------------------------------------------------------------------------------------------
+   Validation: is the GPU right, operation by operation? */
+
+/* One operation of the GPU kernel against the same on the CPU, given the same input. */
+typedef struct mgv_validation {
+    const char *label;          /* "qkv", "fc1" ...; "whole encode": pooled rows, each side by itself from the pixels on */
+    int32_t layer;              /* -1: before or after the layers */
+    int32_t compared;           /* 0: the CPU forms no such values, and what follows is empty */
+    int32_t ok;                 /* relative_l2 is within the tolerance, and no value is bad */
+    uint32_t columns;
+    uint64_t rows;              /* of all pictures */
+    double relative_l2, tolerance;
+    double max_error;           /* the largest difference of two values */
+    uint64_t bad;               /* values that are no numbers, or off by 16 times the tolerance of the root mean square */
+    uint64_t bad_row;           /* of the first of them */
+    uint32_t bad_column;
+    uint32_t reserved;
+} mgv_validation;
+typedef void mgv_validation_report(void *user, const mgv_validation *row);
+
+/* Runs the pictures on the GPU one operation further each time, on buffers full of NaN, and calls report (NULL: nobody) with each result.
+   The tolerances come from bf16's rounding, see >>validation. desc as for mgv_engine_create; its backend, max_images, max_tokens and
+   workspace are not looked at. failures: operations that were not ok. MGV_OK: all were run, whatever they gave. Allocates, and blocks; minutes for many
+   pictures. */
+MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_desc *desc, const mgv_image *images, uint32_t image_count,
+                                    mgv_validation_report *report, void *user, uint32_t *failures, mgv_error *error);
+
 #ifdef __cplusplus
 }
 #endif
@@ -768,6 +795,7 @@ typedef struct mgv__kernel_arguments {
      >>threads      a pool of threads for callers who ask for one
      >>pixels-avx2  the vector code of >>pixels
      >>engine       capacity, encode, poll, wait
+     >>validation   the GPU's operations against their twins on the CPU
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
 #ifndef MEGAVIT_IMPLEMENTED
@@ -8105,6 +8133,18 @@ static void mgv__job_prepare(mgv_engine *engine) {
                         MGV__PIXELS_PATCHES);
 }
 
+/* What an operation needs to run on the engine's buffers. */
+static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
+    run->program = &engine->model->program;
+    run->tensors = engine->model->tensors;
+    run->geometry = &engine->geometry;
+    memcpy(run->buffers, engine->buffers, sizeof run->buffers);
+    run->scratch = engine->cpu_scratch;
+    run->scratch_bytes = engine->cpu_scratch_bytes;
+    run->parallel = engine->desc.parallel;
+    run->isa = engine->isa;
+}
+
 /* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
 static void mgv__job_step(mgv_engine *engine) {
     mgv__job *job = &engine->job;
@@ -8115,14 +8155,7 @@ static void mgv__job_step(mgv_engine *engine) {
         job->prepared = 1;
         return;
     }
-    run.program = &engine->model->program;
-    run.tensors = engine->model->tensors;
-    run.geometry = &engine->geometry;
-    memcpy(run.buffers, engine->buffers, sizeof run.buffers);
-    run.scratch = engine->cpu_scratch;
-    run.scratch_bytes = engine->cpu_scratch_bytes;
-    run.parallel = engine->desc.parallel;
-    run.isa = engine->isa;
+    mgv__job_cpu_run(engine, &run);
     mgv__cpu_run_op(&run, &run.program->ops[job->op]);
     mgv__job_collect(engine, job->op);
     if (++job->op < job->op_end) return;
@@ -8848,6 +8881,390 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
     if (engine->gpu) return mgv_wait(engine, MGV__BLOCKING_WAIT_MS, error);
     while (engine->job.status != MGV_STATUS_DONE) mgv_poll(engine, error);
     return MGV_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>validation: the GPU's operations against their twins on the CPU
+
+   The kernel's list is run again and again, each time one operation further, on buffers full of NaN. The CPU runs the operations of the
+   model that the kernel's last one stands for, on the values that the GPU had before it: errors do not add up, and an operation that is
+   wrong is the one that is shown. Norms are folded into the products behind them and are compared with them.
+
+   How far the GPU may be off: bf16 has eight bits, so rounding moves a value by 2^-9 of itself at most. An operation that rounds n values
+   on the way to its result (a product: its weights and the result) may be off by n 2^-9 in relative L2; over the whole model, operations
+   add up like independent errors. */
+
+/* Bytes are copied or widened, and one fp32 sum stands against another. */
+#define MGV__VALIDATION_EXACT 1e-6
+#define MGV__BF16_STEP (1.0 / 512)
+/* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square. */
+#define MGV__VALIDATION_OUTLIER 16.0
+
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+
+/* Ends the list before operation `limit`, or runs all of it for 0. Nothing is under way and no graph holds a schedule: those on the device
+   are forgotten. */
+static void mgv__cuda_limit(mgv__cuda *cuda, uint32_t limit) {
+    cuda->plan->op_limit = limit;
+    memset(cuda->schedules, 0, sizeof cuda->schedules);
+}
+
+/* Runs the list up to and with operation `last`, on buffers and statistics that hold nothing but NaN, and waits. */
+static mgv_result mgv__cuda_run_to(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, uint32_t last, mgv_error *error) {
+    const double start = mgv__now_ms();
+    cudaError_t code = cudaErrorNotReady;
+    mgv_result result;
+    /* every byte 255 is a NaN in bf16 and in float32; the arena begins with the buffers, the statistics follow */
+    MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 255, (size_t)cuda->plan->vectors_offset), "filling the buffers with NaN");
+    mgv__cuda_limit(cuda, last + 1);
+    result = mgv__cuda_launch(cuda, images, device_pixels, NULL, error);
+    mgv__cuda_limit(cuda, 0);
+    if (result != MGV_OK) return result;
+    MGV__CUDA_TRY(cuda->calls, EventRecordWithFlags, (cuda->done, NULL, cudaEventRecordDefault), "recording an event");
+    while (code == cudaErrorNotReady) {
+        code = cuda->calls->EventQuery(cuda->done);
+        if (code == cudaErrorNotReady && mgv__now_ms() - start > (double)MGV__DESTROY_WAIT_MS)
+            return mgv__fail(error, MGV_ERROR_TIMEOUT, "%s (operation %u) did not end within %u ms", cuda->plan->ops[last].label,
+                             (uint64_t)last, (uint64_t)MGV__DESTROY_WAIT_MS);
+    }
+    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaEventQuery", cuda->plan->ops[last].label);
+    return mgv__cuda_verdict(cuda, error);
+}
+
+/* Rows that an operation reads: where the CPU has them, where the card has them, and a copy of those of all pictures. */
+typedef struct mgv__validation_input {
+    uint32_t buffer, device_buffer;
+    uint8_t *rows;
+} mgv__validation_input;
+enum { MGV__VALIDATION_INPUTS = 2 /* its source and its residual */ };
+
+typedef struct mgv__validator {
+    const mgv_model *model;
+    mgv_engine *cpu, *gpu;     /* for one picture, for all */
+    const mgv_image *images;   /* [image_count], checked */
+    uint32_t image_count;
+    mgv__validation_input inputs[MGV__VALIDATION_INPUTS];
+    uint32_t input_count;      /* of the operation at hand */
+    uint8_t *result;           /* what it leaves on the card, all pictures */
+    float *wide, *pooled;      /* one picture's rows in float32; [image_count, hidden] */
+    mgv_validation_report *report;
+    void *user;
+    uint32_t failures;
+} mgv__validator;
+
+/* The model's operation whose result the kernel's leaves behind, or the number of operations if the CPU has none. */
+static uint32_t mgv__validation_twin(const mgv__program *program, const mgv__plan_op *op) {
+    const char *label = op->by_head ? "head attention" : op->label;
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++)
+        if (program->ops[i].layer == op->layer && strcmp(program->ops[i].label, label) == 0) return i;
+    return program->op_count;
+}
+
+/* Rows of a device buffer that one picture has. */
+static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED ? 1 : plan->tokens; }
+
+static mgv_result mgv__validation_fetch(const mgv__validator *v, uint32_t buffer, uint8_t *rows, mgv_error *error) {
+    const mgv__cuda *cuda = v->gpu->gpu->cuda;
+    const mgv__device_buffer *b = &cuda->plan->buffers[buffer];
+    const size_t bytes = (size_t)v->image_count * mgv__validation_rows(cuda->plan, buffer) * b->pitch * b->element_bytes;
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (rows, cuda->arena + b->offset, bytes, cudaMemcpyDeviceToHost), "fetching rows");
+    return MGV_OK;
+}
+
+/* Element i of rows as the device holds them. */
+static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *rows, size_t i) {
+    uint16_t h;
+    float f;
+    if (b->element_bytes == 4) {
+        memcpy(&f, rows + 4 * i, 4);
+        return f;
+    }
+    memcpy(&h, rows + 2 * i, 2);
+    return mgv__bf16_value(h);
+}
+
+/* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes there, (channel, y, x) and normalised on the CPU. */
+static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, float *out) {
+    const mgv__plan *plan = v->gpu->gpu->cuda->plan;
+    const mgv__device_buffer *b = &plan->buffers[buffer];
+    const mgv__pixels_config *pixels = &v->model->config.pixels;
+    const uint32_t count = mgv__validation_rows(plan, buffer), area = v->model->config.patch * v->model->config.patch;
+    uint32_t row, i;
+    for (row = 0; row < count; row++)
+        for (i = 0; i < b->columns; i++) {
+            float value = mgv__validation_value(b, rows, ((size_t)image * count + row) * b->pitch + i);
+            uint32_t column = i;
+            if (buffer == MGV__DEVICE_PATCHES) {
+                const uint32_t channel = i % 3;
+                column = channel * area + i / 3;
+                if (pixels->do_rescale) value = (float)(value * pixels->rescale_factor);
+                if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
+            }
+            out[(size_t)row * b->columns + column] = value;
+        }
+}
+
+/* Running sums of one comparison. */
+typedef struct mgv__comparison {
+    double difference, norm, largest;
+    uint64_t count, bad, first_bad;
+} mgv__comparison;
+
+/* bad_beyond: a difference that makes one value bad. */
+static void mgv__comparison_add(mgv__comparison *c, const float *got, const float *expected, uint64_t count, double bad_beyond) {
+    uint64_t i;
+    for (i = 0; i < count; i++) {
+        const double d = fabs((double)got[i] - (double)expected[i]);
+        if (!(d <= bad_beyond) && c->bad++ == 0) c->first_bad = c->count + i;
+        if (c->largest == c->largest && !(d <= c->largest)) c->largest = d; /* what is no number stays */
+        c->difference += d * d;
+        c->norm += (double)expected[i] * (double)expected[i];
+    }
+    c->count += count;
+}
+
+static double mgv__root_mean_square(const float *values, uint64_t count) {
+    double sum = 0;
+    uint64_t i;
+    for (i = 0; i < count; i++) sum += (double)values[i] * (double)values[i];
+    return count ? sqrt(sum / (double)count) : 0;
+}
+
+static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t layer, const mgv__comparison *c, uint32_t columns,
+                                 double tolerance) {
+    mgv_validation row;
+    memset(&row, 0, sizeof row);
+    row.label = label;
+    row.layer = layer;
+    row.compared = c != NULL;
+    row.columns = columns;
+    row.tolerance = tolerance;
+    row.ok = 1;
+    if (c) {
+        row.rows = c->count / columns;
+        row.relative_l2 = c->norm > 0 ? sqrt(c->difference / c->norm) : sqrt(c->difference);
+        row.max_error = c->largest;
+        row.bad = c->bad;
+        row.bad_row = c->first_bad / columns;
+        row.bad_column = (uint32_t)(c->first_bad % columns);
+        row.ok = row.relative_l2 <= tolerance && c->bad == 0;
+    }
+    if (!row.ok) v->failures++;
+    if (v->report) v->report(v->user, &row);
+}
+
+/* How far operation `op` may be off by itself. */
+static double mgv__validation_tolerance(const mgv__plan_op *op) {
+    if (op->kernel.kind == MGV__KERNEL_PATCHES) return MGV__VALIDATION_EXACT;
+    /* the pooling head rounds scoring vectors, weights of tokens, weighted sums, value weights and the result; others two things */
+    return (op->by_head ? 5 : 2) * MGV__BF16_STEP;
+}
+
+/* Notes what the model's operations [first, last] read that none of them writes, and fetches it from the card. */
+static mgv_result mgv__validation_inputs(mgv__validator *v, uint32_t first, uint32_t last, mgv_error *error) {
+    const mgv__program *program = &v->model->program;
+    const mgv__plan *plan = v->gpu->gpu->cuda->plan;
+    uint32_t reads = 0, written = 0, i, b, k;
+    mgv_result result = MGV_OK;
+    v->input_count = 0;
+    for (i = first; i <= last; i++) {
+        reads |= mgv__op_reads(&program->ops[i]) & ~written;
+        written |= 1u << program->ops[i].target;
+    }
+    for (b = 1; b < program->buffer_count && result == MGV_OK; b++) { /* buffer 0 is the pixels, which both sides prepare themselves */
+        mgv__validation_input *input = &v->inputs[v->input_count];
+        if (!(reads >> b & 1u)) continue;
+        if (v->input_count == MGV__VALIDATION_INPUTS)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s reads more buffers than validation knows", program->ops[last].label);
+        input->buffer = b;
+        input->device_buffer = MGV__DEVICE_BUFFER_COUNT;
+        for (i = first; i-- > 0;) /* the last writer's twin says where the card has it */
+            if (program->ops[i].target == b) break;
+        for (k = 0; k < plan->op_count; k++)
+            if (mgv__validation_twin(program, &plan->ops[k]) == i) input->device_buffer = plan->ops[k].target;
+        if (input->device_buffer == MGV__DEVICE_BUFFER_COUNT)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s reads what the GPU keeps nowhere", program->ops[last].label);
+        result = mgv__validation_fetch(v, input->device_buffer, input->rows, error);
+        v->input_count++;
+    }
+    return result;
+}
+
+/* The model's operations [first, last] for one picture, on what the GPU had before them; first > last: only the pixels are prepared. */
+static const float *mgv__validation_expect(mgv__validator *v, uint32_t image, uint32_t first, uint32_t last) {
+    const mgv__program *program = &v->model->program;
+    mgv__cpu_run run;
+    uint32_t i;
+    mgv__take_image(&v->cpu->images[0], v->images, image, NULL); /* checked when all were encoded */
+    v->cpu->job.image = 0;
+    mgv__job_prepare(v->cpu);
+    for (i = 0; first <= last && i < v->input_count; i++)
+        mgv__validation_widen(v, v->inputs[i].device_buffer, v->inputs[i].rows, image, v->cpu->buffers[v->inputs[i].buffer]);
+    mgv__job_cpu_run(v->cpu, &run);
+    for (i = first; i <= last; i++) mgv__cpu_run_op(&run, &program->ops[i]);
+    return v->cpu->buffers[first <= last ? program->ops[last].target : 0];
+}
+
+/* Operation `k` of the kernel against those of the model in [first, last]. What it reads is on the card. */
+static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t first, uint32_t last, mgv_error *error) {
+    mgv__cuda *cuda = v->gpu->gpu->cuda;
+    const mgv__plan_op *op = &cuda->plan->ops[k];
+    const uint32_t columns = cuda->plan->buffers[op->target].columns, rows = mgv__validation_rows(cuda->plan, op->target);
+    const double tolerance = mgv__validation_tolerance(op);
+    mgv__comparison c;
+    uint32_t image;
+    mgv_result result = mgv__validation_inputs(v, first, last, error);
+    memset(&c, 0, sizeof c);
+    if (result == MGV_OK) result = mgv__cuda_run_to(cuda, v->image_count, cuda->arguments.pixels, k, error);
+    if (result == MGV_OK) result = mgv__validation_fetch(v, op->target, v->result, error);
+    if (result != MGV_OK) return result;
+    for (image = 0; image < v->image_count; image++) {
+        const float *expected = mgv__validation_expect(v, image, first, last);
+        const double scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
+        mgv__validation_widen(v, op->target, v->result, image, v->wide);
+        mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
+    }
+    mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);
+    return MGV_OK;
+}
+
+static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
+    const mgv__program *program = &v->model->program;
+    mgv__cuda *cuda = v->gpu->gpu->cuda;
+    const mgv__plan *plan = cuda->plan;
+    mgv_result result = MGV_OK;
+    uint32_t k, next = 0; /* the model's first operation that no operation of the kernel has stood for yet */
+    for (k = 0; k < plan->op_count && result == MGV_OK; k++) {
+        const uint32_t twin = mgv__validation_twin(program, &plan->ops[k]);
+        if (plan->ops[k].kernel.kind == MGV__KERNEL_PATCHES) {
+            result = mgv__validation_op(v, k, 1, 0, error);
+        } else if (twin < program->op_count) {
+            result = mgv__validation_op(v, k, next, twin, error);
+            next = twin + 1;
+        } else {
+            mgv__validation_tell(v, plan->ops[k].label, plan->ops[k].layer, NULL, plan->ops[k].kernel.columns, 0);
+        }
+    }
+    return result;
+}
+
+static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, float *rows, mgv_error *error) {
+    mgv_output output;
+    mgv_encode_desc desc;
+    memset(&output, 0, sizeof output);
+    memset(&desc, 0, sizeof desc);
+    output.kind = MGV_OUTPUT_POOLED;
+    output.data = rows;
+    output.capacity = (uint64_t)count * engine->model->config.hidden;
+    desc.images = images;
+    desc.image_count = count;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    return mgv_encode_blocking(engine, &desc, error);
+}
+
+/* Whole encodes, each side by itself. It comes first: pictures are checked by it, and lie on the card afterwards. */
+static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
+    const uint32_t columns = v->model->config.hidden, ops = v->gpu->gpu->cuda->plan->op_count;
+    const double tolerance = sqrt(2.0 * ops) * MGV__BF16_STEP;
+    mgv__comparison c;
+    uint32_t i;
+    mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, v->pooled, error);
+    memset(&c, 0, sizeof c);
+    for (i = 0; i < v->image_count && result == MGV_OK; i++) {
+        mgv_image image;
+        double scale;
+        result = mgv__take_image(&image, v->images, i, error);
+        if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, v->wide, error);
+        if (result != MGV_OK) break;
+        scale = mgv__root_mean_square(v->wide, columns);
+        mgv__comparison_add(&c, v->pooled + (size_t)i * columns, v->wide, columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
+    }
+    if (result == MGV_OK) mgv__validation_tell(v, "whole encode", -1, &c, columns, tolerance);
+    return result;
+}
+
+static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
+    const mgv__plan *plan = v->gpu->gpu->cuda->plan;
+    size_t rows = 0, floats = 0;
+    uint32_t i;
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        const mgv__device_buffer *b = &plan->buffers[i];
+        const size_t pitched = (size_t)mgv__validation_rows(plan, i) * b->pitch;
+        if (pitched > floats) floats = pitched;
+        if (pitched * b->element_bytes > rows) rows = pitched * b->element_bytes;
+    }
+    for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
+    v->result = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
+    v->wide = (float *)mgv__alloc(&desc->allocator, floats * sizeof(float));
+    v->pooled = (float *)mgv__alloc(&desc->allocator, (size_t)v->image_count * v->model->config.hidden * sizeof(float));
+    if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->pooled) return MGV_OK;
+    return mgv__fail_nomem(error, "validation", (uint64_t)rows * (MGV__VALIDATION_INPUTS + 1) * v->image_count);
+}
+
+static void mgv__validation_free(mgv__validator *v, const mgv_engine_desc *desc) {
+    uint32_t i;
+    for (i = 0; i < MGV__VALIDATION_INPUTS; i++) mgv__free(&desc->allocator, v->inputs[i].rows);
+    mgv__free(&desc->allocator, v->result);
+    mgv__free(&desc->allocator, v->wide);
+    mgv__free(&desc->allocator, v->pooled);
+    mgv_engine_destroy(v->cpu);
+    mgv_engine_destroy(v->gpu);
+}
+
+static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_engine_desc d = *desc;
+    mgv_result result;
+    int current;
+    d.workspace = NULL;
+    d.workspace_bytes = 0;
+    d.max_tokens = 0;
+    d.max_images = v->image_count + 2; /* rows that no picture has */
+    d.backend = MGV_BACKEND_CUDA;
+    result = mgv_engine_create(&v->gpu, v->model, &d, error);
+    d.max_images = 1;
+    d.backend = MGV_BACKEND_CPU;
+    if (result == MGV_OK) result = mgv_engine_create(&v->cpu, v->model, &d, error);
+    if (result == MGV_OK) result = mgv__validation_allocate(v, desc, error);
+    if (result == MGV_OK) result = mgv__validation_whole(v, error);
+    if (result != MGV_OK) return result;
+    result = mgv__gpu_enter(v->gpu->gpu, &current, error);
+    if (result == MGV_OK) result = mgv__validation_ops(v, error);
+    mgv__gpu_leave(v->gpu->gpu, current);
+    return result;
+}
+#endif /* MEGAVIT_CUDA */
+
+MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_desc *desc, const mgv_image *images, uint32_t image_count,
+                                    mgv_validation_report *report, void *user, uint32_t *failures, mgv_error *error) {
+    mgv_engine_desc d;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !failures) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_validate: model or failures is NULL");
+    *failures = 0;
+    if (!images || image_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_validate: there are no images");
+    result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result != MGV_OK) return result;
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    {
+        mgv__validator v;
+        memset(&v, 0, sizeof v);
+        v.model = model;
+        v.images = images;
+        v.image_count = image_count;
+        v.report = report;
+        v.user = user;
+        result = mgv__validation_run(&v, &d, error);
+        mgv__validation_free(&v, &d);
+        *failures = v.failures;
+        return result;
+    }
+#else
+    (void)report;
+    (void)user;
+    return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend, so there is nothing to validate");
+#endif
 }
 
 #endif /* MEGAVIT_IMPLEMENTED */

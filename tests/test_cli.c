@@ -290,6 +290,8 @@ static void usage_mistakes_are_1(void **state) {
         {"plan", "--model", MODEL, "--size", "64x64x64"},
         {"plan", "--model", MODEL, "--frames", "2"},
         {"plan", "--model", MODEL, "--sms", "0"},
+        {"validate"},
+        {"validate", "--model", MODEL, "--batch", "0"},
         {"plan", "--model", MODEL, "--backend", "tpu"},
         {"plan", "--model", VARIABLE_MODEL, "--max-pixels", "0"},
         {"embed", "--model", VARIABLE_MODEL, "--max-pixels", "1099511627777", "a.ppm"},
@@ -336,6 +338,8 @@ static void help_is_0_and_names_every_option(void **state) {
         {"plan", "--max-pixels"},
         {"plan", "--backend"},
         {"plan", "--sms"},
+        {"validate", "--images"},
+        {"validate", "--model"},
         {"embed", "--max-pixels"},
         {"preprocess", "--min-pixels"},
     };
@@ -1005,6 +1009,20 @@ static void plan_says_why_the_gpu_does_not_run_a_model(void **state) {
     assert_non_null(strstr(said_err, "1 multiprocessors"));
 }
 
+/* ---- validate ---- */
+
+/* Without a CUDA backend there is nothing to compare; what is wrong on the command line is said before that. */
+static void validate_wants_a_gpu(void **state) {
+    (void)state;
+    assert_int_equal(run("validate", "--model", hopper_model()), 3);
+    assert_int_equal(lines(said_err), 1);
+    assert_int_equal(said_out[0], 0);
+    assert_non_null(strstr(said_err, "no CUDA backend"));
+    assert_bad_file(run("validate", "--model", VARIABLE_MODEL), "fixed picture size");
+    assert_bad_file(run("validate", "--model", in_scratch("nothing")), "config.json");
+    assert_bad_file(run("validate", "--model", hopper_model(), "--images", in_scratch("none.png")), "none.png");
+}
+
 /* ---- search ---- */
 
 static void search_finds_the_nearest(void **state) {
@@ -1313,6 +1331,7 @@ int main(void) {
         cmocka_unit_test(plan_counts_every_operation),
         cmocka_unit_test(plan_prints_the_schedule_of_the_gpu),
         cmocka_unit_test(plan_says_why_the_gpu_does_not_run_a_model),
+        cmocka_unit_test(validate_wants_a_gpu),
         cmocka_unit_test(search_finds_the_nearest),
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),

@@ -66,7 +66,7 @@ int cli_parse(const cli_command *command, const cli_option *options, cli_list *o
 /* Says what is wrong with the command line and where to read more; CLI_USAGE. */
 int cli_usage(const cli_command *command, const char *format, ...);
 
-extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_bench;
+extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_bench, cli_validate;
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 

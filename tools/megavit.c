@@ -4,7 +4,8 @@
 #include <string.h>
 #include "tools/cli.h"
 
-static const cli_command *const commands[] = {&cli_embed, &cli_preprocess, &cli_inspect, &cli_search, &cli_classify, &cli_plan, &cli_bench};
+static const cli_command *const commands[] = {&cli_embed, &cli_preprocess, &cli_inspect, &cli_search,
+                                              &cli_classify, &cli_plan, &cli_bench, &cli_validate};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 /* ---- messages ---- */

@@ -59,9 +59,14 @@ harness *harness_open(const char *directory, const char *kernels, uint32_t max_i
 }
 
 /* Ends the list before operation `limit`; 0 runs all. */
-void harness_limit(harness *h, uint32_t limit) {
-    h->cuda->plan->op_limit = limit;
-    memset(h->cuda->schedules, 0, sizeof h->cuda->schedules);
+void harness_limit(harness *h, uint32_t limit) { mgv__cuda_limit(h->cuda, limit); }
+
+/* Runs the list up to and with operation `last` on buffers full of NaN, and waits. */
+int harness_run_to(harness *h, uint32_t images, const void *device_pixels, uint32_t last, char *message) {
+    mgv_error error;
+    mgv_result result = mgv__cuda_run_to(h->cuda, images, (const uint8_t *)device_pixels, last, &error);
+    if (result != MGV_OK) strcpy(message, error.message);
+    return result;
 }
 
 /* A signal that is never given: 1 + index of the counter; 0 none. */

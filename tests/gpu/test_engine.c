@@ -244,6 +244,26 @@ static void test_refusals(bench *b) {
     cudaStreamDestroy(stream);
 }
 
+static void print_if_wrong(void *user, const mgv_validation *row) {
+    (void)user;
+    if (!row->ok)
+        printf("     %s (layer %d): relative L2 %.2e, tolerance %.2e, %u bad values\n", row->label, (int)row->layer, row->relative_l2, row->tolerance,
+               (unsigned)row->bad);
+}
+
+/* Every operation by itself, on an odd number of pictures. */
+static void test_each_operation(bench *b) {
+    mgv_engine_desc desc;
+    mgv_image images[5];
+    mgv_error error;
+    uint32_t failures = 1, i;
+    memset(&desc, 0, sizeof desc);
+    desc.parallel = mgv_threads_parallel_for(b->threads);
+    for (i = 0; i < 5; i++) images[i] = image_at(b, b->pixels, i, MGV_PLACE_HOST);
+    need(mgv_validate(b->model, &desc, images, 5, print_if_wrong, NULL, &failures, &error) == MGV_OK, error.message);
+    report(b, failures == 0, "each operation alone is the CPU's, given its input");
+}
+
 /* Not a benchmark: what a user sees, device picture in, vector on the host out. */
 static void show_times(bench *b) {
     static const uint32_t counts[] = {1, 8, 64};
@@ -305,6 +325,7 @@ int main(int argc, char **argv) {
     test_resized(&b);
     test_poll(&b);
     test_refusals(&b);
+    test_each_operation(&b);
     test_lost_signals(&b);
     show_times(&b);
     report(&b, mgv_engine_destroy(b.gpu) == MGV_OK, "the engine ends");

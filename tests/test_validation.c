@@ -1,0 +1,262 @@
+/* Validation without a GPU: the kernel's list is played by the CPU's operations, each result rounded to bf16 as the kernel would, with a fault in
+   one place where the test wants one. What validation says of it is known beforehand. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_CUDA
+#define MEGAVIT_NO_CUDART
+#include "megavit.h"
+
+#include "support.h"
+#include "fake_cuda.h"
+#include "micro_siglip.h"
+
+enum { IMAGES = 3, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE, TOKENS = (MICRO_SIDE / MICRO_PATCH) * (MICRO_SIDE / MICRO_PATCH), MAX_ROWS = 64 };
+
+typedef struct fault {
+    const char *label;
+    uint32_t image, row, column; /* of the operation's result, of one picture */
+    float change;
+} fault;
+
+typedef struct fixture {
+    micro_siglip micro;
+    mgv_model *model;
+    mgv_engine *twin;           /* one picture on the CPU: what the fake kernel computes with */
+    mgv__plan *plan;            /* as validation's engine has it */
+    uint8_t pixels[IMAGES * IMAGE_BYTES];
+    mgv_image images[IMAGES];
+    fault fault;                /* label NULL: none */
+    mgv_validation rows[MAX_ROWS];
+    uint32_t row_count;
+} fixture;
+
+static fixture *playing; /* whose kernel fake_kernel plays */
+
+/* Rows of a result, in float32 on the CPU: rounded there, and put where the kernel would put them. */
+static void leave(const mgv__plan *plan, uint8_t *arena, uint32_t buffer, uint32_t image, uint32_t rows, float *values, const fault *f) {
+    const mgv__device_buffer *b = &plan->buffers[buffer];
+    uint32_t row, column;
+    for (row = 0; row < rows; row++)
+        for (column = 0; column < b->columns; column++) {
+            uint8_t *at = arena + b->offset + (((size_t)image * rows + row) * b->pitch + column) * b->element_bytes;
+            float value = values[(size_t)row * b->columns + column];
+            uint16_t rounded;
+            if (f && image == f->image && row == f->row && column == f->column) value += f->change;
+            rounded = mgv__bf16_round(value);
+            if (b->element_bytes == 4) memcpy(at, &value, 4);
+            else memcpy(at, &rounded, 2);
+            if (b->element_bytes == 2) values[(size_t)row * b->columns + column] = mgv__bf16_value(rounded);
+        }
+}
+
+static void leave_patches(const mgv__plan *plan, uint8_t *arena, uint32_t image, const uint8_t *pixels) {
+    float *patches = (float *)malloc((size_t)TOKENS * 3 * MICRO_PATCH * MICRO_PATCH * sizeof *patches), *out = patches;
+    uint32_t token, y, x;
+    for (token = 0; token < TOKENS; token++)
+        for (y = 0; y < MICRO_PATCH; y++)
+            for (x = 0; x < 3 * MICRO_PATCH; x++) {
+                const uint32_t top = token / (MICRO_SIDE / MICRO_PATCH) * MICRO_PATCH, left = token % (MICRO_SIDE / MICRO_PATCH) * MICRO_PATCH;
+                *out++ = pixels[((top + y) * MICRO_SIDE + left) * 3 + x];
+            }
+    leave(plan, arena, MGV__DEVICE_PATCHES, image, TOKENS, patches, NULL);
+    free(patches);
+}
+
+static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixels, uint32_t op_count) {
+    const mgv__program *program = &f->model->program;
+    mgv__cpu_run run;
+    uint32_t k, next = 0;
+    f->twin->images[0] = f->images[image];
+    f->twin->images[0].pixels = pixels;
+    f->twin->job.image = 0;
+    mgv__job_prepare(f->twin);
+    mgv__job_cpu_run(f->twin, &run);
+    for (k = 0; k < op_count; k++) {
+        const mgv__plan_op *op = &f->plan->ops[k];
+        const uint32_t twin = mgv__validation_twin(program, op);
+        const int faulty = f->fault.label && strcmp(f->fault.label, op->label) == 0;
+        if (op->kernel.kind == MGV__KERNEL_PATCHES) leave_patches(f->plan, arena, image, pixels);
+        if (twin == program->op_count) continue;
+        for (; next <= twin; next++) mgv__cpu_run_op(&run, &program->ops[next]);
+        leave(f->plan, arena, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[twin].target],
+              faulty ? &f->fault : NULL);
+    }
+}
+
+static void fake_kernel(const void *argument) {
+    const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
+    uint8_t *arena = (uint8_t *)arguments->patches - playing->plan->buffers[MGV__DEVICE_PATCHES].offset;
+    uint32_t segment = 0, op_count = 0, image;
+    for (; arguments->segments[segment].first_tile < arguments->total_tiles; segment++)
+        if (arguments->segments[segment].op >= op_count) op_count = arguments->segments[segment].op + 1;
+    for (image = 0; image < IMAGES; image++) play(playing, arena, image, arguments->pixels + (size_t)image * IMAGE_BYTES, op_count);
+}
+
+static int set_up(void **state) {
+    fixture *f = (fixture *)calloc(1, sizeof *f);
+    mgv_engine_desc desc;
+    mgv_error error;
+    mgv_result result;
+    size_t i;
+    memset(&desc, 0, sizeof desc);
+    micro_make(&f->micro, 1);
+    f->model = micro_open(&f->micro, &error);
+    if (!f->model) fail_msg("%s", error.message);
+    desc.backend = MGV_BACKEND_CPU;
+    assert_int_equal(mgv_engine_create(&f->twin, f->model, &desc, &error), MGV_OK);
+    f->plan = mgv__plan_make(&desc.allocator, &f->model->config, IMAGES + 2, &result, &error);
+    assert_non_null(f->plan);
+    for (i = 0; i < sizeof f->pixels; i++) f->pixels[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (i = 0; i < IMAGES; i++) {
+        f->images[i].pixels = f->pixels + i * IMAGE_BYTES;
+        f->images[i].width = f->images[i].height = MICRO_SIDE;
+    }
+    *state = f;
+    return 0;
+}
+static int tear_down(void **state) {
+    fixture *f = (fixture *)*state;
+    const mgv_allocator allocator = {NULL, NULL, NULL};
+    mgv__plan_free(&allocator, f->plan);
+    mgv_engine_destroy(f->twin);
+    mgv_model_close(f->model);
+    micro_free(&f->micro);
+    free(f);
+    return 0;
+}
+
+static void note(void *user, const mgv_validation *row) {
+    fixture *f = (fixture *)user;
+    assert_true(f->row_count < MAX_ROWS);
+    f->rows[f->row_count++] = *row;
+}
+
+static mgv_result validate(fixture *f, uint32_t *failures, mgv_error *error) {
+    mgv_engine_desc desc;
+    counting_allocator counts;
+    mgv_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.kernels = "stands for megavit.fatbin";
+    desc.cuda_calls = &fake_calls;
+    desc.allocator = counting_allocator_make(&counts);
+    fake_reset();
+    fake.kernel = fake_kernel;
+    playing = f;
+    f->row_count = 0;
+    result = mgv_validate(f->model, &desc, f->images, IMAGES, note, f, failures, error);
+    assert_int_equal(counts.live_blocks, 0);
+    assert_int_equal(fake_alive(), 0);
+    return result;
+}
+
+/* A kernel that is right but for its rounding: everything that the CPU has is compared, and is within tolerance, but not equal. */
+static void test_a_right_kernel(void **state) {
+    fixture *f = (fixture *)*state;
+    uint32_t failures = 9, compared = 0, i;
+    mgv_error error;
+    memset(&f->fault, 0, sizeof f->fault);
+    if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+    for (i = 0; i < f->row_count; i++) {
+        const mgv_validation *row = &f->rows[i];
+        if (!row->ok) fail_msg("%s: %g, %u bad", row->label, row->relative_l2, (unsigned)row->bad);
+        if (row->compared) compared++;
+        if (!row->compared) assert_string_equal(row->label, "head scores");
+        if (row->compared && strcmp(row->label, "patches") != 0 && strcmp(row->label, "head fc2") != 0)
+            assert_true(row->relative_l2 > 1e-4 && row->max_error > 0);
+    }
+    assert_int_equal(failures, 0);
+    assert_int_equal(f->row_count, f->plan->op_count + 1); /* and the whole encode */
+    assert_int_equal(compared, f->plan->op_count);
+}
+
+/* One wrong value, or one that is no number, in one row of one picture: this operation is named, this place, and no other operation. */
+static void test_faults_are_found_where_they_are(void **state) {
+    static const struct { const char *label; uint32_t columns, row; } cases[] = {
+        {"patch embed", MICRO_WIDTH, TOKENS - 1}, {"qkv", 3 * MICRO_WIDTH, 4}, {"attention", MICRO_WIDTH, 0}, {"out", MICRO_WIDTH, TOKENS - 1},
+        {"fc1", MICRO_MLP, 3}, {"fc2", MICRO_WIDTH, 1}, {"head values", MICRO_WIDTH, 0}, {"head out", MICRO_WIDTH, 0}, {"head fc1", MICRO_MLP, 0},
+        {"head fc2", MICRO_WIDTH, 0},
+    };
+    fixture *f = (fixture *)*state;
+    uint32_t failures, i, k;
+    mgv_error error;
+    for (i = 0; i < 2 * COUNT_OF(cases); i++) {
+        const uint32_t c = i / 2, is_head = strncmp(cases[c].label, "head", 4) == 0;
+        f->fault.label = cases[c].label;
+        f->fault.image = IMAGES - 1;
+        f->fault.row = cases[c].row;
+        f->fault.column = cases[c].columns - 1;
+        f->fault.change = i % 2 ? NAN : 3;
+        if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_true(failures >= 1);
+        for (k = 1; k < f->row_count; k++) { /* row 0 is the whole encode */
+            const mgv_validation *row = &f->rows[k];
+            if (strcmp(row->label, f->fault.label) != 0) {
+                /* no number goes on into what reads it, where both sides have it and neither is right */
+                if (i % 2 == 0 && !row->ok) fail_msg("a fault in %s, and %s is said to be wrong", f->fault.label, row->label);
+                continue;
+            }
+            assert_false(row->ok);
+            assert_true(row->bad >= 1);
+            assert_int_equal(row->bad_row, f->fault.image * (is_head ? 1u : (uint32_t)TOKENS) + f->fault.row);
+            assert_int_equal(row->bad_column, f->fault.column);
+        }
+    }
+}
+
+static void test_what_cannot_be_validated(void **state) {
+    fixture *f = (fixture *)*state;
+    uint32_t failures;
+    mgv_error error;
+    mgv_engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    assert_int_equal(mgv_validate(NULL, NULL, f->images, 1, NULL, NULL, &failures, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_validate(f->model, NULL, NULL, 0, NULL, NULL, &failures, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_validate(f->model, NULL, f->images, 1, NULL, NULL, NULL, &error), MGV_ERROR_ARGUMENT);
+    fake_reset();
+    fake.devices = 0;
+    desc.kernels = "stands for megavit.fatbin";
+    desc.cuda_calls = &fake_calls;
+    assert_int_equal(mgv_validate(f->model, &desc, f->images, 1, NULL, NULL, &failures, &error), MGV_ERROR_NO_DEVICE);
+    assert_true(strlen(error.message) > 0);
+    assert_int_equal(fake_alive(), 0);
+}
+
+/* Every CUDA call fails in turn: an error, nothing left behind. */
+static void test_every_call_fails(void **state) {
+    fixture *f = (fixture *)*state;
+    uint64_t at;
+    int failed = 1;
+    memset(&f->fault, 0, sizeof f->fault);
+    for (at = 1; failed; at += at < 60 ? 1 : 17) { /* all of the engine's making, then some of each run */
+        mgv_engine_desc desc;
+        counting_allocator counts;
+        mgv_error error;
+        mgv_result result;
+        uint32_t failures;
+        memset(&desc, 0, sizeof desc);
+        desc.kernels = "stands for megavit.fatbin";
+        desc.cuda_calls = &fake_calls;
+        desc.allocator = counting_allocator_make(&counts);
+        fake_reset();
+        fake.kernel = fake_kernel;
+        fake.fail_at = at;
+        fake.fail_code = cudaErrorMemoryAllocation;
+        playing = f;
+        result = mgv_validate(f->model, &desc, f->images, IMAGES, NULL, NULL, &failures, &error);
+        failed = fake.failed != NULL;
+        if (failed && result == MGV_OK && failures == 0 && strstr(fake.failed, "Destroy") == NULL && strstr(fake.failed, "Free") == NULL &&
+            strstr(fake.failed, "Unload") == NULL && strstr(fake.failed, "GetDevice") == NULL && strstr(fake.failed, "SetDevice") == NULL)
+            fail_msg("call %llu, %s, failed and nobody saw it", (unsigned long long)at, fake.failed);
+        assert_int_equal(counts.live_blocks, 0);
+        assert_int_equal(fake_alive(), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_right_kernel, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_faults_are_found_where_they_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_validated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_every_call_fails, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
