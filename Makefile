@@ -28,7 +28,7 @@ CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
 CUDA_LIBS :=
 else
 CUDA_CFLAGS := -DMEGAVIT_CUDA -DMEGAVIT_KERNELS_HEADER='"megavit_kernels.h"' -isystem $(CUDA)/include -I$(BUILD)
-CUDA_LIBS := -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lcudart
+CUDA_LIBS := -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lcudart -ldl
 endif
 
 COMPILE = $(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) $(WARNINGS) $(CUDA_CFLAGS) -I. -MMD -MP
@@ -48,7 +48,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
 
-.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzz-smoke bench-cpu bench-pixels examples demo dist install clean
+.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -71,6 +71,8 @@ help:
 	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
 	@echo "  make build/cuda/megavit CUDA=/usr/local/cuda   the command line with the CUDA backend"
 	@echo "  make test-gpu              the CUDA backend on a Hopper card (needs nvcc, and transformers or GPU_MODEL=DIR)"
+	@echo
+	@echo "  make bench-gpu             images a second, latency and joules on a Hopper card; PEERS=DIR: beside PyTorch"
 	@echo
 	@echo "  make dist                  what a user vendors, as one archive under build/"
 	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package"
@@ -156,6 +158,19 @@ $(BUILD)/gpu/test_engine: tests/gpu/test_engine.c megavit.h $(BUILD)/megavit_ker
 
 test-gpu: $(BUILD)/gpu/test_engine $(GPU_MODEL)
 	LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(BUILD)/gpu/test_engine $(GPU_MODEL)
+
+# The engine's insides for tests and benchmarks in Python: tests/gpu/check.py, tools/bench/.
+$(BUILD)/gpu/libharness.so: tests/gpu/harness.c megavit.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 -O2 -fPIC -shared -Wno-unused-function -isystem $(CUDA_HOME)/include -I. $< -o $@ -L$(CUDA_HOME)/lib64 -lcudart -lm
+
+# PEERS: a folder with lean.py and common.py, to be compared with in the same run; without it that half is skipped.
+PEERS ?=
+bench-gpu: $(BUILD)/gpu/libharness.so $(BUILD)/megavit.fatbin $(GPU_MODEL)
+	@$(MAKE) --no-print-directory -s build/cuda/megavit CUDA=$(CUDA_HOME)
+	LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH build/cuda/megavit bench --model $(GPU_MODEL) --backend cuda --batch 1,8,64,592 --json $(BUILD)/gpu/bench.json
+	@if [ -n "$(PEERS)" ]; then LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH PYTHONPATH=tests/gpu:$(PEERS) \
+	  $(PYTHON) tools/bench/siglip.py $(BUILD)/gpu/libharness.so $(BUILD)/megavit.fatbin; fi
 
 # ---- the machine model: kernels as ordinary C++ (tests/machine/README.md) ----
 

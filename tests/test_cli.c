@@ -1009,6 +1009,28 @@ static void plan_says_why_the_gpu_does_not_run_a_model(void **state) {
     assert_non_null(strstr(said_err, "1 multiprocessors"));
 }
 
+/* ---- bench ---- */
+
+static void bench_prints_figures_and_json(void **state) {
+    static char json[65536];
+    (void)state;
+    assert_int_equal(run("bench", "--model", MODEL, "--batch", "1,3", "--threads", "1", "--backend", "cpu", "--json", in_scratch("b.json")), 0);
+    assert_non_null(strstr(said_out, "median ms"));
+    assert_non_null(strstr(said_out, "p99 ms"));
+    assert_non_null(strstr(said_out, "of peak"));
+    assert_non_null(strstr(said_out, "mJ/image"));
+    assert_non_null(strstr(said_out, "\n     3  cpu "));
+    read_all(in_scratch("b.json"), json, sizeof json);
+    assert_non_null(strstr(json, "{\"batch\":1,\"what\":\"cpu\",\"median_ms\":"));
+    assert_non_null(strstr(json, "{\"batch\":3,"));
+    assert_int_equal(json[0], '{');
+    assert_string_equal(json + strlen(json) - 3, "]}\n");
+    assert_int_equal(run("bench", "--model", MODEL, "--batch", "1,x"), 1);
+    assert_int_equal(run("bench", "--model", MODEL, "--batch", "0"), 1);
+    assert_int_equal(run("bench", "--model", hopper_model(), "--backend", "cuda"), 3);
+    assert_bad_file(run("bench", "--model", VARIABLE_MODEL), "fixed picture size");
+}
+
 /* ---- validate ---- */
 
 /* Without a CUDA backend there is nothing to compare; what is wrong on the command line is said before that. */
@@ -1331,6 +1353,7 @@ int main(void) {
         cmocka_unit_test(plan_counts_every_operation),
         cmocka_unit_test(plan_prints_the_schedule_of_the_gpu),
         cmocka_unit_test(plan_says_why_the_gpu_does_not_run_a_model),
+        cmocka_unit_test(bench_prints_figures_and_json),
         cmocka_unit_test(validate_wants_a_gpu),
         cmocka_unit_test(search_finds_the_nearest),
         cmocka_unit_test(search_agrees_with_embed),

@@ -70,11 +70,34 @@ extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 
-/* Whether there is one for so many pictures and multiprocessors (0: those of an H200). A model that the kernel does not run is an error only
-   where `required`; a number that makes no sense always is. CLI_DONE, or the exit code after saying why. */
+/* Whether there is one for so many pictures and multiprocessors (0: those of an H200). A model that the kernel does not run is an error
+   only where `required`; a number that makes no sense always is. CLI_DONE, or the exit code after saying why. */
 int cli_check_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors, int required);
 /* Prints it, or one line that says why there is none. */
 int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors);
+
+/* ---- the GPU as a benchmark sees it (megavit_card.c, with the CUDA backend only) ---- */
+
+/* The current device, a stream of its own, and NVML where the driver brings it. */
+typedef struct cli_card cli_card;
+/* NULL without a GPU. */
+cli_card *cli_card_open(void);
+void cli_card_close(cli_card *card);
+/* Copies the pixels to the card and makes room for rows; 0 without the memory. cli_card_release gives both back. */
+int cli_card_reserve(cli_card *card, const unsigned char *pixels, size_t pixel_bytes, size_t row_bytes);
+void cli_card_release(cli_card *card);
+const unsigned char *cli_card_pixels(const cli_card *card);
+float *cli_card_rows(const cli_card *card);
+void *cli_card_stream(const cli_card *card);
+/* Events on the stream around what is measured; 0: a CUDA call failed. cli_card_end waits. */
+int cli_card_begin(cli_card *card);
+int cli_card_end(cli_card *card, double *milliseconds);
+/* Joules that the card has taken since its driver was loaded, in steps of about 20 ms of time; negative where nobody counts them. */
+double cli_card_joules(const cli_card *card);
+/* Dense bf16, as NVIDIA states it for an H100 or H200 with 132 multiprocessors: 989.4 TFLOP/s. */
+double cli_card_peak_flops(const cli_card *card);
+/* Card and driver, for a table's head. */
+void cli_card_name(const cli_card *card, char *text, size_t room);
 
 /* ---- pictures (megavit_pictures.c) ---- */
 

@@ -1,7 +1,8 @@
 /* megavit bench: how fast the model runs here. Pictures of the model's own size, random, in rotating buffers; the output is checked first.
 
-   On a GPU two figures for each batch: the encode alone (pictures and result on the card, CUDA events around it) and what the host
-   sees (pictures in host memory to vectors in host memory). On the CPU there is only the second. */
+   On a GPU three figures for each batch: the encode alone (pictures and result on the card, CUDA events around it), what a caller waits who
+   has the pictures on the card and wants vectors in host memory, and host memory to host memory. On the CPU there is only the last.
+   Energy is the whole card's while the encodes follow each other, the host's time between them included. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +11,15 @@
 #include "tools/cli.h"
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 #define BENCH_CUDA
-#include <cuda_runtime_api.h>
 #endif
 
-enum { MAX_BATCHES = 16, BUFFERS = 4, MAX_RUNS = 2000, WARM_UP = 3, CHECKED = 4 };
+enum { MAX_BATCHES = 16, BUFFERS = 4, MAX_RUNS = 20000, WARM_UP = 3, CHECKED = 4 };
 static const double seconds_each = 1.0;   /* time spent on one figure, at least three runs */
 static const double gpu_tolerance = 2e-2; /* relative L2 of a vector in bf16 against fp32 */
 
 typedef struct figures {
     double median, p99; /* milliseconds of one encode */
+    double joules;      /* of one encode; negative: not measured */
 } figures;
 
 typedef struct bench {
@@ -30,9 +31,11 @@ typedef struct bench {
     mgv_threads *threads;
     mgv_engine *engine;
     mgv_image *images;           /* [BUFFERS * batch] */
+    mgv_image *card_images;      /* the same on the card */
     unsigned char *pixels;       /* behind them */
     float *rows;                 /* [batch, pooled_width] */
     uint32_t batch;
+    cli_card *card;              /* NULL: none is used */
     FILE *json_stream;
     int first_line;
 } bench;
@@ -49,7 +52,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 static figures summary(double *times, uint32_t count) {
-    figures f = {0, 0};
+    figures f = {0, 0, -1};
     qsort(times, count, sizeof *times, by_size);
     f.median = times[count / 2];
     f.p99 = times[(uint32_t)((double)(count - 1) * 0.99)];
@@ -130,99 +133,113 @@ static int check_output(bench *b) {
     return status;
 }
 
-static int time_host(bench *b, figures *f) {
-    static double times[MAX_RUNS];
-    double start = now_ms();
-    uint32_t runs = 0;
+/* One encode of the i-th buffer and how long it took, in milliseconds. */
+typedef int timed_run(bench *b, uint32_t i, double *milliseconds);
+
+static int encode_and_look_at_the_clock(bench *b, const mgv_image *images, double *milliseconds) {
+    double before = now_ms();
     mgv_error error;
-    for (uint32_t i = 0; runs < MAX_RUNS && (runs < 3 || now_ms() - start < seconds_each * 1e3); i++) {
-        double before = now_ms();
-        mgv_result result = encode(b, b->engine, b->images + (size_t)(i % BUFFERS) * b->batch, b->batch, b->rows, MGV_PLACE_HOST, NULL,
-                                   &error);
-        if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
-        if (i == WARM_UP && runs == WARM_UP) runs = 0; /* from here on it counts */
-        times[runs++] = now_ms() - before;
-    }
-    *f = summary(times, runs);
-    return CLI_DONE;
+    mgv_result result = encode(b, b->engine, images, b->batch, b->rows, MGV_PLACE_HOST, NULL, &error);
+    *milliseconds = now_ms() - before;
+    return result == MGV_OK ? CLI_DONE : cli_fail_library(NULL, result, &error);
+}
+static int run_host_to_host(bench *b, uint32_t i, double *milliseconds) {
+    return encode_and_look_at_the_clock(b, b->images + (size_t)(i % BUFFERS) * b->batch, milliseconds);
 }
 
 #ifdef BENCH_CUDA
-typedef struct card {
-    cudaStream_t stream;
-    cudaEvent_t start, end;
-    unsigned char *pixels;
-    float *rows;
-    mgv_image *images;
-} card;
+static int run_card_to_host(bench *b, uint32_t i, double *milliseconds) {
+    return encode_and_look_at_the_clock(b, b->card_images + (size_t)(i % BUFFERS) * b->batch, milliseconds);
+}
+static int run_on_card(bench *b, uint32_t i, double *milliseconds) {
+    mgv_error error;
+    mgv_result result;
+    int good = cli_card_begin(b->card);
+    result = encode(b, b->engine, b->card_images + (size_t)(i % BUFFERS) * b->batch, b->batch, cli_card_rows(b->card), MGV_PLACE_DEVICE,
+                    cli_card_stream(b->card), &error);
+    if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    return good && cli_card_end(b->card, milliseconds) ? CLI_DONE : cli_fail(CLI_MACHINE, NULL, "a CUDA event failed");
+}
+#endif
 
-static int time_on_card(bench *b, card *c, figures *f) {
+/* Joules so far; negative: nobody counts them. */
+static double joules(const bench *b) {
+#ifdef BENCH_CUDA
+    if (b->card) return cli_card_joules(b->card);
+#endif
+    (void)b;
+    return -1;
+}
+static double peak_flops(const bench *b) {
+#ifdef BENCH_CUDA
+    if (b->card) return cli_card_peak_flops(b->card);
+#endif
+    (void)b;
+    return 0;
+}
+
+/* Warms up, then runs for a second, at least three times. */
+static int measure(bench *b, timed_run *run, figures *f) {
     static double times[MAX_RUNS];
-    double begin = now_ms();
+    double start = 0, before = -1, after;
     uint32_t runs = 0;
-    for (uint32_t i = 0; runs < MAX_RUNS && (runs < 3 || now_ms() - begin < seconds_each * 1e3); i++) {
-        float milliseconds = 0;
-        mgv_error error;
-        mgv_result result;
-        int good = cudaEventRecord(c->start, c->stream) == cudaSuccess;
-        result = encode(b, b->engine, c->images + (size_t)(i % BUFFERS) * b->batch, b->batch, c->rows, MGV_PLACE_DEVICE, c->stream, &error);
-        if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
-        good = good && cudaEventRecord(c->end, c->stream) == cudaSuccess && cudaEventSynchronize(c->end) == cudaSuccess;
-        if (!good || cudaEventElapsedTime(&milliseconds, c->start, c->end) != cudaSuccess)
-            return cli_fail(CLI_MACHINE, NULL, "a CUDA event failed");
-        if (i == WARM_UP) runs = 0;
-        times[runs++] = (double)milliseconds;
+    for (uint32_t i = 0; runs < MAX_RUNS && (runs < 3 || now_ms() - start < seconds_each * 1e3); i++) {
+        int status;
+        if (i == WARM_UP) {
+            start = now_ms();
+            before = joules(b);
+        }
+        status = run(b, i, &times[runs]);
+        if (status != CLI_DONE) return status;
+        if (i >= WARM_UP) runs++;
     }
+    after = joules(b);
     *f = summary(times, runs);
+    if (before >= 0 && after > before) f->joules = (after - before) / runs;
     return CLI_DONE;
 }
 
-static int bench_card(bench *b, figures *f) {
+static void show(bench *b, const char *what, figures f) {
+    const double images = (double)b->batch / f.median * 1e3, flops = images * b->info.flops_per_image;
+    char share[16] = "-", energy[16] = "-";
+    if (peak_flops(b) > 0) snprintf(share, sizeof share, "%.1f%%", 100 * flops / peak_flops(b));
+    if (f.joules >= 0) snprintf(energy, sizeof energy, "%.1f", f.joules / b->batch * 1e3);
+    printf("%6u  %-28s %10.3f %10.3f %10.0f %8.1f %7s %8s\n", b->batch, what, f.median, f.p99, images, flops * 1e-12, share, energy);
+    fflush(stdout);
+    if (!b->json_stream) return;
+    fprintf(b->json_stream, "%s{\"batch\":%u,\"what\":\"%s\",\"median_ms\":%.6f,\"p99_ms\":%.6f,\"images_per_second\":%.3f,\"tflops\":%.4f",
+            b->first_line ? "" : ",\n", b->batch, what, f.median, f.p99, images, flops * 1e-12);
+    if (peak_flops(b) > 0) fprintf(b->json_stream, ",\"share_of_peak\":%.5f", flops / peak_flops(b));
+    if (f.joules >= 0) fprintf(b->json_stream, ",\"joules_per_image\":%.6f", f.joules / b->batch);
+    fputc('}', b->json_stream);
+    b->first_line = 0;
+}
+
+#ifdef BENCH_CUDA
+static int bench_card(bench *b) {
     size_t count = (size_t)BUFFERS * b->batch, bytes = (size_t)b->info.image_size * b->info.image_size * 3;
-    card c;
-    int status = CLI_MACHINE;
-    memset(&c, 0, sizeof c);
-    c.images = calloc(count, sizeof *c.images);
-    if (c.images && cudaStreamCreate(&c.stream) == cudaSuccess && cudaEventCreate(&c.start) == cudaSuccess &&
-        cudaEventCreate(&c.end) == cudaSuccess &&
-        cudaMalloc((void **)&c.pixels, count * bytes) == cudaSuccess && cudaMalloc((void **)&c.rows,
-                                                                                   (size_t)b->batch * b->info.pooled_width * sizeof(float)) == cudaSuccess &&
-        cudaMemcpy(c.pixels, b->pixels, count * bytes, cudaMemcpyHostToDevice) == cudaSuccess) {
-        for (size_t i = 0; i < count; i++) {
-            c.images[i] = b->images[i];
-            c.images[i].pixels = c.pixels + i * bytes;
-            c.images[i].place = MGV_PLACE_DEVICE;
-        }
-        status = time_on_card(b, &c, f);
-    } else {
-        cli_fail(CLI_MACHINE, NULL, "no device memory for %zu pictures", count);
+    figures f;
+    int status;
+    b->card_images = calloc(count, sizeof *b->card_images);
+    if (!b->card_images) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu pictures", count);
+    if (!cli_card_reserve(b->card, b->pixels, count * bytes, (size_t)b->batch * b->info.pooled_width * sizeof(float)))
+        return cli_fail(CLI_MACHINE, NULL, "no device memory for %zu pictures", count);
+    for (size_t i = 0; i < count; i++) {
+        b->card_images[i] = b->images[i];
+        b->card_images[i].pixels = cli_card_pixels(b->card) + i * bytes;
+        b->card_images[i].place = MGV_PLACE_DEVICE;
     }
-    if (c.stream) cudaStreamDestroy(c.stream);
-    if (c.start) cudaEventDestroy(c.start);
-    if (c.end) cudaEventDestroy(c.end);
-    if (c.pixels) cudaFree(c.pixels);
-    if (c.rows) cudaFree(c.rows);
-    free(c.images);
+    status = measure(b, run_on_card, &f);
+    if (status == CLI_DONE) show(b, "encode on the card", f);
+    if (status == CLI_DONE) status = measure(b, run_card_to_host, &f);
+    if (status == CLI_DONE) show(b, "card pixels to host vectors", f);
     return status;
 }
 #endif
 
-static void show(bench *b, const char *what, figures f) {
-    double images = (double)b->batch / f.median * 1e3;
-    printf("%6u  %-28s %10.3f %10.3f %10.0f %8.1f\n", b->batch, what, f.median, f.p99, images, images * b->info.flops_per_image * 1e-12);
-    fflush(stdout);
-    if (!b->json_stream) return;
-    fprintf(b->json_stream,
-            "%s{\"batch\":%u,\"what\":\"%s\",\"median_ms\":%.6f,\"p99_ms\":%.6f,\"images_per_second\":%.3f,\"tflops\":%.4f}", b->first_line ? "" : ",\n", b->batch,
-            what, f.median, f.p99, images, images * b->info.flops_per_image * 1e-12);
-    b->first_line = 0;
-}
-
-static int bench_batch(bench *b) {
+static int make_pictures(bench *b) {
     size_t bytes = (size_t)b->info.image_size * b->info.image_size * 3, count = (size_t)BUFFERS * b->batch;
     uint32_t state = 1;
-    figures f = {0, 0};
-    int status = CLI_DONE;
     b->pixels = malloc(count * bytes);
     b->images = calloc(count, sizeof *b->images);
     b->rows = malloc((size_t)b->batch * b->info.pooled_width * sizeof *b->rows);
@@ -235,27 +252,40 @@ static int bench_batch(bench *b) {
         b->images[i].pixels = b->pixels + i * bytes;
         b->images[i].width = b->images[i].height = b->info.image_size;
     }
+    return CLI_DONE;
+}
+
+static int bench_batch(bench *b) {
+    figures f;
+    int status = make_pictures(b), on_gpu;
+    if (status != CLI_DONE) return status;
     b->engine = make_engine(b, b->options.backend, b->batch, &status);
-    if (b->engine) status = check_output(b);
+    if (!b->engine) return status;
+    on_gpu = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA;
+    status = check_output(b);
 #ifdef BENCH_CUDA
-    if (status == CLI_DONE && mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA) {
-        status = bench_card(b, &f);
-        if (status == CLI_DONE) show(b, "encode on the card", f);
-    }
+    if (status == CLI_DONE && on_gpu && !b->card && !(b->card = cli_card_open()))
+        status = cli_fail(CLI_MACHINE, NULL, "the GPU gives no stream");
+    if (status == CLI_DONE && on_gpu) status = bench_card(b);
 #endif
-    if (status == CLI_DONE) status = time_host(b, &f);
-    if (status == CLI_DONE) show(b, mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA ? "host pixels to host vectors" : "cpu", f);
+    if (status == CLI_DONE) status = measure(b, run_host_to_host, &f);
+    if (status == CLI_DONE) show(b, on_gpu ? "host pixels to host vectors" : "cpu", f);
     return status;
 }
 
 static void free_batch(bench *b) {
     mgv_engine_destroy(b->engine);
     b->engine = NULL;
+#ifdef BENCH_CUDA
+    if (b->card) cli_card_release(b->card);
+#endif
     free(b->pixels);
     free(b->images);
+    free(b->card_images);
     free(b->rows);
     b->pixels = NULL;
     b->images = NULL;
+    b->card_images = NULL;
     b->rows = NULL;
 }
 
@@ -276,28 +306,53 @@ static int open_model(bench *b) {
     return result == MGV_OK ? CLI_DONE : cli_fail_library(NULL, result, &error);
 }
 
+static void print_head(bench *b) {
+    printf("%s, %.2f GFLOP an image\n%6s  %-28s %10s %10s %10s %8s %7s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9, "batch",
+           "what", "median ms", "p99 ms", "images/s", "TFLOP/s", "of peak", "mJ/image");
+    if (b->json_stream) fprintf(b->json_stream, "{\"flops_per_image\":%.0f,\"figures\":[\n", b->info.flops_per_image);
+}
+
+/* The card and what its peak is, where one was used. */
+static void print_foot(bench *b) {
+#ifdef BENCH_CUDA
+    char name[256];
+    if (b->card) {
+        cli_card_name(b->card, name, sizeof name);
+        printf("%s; peak %.1f TFLOP/s (dense bf16)\n", name, peak_flops(b) * 1e-12);
+    }
+#endif
+    if (!b->json_stream) return;
+    fputs("\n]", b->json_stream);
+#ifdef BENCH_CUDA
+    if (b->card) {
+        fputs(",\"card\":", b->json_stream);
+        cli_json_string(b->json_stream, name);
+        fprintf(b->json_stream, ",\"peak_tflops\":%.1f", peak_flops(b) * 1e-12);
+    }
+#endif
+    fputs("}\n", b->json_stream);
+}
+
 static int run_batches(bench *b, const uint32_t *batches, uint32_t count) {
     cli_file *json = NULL;
     int status = open_model(b);
     if (status == CLI_DONE && b->json && !(json = cli_file_create(b->json))) status = CLI_MACHINE;
     if (status == CLI_DONE) {
-        printf("%s, %.2f GFLOP an image\n%6s  %-28s %10s %10s %10s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9, "batch",
-               "what", "median ms", "p99 ms",
-               "images/s", "TFLOP/s");
-        if (json) {
-            b->json_stream = cli_file_stream(json);
-            fputs("[\n", b->json_stream);
-        }
+        b->json_stream = json ? cli_file_stream(json) : NULL;
         b->first_line = 1;
+        print_head(b);
         for (uint32_t i = 0; i < count && status == CLI_DONE; i++) {
             b->batch = batches[i];
             status = bench_batch(b);
             free_batch(b);
         }
-        if (json) fputs("\n]\n", b->json_stream);
+        print_foot(b);
     }
     if (json && status == CLI_DONE) status = cli_file_commit(json);
     else cli_file_abandon(json);
+#ifdef BENCH_CUDA
+    cli_card_close(b->card);
+#endif
     mgv_threads_destroy(b->threads);
     mgv_model_close(b->model);
     return status;
@@ -324,5 +379,9 @@ static int run(const cli_command *command, int argc, char **argv) {
     return run_batches(&b, batches, count);
 }
 
-const cli_command cli_bench = {"bench", "--model DIR [--batch LIST] [--backend auto|cpu|cuda] [--threads N] [--json FILE]", "how fast the model runs here",
-                               "Random pictures of the model's size in rotating buffers; the output is checked against the CPU first.\n", run};
+const cli_command cli_bench = {
+    "bench", "--model DIR [--batch LIST] [--backend auto|cpu|cuda] [--threads N] [--json FILE]", "how fast the model runs here",
+    "Random pictures of the model's size in rotating buffers; the output is checked against the CPU first. On a GPU: the encode alone by\n"
+    "CUDA events, then what a caller waits for. TFLOP/s on the model's nominal FLOPs; the share is of the card's dense bf16 peak; energy\n"
+    "is the whole card's, from NVML, while encodes follow each other.\n",
+    run};
