@@ -174,7 +174,7 @@ bench-gpu: $(BUILD)/gpu/libharness.so $(BUILD)/megavit.fatbin $(GPU_MODEL)
 
 # ---- the machine model: kernels as ordinary C++ (tests/machine/README.md) ----
 
-MACHINE_OBJECTS := $(patsubst %,$(BUILD)/machine/%.o,core memory async tensor cudart)
+MACHINE_OBJECTS := $(patsubst %,$(BUILD)/machine/%.o,core memory async tensor tcgen05 cudart)
 MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -Wextra -Werror -Itests/machine/include -MMD -MP
 # Every load and store becomes a call that the model answers; every use of shared memory asks the model where it is.
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
@@ -185,7 +185,7 @@ test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell asse
 	$(BUILD)/machine/test_blackwell
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
-ASSEMBLED := $(patsubst %,$(BUILD)/machine/%.blackwell.fatbin,assemble)
+ASSEMBLED := $(patsubst %,$(BUILD)/machine/%.blackwell.fatbin,assemble blackwell)
 ifneq ($(shell command -v $(NVCC)),)
 assemble: $(ASSEMBLED)
 	@echo "# assembled for sm_100a and sm_103a: $(notdir $(ASSEMBLED:.blackwell.fatbin=.cu))"
@@ -204,7 +204,7 @@ test-machine-encoder: $(BUILD)/machine/test_encoder
 
 $(BUILD)/machine/test_machine: $(BUILD)/machine/test_machine.o $(BUILD)/machine/pipeline.cu.o $(BUILD)/machine/cluster.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode.o $(BUILD)/machine/megavit.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o
+$(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_blackwell:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 

@@ -170,6 +170,7 @@ static void thread_exit(void) {
     Cta *cta = t->of;
     cta->alive--;
     cta->cluster->alive--;
+    tcgen05_end_of_thread(t);
     progress();
     /* bar.sync 0 of all threads does not wait for those that have ended; nor does the cluster's barrier */
     NamedBarrier &all = cta->barrier[0];
@@ -791,12 +792,15 @@ void mbarrier_complete_bytes(Cta *cta, uint32_t offset, uint64_t bytes, uint32_t
     complete_phase_if_due(cta, offset, m);
 }
 
-void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock) {
+void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock, Observer &issuer) {
     auto found = cta->mbarrier.find(offset);
     if (found == cta->mbarrier.end()) return;
     Mbarrier &m = found->second;
+    m.current.add_ended(issuer); /* what ended before the work began: the copies that brought its operands */
     m.current.seen.raise(component, clock);
     m.current.last_seen = BaseRef();
+    m.current.published.join(issuer.published);
+    m.current.published.raise(component, clock); /* a commit is a fence before by itself */
     if (m.pending == 0) report_plain("mbarrier", offset, "a commit arrives at an mbarrier that expects no more arrivals");
     else m.pending--;
     progress();

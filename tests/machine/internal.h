@@ -105,9 +105,10 @@ private:
 
 /* Somebody who has seen things: a thread, or a piece of asynchronous work as of its issue.
    seen: what happens before. shared, global: what is also ordered before asynchronous accesses to that memory, that is, what a proxy fence lies
-   behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is. */
+   behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is. published: of tcgen05, what
+   a fence::before_thread_sync or a commit lies behind on the path; tensor: what a fence::after_thread_sync has taken over from it (tcgen05.cc). */
 struct Observer {
-    BaseRef seen, shared, global, reads;
+    BaseRef seen, shared, global, reads, published, tensor;
     uint32_t component = 0, now = 1;
     uint32_t own_shared = 0, own_global = 0; /* this component's entries in shared and global */
     uint32_t cta = 0;
@@ -115,7 +116,7 @@ struct Observer {
 
 /* What releases have left for acquires. */
 struct Released {
-    BaseRef seen, shared, global, reads;
+    BaseRef seen, shared, global, reads, published;
     BaseRef last_seen, last_shared, last_global; /* the last ones joined, to skip them */
     void add(Observer &from);
     void add_ended(Observer &from); /* only that asynchronous work and reads of shared memory have ended */
@@ -289,7 +290,7 @@ struct Cta {
     std::unordered_map<uint32_t, Mbarrier> mbarrier;
     std::vector<Slot> slot;
     uint32_t alive = 0, registers_free = 0;
-    TensorMemory *tensor_memory = nullptr;
+    std::shared_ptr<TensorMemory> tensor_memory; /* since its first tcgen05 instruction */
 };
 
 /* A piece of asynchronous work that may be done now or any time later. */
@@ -321,6 +322,8 @@ struct State_ {
     const std::function<void()> *body = nullptr;
 };
 extern State_ *world;
+/* Whether a rule of the model is checked: all are, but for the one that Options names. */
+inline bool checks(const char *rule) { return !world->options.unchecked || strcmp(rule, world->options.unchecked); }
 extern Thread *self; /* null outside of kernel threads */
 
 uint64_t random_number(void);
@@ -343,7 +346,7 @@ void post(Op op);
 void collective(Op op, uint32_t mask, void *argument, const std::function<void(Warp *)> &work);
 Mbarrier *find_mbarrier(uint32_t shared_address, bool by_async, const Observer &who);
 void mbarrier_complete_bytes(Cta *cta, uint32_t offset, uint64_t bytes, uint32_t component, uint32_t clock);
-void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock);
+void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock, Observer &issuer);
 void complete_phase_if_due(Cta *cta, uint32_t offset, Mbarrier &barrier);
 Cta *cta_of_address(uint32_t shared_address); /* reports and stops when there is none */
 
@@ -393,8 +396,9 @@ void report_at(const char *kind, const Observer &who, uint32_t pc, Op op, const 
 void report_plain(const char *kind, uint64_t key, const std::string &text);
 std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* tensor.cc */
+/* tensor.cc, tcgen05.cc */
 void wgmma_end_of_thread(Thread *thread);
+void tcgen05_end_of_thread(Thread *thread); /* and of its CTA, where it is the last */
 
 #define MACHINE_ENTER(operation)                                                                                                               \
     do {                                                                                                                                        \

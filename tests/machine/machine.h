@@ -1,4 +1,4 @@
-/* An executable model of a Hopper GPU: runs kernels compiled as ordinary C++ and reports what the hardware would let pass.
+/* An executable model of a Hopper GPU, and of the parts of Blackwell that README.md names: runs kernels compiled as ordinary C++ and reports what the hardware would let pass.
 
    Every CUDA thread is a fiber on one OS thread. Asynchronous work (copies, matrix products) is done later, in any legal order, by a
    scheduler that a seed drives. Every byte of shared and global memory has a shadow that knows who wrote and who read it last; vector
@@ -35,6 +35,7 @@ struct Options {
     OnDeadlock on_deadlock = OnDeadlock::stop;
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
     bool fp8_reduced_sum = false;   /* FP8 products: keep 13 fraction bits of the running sum, as Hopper does */
+    const char *unchecked = nullptr; /* a rule that is not checked: what was planted against it must then pass */
     unsigned maximum_reports = 16;  /* distinct ones; the launch ends at this many */
     uint64_t maximum_steps = 200u * 1000u * 1000u; /* scheduling steps; the bound on a model that livelocks */
 };

@@ -122,6 +122,7 @@ void Released::add(Observer &from) {
     if (from.shared != last_shared) { shared.gather(from.shared); last_shared = from.shared; }
     if (from.global != last_global) { global.gather(from.global); last_global = from.global; }
     reads.gather(from.reads);
+    published.join(from.published);
     seen.raise(from.component, from.now);
     if (from.own_shared) shared.raise(from.component, from.own_shared);
     if (from.own_global) global.raise(from.component, from.own_global);
@@ -152,6 +153,7 @@ void acquire(Observer &to, const Released &from) {
     to.shared.join(from.shared);
     to.global.join(from.global);
     to.reads.join(from.reads);
+    to.published.join(from.published);
     to.now++;
 }
 
@@ -685,6 +687,7 @@ bool AsyncAccess::write(uintptr_t offset, size_t bytes, const char *what) {
     const bool shared = offset < GLOBAL;
     after = {events, 0};
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
+        if (cell->write == events) return true; /* a single byte beside another one of the same copy */
         if (cell->write != before.write || cell->read != before.read) {
             before = *cell;
             if (cell->write > HOST_EVENT) {

@@ -68,6 +68,19 @@ void op_wgmma_fence(void);
 void op_wgmma_commit(void);
 void op_wgmma_wait(uint32_t pending);
 void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed);
+void op_tcgen05_alloc(uint32_t destination, uint32_t columns);
+void op_tcgen05_dealloc(uint32_t address, uint32_t columns);
+void op_tcgen05_relinquish(void);
+void op_tcgen05_mma_f16(uint32_t d, uint64_t a, bool a_in_tensor_memory, uint64_t b, uint32_t word, bool accumulate);
+void op_tcgen05_mma_f8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, bool accumulate);
+void op_tcgen05_mma_mxf8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t a_scales, uint32_t b_scales, bool accumulate);
+void op_tcgen05_cp(uint32_t address, uint64_t source);
+void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast);
+void op_tcgen05_fence(bool after);
+void op_tcgen05_wait_ld(void);
+void op_tcgen05_wait_st(void);
+void op_tcgen05_ld(uint32_t *registers, uint32_t count, uint32_t address, uint32_t lanes);
+void op_tcgen05_st(uint32_t address, const uint32_t *registers, uint32_t count, uint32_t lanes);
 
 struct Index {
     uint32_t x, y, z;
@@ -255,5 +268,34 @@ DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, ui
     const uint32_t a[4] = {a0, a1, a2, a3};
     machine::op_wgmma(d, COUNT * 2, false, true, false, true, 0, a, b, scale_d != 0);
 }
+
+/* ---- tcgen05 ---- */
+
+DEVICE void tcgen05_alloc(uint32_t destination, uint32_t columns) { machine::op_tcgen05_alloc(destination, columns); }
+DEVICE void tcgen05_dealloc(uint32_t address, uint32_t columns) { machine::op_tcgen05_dealloc(address, columns); }
+DEVICE void tcgen05_relinquish_alloc_permit(void) { machine::op_tcgen05_relinquish(); }
+DEVICE void tcgen05_mma_f16_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    machine::op_tcgen05_mma_f16(d, a, false, b, instruction, accumulate != 0);
+}
+DEVICE void tcgen05_mma_f16_ts(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    machine::op_tcgen05_mma_f16(d, a, true, b, instruction, accumulate != 0);
+}
+DEVICE void tcgen05_mma_f8f6f4_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    machine::op_tcgen05_mma_f8f6f4(d, a, b, instruction, accumulate != 0);
+}
+DEVICE void tcgen05_mma_mxf8f6f4_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
+                                    uint32_t accumulate) {
+    machine::op_tcgen05_mma_mxf8f6f4(d, a, b, instruction, scale_a, scale_b, accumulate != 0);
+}
+DEVICE void tcgen05_cp_32x128b_warpx4(uint32_t address, uint64_t source) { machine::op_tcgen05_cp(address, source); }
+DEVICE void tcgen05_commit(uint32_t barrier) { machine::op_tcgen05_commit(barrier, 0, false); }
+DEVICE void tcgen05_commit_multicast(uint32_t barrier, uint16_t mask) { machine::op_tcgen05_commit(barrier, mask, true); }
+DEVICE void tcgen05_fence_before_thread_sync(void) { machine::op_tcgen05_fence(false); }
+DEVICE void tcgen05_fence_after_thread_sync(void) { machine::op_tcgen05_fence(true); }
+DEVICE void tcgen05_wait_ld(void) { machine::op_tcgen05_wait_ld(); }
+DEVICE void tcgen05_wait_st(void) { machine::op_tcgen05_wait_st(); }
+template <int COUNT> DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[COUNT], uint32_t address) { machine::op_tcgen05_ld(r, COUNT, address, 32); }
+template <int COUNT> DEVICE void tcgen05_ld_16x256b(uint32_t (&r)[COUNT], uint32_t address) { machine::op_tcgen05_ld(r, COUNT, address, 16); }
+template <int COUNT> DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[COUNT]) { machine::op_tcgen05_st(address, r, COUNT, 32); }
 
 #endif

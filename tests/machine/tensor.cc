@@ -5,17 +5,11 @@
 #include <algorithm>
 
 #include "internal.h"
+#include "matrix.h"
 
 namespace machine {
 
-uintptr_t swizzle_address(uintptr_t address, unsigned swizzle_bits); /* async.cc */
-
 /* ---- shared-memory matrix descriptors ---- */
-
-struct MatrixDescriptor {
-    uint32_t start, leading, stride, base_offset;
-    unsigned swizzle_bits; /* 0 none, 1 32B, 2 64B, 3 128B */
-};
 
 /* kernels.md 1.1 (PTX ISA, wgmma, "Matrix descriptor format") */
 static MatrixDescriptor decode(uint64_t d, const char *which) {
@@ -33,23 +27,6 @@ static MatrixDescriptor decode(uint64_t d, const char *which) {
         report("descriptor", "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start, 128u << m.swizzle_bits);
     if (m.swizzle_bits == 0 && m.start % 16) report("descriptor", "%s: start 0x%x", which, m.start);
     return m;
-}
-
-/* Where 16 bytes lie. K-major: row r along M or N, unit u of 16 bytes along K. MN-major: row r along K, unit u of 16 bytes along M or N. */
-static uintptr_t k_major(const MatrixDescriptor &m, uint32_t r, uint32_t u) {
-    if (!m.swizzle_bits) return m.start + r % 8 * 16 + r / 8 * m.stride + u * m.leading;
-    return swizzle_address(m.start + r % 8 * (16u << m.swizzle_bits) + r / 8 * m.stride + u * 16, m.swizzle_bits);
-}
-static uintptr_t mn_major(const MatrixDescriptor &m, uint32_t k, uint32_t u) {
-    if (!m.swizzle_bits) return m.start + k % 8 * 16 + k / 8 * m.leading + u * m.stride;
-    const uint32_t units = 1u << m.swizzle_bits;
-    return swizzle_address(m.start + k % 8 * (16u << m.swizzle_bits) + k / 8 * m.stride + u % units * 16 + u / units * m.leading, m.swizzle_bits);
-}
-
-/* A start that is advanced inside of the pattern and a row that ends beyond it would leave the pattern: reported when the unit does. */
-static void check_k_span(const MatrixDescriptor &m, uint32_t units, const char *which) {
-    if (m.swizzle_bits && m.start % (16u << m.swizzle_bits) + units * 16 > (16u << m.swizzle_bits))
-        report("descriptor", "%s: start 0x%x and %u bytes along K leave the swizzle's %u bytes", which, m.start, units * 16, 16u << m.swizzle_bits);
 }
 
 /* ---- wgmma ---- */
@@ -74,20 +51,6 @@ struct WgmmaOp : Product {
     Cta *cta;
     uint32_t first_warp;
 };
-
-static float e4m3_to_float(uint8_t v) {
-    const int sign = v >> 7, exponent = v >> 3 & 15, mantissa = v & 7;
-    if (exponent == 15 && mantissa == 7) return NAN;
-    const float m = exponent ? ldexpf(1.0f + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
-    return sign ? -m : m;
-}
-
-static float bf16_to_float(uint16_t v) {
-    const uint32_t bits = (uint32_t)v << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
 
 static void unpack(const uint8_t *from, bool fp8, float *to) { /* 16 bytes */
     if (fp8) {
@@ -123,8 +86,8 @@ template <int WIDTH> static inline __attribute__((always_inline)) void multiply_
         for (int i = 0; i < WIDTH; i++) sum[r][i] = block[r][i];
 }
 
-/* sum[row][n] += a[row][k] b[k][n] for 64 rows, in the order of k. Products of bf16 and of FP8 are exact in float32, so fused additions change no bit. */
-__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3", "fp-contract=fast"))) static void
+/* Products of bf16 and of FP8 are exact in float32, so fused additions change no bit. */
+__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3", "fp-contract=fast"))) void
 multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns) {
     for (int row = 0; row < 64; row += 4) {
         int n = 0;
