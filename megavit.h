@@ -83,7 +83,7 @@
            MEGAVIT_NO_THREADS          no thread pool (mgv_threads_create), so no pthreads or Windows threads
            MEGAVIT_NO_SIMD          *  only plain C on the CPU
            MEGAVIT_CUDA             *  the CUDA backend; needs the CUDA headers and the CUDA runtime, see >>cuda
-           MEGAVIT_PLAN             *  mgv_model_get_schedule without a GPU and without MEGAVIT_CUDA
+           MEGAVIT_PLAN             *  mgv_model_get_schedule and mgv_model_pack without a GPU and without MEGAVIT_CUDA
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
            MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime; mgv_engine_desc.cuda_calls brings the calls
@@ -517,6 +517,14 @@ typedef struct mgv_schedule_op {
 MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info,
                                               mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error);
 
+/* Weights as the GPU kernel wants them, made once instead of each time an engine is: `megavit pack` writes this into a file, which
+   mgv_engine_desc takes. architecture: "sm_90a". Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
+   processor that stores numbers little-endian. Any thread. */
+/* bytes: how long the file will be. MGV_ERROR_UNSUPPORTED: the kernel does not run this model, or there is none for the architecture. */
+MEGAVIT_API mgv_result mgv_model_packed_bytes(const mgv_model *model, const char *architecture, uint64_t *bytes, mgv_error *error);
+/* file: filled in; aligned as malloc's memory; capacity: bytes of room behind it. Allocates while it runs; seconds for a large model. */
+MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *architecture, void *file, uint64_t capacity, mgv_error *error);
+
 /* ---------------------------------------------------------------------------------------------------------------
    Engines. An engine is one device and all the scratch memory it will ever use. One thread at a time. */
 
@@ -557,6 +565,10 @@ typedef struct mgv_engine_desc {
     const void *kernels;         /* megavit.fatbin in memory, needed during the call; NULL: what MEGAVIT_KERNELS_HEADER compiled in */
     uint32_t max_sms;            /* multiprocessors that the CUDA backend may use; 0: all */
     uint32_t reserved;
+    const char *packed_path;     /* CUDA: a file of mgv_model_pack, of this model; NULL: the weights are packed when the engine is made */
+    const void *packed;          /* or the same in memory. Both are needed only during the call. A file that does not fit is an error, */
+    uint64_t packed_bytes;       /* also with MGV_BACKEND_AUTO; where there is no GPU it is not looked at */
+    mgv_file_io io;              /* how packed_path is read */
     const struct mgv__cuda_calls *cuda_calls; /* for tests: the CUDA calls to make instead of the runtime's, see >>cuda; must stay */
 } mgv_engine_desc;
 
@@ -596,8 +608,8 @@ enum { MGV_STATUS_DONE = 0, MGV_STATUS_QUEUED, MGV_STATUS_RUNNING, MGV_STATUS_FA
 
 /* Checks everything, enqueues the work and returns. The pixels and outputs must stay valid until the work is done;
    the descriptors and arrays need not. An engine that is still working answers MGV_ERROR_BUSY, one whose CUDA context is gone
-   MGV_ERROR_DEVICE_LOST. After another CUDA error the engine is busy until the stream has gone through what was enqueued, then it works again. The CPU backend has no
-   thread of its own: its work is done inside mgv_poll (one step) and mgv_wait. */
+   MGV_ERROR_DEVICE_LOST. After another CUDA error the engine is busy until the stream has gone through what was enqueued, then it works
+   again. The CPU backend has no thread of its own: its work is done inside mgv_poll (one step) and mgv_wait. */
 MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 /* How the work stands, without waiting. For FAILED and TIMED_OUT error says why. */
 MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error);
@@ -790,6 +802,7 @@ typedef struct mgv__kernel_arguments {
      >>model        open, validate, close
      >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights
      >>schedule     what a plan costs, on any machine
+     >>packed       files of packed weights
      >>cuda         the plan on a GPU
      >>cpu          the CPU twin of every operation
      >>threads      a pool of threads for callers who ask for one
@@ -6171,13 +6184,270 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
     result = mgv__take_struct(&d, sizeof d, desc, desc ? desc->struct_size : 0, "mgv_schedule_desc", error);
     if (result != MGV_OK) return result;
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
-    (void)mgv__plan_pack; /* without >>cuda nothing packs weights */
     return mgv__schedule_model(model, &d, info, ops, op_capacity, error);
 #else
     (void)ops;
     (void)op_capacity;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no GPU schedules: define MEGAVIT_PLAN or MEGAVIT_CUDA");
 #endif
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>packed: files of packed weights
+
+   A header of 256 bytes and the block that mgv__plan_pack fills. Numbers are little-endian.
+
+       0 magic   8 version of the format   12 bytes of the header   16 architecture, filled up with zeros
+      32 MGV__PACK_VERSION   36 zero   40 bytes of the block   48 hash of the model   56 hash of the layout   64 hash of the block
+      72 zeros   248 hash of the 248 bytes before
+
+   Nothing in the block is an index or a size: whatever its bytes are, the kernel stays inside its buffers. */
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+
+static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
+    uint32_t i;
+    for (i = 0; i < program->tap_count; i++)
+        if (program->taps[i].kind == kind) return 1;
+    return 0;
+}
+
+enum {
+    MGV__PACKED_VERSION = 1,   /* of the header */
+    MGV__PACK_VERSION = 1,     /* of what packed bytes mean; where they lie is in the hash of the layout */
+    MGV__PACKED_HEADER = 256,
+    MGV__PACKED_ARCHITECTURE = 16
+};
+/* As PNG's: shows files that went through text mode. */
+static const unsigned char mgv__packed_magic[8] = {0x89, 'M', 'G', 'V', 'P', '\r', '\n', 0x1A};
+
+typedef struct mgv__packed_header {
+    uint64_t version, header_bytes, pack_version, block_bytes, model_hash, layout_hash, block_hash, header_hash;
+    char architecture[MGV__PACKED_ARCHITECTURE + 1];
+} mgv__packed_header;
+
+/* Where the numbers of the header lie. */
+typedef struct mgv__packed_field {
+    uint32_t offset, bytes;
+    size_t member; /* of mgv__packed_header */
+} mgv__packed_field;
+static const mgv__packed_field mgv__packed_fields[] = {
+    {8, 4, offsetof(mgv__packed_header, version)},      {12, 4, offsetof(mgv__packed_header, header_bytes)},
+    {32, 4, offsetof(mgv__packed_header, pack_version)}, {40, 8, offsetof(mgv__packed_header, block_bytes)},
+    {48, 8, offsetof(mgv__packed_header, model_hash)},   {56, 8, offsetof(mgv__packed_header, layout_hash)},
+    {64, 8, offsetof(mgv__packed_header, block_hash)},   {248, 8, offsetof(mgv__packed_header, header_hash)}};
+enum { MGV__PACKED_FIELDS = sizeof mgv__packed_fields / sizeof mgv__packed_fields[0] };
+
+static uint64_t mgv__hash_of(const void *data, uint64_t bytes) {
+    mgv__hash hash;
+    mgv__hash_begin(&hash);
+    mgv__hash_bytes(&hash, data, bytes);
+    return mgv__hash_end(&hash);
+}
+
+static void mgv__packed_write_header(unsigned char *out, const mgv__packed_header *header) {
+    uint32_t i, k;
+    memset(out, 0, MGV__PACKED_HEADER);
+    memcpy(out, mgv__packed_magic, sizeof mgv__packed_magic);
+    memcpy(out + 16, header->architecture, MGV__PACKED_ARCHITECTURE);
+    for (i = 0; i < MGV__PACKED_FIELDS; i++) {
+        const mgv__packed_field *field = &mgv__packed_fields[i];
+        uint64_t value;
+        memcpy(&value, (const char *)header + field->member, sizeof value);
+        if (field->offset == MGV__PACKED_HEADER - 8) value = mgv__hash_of(out, MGV__PACKED_HEADER - 8);
+        for (k = 0; k < field->bytes; k++) out[field->offset + k] = (unsigned char)(value >> 8 * k);
+    }
+}
+static void mgv__packed_read_header(mgv__packed_header *header, const unsigned char *in) {
+    uint32_t i, k;
+    memset(header, 0, sizeof *header);
+    memcpy(header->architecture, in + 16, MGV__PACKED_ARCHITECTURE);
+    for (i = 0; i < MGV__PACKED_FIELDS; i++) {
+        const mgv__packed_field *field = &mgv__packed_fields[i];
+        uint64_t value = 0;
+        for (k = 0; k < field->bytes; k++) value |= (uint64_t)in[field->offset + k] << 8 * k;
+        memcpy((char *)header + field->member, &value, sizeof value);
+    }
+}
+
+/* Of everything that says where what lies in the block. */
+static uint64_t mgv__packed_layout_hash(const mgv__plan *plan) {
+    mgv__hash hash;
+    uint32_t i;
+    mgv__hash_begin(&hash);
+    mgv__hash_number(&hash, (double)(plan->weights_offset - plan->vectors_offset));
+    for (i = 0; i < MGV__PACK_COUNT; i++) {
+        mgv__hash_number(&hash, plan->pack_rows[i]);
+        mgv__hash_number(&hash, plan->pack_columns[i]);
+        mgv__hash_number(&hash, plan->pack_pitch[i]);
+        mgv__hash_number(&hash, (double)plan->pack_offset[i]);
+    }
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__kernel_op *k = &plan->ops[i].kernel;
+        mgv__hash_text(&hash, plan->ops[i].label);
+        mgv__hash_number(&hash, plan->ops[i].layer);
+        mgv__hash_number(&hash, plan->ops[i].pack);
+        mgv__hash_number(&hash, k->flags);
+        mgv__hash_number(&hash, k->columns);
+        mgv__hash_number(&hash, k->b_row);
+        mgv__hash_number(&hash, k->bias);
+        mgv__hash_number(&hash, k->column_sums);
+        mgv__hash_number(&hash, k->table);
+    }
+    return mgv__hash_end(&hash);
+}
+
+/* The header that a file of these weights has, but for the hash of its block. */
+static void mgv__packed_describe(mgv__packed_header *header, const mgv__plan *plan, uint64_t model_hash) {
+    memset(header, 0, sizeof *header);
+    header->version = MGV__PACKED_VERSION;
+    header->header_bytes = MGV__PACKED_HEADER;
+    strcpy(header->architecture, "sm_90a");
+    header->pack_version = MGV__PACK_VERSION;
+    header->block_bytes = mgv__plan_packed_bytes(plan);
+    header->model_hash = model_hash;
+    header->layout_hash = mgv__packed_layout_hash(plan);
+}
+
+/* Whether the header is whole, and that of the file that is wanted. The block has not been read. */
+static mgv_result mgv__packed_check(const unsigned char *bytes, uint64_t file_bytes, const mgv__packed_header *wanted, const char *name,
+                                    mgv_error *error) {
+    static const char again[] = "pack it again with this version of megavit";
+    mgv__packed_header header;
+    uint32_t i;
+    mgv__packed_read_header(&header, bytes);
+    if (memcmp(bytes, mgv__packed_magic, sizeof mgv__packed_magic) != 0)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: not a file of packed weights", name);
+    if (header.version != wanted->version || header.header_bytes != wanted->header_bytes)
+        return mgv__fail(error, MGV_ERROR_FORMAT,
+                         "%s: version %u of packed weights with a header of %u bytes; this megavit reads version %u with %u: %s", name,
+                         header.version, header.header_bytes, wanted->version, wanted->header_bytes, again);
+    if (header.header_hash != mgv__hash_of(bytes, MGV__PACKED_HEADER - 8))
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the header is damaged: it does not have its own hash", name);
+    for (i = 36; i < 248; i++)
+        if ((i < 40 || i >= 72) && bytes[i])
+            return mgv__fail(error, MGV_ERROR_FORMAT, "%s: byte %u of the header is not zero", name, (uint64_t)i);
+    if (memcmp(header.architecture, wanted->architecture, MGV__PACKED_ARCHITECTURE) != 0)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: packed for the architecture %q; this kernel is for %q", name, header.architecture,
+                         wanted->architecture);
+    if (header.model_hash != wanted->model_hash)
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: packed from another model than this one", name);
+    if (header.pack_version != wanted->pack_version)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: weights of packing %u; this kernel takes packing %u: %s", name, header.pack_version,
+                         wanted->pack_version, again);
+    if (header.layout_hash != wanted->layout_hash || header.block_bytes != wanted->block_bytes)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the weights are laid out otherwise than this kernel takes them: %s", name, again);
+    if (file_bytes - MGV__PACKED_HEADER != header.block_bytes)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes, where the header and the weights are %u", name, file_bytes,
+                         (uint64_t)MGV__PACKED_HEADER + header.block_bytes);
+    return MGV_OK;
+}
+
+/* Where packed weights come from: a path, or memory; neither: they are packed on the spot. */
+typedef struct mgv__packed_source {
+    const char *path;
+    const void *data;
+    uint64_t bytes;
+    mgv_file_io io;
+    uint64_t model_hash; /* of the model that they must be of */
+} mgv__packed_source;
+
+/* Reads the block into `block`, mgv__plan_packed_bytes long, and proves that it is what was packed. */
+static mgv_result mgv__packed_read(const mgv__packed_source *from, const mgv_allocator *allocator, const mgv__plan *plan, uint8_t *block,
+                                   mgv_error *error) {
+    unsigned char bytes[MGV__PACKED_HEADER];
+    mgv__packed_header header, wanted;
+    mgv_memory_file memory;
+    mgv_model_desc desc;
+    mgv__source source;
+    mgv__file file;
+    mgv_result result;
+    memset(&desc, 0, sizeof desc);
+    memset(&memory, 0, sizeof memory);
+    memset(&file, 0, sizeof file);
+    memory.name = from->path ? from->path : "the packed weights in memory";
+    memory.data = from->data;
+    memory.bytes = from->bytes;
+    if (from->path && from->data)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "packed weights come from packed_path or from packed, not from both");
+    if (from->path) {
+        desc.path = ""; /* the file's name is the whole path */
+    } else {
+        desc.memory_files = &memory;
+        desc.memory_file_count = 1;
+    }
+    desc.io = from->io;
+    desc.allocator = *allocator;
+    result = mgv__source_open(&source, &desc, error);
+    if (result == MGV_OK) result = mgv__file_open(&file, &source, memory.name, NULL, error);
+    if (result == MGV_OK && file.size < MGV__PACKED_HEADER)
+        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are too few for a file of packed weights", memory.name, file.size);
+    if (result == MGV_OK) result = mgv__file_read(&file, 0, bytes, sizeof bytes, error);
+    mgv__packed_describe(&wanted, plan, from->model_hash);
+    if (result == MGV_OK) result = mgv__packed_check(bytes, file.size, &wanted, memory.name, error);
+    if (result == MGV_OK) result = mgv__file_read(&file, MGV__PACKED_HEADER, block, (size_t)wanted.block_bytes, error);
+    mgv__file_close(&file);
+    if (result != MGV_OK) return result;
+    mgv__packed_read_header(&header, bytes);
+    if (mgv__hash_of(block, wanted.block_bytes) != header.block_hash)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the weights are damaged: they do not have the hash that the header gives",
+                         memory.name);
+    return MGV_OK;
+}
+
+static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t capacity, uint64_t *bytes, mgv_error *error) {
+    mgv__packed_header header;
+    mgv_result result;
+    mgv__plan *plan;
+    if (!mgv__has_tap(&model->program, MGV_OUTPUT_POOLED))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel gives pooled vectors only, and this model has no pooling head; use the CPU backend");
+    plan = mgv__plan_make(&model->allocator, &model->config, 1, &result, error);
+    if (!plan) return result;
+    mgv__packed_describe(&header, plan, model->hash);
+    *bytes = MGV__PACKED_HEADER + header.block_bytes;
+    if (file && capacity < *bytes)
+        result = mgv__fail(error, MGV_ERROR_CAPACITY, "the packed weights are %u bytes; there is room for %u", *bytes, capacity);
+    if (file && result == MGV_OK) {
+        mgv__plan_pack(plan, &model->program, model->tensors, (uint8_t *)file + MGV__PACKED_HEADER);
+        header.block_hash = mgv__hash_of((const uint8_t *)file + MGV__PACKED_HEADER, header.block_bytes);
+        mgv__packed_write_header((unsigned char *)file, &header);
+    }
+    mgv__plan_free(&model->allocator, plan);
+    return result;
+}
+#endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
+
+/* file NULL: only *bytes is wanted. */
+static mgv_result mgv__pack_for(const mgv_model *model, const char *architecture, void *file, uint64_t capacity, uint64_t *bytes,
+                                mgv_error *error) {
+    if (!model || !architecture) return mgv__fail(error, MGV_ERROR_ARGUMENT, "packing: model or architecture is NULL");
+    if (strcmp(architecture, "sm_90a") != 0)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "there is no kernel for the architecture %q; there is one for \"sm_90a\"",
+                         architecture);
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+    (void)mgv__packed_read; /* without >>cuda nothing reads such files */
+    return mgv__model_pack(model, file, capacity, bytes, error);
+#else
+    (void)file;
+    (void)capacity;
+    (void)bytes;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit packs no weights: define MEGAVIT_PLAN or MEGAVIT_CUDA");
+#endif
+}
+
+MEGAVIT_API mgv_result mgv_model_packed_bytes(const mgv_model *model, const char *architecture, uint64_t *bytes, mgv_error *error) {
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_packed_bytes: bytes is NULL");
+    *bytes = 0;
+    return mgv__pack_for(model, architecture, NULL, 0, bytes, error);
+}
+
+MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *architecture, void *file, uint64_t capacity, mgv_error *error) {
+    uint64_t bytes;
+    mgv__clear_error(error);
+    if (!file || (uintptr_t)file % sizeof(double))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_pack: file is NULL or not aligned as malloc's memory");
+    return mgv__pack_for(model, architecture, file, capacity, &bytes, error);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -6249,6 +6519,7 @@ typedef struct mgv__cuda_desc {
     uint32_t poll_limit;     /* 0: about a quarter of a second */
     const void *kernels;     /* the fatbin */
     mgv_allocator allocator;
+    mgv__packed_source packed;
 } mgv__cuda_desc;
 
 /* A schedule on the device: of it, what a launch has to know. */
@@ -6286,8 +6557,9 @@ typedef struct mgv__cuda {
 
 /* Errors after which the context is gone: whatever is called next fails too. */
 static int mgv__cuda_is_lost(cudaError_t code) {
-    static const int lost[] = {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorECCUncorrectable,
-                               cudaErrorHardwareStackError, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc, cudaErrorLaunchTimeout};
+    static const int lost[] = {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
+                               cudaErrorECCUncorrectable, cudaErrorHardwareStackError, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,
+                               cudaErrorLaunchTimeout};
     size_t i;
     for (i = 0; i < sizeof lost / sizeof lost[0]; i++)
         if ((int)code == lost[i]) return 1;
@@ -6311,7 +6583,8 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     enum cudaDriverEntryPointQueryResult found;
     const mgv__plan *plan = cuda->plan;
     uint32_t i;
-    MGV__CUDA_TRY(cuda->calls, GetDriverEntryPointByVersion, ("cuTensorMapEncodeTiled", &entry, MGV__CUDA_DRIVER_VERSION, cudaEnableDefault, &found), "looking for cuTensorMapEncodeTiled");
+    MGV__CUDA_TRY(cuda->calls, GetDriverEntryPointByVersion, ("cuTensorMapEncodeTiled", &entry, MGV__CUDA_DRIVER_VERSION,
+                                                              cudaEnableDefault, &found), "looking for cuTensorMapEncodeTiled");
     if (found != cudaDriverEntryPointSuccess) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
     memcpy(&encode, &entry, sizeof encode);
     for (i = 0; i < MGV__MAP_COUNT; i++) {
@@ -6340,34 +6613,44 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
     cudaError_t code;
     MGV__CUDA_TRY(cuda->calls, LibraryLoadData, (&cuda->library, kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
     code = cuda->calls->LibraryGetGlobal(&address, &bytes, cuda->library, "megavit_description");
-    if (code == cudaErrorSymbolNotFound) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "these are not megavit's kernels: they have no megavit_description");
-    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetGlobal", "looking for the kernels' description");
+    if (code == cudaErrorSymbolNotFound)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "these are not megavit's kernels: they have no megavit_description");
+    if (code != cudaSuccess)
+        return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetGlobal", "looking for the kernels' description");
     if (bytes != sizeof description) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels' description has %u bytes, not %u", (uint64_t)bytes, (uint64_t)sizeof description);
-    MGV__CUDA_TRY(cuda->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost), "reading the kernels' description");
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost),
+                  "reading the kernels' description");
     if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__kernel_arguments) || description[3] != MGV__KERNEL_THREADS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from one release",
                          (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION, (uint64_t)sizeof(mgv__kernel_arguments));
     cuda->shared_bytes = description[1];
     if (cuda->shared_bytes > cuda->shared_limit)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u", (uint64_t)cuda->shared_bytes,
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
+                         (uint64_t)cuda->shared_bytes,
                          (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
     code = cuda->calls->LibraryGetKernel(&cuda->kernel, cuda->library, "megavit_encode_sm_90a");
-    if (code == cudaErrorSymbolNotFound) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no megavit_encode_sm_90a: they were made for another GPU");
+    if (code == cudaErrorSymbolNotFound)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no megavit_encode_sm_90a: they were made for another GPU");
     if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetKernel", "looking for the kernel");
-    MGV__CUDA_TRY(cuda->calls, FuncSetAttribute, ((const void *)cuda->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes), "reserving shared memory");
+    MGV__CUDA_TRY(cuda->calls, FuncSetAttribute, ((const void *)cuda->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  (int)cuda->shared_bytes), "reserving shared memory");
     return MGV_OK;
 }
 
-static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__program *program, const mgv__tensor *tensors, mgv_error *error) {
+static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__packed_source *source, const mgv__program *program,
+                                           const mgv__tensor *tensors,
+                                           mgv_error *error) {
     const mgv__plan *plan = cuda->plan;
     const size_t bytes = (size_t)mgv__plan_packed_bytes(plan);
     uint8_t *packed = (uint8_t *)mgv__alloc(&cuda->allocator, bytes);
+    mgv_result result = MGV_OK;
     cudaError_t code;
     if (!packed) return mgv__fail_nomem(error, "the packed weights", bytes);
-    mgv__plan_pack(plan, program, tensors, packed);
-    code = cuda->calls->Memcpy(cuda->arena + plan->vectors_offset, packed, bytes, cudaMemcpyHostToDevice);
+    if (source->path || source->data) result = mgv__packed_read(source, &cuda->allocator, plan, packed, error);
+    else mgv__plan_pack(plan, program, tensors, packed);
+    code = result == MGV_OK ? cuda->calls->Memcpy(cuda->arena + plan->vectors_offset, packed, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
     mgv__free(&cuda->allocator, packed);
-    return code == cudaSuccess ? MGV_OK : mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
+    return code == cudaSuccess ? result : mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
 }
 
 static void mgv__cuda_destroy(mgv__cuda *cuda) {
@@ -6387,13 +6670,14 @@ static void mgv__cuda_destroy(mgv__cuda *cuda) {
 
 /* Versions of CUDA are counted as 1000 major + 10 minor; the driver's is 0 where there is none. */
 static mgv_result mgv__cuda_check_driver(const mgv__cuda_calls *calls, mgv_error *error) {
+    const int least = MGV__CUDA_DRIVER_VERSION;
     int driver = 0, runtime = 0;
     MGV__CUDA_TRY(calls, DriverGetVersion, (&driver), "asking for the driver's version");
     MGV__CUDA_TRY(calls, RuntimeGetVersion, (&runtime), "asking for the runtime's version");
     if (driver == 0) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no NVIDIA driver on this machine");
-    if (driver / 1000 < runtime / 1000 || driver < MGV__CUDA_DRIVER_VERSION)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the NVIDIA driver is of CUDA %i.%i; this program needs one of CUDA %i or later", (int64_t)driver / 1000,
-                         (int64_t)driver % 1000 / 10, (int64_t)(runtime > MGV__CUDA_DRIVER_VERSION ? runtime : MGV__CUDA_DRIVER_VERSION) / 1000);
+    if (driver / 1000 < runtime / 1000 || driver < least)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the NVIDIA driver is of CUDA %i.%i; this program needs one of CUDA %i or later",
+                         (int64_t)driver / 1000, (int64_t)driver % 1000 / 10, (int64_t)(runtime > least ? runtime : least) / 1000);
     return MGV_OK;
 }
 
@@ -6405,20 +6689,27 @@ static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *
     MGV__CUDA_TRY(calls, GetDeviceCount, (&count), "looking for a GPU");
     if (desc->device < 0 || desc->device >= count) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no GPU number %i; %i are there", (int64_t)desc->device, (int64_t)count);
     MGV__CUDA_TRY(calls, SetDevice, (desc->device), "choosing the GPU");
-    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&major, cudaDevAttrComputeCapabilityMajor, desc->device), "asking for the compute capability");
-    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&minor, cudaDevAttrComputeCapabilityMinor, desc->device), "asking for the compute capability");
-    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&multiprocessors, cudaDevAttrMultiProcessorCount, desc->device), "asking for the number of multiprocessors");
-    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device), "asking for the size of shared memory");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&major, cudaDevAttrComputeCapabilityMajor, desc->device),
+                  "asking for the compute capability");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&minor, cudaDevAttrComputeCapabilityMinor, desc->device),
+                  "asking for the compute capability");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&multiprocessors, cudaDevAttrMultiProcessorCount, desc->device),
+                  "asking for the number of multiprocessors");
+    MGV__CUDA_TRY(calls, DeviceGetAttribute, (&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device),
+                  "asking for the size of shared memory");
     MGV__CUDA_TRY(calls, DeviceGetAttribute, (&cooperative, cudaDevAttrCooperativeLaunch, desc->device), "asking for cooperative launches");
     if (major != 9 || minor != 0)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for 9.0 (Hopper)", (int64_t)desc->device, (int64_t)major,
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for 9.0 (Hopper)",
+                         (int64_t)desc->device, (int64_t)major,
                          (int64_t)minor);
     if (!cooperative) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i cannot launch cooperatively", (int64_t)desc->device);
     cuda->device = desc->device;
     cuda->shared_limit = (uint32_t)shared;
     cuda->clusters = (uint32_t)multiprocessors / MGV__CLUSTER;
     if (desc->max_clusters && desc->max_clusters < cuda->clusters) cuda->clusters = desc->max_clusters;
-    if (!cuda->clusters) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i has %i multiprocessors; the kernel needs %u", (int64_t)desc->device, (int64_t)multiprocessors,
+    if (!cuda->clusters)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i has %i multiprocessors; the kernel needs %u", (int64_t)desc->device,
+                         (int64_t)multiprocessors,
                                           (uint64_t)MGV__CLUSTER);
     return MGV_OK;
 }
@@ -6449,7 +6740,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
     memset(cuda->status, 0, sizeof *cuda->status);
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
-    result = mgv__cuda_upload_weights(cuda, program, tensors, error);
+    result = mgv__cuda_upload_weights(cuda, &desc->packed, program, tensors, error);
     if (result != MGV_OK) return result;
     arguments->weights = cuda->arena + plan->weights_offset;
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
@@ -6508,7 +6799,8 @@ static mgv__sent_schedule *mgv__cuda_vacate_schedule(mgv__cuda *cuda) {
 static mgv_result mgv__cuda_hold_schedule(mgv__cuda *cuda, uint32_t images, mgv_error *error) {
     mgv__sent_schedule *schedule = mgv__cuda_find_schedule(cuda, images);
     if (!schedule)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the schedule for %u images is not on the GPU yet: encode so many once before the stream is captured",
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the schedule for %u images is not on the GPU yet: encode so many once before the stream is captured",
                          (uint64_t)images);
     schedule->captured = 1;
     return MGV_OK;
@@ -6534,10 +6826,13 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     memcpy(ops + plan->op_count, plan->segments, (plan->segment_count + 1) * sizeof *plan->segments);
     *out = schedule = mgv__cuda_vacate_schedule(cuda);
     if (!schedule)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine holds the schedules of %u batch sizes, and CUDA graphs use them all", (uint64_t)MGV__PLAN_SCHEDULES);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine holds the schedules of %u batch sizes, and CUDA graphs use them all",
+                         (uint64_t)MGV__PLAN_SCHEDULES);
     place = cuda->arena + (uint64_t)(schedule - cuda->schedules) * plan->schedule_bytes;
-    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream), "sending the schedule");
-    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->segments_offset, ops + plan->op_count, (plan->segment_count + 1) * sizeof *plan->segments,
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream),
+                  "sending the schedule");
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->segments_offset, ops + plan->op_count,
+                                             (plan->segment_count + 1) * sizeof *plan->segments,
                                   cudaMemcpyHostToDevice, stream), "sending the schedule");
     schedule->images = images; /* both parts are on their way */
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
@@ -6567,7 +6862,9 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     memset((void *)&config, 0, sizeof config);
     memset((void *)attributes, 0, sizeof attributes);
     cuda->arguments.pixels = device_pixels;
-    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arena + plan->counters_offset, 0, sizeof(mgv__kernel_status) + (size_t)plan->counter_count * 4, stream), "clearing the counters");
+    MGV__CUDA_TRY(cuda->calls, MemsetAsync,
+                  (cuda->arena + plan->counters_offset, 0, sizeof(mgv__kernel_status) + (size_t)plan->counter_count * 4, stream),
+                  "clearing the counters");
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim.x = MGV__CLUSTER;
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
@@ -6583,7 +6880,8 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     config.numAttrs = 2;
     arguments[0] = &cuda->arguments;
     MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel, arguments), "launching the kernel");
-    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream), "reading the kernel's status");
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream),
+                  "reading the kernel's status");
     return MGV_OK;
 }
 
@@ -7896,7 +8194,7 @@ typedef struct mgv__job {
     uint32_t op;        /* the operation that runs next; 0 before the pixels are prepared, too */
     int prepared;       /* the pixels of the picture are in buffer 0 */
     uint32_t op_end;    /* operations after the last output asked for are not run */
-    int pending;        /* mgv_encode began it, and its rows are still to come; not of an encode in a CUDA graph, which brings them itself */
+    int pending;        /* mgv_encode began it, and its rows are still to come; 0 for one in a CUDA graph, which brings them itself */
     int abandoned;      /* enqueuing failed half-way: `error` says how, and what is on the stream already is still waited for */
 } mgv__job;
 
@@ -8247,16 +8545,10 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
     bytes = (size_t)(gpu->image_bytes * desc->max_images);
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pixels, bytes), "allocating pinned memory for pictures");
     MGV__CUDA_TRY(gpu->calls, Malloc, ((void **)&gpu->device_pixels, bytes), "allocating device memory for pictures");
-    MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float)), "allocating pinned memory for results");
+    MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float)),
+                  "allocating pinned memory for results");
     MGV__CUDA_TRY(gpu->calls, EventCreateWithFlags, (&gpu->started, cudaEventDisableTiming), "making an event");
     return MGV_OK;
-}
-
-static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
-    uint32_t i;
-    for (i = 0; i < program->tap_count; i++)
-        if (program->taps[i].kind == kind) return 1;
-    return 0;
 }
 
 /* Everything of an engine that lives on the card, or why it cannot. */
@@ -8272,6 +8564,11 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
+    cuda_desc.packed.path = desc->packed_path;
+    cuda_desc.packed.data = desc->packed;
+    cuda_desc.packed.bytes = desc->packed_bytes;
+    cuda_desc.packed.io = desc->io;
+    cuda_desc.packed.model_hash = model->hash;
     cuda_desc.calls = desc->cuda_calls ? desc->cuda_calls : MGV__CUDA_RUNTIME;
     if (!cuda_desc.calls)
         return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART): pass mgv_engine_desc.cuda_calls");
@@ -8344,22 +8641,25 @@ static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gp
         if (result != MGV_OK) return result;
         if (!plain || !pinned)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                             "image %u: a CUDA graph takes RGB8 pictures of %u x %u pixels, rows one after the other, in device or page-locked memory", (uint64_t)i,
-                             (uint64_t)side, (uint64_t)side);
+                             "image %u: a CUDA graph takes RGB8 pictures of %u x %u pixels, rows one after the other, in device or "
+                             "page-locked memory",
+                             (uint64_t)i, (uint64_t)side, (uint64_t)side);
     }
     for (i = 0; i < engine->job.output_count; i++) {
         const mgv_output *output = &engine->outputs[i];
         mgv_result result = output->place == MGV_PLACE_HOST ? mgv__gpu_is_pinned(gpu, output->data, &pinned, error) : MGV_OK;
         if (result != MGV_OK) return result;
         if (output->normalize || !pinned)
-            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: a CUDA graph gives rows as they are, not normalised, into device or page-locked memory",
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                             "output %u: a CUDA graph gives rows as they are, not normalised, into device or page-locked memory",
                              (uint64_t)i);
     }
     return mgv__cuda_hold_schedule(gpu->cuda, engine->job.image_count, error);
 }
 
 /* The pictures on the card, one after the other: where they already lie so, or in device_pixels. */
-static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels, mgv_error *error) {
+static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels,
+                                       mgv_error *error) {
     const mgv__pixels_config *pixels = &engine->model->config.pixels;
     const uint8_t *first = (const uint8_t *)engine->images[0].pixels;
     uint32_t i, in_place = 0;
@@ -8378,7 +8678,8 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
             mgv__pixels_prepare(pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
                                 (float *)(void *)(gpu->pinned_pixels + i * gpu->image_bytes), MGV__PIXELS_RGB8);
         }
-        MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->device_pixels + i * gpu->image_bytes, from, (size_t)gpu->image_bytes, cudaMemcpyDefault, stream),
+        MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->device_pixels + i * gpu->image_bytes, from, (size_t)gpu->image_bytes,
+                                                cudaMemcpyDefault, stream),
                       "sending the pictures");
     }
     return MGV_OK;
@@ -8393,7 +8694,8 @@ static mgv_result mgv__gpu_fetch_pooled(mgv_engine *engine, mgv__gpu *gpu, cudaS
         if (output->place == MGV_PLACE_HOST && !gpu->capturing) to_pinned = 1;
         else MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (output->data, pooled, bytes, cudaMemcpyDefault, stream), "fetching the results");
     }
-    if (to_pinned) MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->pinned_pooled, pooled, bytes, cudaMemcpyDeviceToHost, stream), "fetching the results");
+    if (to_pinned)
+        MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->pinned_pooled, pooled, bytes, cudaMemcpyDeviceToHost, stream), "fetching the results");
     return MGV_OK;
 }
 
@@ -8404,9 +8706,11 @@ static mgv_result mgv__gpu_check_stream(mgv_engine *engine, mgv__gpu *gpu, cudaS
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     mgv_status status = engine->job.abandoned ? MGV_STATUS_RUNNING : MGV_STATUS_DONE;
     MGV__CUDA_TRY(gpu->calls, StreamIsCapturing, (stream, &capture), "asking the stream");
-    if (capture == cudaStreamCaptureStatusInvalidated) return mgv__fail(error, MGV_ERROR_ARGUMENT, "the capture of this stream has failed before");
+    if (capture == cudaStreamCaptureStatusInvalidated)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "the capture of this stream has failed before");
     gpu->capturing = capture == cudaStreamCaptureStatusActive;
-    if (!gpu->capturing && (engine->job.abandoned || gpu->captured)) status = mgv__gpu_look(engine, gpu, error); /* a capture forbids looking */
+    if (!gpu->capturing && (engine->job.abandoned || gpu->captured))
+        status = mgv__gpu_look(engine, gpu, error); /* a capture forbids looking */
     if (status == MGV_STATUS_FAILED) {
         gpu->lost = 1;
         return error->code;
@@ -8434,7 +8738,8 @@ static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream
 
 /* An encode failed after it had put work on the stream: the engine stays busy until the stream has gone through that. */
 static void mgv__gpu_abandon(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_result result, const mgv_error *why) {
-    if (result == MGV_ERROR_DEVICE_LOST || gpu->calls->EventRecordWithFlags(gpu->cuda->done, stream, cudaEventRecordDefault) != cudaSuccess) {
+    if (result == MGV_ERROR_DEVICE_LOST || gpu->calls->EventRecordWithFlags(gpu->cuda->done, stream,
+                                                                            cudaEventRecordDefault) != cudaSuccess) {
         gpu->lost = 1;
         return;
     }
@@ -8450,7 +8755,8 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     mgv_result result;
     int current;
     if (gpu->lost)
-        return mgv__fail(error, MGV_ERROR_DEVICE_LOST, "an error before left this engine without its CUDA context; only destroying it remains");
+        return mgv__fail(error, MGV_ERROR_DEVICE_LOST,
+                         "an error before left this engine without its CUDA context; only destroying it remains");
     gpu->enqueued = gpu->capturing = 0;
     result = mgv__gpu_enter(gpu, &current, &why);
     if (result == MGV_OK) result = mgv__gpu_check_stream(engine, gpu, (cudaStream_t)stream, &why);
@@ -8489,7 +8795,8 @@ static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *er
     const mgv__cuda_calls *calls = gpu->calls;
     cudaError_t code = calls->EventQuery(gpu->cuda->done);
     if (code == cudaSuccess) return MGV_STATUS_DONE;
-    if (code == cudaErrorNotReady) return !engine->job.pending || calls->EventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
+    if (code == cudaErrorNotReady)
+        return !engine->job.pending || calls->EventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
     mgv__cuda_fail(calls, error, code, "cudaEventQuery", "encoding");
     return MGV_STATUS_FAILED;
 }
@@ -8531,7 +8838,8 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
     (void)allocator;
 }
 
-/* AUTO becomes what is there: a GPU that the kernels run on and a model that they know, else the CPU, and the log says why. */
+/* AUTO becomes what is there: a GPU that the kernels run on and a model that they know, else the CPU, and the log says why. A file of
+   packed weights that is not right is the caller's to mend, not a reason to be slow. */
 static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *model, struct mgv__gpu **gpu, mgv_error *error) {
     mgv_error reason;
     mgv_result result;
@@ -8547,7 +8855,8 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
         desc->backend = MGV_BACKEND_CUDA;
         return MGV_OK;
     }
-    if (desc->backend == MGV_BACKEND_CUDA) return mgv__fail(error, result, "%s", reason.message);
+    if (desc->backend == MGV_BACKEND_CUDA || result == MGV_ERROR_FORMAT || result == MGV_ERROR_MODEL || result == MGV_ERROR_IO)
+        return mgv__fail(error, result, "%s", reason.message);
     mgv__log(&desc->logger, MGV_LOG_INFO, "the CPU encodes: %s", reason.message);
     desc->backend = MGV_BACKEND_CPU;
     return MGV_OK;
@@ -8827,7 +9136,8 @@ MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
         mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_poll: engine is NULL");
         return MGV_STATUS_FAILED;
     }
-    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING || engine->run->replays(engine)) engine->run->step(engine);
+    if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING ||
+        engine->run->replays(engine)) engine->run->step(engine);
     if (error && (engine->job.status == MGV_STATUS_FAILED || engine->job.status == MGV_STATUS_TIMED_OUT)) *error = engine->job.error;
     return engine->job.status;
 }

@@ -1,5 +1,5 @@
-/* A CUDA runtime that a test holds in its hand: device memory is malloc's, everything is done at once or, while the stream is captured, written down for
-   fake_replay; any call can be made to fail, and what is allocated and never given back is counted. One at a time. */
+/* A CUDA runtime that a test holds in its hand: device memory is malloc's, everything is done at once or, while the stream is captured,
+   written down for fake_replay; any call can be made to fail, and what is allocated and never given back is counted. One at a time. */
 #ifndef MGV_TESTS_FAKE_CUDA_H
 #define MGV_TESTS_FAKE_CUDA_H
 
@@ -58,7 +58,8 @@ static fake_cuda fake;
 
 static int fake_fails_now(const char *name) {
     fake.calls++;
-    if (fake.fail_name ? strcmp(name, fake.fail_name) != 0 : fake.fail_at == 0 || (fake.fail_from ? fake.calls < fake.fail_at : fake.calls != fake.fail_at)) return 0;
+    if (fake.fail_name ? strcmp(name, fake.fail_name) != 0 : fake.fail_at == 0 ||
+        (fake.fail_from ? fake.calls < fake.fail_at : fake.calls != fake.fail_at)) return 0;
     fake.failed = name;
     return 1;
 }
@@ -121,13 +122,18 @@ static cudaError_t fake_SetDevice(int device) {
 static cudaError_t fake_DeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     FAKE_CALL("DeviceGetAttribute");
     if (device < 0 || device >= fake.devices) return cudaErrorInvalidDevice;
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? fake.major : attribute == cudaDevAttrComputeCapabilityMinor ? fake.minor :
-        attribute == cudaDevAttrMultiProcessorCount ? fake.multiprocessors : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? fake.shared :
-        attribute == cudaDevAttrCooperativeLaunch ? fake.cooperative : -1;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor           ? fake.major
+             : attribute == cudaDevAttrComputeCapabilityMinor         ? fake.minor
+             : attribute == cudaDevAttrMultiProcessorCount            ? fake.multiprocessors
+             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin   ? fake.shared
+             : attribute == cudaDevAttrCooperativeLaunch              ? fake.cooperative
+                                                                      : -1;
     return *value < 0 ? cudaErrorInvalidValue : cudaSuccess;
 }
-static cudaError_t fake_Malloc(void **memory, size_t bytes) { FAKE_CALL("Malloc"); return fake_allocate(memory, bytes, FAKE_DEVICE_MEMORY); }
-static cudaError_t fake_MallocHost(void **memory, size_t bytes) { FAKE_CALL("MallocHost"); return fake_allocate(memory, bytes, FAKE_PINNED_MEMORY); }
+static cudaError_t fake_Malloc(void **memory, size_t bytes) { FAKE_CALL("Malloc"); return fake_allocate(memory, bytes,
+                                                                                                        FAKE_DEVICE_MEMORY); }
+static cudaError_t fake_MallocHost(void **memory, size_t bytes) { FAKE_CALL("MallocHost"); return fake_allocate(memory, bytes,
+                                                                                                                FAKE_PINNED_MEMORY); }
 static cudaError_t fake_Free(void *memory) { return fake_release(memory, FAKE_DEVICE_MEMORY); }
 static cudaError_t fake_FreeHost(void *memory) { return fake_release(memory, FAKE_PINNED_MEMORY); }
 
@@ -229,7 +235,8 @@ static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCa
     *status = fake.capture;
     return cudaSuccess;
 }
-static cudaError_t fake_LibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values, unsigned int jit_count,
+static cudaError_t fake_LibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values,
+                                        unsigned int jit_count,
                                         enum cudaLibraryOption *options, void **values, unsigned int count) {
     FAKE_CALL("LibraryLoadData");
     assert_non_null(code);

@@ -30,7 +30,8 @@ static inline void micro_add(micro_siglip *m, uint64_t count, double scale, doub
     vsnprintf(full, sizeof full, name, arguments);
     va_end(arguments);
     while (m->data_bytes + 2 * count > m->room) m->data = (uint8_t *)realloc(m->data, m->room = m->room ? 2 * m->room : 1u << 20);
-    m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "%s\"vision_model.%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
+    m->header_bytes += (size_t)sprintf(m->header + m->header_bytes,
+                                       "%s\"vision_model.%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
                                        m->header_bytes > 1 ? "," : "", full, shape, (unsigned long long)m->data_bytes,
                                        (unsigned long long)(m->data_bytes + 2 * count));
     for (i = 0; i < count; i++) {
@@ -71,7 +72,8 @@ static inline void micro_make(micro_siglip *m, uint32_t seed) {
     m->header = (char *)malloc(65536);
     m->header[m->header_bytes++] = '{';
     sprintf(m->config, "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%d,\"intermediate_size\":%d,\"num_attention_heads\":%d,"
-            "\"num_hidden_layers\":%d,\"image_size\":%d,\"patch_size\":%d}", MICRO_WIDTH, MICRO_MLP, MICRO_WIDTH / 64, MICRO_LAYERS, MICRO_SIDE, MICRO_PATCH);
+            "\"num_hidden_layers\":%d,\"image_size\":%d,\"patch_size\":%d}", MICRO_WIDTH, MICRO_MLP, MICRO_WIDTH / 64,
+            MICRO_LAYERS, MICRO_SIDE, MICRO_PATCH);
     sprintf(shape, "%d,3,%d,%d", MICRO_WIDTH, MICRO_PATCH, MICRO_PATCH);
     micro_add(m, MICRO_WIDTH * patch_columns, 0.06, 0, shape, "embeddings.patch_embedding.weight");
     sprintf(shape, "%d", MICRO_WIDTH);

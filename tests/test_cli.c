@@ -294,6 +294,9 @@ static void usage_mistakes_are_1(void **state) {
         {"validate", "--model", MODEL, "--batch", "0"},
         {"plan", "--model", MODEL, "--backend", "tpu"},
         {"plan", "--model", VARIABLE_MODEL, "--max-pixels", "0"},
+        {"pack", "--model", MODEL},
+        {"pack", "-o", "x.mgvp"},
+        {"pack", "--model", MODEL, "-o", "x.mgvp", "stray"},
         {"embed", "--model", VARIABLE_MODEL, "--max-pixels", "1099511627777", "a.ppm"},
         {"preprocess", "--model", VARIABLE_MODEL, "--min-pixels", "many", "a.ppm"},
         {"plan", "--model", VARIABLE_MODEL, "--size", "4000x16"},
@@ -1045,6 +1048,42 @@ static void validate_wants_a_gpu(void **state) {
     assert_bad_file(run("validate", "--model", hopper_model(), "--images", in_scratch("none.png")), "none.png");
 }
 
+/* ---- pack ---- */
+
+static void pack_writes_what_the_gpu_takes(void **state) {
+    static char first[MAX_TEXT * 16], second[MAX_TEXT * 16];
+    char one[256], two[256];
+    size_t bytes;
+    (void)state;
+    snprintf(one, sizeof one, "%s", in_scratch("one.mgvp"));
+    snprintf(two, sizeof two, "%s", in_scratch("two.mgvp"));
+    assert_int_equal(run("pack", "--model", hopper_model(), "--arch", "sm_90a", "-o", one), 0);
+    assert_string_equal(said_out, "");
+    assert_string_equal(said_err, "");
+    assert_int_equal(run("pack", "--model", hopper_model(), "-o", two), 0);
+    bytes = read_all(one, first, sizeof first);
+    assert_true(bytes > 10000000 && bytes < sizeof first - 1);
+    assert_int_equal(read_all(two, second, sizeof second), bytes);
+    assert_memory_equal(first, second, bytes);
+    assert_memory_equal(first, "\x89MGVP\r\n\x1a\1\0\0\0\0\1\0\0sm_90a\0", 23);
+    assert_int_equal(run("embed", "--model", MODEL, "--packed", in_scratch("absent.mgvp"), "--backend", "cpu", own[0]), 0);
+}
+
+static void pack_refuses_and_leaves_nothing(void **state) {
+    char path[256];
+    (void)state;
+    snprintf(path, sizeof path, "%s", in_scratch("refused.mgvp"));
+    assert_bad_file(run("pack", "--model", MODEL, "-o", path), "heads of 64 columns");
+    assert_bad_file(run("pack", "--model", VARIABLE_MODEL, "-o", path), "no pooling head");
+    assert_bad_file(run("pack", "--model", hopper_model(), "--arch", "sm_42", "-o", path), "there is no kernel for the architecture");
+    assert_bad_file(run("pack", "--model", in_scratch("nowhere"), "-o", path), "config.json");
+    assert_bad_file(run("pack", "--model", hopper_model(), "-o", in_scratch("nowhere/x.mgvp")), "cannot write");
+    file_limit = 1 << 20; /* the disk is full */
+    assert_bad_file(run("pack", "--model", hopper_model(), "-o", path), "cannot write");
+    file_limit = RLIM_INFINITY;
+    assert_int_equal(exists(path), 0);
+}
+
 /* ---- search ---- */
 
 static void search_finds_the_nearest(void **state) {
@@ -1355,6 +1394,8 @@ int main(void) {
         cmocka_unit_test(plan_says_why_the_gpu_does_not_run_a_model),
         cmocka_unit_test(bench_prints_figures_and_json),
         cmocka_unit_test(validate_wants_a_gpu),
+        cmocka_unit_test(pack_writes_what_the_gpu_takes),
+        cmocka_unit_test(pack_refuses_and_leaves_nothing),
         cmocka_unit_test(search_finds_the_nearest),
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),

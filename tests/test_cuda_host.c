@@ -211,7 +211,8 @@ static void test_creation_fails_at_every_call(void **state) {
             assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
         } else {
             assert_int_equal(result, MGV_ERROR_DEVICE);
-            if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0) fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+            if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0)
+                fail_msg("%s failed, the error says: %s", fake.failed, error.message);
             assert_null(engine);
             at++;
         }
@@ -265,7 +266,8 @@ static void test_encode_fails_at_every_call(void **state) {
             if (fake.failed && result != MGV_OK) {
                 failures++;
                 assert_int_equal(result, c ? MGV_ERROR_DEVICE_LOST : MGV_ERROR_DEVICE);
-                if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0) fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+                if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0)
+                    fail_msg("%s failed, the error says: %s", fake.failed, error.message);
                 result = encode(f, engine, 3, &after);
                 if (engine->gpu->lost) assert_true(result == MGV_ERROR_DEVICE_LOST && strstr(after.message, "destroying") != NULL);
                 else if (result != MGV_OK) fail_msg("after a failed %s: %s", fake.failed, after.message);
@@ -458,9 +460,9 @@ static void test_what_a_graph_cannot_hold(void **state) {
     assert_int_equal(fake_calls.MallocHost(&pooled, sizeof f->pooled), cudaSuccess);
     make_work(f, &w, 2);
     for (i = 0; i < 7; i++) {
-        static const char *const sentences[] = {"image 0: a CUDA graph takes", "image 1: a CUDA graph takes", "image 0: a CUDA graph takes",
-                                                "image 1: a CUDA graph takes", "output 0: a CUDA graph gives", "output 0: a CUDA graph gives",
-                                                "the capture of this stream has failed"};
+        static const char *const sentences[] = {
+            "image 0: a CUDA graph takes", "image 1: a CUDA graph takes", "image 0: a CUDA graph takes", "image 1: a CUDA graph takes",
+            "output 0: a CUDA graph gives", "output 0: a CUDA graph gives", "the capture of this stream has failed"};
         w.images[0].pixels = i == 0 ? f->pixels : (uint8_t *)pixels;
         w.images[1].pixels = i == 1 ? f->pixels + IMAGE_BYTES : (uint8_t *)pixels + IMAGE_BYTES;
         w.images[0].width = i == 2 ? MICRO_SIDE - 1 : MICRO_SIDE;
@@ -483,7 +485,8 @@ static void test_what_a_graph_cannot_hold(void **state) {
     for (i = 1;; i++) { /* every call of a capture fails in turn: the engine encodes on */
         fake.fail_at = fake.calls + i;
         fake.failed = NULL;
-        if (capture(engine, &w.desc, graph, &error) != MGV_OK && strncmp(error.message, fake.failed, strlen(fake.failed)) != 0) fail_msg("%s", error.message);
+        if (capture(engine, &w.desc, graph, &error) != MGV_OK && strncmp(error.message, fake.failed,
+                                                                         strlen(fake.failed)) != 0) fail_msg("%s", error.message);
         fake.fail_at = 0;
         assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_OK);
         if (!fake.failed) break;
@@ -556,6 +559,60 @@ static void test_schedules_come_and_go(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* ---- files of packed weights ---- */
+
+static void test_packed_weights(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_AUTO);
+    mgv_engine *engine, *other;
+    fake_files files;
+    fake_file entry;
+    mgv_error error;
+    uint64_t bytes;
+    uint8_t *packed;
+    size_t at, count;
+    int i;
+    fake_reset();
+    assert_int_equal(mgv_model_packed_bytes(f->model, "sm_90a", &bytes, &error), MGV_OK);
+    packed = (uint8_t *)malloc((size_t)bytes);
+    assert_int_equal(mgv_model_pack(f->model, "sm_90a", packed, bytes, &error), MGV_OK);
+    entry.name = "weights.mgvp";
+    entry.data = packed;
+    entry.bytes = bytes;
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    at = (size_t)engine->gpu->cuda->plan->vectors_offset;
+    count = (size_t)bytes - MGV__PACKED_HEADER;
+    for (i = 0; i < 2; i++) { /* from memory, from a file: the same bytes as packed on the fly */
+        desc.packed = i == 0 ? packed : NULL;
+        desc.packed_bytes = i == 0 ? bytes : 0;
+        desc.packed_path = i == 0 ? NULL : entry.name;
+        desc.io = fake_files_make(&files, &entry, 1);
+        if (mgv_engine_create(&other, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(mgv_engine_backend(other), MGV_BACKEND_CUDA);
+        assert_memory_equal(engine->gpu->cuda->arena + at, other->gpu->cuda->arena + at, count);
+        assert_int_equal(files.calls, 3 * i); /* open, header, weights */
+        assert_int_equal(files.open_now, 0);
+        launched = other->gpu->cuda;
+        assert_int_equal(encode(f, other, 2, &error), MGV_OK);
+        assert_int_equal(mgv_engine_destroy(other), MGV_OK);
+    }
+    packed[MGV__PACKED_HEADER] ^= 1; /* what does not fit is an error, whatever the backend; the CPU does not look at it */
+    for (i = 0; i < 2; i++) {
+        desc.backend = i == 0 ? MGV_BACKEND_AUTO : MGV_BACKEND_CUDA;
+        assert_int_equal(mgv_engine_create(&other, f->model, &desc, &error), MGV_ERROR_FORMAT);
+        assert_non_null(strstr(error.message, "weights.mgvp: the weights are damaged"));
+        assert_null(other);
+    }
+    desc.packed_path = "absent.mgvp";
+    assert_int_equal(mgv_engine_create(&other, f->model, &desc, &error), MGV_ERROR_IO);
+    desc.backend = MGV_BACKEND_CPU;
+    assert_int_equal(mgv_engine_create(&other, f->model, &desc, &error), MGV_OK);
+    mgv_engine_destroy(other);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    free(packed);
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* The caller's current device is what it was after each call. */
 static void test_the_callers_device(void **state) {
     fixture *f = (fixture *)*state;
@@ -592,7 +649,8 @@ static void refused(fixture *f, const char *sentence, mgv_result expected, int b
     mgv_engine *engine;
     mgv_error error;
     mgv_result result = mgv_engine_create(&engine, f->model, &desc, &error);
-    if (result != expected || !strstr(error.message, sentence)) fail_msg("%d: wanted %d \"%s\", got %d: %s", becomes, expected, sentence, result, error.message);
+    if (result != expected || !strstr(error.message, sentence))
+        fail_msg("%d: wanted %d \"%s\", got %d: %s", becomes, expected, sentence, result, error.message);
     assert_null(engine);
     desc.backend = MGV_BACKEND_AUTO;
     f->log[0] = 0;
@@ -638,7 +696,8 @@ static void test_kernels_that_do_not_fit(void **state) {
     for (i = 0; i < 4; i++) {
         fake_reset();
         fake.description[i]++;
-        refused(f, i == 1 ? "bytes of shared memory" : "take both from one release", i == 1 ? MGV_ERROR_NO_DEVICE : MGV_ERROR_UNSUPPORTED, i);
+        refused(f, i == 1 ? "bytes of shared memory" : "take both from one release", i == 1 ? MGV_ERROR_NO_DEVICE : MGV_ERROR_UNSUPPORTED,
+                i);
     }
     fake_reset();
     fake.description_bytes = 12;
@@ -683,6 +742,7 @@ int main(void) {
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_what_a_graph_cannot_hold),
         cmocka_unit_test(test_schedules_come_and_go),
+        cmocka_unit_test(test_packed_weights),
         cmocka_unit_test(test_the_callers_device),
         cmocka_unit_test(test_machines_that_cannot),
         cmocka_unit_test(test_kernels_that_do_not_fit),

@@ -66,7 +66,7 @@ int cli_parse(const cli_command *command, const cli_option *options, cli_list *o
 /* Says what is wrong with the command line and where to read more; CLI_USAGE. */
 int cli_usage(const cli_command *command, const char *format, ...);
 
-extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_bench, cli_validate;
+extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_pack, cli_bench, cli_validate;
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 
@@ -119,7 +119,7 @@ void cli_picture_free(cli_picture *picture);
 /* ---- a model at work (megavit_session.c) ---- */
 
 typedef struct cli_session_options {
-    const char *model;
+    const char *model, *packed;
     int32_t backend, resize;
     uint32_t batch, threads;
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
@@ -128,6 +128,7 @@ typedef struct cli_session_options {
 #define CLI_SESSION_OPTIONS(options) \
     {"--model", CLI_TEXT, &(options).model, "DIR", "the model: a directory as Hugging Face stores it"}, \
     {"--backend", CLI_CHOICE, &(options).backend, "auto|cpu|cuda", "where it runs (auto: the GPU if there is one it knows)"}, \
+    {"--packed", CLI_TEXT, &(options).packed, "FILE", "its weights as megavit pack has written them, for the GPU"}, \
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
     {"--threads", CLI_COUNT, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
 #define CLI_BATCH_OPTION(options) \

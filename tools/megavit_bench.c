@@ -79,6 +79,7 @@ static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, in
     mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.backend = backend;
+    desc.packed_path = b->options.packed;
     desc.max_images = batch;
     if (b->threads) desc.parallel = mgv_threads_parallel_for(b->threads);
     result = mgv_engine_create(&engine, b->model, &desc, &error);

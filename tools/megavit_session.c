@@ -65,6 +65,7 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.backend = session->options.backend;
+    desc.packed_path = session->options.packed;
     desc.resize = session->options.resize;
     desc.max_images = max_images;
     desc.max_tokens = max_tokens;
