@@ -198,7 +198,7 @@ $(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu kernels/ptx.cuh kernels/
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
 
-# The real kernel with its own host code: what the model says of it is listed in tests/machine/README.md.
+# The real kernel with its own host code; part of `make test`.
 test-machine-encoder: $(BUILD)/machine/test_encoder
 	$<
 

@@ -240,6 +240,11 @@ static std::string describe_wait(const Thread *t) {
     } else if (t->waits_for) {
         text += format_text(": waits for %s", t->waits_for);
     }
+    for (unsigned id = 0; id < 16; id++) {
+        const NamedBarrier &b = t->of->barrier[id];
+        if (std::find(b.waiting.begin(), b.waiting.end(), t) != b.waiting.end())
+            text += format_text(", barrier %u: %u of %u threads have come", id, b.arrived, b.expected ? b.expected : t->of->alive);
+    }
     return text + t->detail;
 }
 
@@ -416,6 +421,12 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
         while (!world->actions.empty()) run_action();
         check_end();
     }
+    if (options.lost.cta < world->cta.size())
+        for (auto &entry : world->cta[options.lost.cta]->mbarrier) {
+            std::vector<unsigned> &arrivals = world->result.arrivals;
+            arrivals.resize(std::max<size_t>(arrivals.size(), entry.second.number));
+            arrivals[entry.second.number - 1] = entry.second.arrivals;
+        }
     tear_down();
     Result result = std::move(world->result);
     world->cta.clear(); /* while clocks can still be freed */
@@ -491,9 +502,7 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
     b.arrived++;
     if (b.arrived < (threads ? threads : t->of->alive)) {
         b.waiting.push_back(t);
-        t->detail = format_text(", barrier %u: %s", id, threads ? format_text("%u threads", threads).c_str() : "all threads");
         block("more arrivals");
-        t->detail.clear();
         return;
     }
     NamedBarrier done = std::move(b);
@@ -701,6 +710,7 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
     Mbarrier &m = cta->mbarrier[offset];
     m = Mbarrier();
     m.expected = m.pending = count;
+    m.number = (unsigned)cta->mbarrier.size();
     m.init_event = new_event(self->component, self->now, self->pc, self->cta, Op::mbarrier_init, EVENT_BARRIER);
     barrier_word(shared_offset(cta->number, offset), m.init_event);
 }
@@ -763,6 +773,8 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         stop_launch();
     }
     if (cta->alive == 0) report("cluster-exit", "arrives at an mbarrier of CTA %u, which has ended", cta->number);
+    const auto &lost = world->options.lost;
+    if (count && m.arrivals++ == lost.arrival && m.number == lost.mbarrier && cta->number == lost.cta) return;
     if (expect) {
         change_bytes(cta, offset, m, bytes);
         m.expected_bytes += bytes;

@@ -264,6 +264,7 @@ struct Mbarrier {
     Released current_cluster, completed_cluster; /* what other CTAs release at cluster scope: waits see it that acquire at cluster scope */
     std::vector<Thread *> waiting;
     uint64_t expected_bytes = 0; /* announced in this phase, for reports */
+    unsigned number = 0, arrivals = 0; /* in the order of initialisation; of all phases */
 };
 
 struct Slot { /* a component for asynchronous work */

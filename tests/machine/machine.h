@@ -36,6 +36,9 @@ struct Options {
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
     bool fp8_reduced_sum = false;   /* FP8 products: keep 13 fraction bits of the running sum, as Hopper does */
     const char *unchecked = nullptr; /* a rule that is not checked: what was planted against it must then pass */
+    struct {
+        unsigned cta = 0, mbarrier = 0, arrival = 0; /* mbarrier: 1 + its number in the order of initialisation; 0: none */
+    } lost; /* one arrival at an mbarrier that never comes */
     unsigned maximum_reports = 16;  /* distinct ones; the launch ends at this many */
     uint64_t maximum_steps = 200u * 1000u * 1000u; /* scheduling steps; the bound on a model that livelocks */
 };
@@ -58,6 +61,7 @@ struct Result {
     std::vector<Report> reports;
     bool deadlock = false;
     uint64_t steps = 0, async_operations = 0, accesses = 0;
+    std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
     bool has(const char *kind) const {
         for (const Report &r : reports)
             if (r.kind == kind) return true;

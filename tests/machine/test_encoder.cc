@@ -4,7 +4,7 @@
 
 /* ---- the encoder: megavit.h's plan and kernels/megavit.cu ---- */
 
-static const uint32_t NO_POLL_LIMIT = 1u << 30;
+static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000;
 
 static MicroEncoder *open_encoder(const MicroShape &shape) {
     std::string why;
@@ -58,31 +58,59 @@ static void test_encoder_protocol(const MicroShape &shape, unsigned seeds) {
     micro_close(encoder);
 }
 
-/* Every lost signal ends in the kernel's own verdict; nothing hangs, and nothing comes that hardware answers with a lost context. */
-static void test_encoder_drains(const MicroShape &shape, uint32_t step) {
+/* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer at all. */
+static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts) {
+    options.on_deadlock = machine::OnDeadlock::drain;
+    options.maximum_reports = 1000;
+    const MicroRun run = micro_run(encoder, options, lost_signal);
+    protocol_runs++;
+    *verdicts += !run.verdict.empty();
+    std::string fatal;
+    for (const char *kind : {"deadlock", "livelock", "wgmma", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds"})
+        for (const machine::Report &r : run.machine.reports)
+            if (r.kind == kind) fatal += r.text + "\n";
+    return fatal;
+}
+
+/* Every lost signal of a counter in global memory. */
+static void test_lost_signals(const MicroShape &shape, uint32_t step) {
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
     std::string why;
-    unsigned lost = 0, gave_up = 0;
-    for (uint32_t counter = 1; counter <= micro_counters(encoder) && why.empty(); counter += step) {
-        machine::Options options = options_of(counter, true);
-        options.on_deadlock = machine::OnDeadlock::drain;
-        options.maximum_reports = 1000;
-        const MicroRun run = micro_run(encoder, options, counter);
-        protocol_runs++;
-        lost++;
-        gave_up += !run.verdict.empty();
-        for (const char *fatal : {"deadlock", "livelock", "wgmma", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds"})
-            for (const machine::Report &r : run.machine.reports)
-                if (r.kind == fatal) why += "counter " + std::to_string(counter) + ": " + r.text + "\n";
+    unsigned lost = 0, verdicts = 0;
+    for (uint32_t counter = 1; counter <= micro_counters(encoder) && why.empty(); counter += step, lost++) {
+        const std::string fatal = run_with_loss(encoder, options_of(counter, true), counter, &verdicts);
+        if (!fatal.empty()) why = "counter " + std::to_string(counter) + ": " + fatal;
     }
-    ok(why.empty() && gave_up > 0, "encoder: " + std::to_string(lost) + " lost signals, " + std::to_string(gave_up) + " of which somebody waited for, all end by themselves", why);
+    ok(why.empty() && verdicts > 0, "encoder: " + std::to_string(lost) + " lost signals, " + std::to_string(verdicts) + " of which somebody waited for, all end by themselves", why);
+    micro_close(encoder);
+}
+
+/* One lost arrival at every mbarrier, the first one or one in the middle, in either CTA: every wait inside a CTA gives up. */
+static void test_lost_arrivals(const MicroShape &shape) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    const MicroRun whole = micro_run(encoder, options_of(0, true), 0);
+    const std::vector<unsigned> &arrivals = whole.machine.arrivals;
+    std::string why = whole.verdict;
+    unsigned lost = 0;
+    for (unsigned i = 0; i < arrivals.size() && why.empty(); i++, lost++) {
+        const unsigned cta = i / 2 % 2;
+        machine::Options options = options_of(i, true);
+        options.lost = {cta, i + 1, i % 2 ? arrivals[i] / 2 : 0};
+        unsigned verdicts = 0;
+        why = run_with_loss(encoder, options, 0, &verdicts);
+        if (why.empty() && !verdicts) why = "no verdict";
+        if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(i) + ", arrival " + std::to_string(options.lost.arrival) + ": " + why;
+    }
+    ok(why.empty() && lost > 0, "encoder: " + std::to_string(lost) + " lost arrivals at mbarriers, every one ends in the watchdog's verdict", why);
     micro_close(encoder);
 }
 
 int main(void) {
     test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT}, 5);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT}, 200);
-    test_encoder_drains({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, 5000}, 3);
+    test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT}, 3);
+    test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT});
     return finish();
 }
