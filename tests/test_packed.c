@@ -93,7 +93,7 @@ static void test_every_header_byte(void **state) {
         for (bit = 0; bit < 8; bit++) {
             const char *unsigned_sentence = i < 8 ? "not a file of packed weights" : i < 16 ? "version" : "the header is damaged";
             const char *sentence = i < 8 ? "not a file of packed weights" : i < 16 ? "this megavit reads version 1 with 256" :
-                i < 32 ? "packed for the architecture" : i < 36 ? "this kernel takes packing 1" : i < 40 ? "of the header is not zero" :
+                i < 32 ? "packed for the architecture" : i < 36 ? "this kernel takes packing" : i < 40 ? "of the header is not zero" :
                 i < 48 ? "laid out otherwise" : i < 56 ? "packed from another model" : i < 64 ? "laid out otherwise" :
                 i < 72 ? "the weights are damaged" : "of the header is not zero";
             file[i] ^= (uint8_t)(1u << bit);

@@ -236,7 +236,7 @@ static void test_refusals(bench *b) {
     need(cudaStreamCreate(&stream) == cudaSuccess && cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess,
          "capturing a stream");
     desc.stream = stream;
-    report(b, mgv_encode(b->gpu, &desc, &error) == MGV_ERROR_UNSUPPORTED, "a stream that is being captured is refused");
+    report(b, mgv_encode(b->gpu, &desc, &error) == MGV_ERROR_UNSUPPORTED, "a graph does not take a picture in pageable memory");
     need(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture survives");
     cudaGraphDestroy(graph);
     report(b, mgv_encode_blocking(b->gpu, &desc, &error) == MGV_OK && worst_error(b, 0, 1) <= tolerance,
@@ -262,6 +262,313 @@ static void test_each_operation(bench *b) {
     for (i = 0; i < 5; i++) images[i] = image_at(b, b->pixels, i, MGV_PLACE_HOST);
     need(mgv_validate(b->model, &desc, images, 5, print_if_wrong, NULL, &failures, &error) == MGV_OK, error.message);
     report(b, failures == 0, "each operation alone is the CPU's, given its input");
+}
+
+/* ---- several engines, several streams, graphs ---- */
+
+enum { LANES = 2, REPLAYS = 100 };
+static const uint32_t lane_images[LANES] = {5, 2};
+
+/* An engine with a stream, pictures and results of its own. */
+typedef struct lane {
+    mgv_engine *engine;
+    cudaStream_t stream;
+    uint8_t *pixels;        /* on the card, [images, S, S, 3] */
+    float *pooled;          /* on the card, [images, width] */
+    float *results;         /* on the host, page-locked, [REPLAYS, images, width] */
+    float *expected;        /* the same by direct encodes */
+    uint32_t images;
+    size_t result_bytes;    /* of one encode */
+    mgv_image images_of[MAX_IMAGES];
+    mgv_output output;
+    mgv_encode_desc desc;
+} lane;
+
+static size_t picture_bytes(const bench *b) { return (size_t)b->info.image_size * b->info.image_size * 3; }
+
+static mgv_engine *engine_of(const bench *b, uint32_t max_images, uint32_t max_sms) {
+    mgv_engine_desc desc;
+    mgv_engine *engine;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = MGV_BACKEND_CUDA;
+    desc.max_images = max_images;
+    desc.max_sms = max_sms;
+    need(mgv_engine_create(&engine, b->model, &desc, &error) == MGV_OK, error.message);
+    return engine;
+}
+
+static void lane_open(const bench *b, lane *l, uint32_t images, uint32_t max_sms) {
+    uint32_t i;
+    memset(l, 0, sizeof *l);
+    l->images = images;
+    l->result_bytes = images * b->info.pooled_width * sizeof(float);
+    l->engine = engine_of(b, images, max_sms);
+    need(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking) == cudaSuccess, "making a stream");
+    need(cudaMalloc((void **)&l->pixels, images * picture_bytes(b)) == cudaSuccess, "device memory");
+    need(cudaMalloc((void **)&l->pooled, l->result_bytes) == cudaSuccess, "device memory");
+    need(cudaMallocHost((void **)&l->results, REPLAYS * l->result_bytes) == cudaSuccess, "page-locked memory");
+    l->expected = (float *)malloc(REPLAYS * l->result_bytes);
+    for (i = 0; i < images; i++) l->images_of[i] = image_at(b, l->pixels, i, MGV_PLACE_DEVICE);
+    l->output = output_at(l->pooled, images * b->info.pooled_width, MGV_PLACE_DEVICE);
+    l->desc.images = l->images_of;
+    l->desc.image_count = images;
+    l->desc.outputs = &l->output;
+    l->desc.output_count = 1;
+    l->desc.stream = l->stream;
+}
+static void lane_close(lane *l) {
+    need(mgv_engine_destroy(l->engine) == MGV_OK, "an engine ends");
+    cudaStreamDestroy(l->stream);
+    cudaFree(l->pixels);
+    cudaFree(l->pooled);
+    cudaFreeHost(l->results);
+    free(l->expected);
+}
+
+/* Other pictures for each round, on the lane's stream. */
+static void lane_send(const bench *b, lane *l, uint32_t round) {
+    const uint32_t first = round * 3 % (MAX_IMAGES - l->images);
+    need(cudaMemcpyAsync(l->pixels, b->device_pixels + first * picture_bytes(b), l->images * picture_bytes(b), cudaMemcpyDeviceToDevice,
+                         l->stream) == cudaSuccess, "changing the pictures");
+}
+static void lane_fetch(lane *l, float *to) {
+    need(cudaMemcpyAsync(to, l->pooled, l->result_bytes, cudaMemcpyDeviceToHost, l->stream) == cudaSuccess, "fetching the rows");
+}
+
+/* What direct encodes give, one after the other. */
+static void lane_expect(const bench *b, lane *l) {
+    mgv_error error;
+    uint32_t round;
+    for (round = 0; round < REPLAYS; round++) {
+        lane_send(b, l, round);
+        need(mgv_encode_blocking(l->engine, &l->desc, &error) == MGV_OK, error.message);
+        lane_fetch(l, l->results);
+        need(cudaStreamSynchronize(l->stream) == cudaSuccess, "waiting");
+        memcpy(l->expected + round * l->result_bytes / sizeof(float), l->results, l->result_bytes);
+    }
+    memset(l->results, 0xFF, REPLAYS * l->result_bytes);
+}
+
+static cudaGraphExec_t lane_capture(lane *l) {
+    cudaGraphExec_t executable;
+    cudaGraph_t graph;
+    mgv_error error;
+    need(cudaStreamBeginCapture(l->stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
+    need(mgv_encode(l->engine, &l->desc, &error) == MGV_OK, error.message);
+    need(cudaStreamEndCapture(l->stream, &graph) == cudaSuccess, "ending the capture");
+    need(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess, "making the graph");
+    cudaGraphDestroy(graph);
+    return executable;
+}
+
+static void test_graphs(bench *b) {
+    lane lanes[LANES];
+    cudaGraphExec_t graphs[LANES], losing;
+    cudaGraph_t unused;
+    mgv_error error;
+    mgv_status status;
+    char what[96];
+    uint32_t i, round;
+    for (i = 0; i < LANES; i++) {
+        lane_open(b, &lanes[i], lane_images[i], 0);
+        if (i == 0) {
+            need(cudaStreamBeginCapture(lanes[0].stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
+            report(b, mgv_encode(lanes[0].engine, &lanes[0].desc, &error) == MGV_ERROR_UNSUPPORTED, error.message);
+            need(cudaStreamEndCapture(lanes[0].stream, &unused) == cudaSuccess, "the capture survives");
+            cudaGraphDestroy(unused);
+        }
+        lane_expect(b, &lanes[i]);
+        graphs[i] = lane_capture(&lanes[i]);
+    }
+    for (round = 0; round < REPLAYS; round++)
+        for (i = 0; i < LANES; i++) {
+            lane_send(b, &lanes[i], round);
+            need(cudaGraphLaunch(graphs[i], lanes[i].stream) == cudaSuccess, "replaying");
+            lane_fetch(&lanes[i], lanes[i].results + round * lanes[i].result_bytes / sizeof(float));
+        }
+    status = mgv_poll(lanes[0].engine, &error);
+    report(b, status == MGV_STATUS_RUNNING, "poll sees that replays are under way");
+    report(b, mgv_encode(lanes[0].engine, &lanes[0].desc, &error) == MGV_ERROR_BUSY, "and mgv_encode refuses to come between");
+    for (i = 0; i < LANES; i++) {
+        report(b, mgv_wait(lanes[i].engine, 5000, &error) == MGV_OK, "wait sees the last replay end");
+        need(cudaStreamSynchronize(lanes[i].stream) == cudaSuccess, "waiting");
+        snprintf(what, sizeof what, "%u replays of %u pictures beside another graph: the bits of direct encodes", REPLAYS, lanes[i].images);
+        report(b, memcmp(lanes[i].results, lanes[i].expected, REPLAYS * lanes[i].result_bytes) == 0, what);
+    }
+    /* a graph whose kernel loses a signal, then the good one again */
+    lanes[0].engine->gpu->cuda->arguments.lost_signal = 1 + lanes[0].engine->gpu->cuda->plan->ops[1].kernel.signal_counter;
+    losing = lane_capture(&lanes[0]);
+    lanes[0].engine->gpu->cuda->arguments.lost_signal = 0;
+    need(cudaGraphLaunch(losing, lanes[0].stream) == cudaSuccess, "replaying");
+    report(b, mgv_wait(lanes[0].engine, 5000, &error) == MGV_ERROR_TIMEOUT, error.message);
+    lane_send(b, &lanes[0], 0);
+    need(cudaGraphLaunch(graphs[0], lanes[0].stream) == cudaSuccess, "replaying");
+    lane_fetch(&lanes[0], lanes[0].results);
+    report(b, mgv_wait(lanes[0].engine, 5000, &error) == MGV_OK && cudaStreamSynchronize(lanes[0].stream) == cudaSuccess &&
+           memcmp(lanes[0].results, lanes[0].expected, lanes[0].result_bytes) == 0, "the replay after a time-out is right");
+    report(b, mgv_encode_blocking(lanes[0].engine, &lanes[0].desc, &error) == MGV_OK, "and so is a direct encode");
+    cudaGraphExecDestroy(losing);
+    for (i = 0; i < LANES; i++) {
+        cudaGraphExecDestroy(graphs[i]);
+        lane_close(&lanes[i]);
+    }
+}
+
+/* Page-locked pictures and rows of the caller, and graphs for several batch sizes between direct encodes of others. */
+static void test_graphs_of_host_memory(bench *b) {
+    const size_t row = b->info.pooled_width * sizeof(float);
+    cudaGraphExec_t graphs[3];
+    uint8_t *pixels;
+    float *pooled, *expected = (float *)malloc(4 * row);
+    mgv_error error;
+    lane l;
+    uint32_t i, count, same = 1;
+    lane_open(b, &l, 4, 0);
+    need(cudaMallocHost((void **)&pixels, 4 * picture_bytes(b)) == cudaSuccess, "page-locked memory");
+    need(cudaMallocHost((void **)&pooled, 4 * row) == cudaSuccess, "page-locked memory");
+    memcpy(pixels, b->pixels, 4 * picture_bytes(b));
+    for (i = 0; i < 4; i++) l.images_of[i] = image_at(b, pixels, i, MGV_PLACE_HOST);
+    l.output = output_at(pooled, 4 * b->info.pooled_width, MGV_PLACE_HOST);
+    for (count = 1; count <= 3; count++) {
+        l.desc.image_count = count;
+        need(mgv_encode_blocking(l.engine, &l.desc, &error) == MGV_OK, error.message);
+        graphs[count - 1] = lane_capture(&l);
+    }
+    for (i = 0; i < 12; i++) {
+        memcpy(pixels, b->pixels + 4 * i * picture_bytes(b), 4 * picture_bytes(b));
+        l.desc.image_count = count = 1 + i % 3;
+        need(mgv_encode_blocking(l.engine, &l.desc, &error) == MGV_OK, error.message);
+        memcpy(expected, pooled, count * row);
+        l.desc.image_count = 4;
+        need(mgv_encode_blocking(l.engine, &l.desc, &error) == MGV_OK, error.message);
+        memset(pooled, 0xFF, 4 * row);
+        need(cudaGraphLaunch(graphs[count - 1], l.stream) == cudaSuccess, "replaying");
+        need(mgv_wait(l.engine, 5000, &error) == MGV_OK, error.message);
+        same &= memcmp(pooled, expected, count * row) == 0;
+    }
+    report(b, (int)same, "graphs of 1, 2 and 3 page-locked pictures between encodes of 4: the bits of direct encodes");
+    for (i = 0; i < 3; i++) cudaGraphExecDestroy(graphs[i]);
+    cudaFreeHost(pixels);
+    cudaFreeHost(pooled);
+    free(expected);
+    lane_close(&l);
+}
+
+/* Two engines at once, each with its share of the card, other batch sizes in flight in each round. */
+static void test_two_engines(bench *b, uint32_t max_sms) {
+    static const uint32_t counts[LANES][3] = {{33, 1, 8}, {2, 31, 16}};
+    const size_t row = b->info.pooled_width * sizeof(float);
+    lane lanes[LANES];
+    mgv_error error;
+    char what[120];
+    uint32_t i, round, same = 1;
+    double start, took;
+    for (i = 0; i < LANES; i++) {
+        lane_open(b, &lanes[i], 33, max_sms);
+        for (round = 0; round < 3; round++) { /* alone */
+            lanes[i].desc.image_count = counts[i][round];
+            lane_send(b, &lanes[i], round);
+            need(mgv_encode_blocking(lanes[i].engine, &lanes[i].desc, &error) == MGV_OK, error.message);
+            lane_fetch(&lanes[i], lanes[i].results);
+            need(cudaStreamSynchronize(lanes[i].stream) == cudaSuccess, "waiting");
+            memcpy(lanes[i].expected + round * lanes[i].result_bytes / sizeof(float), lanes[i].results, lanes[i].result_bytes);
+        }
+    }
+    start = mgv__now_ms();
+    for (round = 0; round < 30; round++) {
+        for (i = 0; i < LANES; i++) {
+            lanes[i].desc.image_count = counts[i][round % 3];
+            lane_send(b, &lanes[i], round % 3);
+            need(mgv_encode(lanes[i].engine, &lanes[i].desc, &error) == MGV_OK, error.message);
+        }
+        for (i = 0; i < LANES; i++) {
+            need(mgv_wait(lanes[i].engine, 5000, &error) == MGV_OK, error.message);
+            lane_fetch(&lanes[i], lanes[i].results);
+            need(cudaStreamSynchronize(lanes[i].stream) == cudaSuccess, "waiting");
+            same &= memcmp(lanes[i].results, lanes[i].expected + round % 3 * lanes[i].result_bytes / sizeof(float),
+                           counts[i][round % 3] * row) == 0;
+        }
+    }
+    took = mgv__now_ms() - start;
+    snprintf(what, sizeof what, "two engines of %u multiprocessors (0: all) at once, 30 rounds in %.1f ms: the bits they have alone", max_sms, took);
+    report(b, (int)same, what);
+    for (i = 0; i < LANES; i++) lane_close(&lanes[i]);
+}
+
+/* An engine that is destroyed while it works ends its work first; made and destroyed often, it leaves nothing behind. */
+static void test_destroy(bench *b) {
+    size_t before = 0, after = 0, total, bytes = MAX_IMAGES * b->info.pooled_width * sizeof(float);
+    mgv_image images[MAX_IMAGES];
+    mgv_output output = output_at(b->got, MAX_IMAGES * b->info.pooled_width, MGV_PLACE_HOST);
+    float *expected = (float *)malloc(bytes);
+    mgv_encode_desc desc;
+    mgv_error error;
+    uint32_t i, same = 1;
+    need(encode_pictures(b, b->gpu, b->device_pixels, MGV_PLACE_DEVICE, 0, MAX_IMAGES, &error) == MGV_OK, error.message);
+    memcpy(expected, b->got, bytes);
+    for (i = 0; i < MAX_IMAGES; i++) images[i] = image_at(b, b->device_pixels, i, MGV_PLACE_DEVICE);
+    memset(&desc, 0, sizeof desc);
+    desc.images = images;
+    desc.image_count = MAX_IMAGES;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    for (i = 0; i < 4; i++) {
+        mgv_engine *engine = engine_of(b, MAX_IMAGES, 0);
+        memset(b->got, 0xFF, bytes);
+        need(mgv_encode(engine, &desc, &error) == MGV_OK, error.message);
+        need(mgv_engine_destroy(engine) == MGV_OK, "an engine with work in flight ends");
+        same &= memcmp(b->got, expected, bytes) == 0;
+        cudaMemGetInfo(i == 0 ? &before : &after, &total);
+    }
+    report(b, (int)same, "destroyed with work in flight: the work is done first");
+    report(b, before == after, "engines leave no device memory behind");
+    free(expected);
+}
+
+/* The same bits from packed weights, out of memory and out of a file. */
+static void test_packed_weights(bench *b, const char *path) {
+    size_t row = b->info.pooled_width * sizeof(float);
+    float *expected = (float *)malloc(7 * row);
+    double start, packing, copying;
+    mgv_engine_desc desc;
+    mgv_engine *engine;
+    mgv_error error;
+    uint64_t bytes;
+    FILE *file;
+    void *packed;
+    char what[120];
+    int i;
+    start = mgv__now_ms();
+    engine = engine_of(b, 7, 0);
+    packing = mgv__now_ms() - start;
+    need(encode_pictures(b, engine, b->pixels, MGV_PLACE_HOST, 0, 7, &error) == MGV_OK, error.message);
+    memcpy(expected, b->got, 7 * row);
+    mgv_engine_destroy(engine);
+    need(mgv_model_packed_bytes(b->model, "sm_90a", &bytes, &error) == MGV_OK, error.message);
+    packed = malloc((size_t)bytes);
+    need(packed && mgv_model_pack(b->model, "sm_90a", packed, bytes, &error) == MGV_OK, error.message);
+    file = fopen(path, "wb");
+    need(file && fwrite(packed, 1, (size_t)bytes, file) == bytes && fclose(file) == 0, "writing the packed weights");
+    for (i = 0; i < 2; i++) {
+        memset(&desc, 0, sizeof desc);
+        desc.max_images = 7;
+        if (i == 0) desc.packed_path = path;
+        else desc.packed = packed, desc.packed_bytes = bytes;
+        start = mgv__now_ms();
+        need(mgv_engine_create(&engine, b->model, &desc, &error) == MGV_OK, error.message);
+        copying = mgv__now_ms() - start;
+        need(encode_pictures(b, engine, b->pixels, MGV_PLACE_HOST, 0, 7, &error) == MGV_OK, error.message);
+        snprintf(what, sizeof what, "packed weights from %s give the same bits; engine made in %.0f ms, %.0f ms with packing",
+                 i == 0 ? "a file" : "memory", copying, packing);
+        report(b, memcmp(expected, b->got, 7 * row) == 0, what);
+        mgv_engine_destroy(engine);
+    }
+    ((char *)packed)[bytes - 1] ^= 1;
+    report(b, mgv_engine_create(&engine, b->model, &desc, &error) == MGV_ERROR_FORMAT, error.message);
+    remove(path);
+    free(packed);
+    free(expected);
 }
 
 /* Not a benchmark: what a user sees, device picture in, vector on the host out. */
@@ -316,6 +623,7 @@ static void set_up(bench *b, const char *directory) {
 
 int main(int argc, char **argv) {
     bench b;
+    char packed[4096];
     memset(&b, 0, sizeof b);
     need(argc == 2, "usage: test_engine DIRECTORY");
     set_up(&b, argv[1]);
@@ -327,6 +635,14 @@ int main(int argc, char **argv) {
     test_refusals(&b);
     test_each_operation(&b);
     test_lost_signals(&b);
+    test_graphs(&b);
+    test_graphs_of_host_memory(&b);
+    test_two_engines(&b, 0);
+    test_two_engines(&b, 66);
+    test_two_engines(&b, 34);
+    test_destroy(&b);
+    snprintf(packed, sizeof packed, "%s.mgvp", argv[0]);
+    test_packed_weights(&b, packed);
     show_times(&b);
     report(&b, mgv_engine_destroy(b.gpu) == MGV_OK, "the engine ends");
     mgv_engine_destroy(b.cpu);
