@@ -159,6 +159,12 @@ $(BUILD)/gpu/test_engine: tests/gpu/test_engine.c megavit.h $(BUILD)/megavit_ker
 test-gpu: $(BUILD)/gpu/test_engine $(GPU_MODEL)
 	LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(BUILD)/gpu/test_engine $(GPU_MODEL)
 
+# Under compute-sanitizer: tests/gpu/sanitize.sh build/gpu/micro build/megavit.fatbin
+$(BUILD)/gpu/micro: tests/gpu/micro.c tests/micro_siglip.h megavit.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) -Wall -Wextra -Wno-unused-function -isystem $(CUDA_HOME)/include -I. $< -o $@ \
+	  -L$(CUDA_HOME)/lib64 -lcudart $(LIBS)
+
 # The engine's insides for tests and benchmarks in Python: tests/gpu/check.py, tools/bench/.
 $(BUILD)/gpu/libharness.so: tests/gpu/harness.c megavit.h
 	@mkdir -p $(@D)

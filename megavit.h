@@ -702,7 +702,10 @@ enum {
     MGV__KERNEL_TABLE = 2,      /* + table[row % tokens] */
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
-    MGV__KERNEL_FLOAT_OUT = 32  /* float32 out instead of bf16 */
+    MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
+    /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
+    MGV__KERNEL_WAIT_FIRST = 64, /* weights are not loaded ahead of the wait for what other CTAs write */
+    MGV__KERNEL_WAIT_ALL = 128   /* a tile waits for all rows of its group: a barrier between operations */
 };
 
 /* One operation. 32 words, so that a warp copies it with one load. */
@@ -5249,7 +5252,8 @@ typedef struct mgv__plan {
     uint32_t max_segments;
     uint32_t images, clusters;              /* of the schedule */
     uint32_t lanes;                         /* groups that take turns */
-    uint32_t op_limit;                      /* validation: the schedule ends before this operation; 0: runs them all */
+    uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
+    uint32_t ablations;                     /* benchmarks: MGV__KERNEL_WAIT_* that every operation gets */
     mgv__kernel_segment *segments;
     uint32_t segment_count;                 /* without the closing entry */
     uint32_t *counts;                       /* scratch of the validator, counter_count words */
@@ -5552,6 +5556,7 @@ static void mgv__plan_widths(mgv__plan *plan, uint32_t images) {
         mgv__kernel_op *k = &op->kernel;
         const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
         uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED;
+        k->flags = (k->flags & ~(uint32_t)(MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL)) | plan->ablations;
         k->rows_total = head ? images : images * plan->tokens;
         if (k->kind == MGV__KERNEL_PATCHES) k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER));
         if (k->kind == MGV__KERNEL_ATTENTION) {
@@ -5567,7 +5572,7 @@ static void mgv__plan_widths(mgv__plan *plan, uint32_t images) {
             k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
             k->prefetch_bytes = width / MGV__CLUSTER * plan->pack_pitch[op->pack] * 2;
             k->prefetch_offset = 0;
-            if (units * k->column_tiles <= 2 * plan->clusters && k->columns % width == 0)
+            if (units * k->column_tiles <= 2 * plan->clusters && k->columns % width == 0 && !(k->flags & MGV__KERNEL_WAIT_FIRST))
                 k->prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16) + 1;
         }
         if (k->kind != MGV__KERNEL_PATCHES) {
@@ -5586,7 +5591,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     const mgv__kernel_op *k = &plan->ops[op_number].kernel;
     mgv__kernel_segment *segment = &plan->segments[plan->segment_count];
     uint32_t first_row = group * k->rows_per_group, rows, units;
-    if (plan->op_limit && op_number >= plan->op_limit) return;
+    if (op_number < plan->op_first || (plan->op_limit && op_number >= plan->op_limit)) return;
     if (first_row >= k->rows_total) return;
     rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row);
     if (k->kind == MGV__KERNEL_ATTENTION) units = rows / plan->tokens;
@@ -6848,23 +6853,20 @@ static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule
     cuda->arguments.total_tiles = schedule->total_tiles;
 }
 
-/* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
-   mgv__cuda_pooled. The caller records `done` behind what it enqueues itself. */
-static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, cudaStream_t stream, mgv_error *error) {
-    const mgv__plan *plan = cuda->plan;
+/* Counters and status as a launch wants them. */
+static mgv_result mgv__cuda_clear(mgv__cuda *cuda, cudaStream_t stream, mgv_error *error) {
+    const size_t bytes = sizeof(mgv__kernel_status) + (size_t)cuda->plan->counter_count * 4;
+    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arena + cuda->plan->counters_offset, 0, bytes, stream), "clearing the counters");
+    return MGV_OK;
+}
+
+/* The kernel as cuda->arguments have it: one launch. */
+static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, mgv_error *error) {
     cudaLaunchConfig_t config;
     cudaLaunchAttribute attributes[2];
     void *arguments[1];
-    mgv__sent_schedule *schedule;
-    mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
-    if (result != MGV_OK) return result;
-    mgv__cuda_use_schedule(cuda, schedule);
     memset((void *)&config, 0, sizeof config);
     memset((void *)attributes, 0, sizeof attributes);
-    cuda->arguments.pixels = device_pixels;
-    MGV__CUDA_TRY(cuda->calls, MemsetAsync,
-                  (cuda->arena + plan->counters_offset, 0, sizeof(mgv__kernel_status) + (size_t)plan->counter_count * 4, stream),
-                  "clearing the counters");
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim.x = MGV__CLUSTER;
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
@@ -6880,6 +6882,20 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     config.numAttrs = 2;
     arguments[0] = &cuda->arguments;
     MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel, arguments), "launching the kernel");
+    return MGV_OK;
+}
+
+/* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
+   mgv__cuda_pooled. The caller records `done` behind what it enqueues itself. */
+static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, cudaStream_t stream, mgv_error *error) {
+    mgv__sent_schedule *schedule;
+    mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
+    if (result != MGV_OK) return result;
+    mgv__cuda_use_schedule(cuda, schedule);
+    cuda->arguments.pixels = device_pixels;
+    result = mgv__cuda_clear(cuda, stream, error);
+    if (result == MGV_OK) result = mgv__cuda_launch_kernel(cuda, stream, error);
+    if (result != MGV_OK) return result;
     MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream),
                   "reading the kernel's status");
     return MGV_OK;

@@ -57,6 +57,10 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     const uint32_t vector_bytes = tile_columns * 8;
     uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
     Ring<MGV__STAGES> activations = self.stage;
+    if (op.flags & MGV__KERNEL_WAIT_FIRST) {
+        loader_wait_ready(self, slot);
+        ready = 1;
+    }
     for (uint32_t step = 0; step < stages; step++) {
         const uint32_t stage = self.stage.index, with_vectors = step == MGV__STAGES;
         loader_open_stage(self, self.stage, depth * (a_bytes + 2 * half_bytes) + (with_vectors ? vector_bytes : 0));

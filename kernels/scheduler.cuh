@@ -77,6 +77,10 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
         if (tile.op.wait_divisor) {
             uint32_t first, end;
             tile_rows(tile, cta, first, end);
+            if (tile.op.flags & MGV__KERNEL_WAIT_ALL) {
+                first = 0;
+                end = rows_of_group(tile.op, tile.group);
+            }
             const uint32_t base = tile.op.wait_counter + tile.group * tile.op.wait_stride;
             if (first < end)
                 wait_counters(dog, arguments.counters, base + first / tile.op.wait_divisor, base + (end - 1) / tile.op.wait_divisor,

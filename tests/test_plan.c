@@ -107,6 +107,37 @@ static void test_wrong_plans_are_refused(void **state) {
     plan_free(plan);
 }
 
+/* What benchmarks and validation set: flags for all operations and back, and a part of the list. */
+static void test_parts_and_ablations(void **state) {
+    mgv__config config;
+    mgv__plan *plan;
+    uint32_t i, whole;
+    (void)state;
+    config_of(&config, 224, 16, 2);
+    plan = plan_of(&config, 8, 0, 1);
+    mgv__plan_schedule(plan, 8, 66);
+    whole = plan->segments[plan->segment_count].first_tile;
+    plan->ablations = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL;
+    mgv__plan_schedule(plan, 8, 66);
+    assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
+    for (i = 0; i < plan->op_count; i++) {
+        assert_int_equal(plan->ops[i].kernel.flags & plan->ablations, plan->ablations);
+        assert_int_equal(plan->ops[i].kernel.prefetch_offset, 0);
+    }
+    plan->ablations = 0;
+    for (i = 0; i < plan->op_count; i++) { /* one operation at a time: together the whole */
+        plan->op_first = i;
+        plan->op_limit = i + 1;
+        mgv__plan_schedule(plan, 8, 66);
+        assert_int_equal(plan->segment_count, 1);
+        assert_int_equal(plan->segments[0].op, i);
+        assert_int_equal(plan->ops[i].kernel.flags & (MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL), 0);
+        whole -= plan->segments[1].first_tile;
+    }
+    assert_int_equal(whole, 0);
+    plan_free(plan);
+}
+
 static void test_models_beyond_the_kernel_are_refused(void **state) {
     mgv__config config;
     mgv__plan plan;
@@ -195,6 +226,7 @@ int main(void) {
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_costs_add_up),
+        cmocka_unit_test(test_parts_and_ablations),
         cmocka_unit_test(test_models_beyond_the_kernel_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
-usage: check.py LIBRARY FATBIN [stages] [errors] [bits] [odd] [drain] [time] [lean=DIR]"""
+usage: check.py LIBRARY FATBIN [stages] [errors] [bits] [launches] [neighbour] [engines] [odd] [drain] [time=…] [profile=…] [ladder=…]"""
 import copy, ctypes, sys, tempfile, time
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
@@ -72,6 +72,11 @@ def load(path):
     lib.harness_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
     for name in ('buffer', 'buffer_bytes', 'buffer_pitch', 'limit', 'lose_signal', 'label', 'width', 'counter'):
         getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    lib.harness_ablate.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    lib.harness_chain.restype = ctypes.c_void_p
+    lib.harness_chain.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_char_p]
+    lib.harness_chain_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    lib.harness_chain_free.argtypes = [ctypes.c_void_p]
     lib.harness_profile.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
     for name in ('close', 'ops'): getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p]
     return lib
@@ -145,24 +150,24 @@ def stages(lib, kernels, where):
 
 
 def errors(lib, kernels, where):
-    model, images = make_model(where), 64
-    engine = Engine(lib, where, kernels, images)
-    ours, theirs = [], []
-    for seed in range(4):
-        pixels = pictures(images, 224, 10 + seed)
-        x = normalised(pixels)
-        exact = reference(model, x, torch.float32)
-        half = reference(model, x, torch.bfloat16)
-        engine.poison()
-        engine.run(pixels)
-        got = engine.buffer(9, images)
-        scale = exact.norm(dim=1)
-        ours.append((got - exact).norm(dim=1) / scale)
-        theirs.append((half - exact).norm(dim=1) / scale)
+    """1,000 pictures, five models of random weights: the pooled row against fp32, and transformers' own bf16 beside it."""
+    ours, theirs, images = [], [], 100
+    for seed in range(5):
+        model = make_model(where, seed)
+        engine = Engine(lib, where, kernels, images)
+        for batch in range(2):
+            pixels = pictures(images, 224, 10 + 2 * seed + batch)
+            x = normalised(pixels)
+            exact, half = (reference(model, x, t) for t in (torch.float32, torch.bfloat16))
+            engine.poison()
+            engine.run(pixels)
+            scale = exact.norm(dim=1)
+            ours.append((engine.buffer(9, images) - exact).norm(dim=1) / scale)
+            theirs.append((half - exact).norm(dim=1) / scale)
+        engine.close()
     ours, theirs = torch.cat(ours), torch.cat(theirs)
     verdict(torch.isfinite(ours).all().item() and ours.pow(2).mean().sqrt() <= theirs.pow(2).mean().sqrt() and ours.max() <= 1.25 * theirs.max(),
-            f'12 layers, 256 pictures: relative error RMS {ours.pow(2).mean().sqrt():.2e} max {ours.max():.2e}; transformers bf16 RMS {theirs.pow(2).mean().sqrt():.2e} max {theirs.max():.2e}')
-    engine.close()
+            f'12 layers, {len(ours)} pictures: relative error RMS {ours.pow(2).mean().sqrt():.2e} max {ours.max():.2e}; transformers bf16 RMS {theirs.pow(2).mean().sqrt():.2e} max {theirs.max():.2e}')
 
 
 def bits(lib, kernels, where):
@@ -187,6 +192,82 @@ def bits(lib, kernels, where):
         engine.run(pixels)
         verdict(torch.equal(engine.buffer(9, 64), first), f'groups of {group or 64}, {lanes} at a time, {clusters or "all"} clusters: the same bits')
         engine.close()
+
+
+class Repeated:
+    """An engine and what it gave for a few batches; each further launch must give the same bits."""
+    def __init__(self, lib, where, kernels, pixels, counts, **options):
+        self.engine, self.counts, self.launches, self.wrong = Engine(lib, where, kernels, max(counts), **options), counts, 0, 0
+        self.pixels = [pixels[i:i + n].contiguous() for i, n in enumerate(counts)]
+        self.want, self.got = [], torch.empty(max(counts), 768, device='cuda')
+        for x in self.pixels:
+            self.engine.poison()
+            self.engine.run(x)
+            self.want.append(self.engine.buffer(9, x.shape[0]).clone())
+
+    def launch(self): self.engine.launch(self.pixels[self.launches % len(self.counts)])
+
+    def finish(self):
+        """Waits for the launch and compares."""
+        which = self.launches % len(self.counts)
+        said, rows = self.engine.wait(), self.counts[which]
+        if said: raise RuntimeError(said)
+        self.engine.lib.harness_copy(self.got.data_ptr(), self.engine.lib.harness_buffer(self.engine.h, 9), rows * 768 * 4)
+        self.wrong += not torch.equal(self.got[:rows], self.want[which])
+        self.launches += 1
+
+    def run(self, poison=False):
+        if poison: self.engine.poison()
+        self.launch()
+        self.finish()
+
+
+def launches(lib, kernels, where):
+    """10,000 launches of changing batches, every fiftieth on buffers full of NaN."""
+    make_model(where)
+    work = Repeated(lib, where, kernels, pictures(16, 224, 7), (7, 1, 8, 2))
+    for i in range(10000): work.run(poison=i % 50 == 0)
+    verdict(work.wrong == 0, f'{work.launches} launches of {work.counts} pictures in turn: {work.wrong} gave other bits')
+    work.engine.close()
+
+
+def neighbour(lib, kernels, where):
+    """Beside other kernels. The engine's CTAs leave no room on their multiprocessors (registers and shared memory), so a neighbour runs on the
+    other half of the card, where it takes bytes from L2 and memory, or before and behind the engine on all of it."""
+    make_model(where)
+    other, big = torch.cuda.Stream(), torch.empty(1 << 28, dtype=torch.uint8, device='cuda')
+    a, b, small = big[:1 << 27], big[1 << 27:], torch.randn(2048, 2048, device='cuda', dtype=torch.bfloat16)
+    for clusters, what in ((33, 'half of the multiprocessors'), (0, 'all multiprocessors')):
+        work = Repeated(lib, where, kernels, pictures(16, 224, 7), (7, 1, 16), clusters=clusters)
+        alone, beside = [], []
+        for i in range(600):
+            busy = i % 2
+            if busy:
+                with torch.cuda.stream(other):
+                    for _ in range(4): a.copy_(b); small @ small
+            start = time.perf_counter()
+            work.run(poison=i % 20 == 1)
+            (beside if busy else alone).append(time.perf_counter() - start)
+            other.synchronize()
+        slower = sorted(beside)[150] / sorted(alone)[150]
+        verdict(work.wrong == 0, f'{len(beside)} launches on {what} beside copies and products on another stream, {slower:.2f} times as long: {work.wrong} gave other bits')
+        work.engine.close()
+
+
+def engines(lib, kernels, where):
+    """Several engines at once, each on a stream of its own: sharing the card, then each wanting all of it."""
+    make_model(where)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for clusters in (22, 0):
+        works = [Repeated(lib, where, kernels, pictures(16, 224, 30 + i), counts, clusters=clusters) for i, counts in enumerate(((7, 1), (2, 9), (16, 3)))]
+        for i in range(300):
+            for work, stream in zip(works, streams):
+                if i % 25 == 0: work.engine.poison()
+                with torch.cuda.stream(stream): work.launch()
+            for work in works: work.finish()
+        wrong = sum(work.wrong for work in works)
+        verdict(wrong == 0, f'3 engines on 3 streams, {clusters or "all"} clusters each, 900 launches: {wrong} gave other bits')
+        for work in works: work.engine.close()
 
 
 def odd(lib, kernels, where):

@@ -90,6 +90,72 @@ int harness_wait(harness *h, char *message) {
     return result;
 }
 
+/* MGV__KERNEL_WAIT_* for all operations: what the kernel would be without some of its ideas. */
+void harness_ablate(harness *h, uint32_t flags) {
+    h->cuda->plan->ablations = flags;
+    mgv__cuda_limit(h->cuda, 0);
+}
+
+/* ---- the same tile engines as one launch an operation, in a CUDA graph ---- */
+
+typedef struct chain {
+    mgv__kernel_segment *segments; /* on the device: those of each operation, one list after the other */
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+} chain;
+
+void harness_chain_free(chain *c) {
+    if (c->replay) cudaGraphExecDestroy(c->replay);
+    if (c->graph) cudaGraphDestroy(c->graph);
+    if (c->stream) cudaStreamDestroy(c->stream);
+    if (c->segments) cudaFree(c->segments);
+    free(c);
+}
+
+/* The counters are cleared once and grow from launch to launch, so every wait is over before it begins. */
+static mgv_result chain_record(harness *h, chain *c, uint32_t images, mgv_error *error) {
+    mgv__cuda *cuda = h->cuda;
+    mgv__plan *plan = cuda->plan;
+    const mgv__kernel_segment *place = c->segments;
+    mgv_result result = mgv__cuda_clear(cuda, c->stream, error);
+    for (uint32_t op = 0; op < plan->op_count && result == MGV_OK; op++) {
+        const size_t count = plan->groups + 1;
+        plan->op_first = op;
+        plan->op_limit = op + 1;
+        mgv__plan_schedule(plan, images, cuda->clusters);
+        if (cudaMemcpy((void *)(uintptr_t)place, plan->segments, (plan->segment_count + 1) * sizeof *place, cudaMemcpyHostToDevice) != cudaSuccess)
+            result = mgv__fail(error, MGV_ERROR_DEVICE, "sending the segments of one operation");
+        cuda->arguments.segments = place;
+        cuda->arguments.total_tiles = plan->segments[plan->segment_count].first_tile;
+        if (result == MGV_OK) result = mgv__cuda_launch_kernel(cuda, c->stream, error);
+        place += count;
+    }
+    plan->op_first = 0;
+    mgv__cuda_limit(cuda, 0);
+    return result;
+}
+
+/* For these pictures, after an encode of as many. NULL after an error. */
+chain *harness_chain(harness *h, uint32_t images, const void *device_pixels, char *message) {
+    chain *c = (chain *)calloc(1, sizeof *c);
+    const size_t bytes = (size_t)h->cuda->plan->op_count * (h->cuda->plan->groups + 1) * sizeof *c->segments;
+    mgv_error error;
+    mgv_result result = MGV_ERROR_DEVICE;
+    strcpy(error.message, "making a CUDA graph");
+    h->cuda->arguments.pixels = (const uint8_t *)device_pixels;
+    if (cudaMalloc((void **)&c->segments, bytes) == cudaSuccess && cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) == cudaSuccess &&
+        cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed) == cudaSuccess) {
+        result = chain_record(h, c, images, &error);
+        if (cudaStreamEndCapture(c->stream, &c->graph) != cudaSuccess || cudaGraphInstantiate(&c->replay, c->graph, 0) != cudaSuccess) result = MGV_ERROR_DEVICE;
+    }
+    if (result == MGV_OK) return c;
+    strcpy(message, error.message);
+    harness_chain_free(c);
+    return NULL;
+}
+int harness_chain_launch(chain *c, void *stream) { return (int)cudaGraphLaunch(c->replay, (cudaStream_t)stream); }
+
 uint32_t harness_ops(harness *h) { return h->cuda->plan->op_count; }
 const char *harness_label(harness *h, uint32_t op) { return h->cuda->plan->ops[op].label; }
 uint32_t harness_width(harness *h, uint32_t op) {

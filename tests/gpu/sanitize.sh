@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# compute-sanitizer over a few encodes of the smallest model: memcheck, initcheck, synccheck, racecheck.
+# usage: sanitize.sh MICRO FATBIN [TOOL...]      (make build/gpu/micro build/megavit.fatbin)
+# For each tool: its exit code, its summary, and what it reported, each kind once with how often.
+set -u
+micro=$1 fatbin=$2
+shift 2
+command -v compute-sanitizer >/dev/null || { echo "there is no compute-sanitizer here"; exit 3; }
+compute-sanitizer --version | grep -i version
+failed=0
+for tool in "${@:-memcheck initcheck synccheck racecheck}"; do
+    for name in $tool; do
+        log=$(mktemp)
+        start=$SECONDS
+        timeout 90 compute-sanitizer --tool "$name" --error-exitcode 9 --print-limit 2000 "$micro" "$fatbin" >"$log" 2>&1
+        code=$?
+        echo "== $name: exit code $code after $((SECONDS - start)) s"
+        grep -E "SUMMARY|pictures:|stopped" "$log"
+        grep -E "^========= *[A-Z][A-Za-z: ]*(Invalid|Uninitialized|Race|hazard|Barrier|barrier|Error|Warning|Unable|Internal)" "$log" |
+            sed -E 's/0x[0-9a-f]+/ADDRESS/g; s/\([0-9, ]*\)/()/g; s/[0-9]+ bytes?/N bytes/g' | sort | uniq -c | sort -rn | head -12
+        [ $code -eq 0 ] || failed=1
+        rm -f "$log"
+    done
+done
+exit $failed
