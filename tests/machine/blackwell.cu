@@ -11,7 +11,8 @@ struct BlackwellShared {
     uint8_t chunk[4][2][BLACKWELL_CHUNK_BYTES]; /* of each warp of the epilogue */
     uint8_t scales[BLACKWELL_STAGES][BLACKWELL_SCALE_BYTES];
     uint64_t stage_full[BLACKWELL_STAGES];  /* the loader, with bytes; and warp 2 where it writes the scales */
-    uint64_t stage_empty[BLACKWELL_STAGES]; /* a commit */
+    uint64_t stage_empty[BLACKWELL_STAGES]; /* a commit of every thread that has read it, in the whole cluster */
+    uint64_t scales_there[BLACKWELL_STAGES]; /* warp 2, where it copies them apart */
     uint64_t sums_full[2];                  /* a commit */
     uint64_t sums_empty[2];                 /* four warps */
     uint32_t tensor_memory, spare;
@@ -69,15 +70,18 @@ template <int KIND, uint32_t ROWS> struct Gemm {
     BlackwellShared *shared;
     const BlackwellArguments &arguments;
     Panels a, b;
-    uint32_t tiles;
+    uint32_t tiles, first_tile, tile_step;
 
     MEMBER Gemm(BlackwellShared *s, const BlackwellArguments &arguments_) : shared(s), arguments(arguments_) {
         a = panels_of(ROWS, arguments.a_width, arguments.a_transposed, element_bytes);
         b = panels_of(BLACKWELL_COLUMNS, arguments.b_width, arguments.b_transposed, element_bytes);
-        tiles = arguments.row_tiles * arguments.column_tiles;
+        tiles = (arguments.row_tiles + arguments.cluster - 1) / arguments.cluster * arguments.column_tiles;
+        first_tile = arguments.cluster == 2 ? clusterid_x() : blockIdx.x;
+        tile_step = arguments.cluster == 2 ? nclusterid_x() : gridDim.x;
     }
 
-    MEMBER uint32_t row_tile(uint32_t tile) const { return tile / arguments.column_tiles; }
+    MEMBER uint32_t rank() const { return arguments.cluster == 2 ? cluster_ctarank() : 0; }
+    MEMBER uint32_t row_tile(uint32_t tile) const { return tile / arguments.column_tiles * arguments.cluster + rank(); }
     MEMBER uint32_t column_tile(uint32_t tile) const { return tile % arguments.column_tiles; }
 
     /* Until the products that read the stage the last time have ended. */
@@ -85,32 +89,42 @@ template <int KIND, uint32_t ROWS> struct Gemm {
         wait(shared_address(&shared->stage_empty[i % BLACKWELL_STAGES]), (i / BLACKWELL_STAGES & 1) ^ 1);
     }
 
+    /* Half of B, for both CTAs. */
+    MEMBER void load_half(uint32_t to, uint32_t full, uint32_t column, uint32_t k) const {
+        const uint32_t first = rank() * (BLACKWELL_COLUMNS / 2), at = to + first * BLACKWELL_BLOCK_BYTES;
+        cp_async_bulk_tensor_2d_load_multicast(at, &arguments.b, (int32_t)k, (int32_t)(column + first), full, 3);
+    }
+
     MEMBER void loader() const {
         uint32_t i = 0;
-        for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+        for (uint32_t tile = first_tile; tile < tiles; tile += tile_step)
             for (uint32_t k = 0; k < arguments.k_blocks; k++, i++) {
                 const uint32_t stage = i % BLACKWELL_STAGES, full = shared_address(&shared->stage_full[stage]);
-                const bool scales = KIND == KIND_MXFP8 && !arguments.scales_by_threads;
+                const bool scales = KIND == KIND_MXFP8 && arguments.scales != SCALES_BY_THREADS;
+                const uint32_t column = column_tile(tile) * BLACKWELL_COLUMNS;
                 if (!FAULT(empty_wait_dropped)) wait_empty(i);
                 mbarrier_arrive_expect_tx(full, a.count * a.bytes + b.count * b.bytes + (scales ? BLACKWELL_SCALE_BYTES : 0));
                 load_panels(a, &arguments.a, shared_address(shared->a[stage]), full, row_tile(tile) * ROWS, k * block,
                             arguments.a_transposed, element_bytes);
-                load_panels(b, &arguments.b, shared_address(shared->b[stage]), full, column_tile(tile) * BLACKWELL_COLUMNS, k * block,
-                            arguments.b_transposed, element_bytes);
+                const uint32_t b_at = shared_address(shared->b[stage]);
+                if (arguments.cluster == 2) load_half(b_at, full, column, k * block);
+                else load_panels(b, &arguments.b, b_at, full, column, k * block, arguments.b_transposed, element_bytes);
                 if (!scales) continue;
                 const uint32_t to = shared_address(shared->scales[stage]);
                 cp_async_bulk_load(to, arguments.a_scales + (row_tile(tile) * arguments.k_blocks + k) * 512, 512, full);
                 cp_async_bulk_load(to + 512, arguments.b_scales + (column_tile(tile) * arguments.k_blocks + k) * 1024, 1024, full);
             }
         /* the CTA must not end before the last commits have arrived */
-        for (uint32_t last = i + BLACKWELL_STAGES; i < last && !FAULT(last_commits_not_awaited); i++)
+        for (uint32_t last = i + BLACKWELL_STAGES; i < last && !FAULT(last_commits_not_awaited) && !ends_early(); i++)
             if (i >= BLACKWELL_STAGES) wait_empty(i);
     }
+
+    MEMBER bool ends_early() const { return FAULT(cluster_exit_early) && rank() == 1; }
 
     /* By a warp: what a quantising epilogue of the same kernel would write. */
     MEMBER void scale_writer(uint32_t lane) const {
         uint32_t i = 0;
-        for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+        for (uint32_t tile = first_tile; tile < tiles; tile += tile_step)
             for (uint32_t k = 0; k < arguments.k_blocks; k++, i++) {
                 const uint32_t stage = i % BLACKWELL_STAGES;
                 const uint32_t *from_a = (const uint32_t *)(arguments.a_scales + (row_tile(tile) * arguments.k_blocks + k) * 512);
@@ -137,6 +151,30 @@ template <int KIND, uint32_t ROWS> struct Gemm {
             tcgen05_cp_32x128b_warpx4(to + B_SCALES_COLUMN + atom * 4, scale_descriptor(from + 512 + atom * 512) ^ arguments.flip_scales);
     }
 
+    /* One thread. What it copies is in order before products that follow the fences; its commit says when the stage has been read. */
+    MEMBER void scale_copier(uint32_t tensor_memory) const {
+        uint32_t i = 0;
+        for (uint32_t tile = first_tile; tile < tiles; tile += tile_step)
+            for (uint32_t k = 0; k < arguments.k_blocks; k++, i++) {
+                const uint32_t stage = i % BLACKWELL_STAGES;
+                wait(shared_address(&shared->stage_full[stage]), i / BLACKWELL_STAGES & 1);
+                tcgen05_fence_after_thread_sync();
+                copy_scales(tensor_memory, stage);
+                if (!FAULT(apart_fence_before_dropped)) tcgen05_fence_before_thread_sync();
+                mbarrier_arrive(shared_address(&shared->scales_there[stage]));
+                if (FAULT(apart_not_committed)) mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
+                else tcgen05_commit(shared_address(&shared->stage_empty[stage]));
+            }
+    }
+
+    MEMBER void commit_stage(uint32_t stage) const {
+        const uint32_t empty = shared_address(&shared->stage_empty[FAULT(commit_to_another_barrier) ? 0 : stage]);
+        if (FAULT(stage_commit_dropped)) return;
+        if (FAULT(commit_twice)) tcgen05_commit(empty);
+        if (arguments.cluster == 1 || FAULT(cluster_commit_to_one)) tcgen05_commit(empty);
+        else tcgen05_commit_multicast(empty, FAULT(cluster_commit_mask_beyond) ? 7 : 3);
+    }
+
     MEMBER uint32_t word(uint32_t step) const {
         const uint32_t columns = FAULT(shape_changes) && step == 2 ? BLACKWELL_COLUMNS - 16 : BLACKWELL_COLUMNS;
         const uint32_t off = FAULT(scale_ids_off_by_one) ? 1 : 0;
@@ -152,7 +190,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
     MEMBER void products_of_stage(uint32_t tensor_memory, uint32_t sums, uint32_t stage, bool first) const {
         const uint64_t a_begin = panels_descriptor(a, shared_address(shared->a[stage]), arguments.a_transposed) ^ arguments.flip_a;
         const uint64_t b_begin = panels_descriptor(b, shared_address(shared->b[stage]), arguments.b_transposed) ^ arguments.flip_b;
-        if (KIND == KIND_MXFP8) copy_scales(tensor_memory, stage);
+        if (KIND == KIND_MXFP8 && arguments.scales != SCALES_APART) copy_scales(tensor_memory, stage);
         for (uint32_t step = 0; step < BLACKWELL_BLOCK_BYTES / 32; step++) {
             const uint32_t at = FAULT(k_step_off) ? 0 : step;
             const uint64_t a_at = matrix_descriptor_advance(a_begin, panels_offset(a, at, arguments.a_transposed, element_bytes));
@@ -168,7 +206,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
     /* One thread. */
     MEMBER void multiplier(uint32_t tensor_memory) const {
         uint32_t i = 0, n = 0;
-        for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x, n++) {
+        for (uint32_t tile = first_tile; tile < tiles; tile += tile_step, n++) {
             const uint32_t buffer = FAULT(one_buffer_of_accumulators) ? 0 : n & 1;
             const uint32_t sums = tensor_memory + buffer * BLACKWELL_COLUMNS + (FAULT(product_at_lane_32) ? 32u << 16 : 0);
             const uint32_t full_sums = shared_address(&shared->sums_full[n & 1]);
@@ -177,13 +215,14 @@ template <int KIND, uint32_t ROWS> struct Gemm {
             for (uint32_t k = 0; k < arguments.k_blocks; k++, i++) {
                 const uint32_t stage = i % BLACKWELL_STAGES;
                 if (!FAULT(full_wait_dropped)) wait(shared_address(&shared->stage_full[stage]), i / BLACKWELL_STAGES & 1);
-                /* for the columns of the scales, which earlier products have read */
-                if (!FAULT(stage_fence_after_dropped) && !FAULT(release_fence_after_dropped)) tcgen05_fence_after_thread_sync();
-                const uint32_t empty = shared_address(&shared->stage_empty[FAULT(commit_to_another_barrier) ? 0 : stage]);
+                if (arguments.scales == SCALES_APART && !FAULT(apart_wait_dropped))
+                    wait(shared_address(&shared->scales_there[stage]), i / BLACKWELL_STAGES & 1);
+                /* for the columns of the scales, which earlier products have read, or which another thread has written */
+                if (!FAULT(stage_fence_after_dropped) && !FAULT(release_fence_after_dropped) && !FAULT(apart_fence_after_dropped))
+                    tcgen05_fence_after_thread_sync();
                 if (FAULT(accumulator_commit_early) && k + 1 == arguments.k_blocks) tcgen05_commit(full_sums);
                 products_of_stage(tensor_memory, sums, stage, k == 0);
-                if (!FAULT(stage_commit_dropped)) tcgen05_commit(empty);
-                if (FAULT(commit_twice)) tcgen05_commit(empty);
+                commit_stage(stage);
             }
             if (!FAULT(accumulator_commit_dropped) && !FAULT(accumulator_commit_early)) tcgen05_commit(full_sums);
         }
@@ -216,7 +255,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
 
     MEMBER void epilogue(uint32_t tensor_memory, uint32_t warp, uint32_t lane) const {
         uint32_t n = 0;
-        for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x, n++) {
+        for (uint32_t tile = first_tile; tile < tiles; tile += tile_step, n++) {
             const uint32_t buffer = FAULT(one_buffer_of_accumulators) ? 0 : n & 1;
             const uint32_t lanes = FAULT(load_lane_zero) ? 0 : FAULT(load_other_lanes) ? (warp ^ 1) * 32 : warp * 32;
             const uint32_t sums = tensor_address(tensor_memory, lanes, buffer * BLACKWELL_COLUMNS);
@@ -280,6 +319,13 @@ template <int KIND, uint32_t ROWS> struct Gemm {
         tcgen05_fence_after_thread_sync();
     }
 
+    /* Of the cluster, or of the CTA. */
+    MEMBER static void sync(uint32_t cluster) {
+        if (cluster == 1) return bar_sync_all();
+        barrier_cluster_arrive_release();
+        barrier_cluster_wait_acquire();
+    }
+
     MEMBER void run(uint32_t warp, uint32_t lane) const {
         if (warp == 1) allocate(lane);
         if (!FAULT(allocation_read_without_barrier)) bar_sync_all();
@@ -287,10 +333,11 @@ template <int KIND, uint32_t ROWS> struct Gemm {
         if (FAULT(scales_of_one_quarter)) spoil_scales(tensor_memory, warp);
         if (warp == 0 && lane == 0) loader();
         if (warp == 1 && lane == 0) multiplier(tensor_memory);
-        if (warp == 2 && KIND == KIND_MXFP8 && arguments.scales_by_threads) scale_writer(lane);
+        if (warp == 2 && KIND == KIND_MXFP8 && arguments.scales == SCALES_BY_THREADS) scale_writer(lane);
+        if (warp == 2 && KIND == KIND_MXFP8 && arguments.scales == SCALES_APART && lane == 0) scale_copier(tensor_memory);
         if (warp >= 4) epilogue(tensor_memory, warp - 4, lane);
         warp_sync();
-        if (!FAULT(deallocation_early)) bar_sync_all();
+        if (!FAULT(deallocation_early)) sync(ends_early() ? 1 : arguments.cluster);
         if (warp == 1 && !FAULT(deallocation_dropped)) deallocate(tensor_memory);
     }
 };
@@ -299,8 +346,10 @@ template <int KIND, uint32_t ROWS> DEVICE void gemm(const BlackwellArguments &ar
     BlackwellShared *shared = (BlackwellShared *)bytes;
     if (threadIdx.x == 0) {
         for (int i = 0; i < BLACKWELL_STAGES; i++) {
-            mbarrier_init(shared_address(&shared->stage_full[i]), KIND == KIND_MXFP8 && arguments.scales_by_threads ? 2 : 1);
-            mbarrier_init(shared_address(&shared->stage_empty[i]), 1);
+            mbarrier_init(shared_address(&shared->stage_full[i]), KIND == KIND_MXFP8 && arguments.scales == SCALES_BY_THREADS ? 2 : 1);
+            mbarrier_init(shared_address(&shared->stage_empty[i]),
+                          KIND == KIND_MXFP8 && arguments.scales == SCALES_APART ? 2 : FAULT(cluster_count_of_one) ? 1 : arguments.cluster);
+            mbarrier_init(shared_address(&shared->scales_there[i]), 1);
         }
         for (int i = 0; i < 2; i++) {
             mbarrier_init(shared_address(&shared->sums_full[i]), 1);
@@ -308,7 +357,7 @@ template <int KIND, uint32_t ROWS> DEVICE void gemm(const BlackwellArguments &ar
         }
         fence_mbarrier_init_release_cluster();
     }
-    bar_sync_all();
+    Gemm<KIND, ROWS>::sync(arguments.cluster);
     Gemm<KIND, ROWS>(shared, arguments).run(threadIdx.x / 32, threadIdx.x % 32);
 }
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum {
-    BLACKWELL_THREADS = 256,      /* warp 0 loads, 1 multiplies, 2 may write scales, 4 to 7 are the epilogue */
+    BLACKWELL_THREADS = 256,      /* warp 0 loads, 1 multiplies, 2 may bring scales, 4 to 7 are the epilogue */
     BLACKWELL_STAGES = 3,
     BLACKWELL_COLUMNS = 192,      /* of a tile of C */
     BLACKWELL_BLOCK_BYTES = 128,  /* along K, of a stage */
@@ -70,6 +70,22 @@ enum {
     X(deallocation_twice, "tensor-memory", "tensor-memory-dealloc") \
     X(deallocation_early, "race", "tensor-memory-order")
 
+/* Where another thread than the one that multiplies copies the scales to tensor memory. */
+#define APART_FAULTS(X) \
+    X(apart_none, "", "") \
+    X(apart_fence_before_dropped, "tcgen05-fence", "tcgen05-fence") \
+    X(apart_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \
+    X(apart_wait_dropped, "race", "tensor-memory-order") \
+    X(apart_not_committed, "tcgen05-commit", "tcgen05-commit")
+
+/* In clusters of two CTAs, which share B. */
+#define CLUSTER_FAULTS(X) \
+    X(cluster_none, "", "") \
+    X(cluster_commit_to_one, "deadlock", "") \
+    X(cluster_commit_mask_beyond, "multicast", "") \
+    X(cluster_count_of_one, "race", "") \
+    X(cluster_exit_early, "tcgen05-commit", "commit-awaited")
+
 /* Of the kernel that multiplies twice. */
 #define CHAIN_FAULTS(X) \
     X(chain_none, "", "") \
@@ -87,10 +103,12 @@ enum {
 
 enum BlackwellFault {
 #define X(name, kind, rule) FAULT_##name,
-    BLACKWELL_FAULTS(X) CHAIN_FAULTS(X)
+    BLACKWELL_FAULTS(X) APART_FAULTS(X) CLUSTER_FAULTS(X) CHAIN_FAULTS(X)
 #undef X
     BLACKWELL_FAULT_COUNT
 };
+
+enum { SCALES_BY_COPY_ENGINE, SCALES_BY_THREADS, SCALES_APART }; /* to shared memory; APART: and from there by another thread */
 
 /* C[rows, columns] = A[rows, inner] B[columns, inner]^T, in float32. */
 struct BlackwellArguments {
@@ -100,8 +118,9 @@ struct BlackwellArguments {
     uint32_t a_width, b_width;           /* of the panels in shared memory: 128, 64, 32 or 16 bytes */
     uint32_t a_transposed, b_transposed; /* 1: stored [inner, rows], [inner, columns] */
     uint32_t a_format, b_format;
-    uint32_t scales_by_threads; /* 1: ordinary loads and stores bring them to shared memory */
-    uint32_t flip_word;         /* exclusive-ored with what is right, for planted faults */
+    uint32_t scales;    /* how they get to tensor memory */
+    uint32_t cluster;   /* 1 or 2 CTAs; 2: a row tile each, one column tile, B in one panel; each loads half of B for both */
+    uint32_t flip_word; /* exclusive-ored with what is right, for planted faults */
     uint64_t flip_a, flip_b, flip_scales;
     int fault;
 };

@@ -1,5 +1,5 @@
-/* What the tensor cores of Hopper and Blackwell share in the machine model: how matrices lie in shared memory, formats of numbers, the product of rows.
-   tensor.cc, tcgen05.cc */
+/* What the tensor cores of Hopper and Blackwell share in the machine model: how matrices lie in shared memory, formats of numbers, the
+   product of rows. tensor.cc, tcgen05.cc */
 #ifndef MACHINE_MATRIX_H
 #define MACHINE_MATRIX_H
 
@@ -24,13 +24,15 @@ inline uintptr_t k_major(const MatrixDescriptor &m, uint32_t r, uint32_t u) {
 inline uintptr_t mn_major(const MatrixDescriptor &m, uint32_t k, uint32_t u) {
     if (!m.swizzle_bits) return m.start + k % 8 * 16 + k / 8 * m.leading + u * m.stride;
     const uint32_t units = 1u << m.swizzle_bits;
-    return swizzle_address(m.start + k % 8 * (16u << m.swizzle_bits) + k / 8 * m.stride + u % units * 16 + u / units * m.leading, m.swizzle_bits);
+    const uint32_t row = m.start + k % 8 * (16u << m.swizzle_bits) + k / 8 * m.stride;
+    return swizzle_address(row + u % units * 16 + u / units * m.leading, m.swizzle_bits);
 }
 
 /* A start that is advanced inside of the pattern and a row that ends beyond it would leave the pattern: reported when the unit does. */
 inline void check_k_span(const MatrixDescriptor &m, uint32_t units, const char *which) {
     if (m.swizzle_bits && m.start % (16u << m.swizzle_bits) + units * 16 > (16u << m.swizzle_bits))
-        report("descriptor", "%s: start 0x%x and %u bytes along K leave the swizzle's %u bytes", which, m.start, units * 16, 16u << m.swizzle_bits);
+        report("descriptor", "%s: start 0x%x and %u bytes along K leave the swizzle's %u bytes", which, m.start, units * 16,
+               16u << m.swizzle_bits);
 }
 
 inline float e4m3_to_float(uint8_t v) { /* no infinities; 448 is the largest */

@@ -1,5 +1,5 @@
-/* The machine model's Blackwell: tensor memory and the instructions tcgen05, for one CTA (cta_group::1). Rules and layouts are those of the PTX
-   manual 9.0, section 9.7.16; nothing of it has ever been compared with a card. README.md says what is not modelled. */
+/* The machine model's Blackwell: tensor memory and the instructions tcgen05, for one CTA (cta_group::1). Rules and layouts are those of the
+   PTX manual 9.0, section 9.7.16; nothing of it has ever been compared with a card. README.md says what is not modelled. */
 #include <algorithm>
 #include <map>
 
@@ -23,7 +23,8 @@ struct TensorSm {
     uint32_t allocated[COLUMNS] = {}; /* at the first column of an allocation: how many columns it has */
 };
 
-/* What a thread has started: products and copies, which end in any order but for the pairs in pipelined(). The clock of its component counts them. */
+/* What a thread has started: products and copies, which end in any order but for the pairs in pipelined(). The clock of its component
+   counts them. */
 struct Issuer {
     struct Started {
         Op op;
@@ -70,12 +71,12 @@ struct Arrival { /* of a commit */
 /* What a CTA has of it. */
 struct TensorMemory {
     std::shared_ptr<TensorSm> sm;
-    std::map<uint32_t, Issuer> issuer;       /* by thread */
-    std::map<uint32_t, Issuer *> issuer_of;  /* by component */
-    std::map<uint32_t, Port> loads, stores;  /* by warp */
+    std::map<uint32_t, Issuer> issuer;              /* by thread */
+    std::map<uint32_t, Issuer *> issuer_of;         /* by component */
+    std::map<uint32_t, Port> loads, stores;         /* by warp */
     std::vector<std::unique_ptr<TensorOp>> pending; /* oldest first */
-    std::vector<Arrival> arrivals; /* of commits that, as far as the committing thread knows, are still to come */
-    BaseRef known_at_exit;         /* to any of the threads that have ended */
+    std::vector<Arrival> arrivals;                  /* of commits that, as far as the committing thread knows, are still to come */
+    BaseRef known_at_exit;                          /* to any of the threads that have ended */
     bool relinquished = false;
     uint32_t last_columns = COLUMNS;
 };
@@ -143,8 +144,8 @@ enum class Order { ordered, fence_missing, unordered };
 struct Access {
     const Observer *who;
     uint32_t event;
-    const Issuer::Started *product; /* where it is one, or a copy */
-    bool accumulator;               /* of the product */
+    const Issuer::Started *product;                       /* where it is one, or a copy */
+    bool accumulator;                                     /* of the product */
     mutable uint32_t ordered_write = 0, ordered_read = 0; /* the last ones found in order: most cells of an access have the same */
 };
 
@@ -170,11 +171,12 @@ static std::string describe_cell(uint32_t half, uint32_t column) {
 static void conflict(const Access &access, uint32_t half, uint32_t column, bool write, uint32_t other, bool other_writes, Order order) {
     const Event &me = world->events[access.event];
     if (order == Order::fence_missing && checks("tcgen05-fence"))
-        report_at("tcgen05-fence", *access.who, me.pc, me.op, "%s of %s: no tcgen05.fence::before_thread_sync and ::after_thread_sync after the %s by %s",
-                  write ? "write" : "read", describe_cell(half, column).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
+        report_at("tcgen05-fence", *access.who, me.pc, me.op,
+                  "%s of %s: no tcgen05.fence::before_thread_sync and ::after_thread_sync after the %s by %s", write ? "write" : "read",
+                  describe_cell(half, column).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
     if (order == Order::unordered && checks("tensor-memory-order"))
-        report_at("race", *access.who, me.pc, me.op, "%s of %s is not ordered after the %s by %s", write ? "write" : "read", describe_cell(half, column).c_str(),
-                  other_writes ? "write" : "read", describe_event(other).c_str());
+        report_at("race", *access.who, me.pc, me.op, "%s of %s is not ordered after the %s by %s", write ? "write" : "read",
+                  describe_cell(half, column).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
 static void touch(TensorMemory &memory, const Access &access, uint32_t half, uint32_t column, bool write) {
@@ -182,7 +184,8 @@ static void touch(TensorMemory &memory, const Access &access, uint32_t half, uin
     Cta *cta = world->cta[me.cta].get();
     if (column >= COLUMNS || memory.sm->owner[column] != cta) {
         if (checks("tensor-memory-bounds"))
-            report_at("out-of-bounds", *access.who, me.pc, me.op, "%s of %s, which this CTA has not allocated", write ? "write" : "read", describe_cell(half, column).c_str());
+            report_at("out-of-bounds", *access.who, me.pc, me.op, "%s of %s, which this CTA has not allocated", write ? "write" : "read",
+                      describe_cell(half, column).c_str());
         return;
     }
     TensorCell &cell = memory.sm->cell[half][column];
@@ -193,7 +196,8 @@ static void touch(TensorMemory &memory, const Access &access, uint32_t half, uin
     }
     if (!write) {
         if (!cell.write && checks("tensor-memory-uninitialised"))
-            report_at("uninitialised", *access.who, me.pc, me.op, "read of %s, which nobody has written", describe_cell(half, column).c_str());
+            report_at("uninitialised", *access.who, me.pc, me.op, "read of %s, which nobody has written",
+                      describe_cell(half, column).c_str());
         for (uint32_t &reader : cell.read)
             if (world->events[reader].component == me.component) {
                 reader = access.event;
@@ -224,7 +228,8 @@ static AllocationArguments common_arguments(Warp *warp) {
     for (Thread *t : warp->lane) {
         const AllocationArguments &theirs = *(AllocationArguments *)t->argument;
         if ((theirs.address != first.address || theirs.columns != first.columns) && checks("tensor-memory-warp"))
-            report("tensor-memory", "lane %u comes with 0x%x and %u columns, lane 0 with 0x%x and %u", t->lane, theirs.address, theirs.columns, first.address, first.columns);
+            report("tensor-memory", "lane %u comes with 0x%x and %u columns, lane 0 with 0x%x and %u", t->lane, theirs.address,
+                   theirs.columns, first.address, first.columns);
     }
     return first;
 }
@@ -265,7 +270,8 @@ void op_tcgen05_alloc(uint32_t destination, uint32_t columns) {
         TensorMemory &memory = tensor_memory(warp->of);
         const AllocationArguments common = common_arguments(warp);
         check_columns(common.columns);
-        if (memory.relinquished && checks("tensor-memory-relinquished")) report("tensor-memory", "an allocation after tcgen05.relinquish_alloc_permit");
+        if (memory.relinquished && checks("tensor-memory-relinquished"))
+            report("tensor-memory", "an allocation after tcgen05.relinquish_alloc_permit");
         if (common.columns > memory.last_columns && checks("tensor-memory-increase"))
             report("tensor-memory", "%u columns after %u: allocations of a CTA do not increase", common.columns, memory.last_columns);
         memory.last_columns = common.columns;
@@ -301,7 +307,8 @@ void op_tcgen05_dealloc(uint32_t address, uint32_t columns) {
         check_columns(common.columns);
         const uint32_t first = common.address;
         if (first >= COLUMNS || sm.owner[first] != warp->of || sm.allocated[first] != common.columns) {
-            if (checks("tensor-memory-dealloc")) report("tensor-memory", "0x%x, %u columns: this CTA has no such allocation", common.address, common.columns);
+            if (checks("tensor-memory-dealloc"))
+                report("tensor-memory", "0x%x, %u columns: this CTA has no such allocation", common.address, common.columns);
             return;
         }
         for (uint32_t c = first; c < first + common.columns; c++) {
@@ -341,7 +348,8 @@ void tcgen05_end_of_thread(Thread *t) {
             report("tcgen05-commit", "the CTA ends and nobody has waited for the last arrivals of tcgen05.commit in its shared memory");
     for (uint32_t c = 0; c < COLUMNS; c++)
         if (memory.sm->owner[c] == cta && memory.sm->allocated[c] && checks("tensor-memory-leak"))
-            report("tensor-memory-leak", "the CTA ends with %u columns of tensor memory from column %u that it has not given back", memory.sm->allocated[c], c);
+            report("tensor-memory-leak", "the CTA ends with %u columns of tensor memory from column %u that it has not given back",
+                   memory.sm->allocated[c], c);
 }
 
 /* ---- fences ---- */
@@ -439,9 +447,9 @@ void op_tcgen05_st(uint32_t address, const uint32_t *registers, uint32_t count, 
 
 /* ---- descriptors ---- */
 
-#define DESCRIPTOR_RULE(name, holds, ...)                                                                                                      \
-    do {                                                                                                                                       \
-        if (!(holds) && checks(name)) report("descriptor", __VA_ARGS__);                                                                       \
+#define DESCRIPTOR_RULE(name, holds, ...)                                                                                                  \
+    do {                                                                                                                                   \
+        if (!(holds) && checks(name)) report("descriptor", __VA_ARGS__);                                                                   \
     } while (0)
 
 /* Table 40. */
@@ -455,14 +463,17 @@ static MatrixDescriptor decode_matrix(uint64_t d, const char *which) {
     const uint32_t version = (uint32_t)(d >> 46 & 7), absolute = (uint32_t)(d >> 52 & 1), code = (uint32_t)(d >> 61);
     DESCRIPTOR_RULE("matrix-unused", !(d & (3ull << 14 | 3ull << 30)), "%s: bits 14, 15, 30 and 31 lie in no field", which);
     DESCRIPTOR_RULE("matrix-version", version == 1, "%s: bits 46 to 48 are %u: on Blackwell they are 1", which, version);
-    DESCRIPTOR_RULE("matrix-base-offset", m.base_offset == 0, "%s: base offset %u; the model knows tiles at the beginning of their swizzle pattern", which, m.base_offset);
-    DESCRIPTOR_RULE("matrix-absolute", absolute == 0, "%s: an absolute leading dimension exists on sm_103a only and for 48 bytes along K", which);
+    DESCRIPTOR_RULE("matrix-base-offset", m.base_offset == 0,
+                    "%s: base offset %u; the model knows tiles at the beginning of their swizzle pattern", which, m.base_offset);
+    DESCRIPTOR_RULE("matrix-absolute", absolute == 0, "%s: an absolute leading dimension exists on sm_103a only and for 48 bytes along K",
+                    which);
     DESCRIPTOR_RULE("matrix-zero", (d >> 53 & 255) == 0, "%s: bits 53 to 60 are 0x%02x and must be 0", which, (unsigned)(d >> 53 & 255));
-    DESCRIPTOR_RULE("matrix-swizzle", bits_of_code[code] >= 0, "%s: swizzle code %u; 0, 2, 4, 6 are known: none, 128, 64, 32 bytes", which, code);
+    DESCRIPTOR_RULE("matrix-swizzle", bits_of_code[code] >= 0, "%s: swizzle code %u; 0, 2, 4, 6 are known: none, 128, 64, 32 bytes", which,
+                    code);
     m.swizzle_bits = bits_of_code[code] < 0 ? 0 : (unsigned)bits_of_code[code];
     if (m.swizzle_bits)
-        DESCRIPTOR_RULE("matrix-start", !(m.start >> 7 & ((1u << m.swizzle_bits) - 1)), "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start,
-                        128u << m.swizzle_bits);
+        DESCRIPTOR_RULE("matrix-start", !(m.start >> 7 & ((1u << m.swizzle_bits) - 1)),
+                        "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start, 128u << m.swizzle_bits);
     return m;
 }
 
@@ -488,21 +499,27 @@ static InstructionWord decode_word(uint32_t w, Kind kind, bool a_in_tensor_memor
     i.b_scale = scaled ? field(4, 2) : 0;
     DESCRIPTOR_RULE("word-sparsity", field(0, 3) == 0, "instruction word 0x%08x: bits 0 to 2: the model knows dense products", w);
     DESCRIPTOR_RULE("word-saturate", field(3, 1) == 0, "instruction word 0x%08x: bit 3, saturation, is for integers", w);
-    DESCRIPTOR_RULE("word-reserved", field(6, 1) == 0 && (scaled ? field(24, 3) == 0 && field(31, 1) == 0 : field(23, 1) == 0 && field(29, 1) == 0),
+    DESCRIPTOR_RULE("word-reserved",
+                    field(6, 1) == 0 && (scaled ? field(24, 3) == 0 && field(31, 1) == 0 : field(23, 1) == 0 && field(29, 1) == 0),
                     "instruction word 0x%08x: reserved bits are not 0", w);
     if (scaled) {
         DESCRIPTOR_RULE("word-scale-type", field(23, 1) == 1, "instruction word 0x%08x: bit 23: the scales of mxf8f6f4 are UE8M0, 1", w);
     } else {
-        DESCRIPTOR_RULE("word-d-type", field(4, 2) == 1, "instruction word 0x%08x: D has type code %u; the model knows float32, 1", w, field(4, 2));
+        DESCRIPTOR_RULE("word-d-type", field(4, 2) == 1, "instruction word 0x%08x: D has type code %u; the model knows float32, 1", w,
+                        field(4, 2));
         DESCRIPTOR_RULE("word-shift", field(30, 2) == 0, "instruction word 0x%08x: bits 30 and 31, a shift of B, are for .ws", w);
     }
-    DESCRIPTOR_RULE("word-format", i.a_format <= 1 && i.b_format <= 1, "instruction word 0x%08x: types %u and %u; the model knows 0 and 1: %s", w, i.a_format, i.b_format,
+    DESCRIPTOR_RULE("word-format", i.a_format <= 1 && i.b_format <= 1,
+                    "instruction word 0x%08x: types %u and %u; the model knows 0 and 1: %s", w, i.a_format, i.b_format,
                     bytes ? "E4M3 and E5M2" : "F16 and BF16");
-    DESCRIPTOR_RULE("word-format-pair", bytes || i.a_format == i.b_format || i.a_format > 1 || i.b_format > 1, "instruction word 0x%08x: A and B are of different 16-bit types", w);
+    DESCRIPTOR_RULE("word-format-pair", bytes || i.a_format == i.b_format || i.a_format > 1 || i.b_format > 1,
+                    "instruction word 0x%08x: A and B are of different 16-bit types", w);
     DESCRIPTOR_RULE("word-m", i.m == 128 || (i.m == 64 && !scaled), "instruction word 0x%08x: M %u: 128%s", w, i.m, scaled ? "" : " or 64");
     const uint32_t step = (a_in_tensor_memory && i.m == 128) || (bytes && i.b_transposed) ? 16 : 8;
-    DESCRIPTOR_RULE("word-n", i.n >= step && i.n <= 256 && i.n % step == 0, "instruction word 0x%08x: N %u: a multiple of %u up to 256", w, i.n, step);
-    DESCRIPTOR_RULE("word-transposed-a", !(a_in_tensor_memory && i.a_transposed), "instruction word 0x%08x: A in tensor memory cannot be transposed", w);
+    DESCRIPTOR_RULE("word-n", i.n >= step && i.n <= 256 && i.n % step == 0, "instruction word 0x%08x: N %u: a multiple of %u up to 256", w,
+                    i.n, step);
+    DESCRIPTOR_RULE("word-transposed-a", !(a_in_tensor_memory && i.a_transposed),
+                    "instruction word 0x%08x: A in tensor memory cannot be transposed", w);
     if (i.m != 64) i.m = 128; /* whatever was said, the model stays within its bounds */
     i.n = std::min(std::max(i.n, 8u), 256u);
     return i;
@@ -538,12 +555,14 @@ struct SharedOperand {
 
 /* Calls element(row, k, value) for all, in units of 16 bytes. */
 template <class Element> static void read_operand(const TensorOp &op, uint32_t event, const SharedOperand &o, const Element &element) {
-    const uint32_t in_unit = op.word.bytes ? 16 : 8, units = (o.transposed ? o.rows : op.word.k) / in_unit, lines = o.transposed ? op.word.k : o.rows;
+    const uint32_t in_unit = op.word.bytes ? 16 : 8, units = (o.transposed ? o.rows : op.word.k) / in_unit,
+                   lines = o.transposed ? op.word.k : o.rows;
     AsyncAccess access(op.who, event);
     float unit[16];
     for (uint32_t line = 0; line < lines; line++)
         for (uint32_t u = 0; u < units; u++) {
-            const uintptr_t offset = shared_offset(op.cta->number, (uint32_t)(o.transposed ? mn_major(o.matrix, line, u) : k_major(o.matrix, line, u)));
+            const uintptr_t offset =
+                shared_offset(op.cta->number, (uint32_t)(o.transposed ? mn_major(o.matrix, line, u) : k_major(o.matrix, line, u)));
             const bool there = access.read(offset, 16, o.name);
             if (world->options.protocol) continue;
             if (!there) memset(unit, 0, sizeof unit);
@@ -558,10 +577,12 @@ template <class Element> static void read_operand(const TensorOp &op, uint32_t e
 }
 
 /* A in tensor memory: two 16-bit elements a column. */
-template <class Element> static void read_tensor_operand(TensorMemory &memory, const TensorOp &op, const Access &access, const Element &element) {
+template <class Element>
+static void read_tensor_operand(TensorMemory &memory, const TensorOp &op, const Access &access, const Element &element) {
     const uint32_t column = op.a_tensor & 0xffff, shift = first_lane(op.a_tensor) % 32;
     for (uint32_t row = 0; row < op.word.m; row += HALF)
-        for (uint32_t c = column; c < column + op.word.k / 2; c++) touch(memory, access, (lane_of(row, op.word.m) + shift) / HALF, c, false);
+        for (uint32_t c = column; c < column + op.word.k / 2; c++)
+            touch(memory, access, (lane_of(row, op.word.m) + shift) / HALF, c, false);
     if (world->options.protocol || column + op.word.k / 2 > COLUMNS) return;
     for (uint32_t row = 0; row < op.word.m; row++)
         for (uint32_t k = 0; k < op.word.k; k++) {
@@ -575,7 +596,8 @@ template <class Element> static void read_tensor_operand(TensorMemory &memory, c
 static double scale_of(int exponent) { return exponent == 255 ? NAN : ldexp(1.0, exponent - 127); }
 
 /* The scales of `rows` rows: row r in column r / 32 of lane r % 32, the same in all four quarters of the lanes. */
-static void read_scales(TensorMemory &memory, const TensorOp &op, const Access &access, uint32_t address, uint32_t rows, uint32_t id, double *scale, const char *which) {
+static void read_scales(TensorMemory &memory, const TensorOp &op, const Access &access, uint32_t address, uint32_t rows, uint32_t id,
+                        double *scale, const char *which) {
     const uint32_t column = address & 0xffff, columns = (rows + 31) / 32;
     for (uint32_t c = column; c < column + columns; c++)
         for (uint32_t half = 0; half < LANES / HALF; half++) touch(memory, access, half, c, false);
@@ -585,13 +607,15 @@ static void read_scales(TensorMemory &memory, const TensorOp &op, const Access &
         if (world->options.protocol) continue;
         for (uint32_t lane = row % 32; lane < LANES; lane += 32)
             if (memory.sm->value[lane][column + row / 32] != word && checks("scales-in-all-quarters"))
-                report_at("scales", op.who, op.pc, op.op, "scales of %s: row %u has different ones in the four quarters of the lanes", which, row);
+                report_at("scales", op.who, op.pc, op.op, "scales of %s: row %u has different ones in the four quarters of the lanes",
+                          which, row);
     }
 }
 
 static void execute_product(TensorMemory &memory, const TensorOp &op) {
     const InstructionWord &w = op.word;
-    const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_mma, EVENT_ASYNC), column = op.d & 0xffff, shift = first_lane(op.d) % 32;
+    const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_mma, EVENT_ASYNC),
+                   column = op.d & 0xffff, shift = first_lane(op.d) % 32;
     const Issuer::Started &started = op.issuer->started[op.number - 1];
     const Access access = {&op.who, event, &started, false}, accumulator = {&op.who, event, &started, true};
     static float a[LANES][32], b[32 * 256];
@@ -599,7 +623,8 @@ static void execute_product(TensorMemory &memory, const TensorOp &op) {
     const auto set_a = [&](uint32_t row, uint32_t k, float v) { a[row][k] = v; };
     if (op.a_in_tensor_memory) read_tensor_operand(memory, op, access, set_a);
     else read_operand(op, event, {op.a, w.m, w.a_format, w.a_transposed, w.a_negated, "A"}, set_a);
-    read_operand(op, event, {op.b, w.n, w.b_format, w.b_transposed, w.b_negated, "B"}, [&](uint32_t row, uint32_t k, float v) { b[k * w.n + row] = v; });
+    read_operand(op, event, {op.b, w.n, w.b_format, w.b_transposed, w.b_negated, "B"},
+                 [&](uint32_t row, uint32_t k, float v) { b[k * w.n + row] = v; });
     if (w.scaled) {
         read_scales(memory, op, access, op.a_scales, w.m, w.a_scale, a_scale, "A");
         read_scales(memory, op, access, op.b_scales, w.n, w.b_scale, b_scale, "B");
@@ -621,7 +646,8 @@ static void execute_product(TensorMemory &memory, const TensorOp &op) {
 }
 
 static void execute_copy(TensorMemory &memory, const TensorOp &op) {
-    const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_cp, EVENT_ASYNC), column = op.d & 0xffff;
+    const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_cp, EVENT_ASYNC),
+                   column = op.d & 0xffff;
     const Access access = {&op.who, event, &op.issuer->started[op.number - 1], false};
     for (uint32_t c = column; c < column + 4; c++)
         for (uint32_t half = 0; half < LANES / HALF; half++) touch(memory, access, half, c, true);
@@ -701,8 +727,8 @@ static void check_lane(uint32_t address, uint32_t m, const char *which) {
         report("tensor-memory", "%s begins at lane %u: %s", which, lane, m == 64 ? "0 or 16" : "0");
 }
 
-static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_tensor_memory, uint64_t b, uint32_t word, Kind kind, uint32_t a_scales, uint32_t b_scales,
-                          bool accumulate) {
+static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_tensor_memory, uint64_t b, uint32_t word, Kind kind,
+                          uint32_t a_scales, uint32_t b_scales, bool accumulate) {
     TensorOp *work = start(Op::tcgen05_mma);
     work->word = decode_word(word, kind, a_in_tensor_memory);
     const uint32_t k_units = work->word.k / (work->word.bytes ? 16 : 8);
@@ -713,7 +739,8 @@ static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_t
     check_lane(d, work->word.m, "D");
     if (a_in_tensor_memory) {
         check_lane(a_tensor, work->word.m, "A");
-        if (first_lane(a_tensor) != first_lane(d) && checks("tensor-memory-lanes")) report("tensor-memory", "A and D begin at different lanes");
+        if (first_lane(a_tensor) != first_lane(d) && checks("tensor-memory-lanes"))
+            report("tensor-memory", "A and D begin at different lanes");
     }
     if (kind == Kind::mxf8f6f4) {
         check_lane(a_scales, 128, "the scales of A");
@@ -769,9 +796,13 @@ void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast) {
     }
     Slot &slot = take_slot(self->of, *self);
     work->slot = (uint32_t)(&slot - self->of->slot.data());
-    std::vector<Arrival> &arrivals = tensor_memory(self->of).arrivals;
-    arrivals.erase(std::remove_if(arrivals.begin(), arrivals.end(), [](const Arrival &a) { return self->seen.at(a.component) >= a.clock; }), arrivals.end());
-    arrivals.push_back({slot.component, slot.clock});
+    for (Cta *target : work->targets) {
+        std::vector<Arrival> &arrivals = tensor_memory(target).arrivals;
+        arrivals.erase(
+            std::remove_if(arrivals.begin(), arrivals.end(), [](const Arrival &a) { return self->seen.at(a.component) >= a.clock; }),
+            arrivals.end());
+        arrivals.push_back({slot.component, slot.clock});
+    }
     work->issuer->committed = work->issuer->count();
     enqueue(work, 0);
 }
