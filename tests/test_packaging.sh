@@ -70,6 +70,60 @@ fi
 check "make dist holds what a user vendors" bash -c "
     make --no-print-directory dist BUILD='$scratch/dist' && tar -xzf '$scratch/dist/megavit-$version.tar.gz' -C '$scratch' &&
     cmp megavit.h '$scratch/megavit-$version/megavit.h' && test -f '$scratch/megavit-$version/LICENSE' && test -f '$scratch/megavit-$version/README.md'"
+
+# The pair that a GPU program vendors: the header and the kernels, a plain C compiler and the CUDA runtime, nothing else.
+cuda=${CUDA_HOME:-/usr/local/cuda}
+cat >"$scratch/pair.c" <<'C'
+#define MEGAVIT_CUDA
+#define MEGAVIT_KERNELS_HEADER "megavit_kernels.h"
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+#include <stdio.h>
+static void say(void *user, int32_t level, const char *message) {
+    (void)level;
+    fprintf((FILE *)user, "%s\n", message);
+}
+int main(int argc, char **argv) {
+    mgv_model_desc model_desc = {0};
+    mgv_engine_desc desc = {0};
+    mgv_model *model;
+    mgv_engine *engine;
+    mgv_error error;
+    if (argc != 2) return 2;
+    model_desc.path = argv[1];
+    desc.logger.user = stdout;
+    desc.logger.log = say;
+    if (mgv_model_open(&model, &model_desc, &error) != MGV_OK || mgv_engine_create(&engine, model, &desc, &error) != MGV_OK) {
+        puts(error.message);
+        return 1;
+    }
+    puts(mgv_engine_backend(engine) == MGV_BACKEND_CUDA ? "CUDA" : "CPU");
+    mgv_engine_destroy(engine);
+    mgv_model_close(model);
+    return 0;
+}
+C
+vendors_pair() {
+    mkdir -p "$scratch/pair" && make --no-print-directory kernels dist BUILD="$build" &&
+        tar -xzf "$build/megavit-$version.tar.gz" -C "$scratch/pair" --strip-components=1 &&
+        cp "$scratch/pair.c" "$scratch/pair/" &&
+        cmp "$build/megavit.fatbin" "$scratch/pair/megavit.fatbin"
+}
+# builds_pair LIBRARIES: the program, and a run of it; without a GPU or a driver it says so and encodes on the CPU.
+builds_pair() {
+    # shellcheck disable=SC2086
+    (cd "$scratch/pair" && gcc -std=c99 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -isystem "$cuda/include" pair.c -o pair \
+        -L"$cuda/lib64" $1 -lpthread -lm) &&
+        LD_LIBRARY_PATH=$cuda/lib64 "$scratch/pair/pair" examples/model >"$scratch/pair/said" && cat "$scratch/pair/said" &&
+        grep -qxE 'CUDA|CPU' "$scratch/pair/said" && { grep -qx CUDA "$scratch/pair/said" || grep -q '^the CPU encodes: ' "$scratch/pair/said"; }
+}
+if command -v "${NVCC:-nvcc}" >/dev/null && [ -f "$cuda/include/cuda_runtime_api.h" ]; then
+    check "make kernels dist holds header and kernels" vendors_pair
+    check "the pair with a plain C compiler and -lcudart" builds_pair -lcudart
+    check "the pair with the static CUDA runtime" builds_pair "-lcudart_static -ldl -lrt"
+else
+    skip "the pair of header and kernels" "no CUDA toolkit"
+fi
 check "plain make says what there is" bash -c "make --no-print-directory | grep -q 'make test'"
 
 echo "1..$number"
