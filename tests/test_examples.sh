@@ -1,24 +1,9 @@
 #!/usr/bin/env bash
 # The programs of examples/, run as their first comments say, on the default model. Speaks TAP.
 cd "$(dirname "$0")/.." || exit 1
-build=${BUILD:-build}
+. tests/tap.sh
 model=examples/model
 picture=examples/pictures/red-circle.png
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-number=0
-
-check() {
-    local name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$scratch/said" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        tail -n 12 "$scratch/said" | sed 's/^/# /'
-    fi
-}
 
 embeds_as_the_command_line() {
     "$build/examples/embed" $model $picture | tr '\n' ' ' | sed 's/ $//; s/ /, /g' >"$scratch/example"

@@ -1,26 +1,7 @@
 #!/usr/bin/env bash
 # What `make install` and `make dist` give, and that a program builds from it through pkg-config and CMake. Speaks TAP.
 cd "$(dirname "$0")/.." || exit 1
-build=${BUILD:-build}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-number=0
-
-check() {
-    local name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$scratch/said" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        tail -n 12 "$scratch/said" | sed 's/^/# /'
-    fi
-}
-skip() {
-    number=$((number + 1))
-    echo "ok $number - $1 # SKIP $2"
-}
+. tests/tap.sh
 
 version=$(sed -n 's/^#define MGV_VERSION "\(.*\)"/\1/p' megavit.h)
 prefix=$scratch/prefix
