@@ -64,6 +64,7 @@ help:
 	@echo "  make test-clang            the tests compiled by clang"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
 	@echo "  make test-machine          the kernels on a model of the GPU, on any CPU (needs clang; tests/machine/README.md)"
+	@echo "  make assemble              what there is for Blackwell, through ptxas: nothing here can run it (needs nvcc)"
 	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
 	@echo "  make bench-pixels          milliseconds to resize and normalise a picture"
@@ -200,7 +201,7 @@ assemble:
 	@echo "# not assembled for sm_100a and sm_103a: there is no nvcc"
 endif
 
-$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu kernels/ptx.cuh kernels/blackwell.cuh
+$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.h kernels/ptx.cuh kernels/blackwell.cuh
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
 

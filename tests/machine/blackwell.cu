@@ -24,7 +24,8 @@ static_assert(sizeof(BlackwellShared) <= BLACKWELL_SHARED, "it fits");
 
 enum { KIND_BF16, KIND_FP8, KIND_MXFP8 };
 
-/* Columns of tensor memory: two buffers of sums, then for each stage the scales of A and of B. */
+/* Columns of tensor memory: two buffers of sums, then for each stage the scales of A and of B. Sums of 64 rows take half of the lanes: the
+   second buffer is the other half. */
 enum { SCALES_COLUMN = 2 * BLACKWELL_COLUMNS, STAGE_SCALE_COLUMNS = 12, B_SCALES_COLUMN = 4 };
 static_assert(SCALES_COLUMN + BLACKWELL_STAGES * STAGE_SCALE_COLUMNS <= TENSOR_COLUMNS, "they fit");
 
@@ -139,6 +140,12 @@ template <int KIND, uint32_t ROWS> struct Gemm {
             }
     }
 
+    MEMBER uint32_t buffer(uint32_t n) const { return FAULT(one_buffer_of_accumulators) ? 0 : n & 1; }
+    MEMBER uint32_t sums_of(uint32_t tensor_memory, uint32_t lane, uint32_t n) const {
+        return ROWS == 64 ? tensor_address(tensor_memory, lane + buffer(n) * 16, 0)
+                          : tensor_address(tensor_memory, lane, buffer(n) * BLACKWELL_COLUMNS);
+    }
+
     MEMBER uint32_t scales_column(uint32_t stage) const {
         return SCALES_COLUMN + (FAULT(scale_columns_shared_by_stages) ? 0 : stage * STAGE_SCALE_COLUMNS);
     }
@@ -207,8 +214,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
     MEMBER void multiplier(uint32_t tensor_memory) const {
         uint32_t i = 0, n = 0;
         for (uint32_t tile = first_tile; tile < tiles; tile += tile_step, n++) {
-            const uint32_t buffer = FAULT(one_buffer_of_accumulators) ? 0 : n & 1;
-            const uint32_t sums = tensor_memory + buffer * BLACKWELL_COLUMNS + (FAULT(product_at_lane_32) ? 32u << 16 : 0);
+            const uint32_t sums = sums_of(tensor_memory, FAULT(product_at_lane_32) ? 32 : 0, n);
             const uint32_t full_sums = shared_address(&shared->sums_full[n & 1]);
             if (!FAULT(release_wait_dropped)) wait(shared_address(&shared->sums_empty[n & 1]), (n / 2 & 1) ^ 1);
             if (!FAULT(release_fence_after_dropped)) tcgen05_fence_after_thread_sync();
@@ -256,9 +262,8 @@ template <int KIND, uint32_t ROWS> struct Gemm {
     MEMBER void epilogue(uint32_t tensor_memory, uint32_t warp, uint32_t lane) const {
         uint32_t n = 0;
         for (uint32_t tile = first_tile; tile < tiles; tile += tile_step, n++) {
-            const uint32_t buffer = FAULT(one_buffer_of_accumulators) ? 0 : n & 1;
             const uint32_t lanes = FAULT(load_lane_zero) ? 0 : FAULT(load_other_lanes) ? (warp ^ 1) * 32 : warp * 32;
-            const uint32_t sums = tensor_address(tensor_memory, lanes, buffer * BLACKWELL_COLUMNS);
+            const uint32_t sums = sums_of(tensor_memory, lanes, n);
             if (!FAULT(accumulator_wait_dropped)) wait(shared_address(&shared->sums_full[n & 1]), n / 2 & 1);
             if (!FAULT(accumulator_fence_after_dropped)) tcgen05_fence_after_thread_sync();
             for (uint32_t c = 0; c < BLACKWELL_COLUMNS / 32; c++) {
