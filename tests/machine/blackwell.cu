@@ -463,5 +463,5 @@ extern "C" __global__ void __launch_bounds__(192, 1) blackwell_chain_kernel(cons
     if (warp < 4) chain_group(shared, arguments, tensor_memory, warp, lane);
     warp_sync();
     bar_sync_all();
-    if (warp == 4) tcgen05_dealloc(tensor_memory, 256);
+    if (warp == 4 && !FAULT(chain_columns_kept_from_another_cta)) tcgen05_dealloc(tensor_memory, 256);
 }

@@ -90,6 +90,7 @@ enum {
 #define CHAIN_FAULTS(X) \
     X(chain_none, "", "") \
     X(chain_address_assumed, "out-of-bounds", "tensor-memory-bounds") \
+    X(chain_columns_kept_from_another_cta, "deadlock", "") \
     X(chain_wait_st_dropped, "race", "tensor-memory-order") \
     X(chain_fence_before_dropped, "tcgen05-fence", "tcgen05-fence") \
     X(chain_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \

@@ -249,7 +249,7 @@ static bool is_free(const TensorSm &sm, uint32_t first, uint32_t columns) {
 static bool allocate(Cta *cta, uint32_t columns, uint32_t *first) {
     TensorSm &sm = *tensor_memory(cta).sm;
     std::vector<uint32_t> places;
-    for (uint32_t c = 0; c + columns <= COLUMNS; c += 32)
+    for (uint32_t c = 0; c + columns <= COLUMNS; c += columns) /* so that nothing blocks but for want of columns */
         if (is_free(sm, c, columns)) places.push_back(c);
     if (places.empty()) return false;
     *first = places[random_below((uint32_t)places.size())]; /* anywhere: the address is what was written */

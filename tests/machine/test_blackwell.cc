@@ -405,6 +405,7 @@ static std::vector<Fault> planted_faults() {
         const int number = line.number;
         if (!line.kind[0]) continue;
         faults.push_back({line.name, line.kind, line.rule, [number](const machine::Options &options) {
+                              if (number == FAULT_chain_columns_kept_from_another_cta) return run_chain(number, options, 80, 3, 1);
                               if (number > FAULT_chain_none) return run_chain(number, options, 80, 1, 132);
                               Case k = fault_case;
                               if (number == FAULT_scale_proxy_fence_dropped) k.scales = SCALES_BY_THREADS;
