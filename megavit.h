@@ -5283,6 +5283,8 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
         3 * c->patch * c->patch <= 2 * MGV__STAGES * MGV__GEMM_INNER)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants more than %u columns in rows, MLP and patches; use the CPU backend",
                          (uint64_t)2 * MGV__STAGES * MGV__GEMM_INNER);
+    if (c->patch % 2)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
     if (c->channels != 3) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
     return MGV_OK;
 }

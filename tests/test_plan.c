@@ -150,6 +150,9 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     config_of(&config, 384, 16, 12);
     assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "576"));
+    config_of(&config, 209, 19, 12); /* a row of a patch has an odd number of bytes */
+    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "even side, not 19"));
     config_of(&config, 224, 16, 12);
     assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
 }

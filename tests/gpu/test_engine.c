@@ -16,6 +16,7 @@ typedef struct bench {
     mgv_engine *cpu, *gpu;
     uint8_t *pixels;        /* [MAX_IMAGES, S, S, 3] */
     uint8_t *device_pixels;
+    uint8_t *odd_pixels;    /* room for the same at an odd address */
     float *expected;        /* [MAX_IMAGES, width] by the CPU */
     float *got;
     float *device_got;
@@ -38,6 +39,8 @@ static uint32_t random_bits(uint32_t *state) { /* xorshift32 */
     *state ^= *state << 5;
     return *state;
 }
+
+static size_t picture_bytes(const bench *b) { return (size_t)b->info.image_size * b->info.image_size * 3; }
 
 static mgv_image image_at(const bench *b, const uint8_t *pixels, uint32_t number, mgv_place place) {
     mgv_image image;
@@ -127,6 +130,10 @@ static void test_same_bits(bench *b) {
     report(b, memcmp(first + 5 * b->info.pooled_width, b->got, 3 * row) == 0, "pictures 5 to 7 alone give the bits they have among 64");
     need(encode_pictures(b, b->gpu, b->device_pixels, MGV_PLACE_DEVICE, 0, MAX_IMAGES, &error) == MGV_OK, error.message);
     report(b, memcmp(first, b->got, MAX_IMAGES * row) == 0, "device pictures in place give the same bits");
+    need(cudaMemcpy(b->odd_pixels + 1, b->pixels, MAX_IMAGES * picture_bytes(b), cudaMemcpyHostToDevice) == cudaSuccess,
+         "copying pictures");
+    need(encode_pictures(b, b->gpu, b->odd_pixels + 1, MGV_PLACE_DEVICE, 0, MAX_IMAGES, &error) == MGV_OK, error.message);
+    report(b, memcmp(first, b->got, MAX_IMAGES * row) == 0, "and at an odd address");
     free(first);
 }
 
@@ -283,8 +290,6 @@ typedef struct lane {
     mgv_output output;
     mgv_encode_desc desc;
 } lane;
-
-static size_t picture_bytes(const bench *b) { return (size_t)b->info.image_size * b->info.image_size * 3; }
 
 static mgv_engine *engine_of(const bench *b, uint32_t max_images, uint32_t max_sms) {
     mgv_engine_desc desc;
@@ -491,7 +496,8 @@ static void test_two_engines(bench *b, uint32_t max_sms) {
         }
     }
     took = mgv__now_ms() - start;
-    snprintf(what, sizeof what, "two engines of %u multiprocessors (0: all) at once, 30 rounds in %.1f ms: the bits they have alone", max_sms, took);
+    snprintf(what, sizeof what, "two engines of %u multiprocessors (0: all) at once, 30 rounds in %.1f ms: the bits they have alone",
+             max_sms, took);
     report(b, (int)same, what);
     for (i = 0; i < LANES; i++) lane_close(&lanes[i]);
 }
@@ -614,6 +620,7 @@ static void set_up(bench *b, const char *directory) {
     for (i = 0; i < bytes; i++) b->pixels[i] = (uint8_t)(random_bits(&state) >> 24);
     b->expected = (float *)malloc(rows);
     b->got = (float *)malloc(rows);
+    need(cudaMalloc((void **)&b->odd_pixels, bytes + 1) == cudaSuccess, "device memory");
     need(cudaMalloc((void **)&b->device_pixels, bytes) == cudaSuccess && cudaMalloc((void **)&b->device_got, rows) == cudaSuccess,
          "device memory");
     need(cudaMemcpy(b->device_pixels, b->pixels, bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copying pictures");
@@ -649,6 +656,7 @@ int main(int argc, char **argv) {
     mgv_threads_destroy(b.threads);
     mgv_model_close(b.model);
     cudaFree(b.device_pixels);
+    cudaFree(b.odd_pixels);
     cudaFree(b.device_got);
     free(b.pixels);
     free(b.expected);
