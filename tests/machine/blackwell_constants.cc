@@ -181,7 +181,33 @@ static void test_worked_constants() {
     }
 }
 
+static std::string text_of(const char *path) {
+    std::string text;
+    if (FILE *file = fopen(path, "rb")) {
+        char buffer[4096];
+        for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
+        fclose(file);
+    }
+    return text;
+}
+
+/* Every wrapper of kernels/ptx.cuh named tcgen05_... has a stand-in in the model and a place where ptxas sees it. */
+static void test_wrappers() {
+    const std::string wrappers = text_of("kernels/ptx.cuh"), model = text_of("tests/machine/ptx.h"),
+                      assembled = text_of("tests/machine/assemble.cu");
+    const std::string begin = "DEVICE void tcgen05_";
+    std::string why;
+    int count = 0;
+    for (size_t at = 0; (at = wrappers.find(begin, at)) != std::string::npos; at++, count++) {
+        const std::string name = wrappers.substr(at + 12, wrappers.find('(', at) - at - 11);
+        if (model.find("DEVICE void " + name) == std::string::npos) why += name + " has no stand-in in tests/machine/ptx.h\n";
+        if (assembled.find(name) == std::string::npos) why += name + " is not in tests/machine/assemble.cu\n";
+    }
+    ok(why.empty() && count > 0, "all " + std::to_string(count) + " wrappers of tcgen05 are in the model and are assembled", why);
+}
+
 void test_blackwell_constants(void) {
+    test_wrappers();
     test_matrix_descriptors();
     test_instruction_words();
     test_scale_atoms();
