@@ -171,6 +171,11 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
                  ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(source) : "memory");
 }
+/* Adds to what lies there, each element as one operation of relaxed.gpu; the type of the map says how. */
+DEVICE void cp_reduce_async_bulk_tensor_3d_add(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
+                 ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(source) : "memory");
+}
 DEVICE void cp_async_bulk_commit_group(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /* At most COUNT of this thread's groups are still under way; _read: still being read from shared memory. */
 template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(COUNT) : "memory"); }
@@ -295,6 +300,16 @@ PTX_WGMMA_RS_TRANSPOSED_B(48, 96, 48, 49, 50, 51, 52, 53, PTX_D32(d, 0), PTX_D16
 PTX_WGMMA_RS_TRANSPOSED_B(64, 128, 64, 65, 66, 67, 68, 69, PTX_D32(d, 0), PTX_D32(d, 32))
 PTX_WGMMA_RS_TRANSPOSED_B(96, 192, 96, 97, 98, 99, 100, 101, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
 PTX_WGMMA_RS_TRANSPOSED_B(128, 256, 128, 129, 130, 131, 132, 133, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
+/* A stored [16, 64] (M contiguous). */
+DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k16 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PTX_R32 "}, %32, %33, p, 1, 1, 1, 0;\n}\n"
+                 : PTX_D32(d, 0) : "l"(a), "l"(b), "r"(scale_d));
+}
+/* FP8 operands, 32 columns of K, always K-major. The sum keeps 13 fraction bits and rounds towards zero: tests/machine/README.md. */
+DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k32 */
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" PTX_R32 "}, %32, %33, p, 1, 1;\n}\n"
+                 : PTX_D32(d, 0) : "l"(a), "l"(b), "r"(scale_d));
+}
 #undef PTX_D4
 #undef PTX_D8
 #undef PTX_D16

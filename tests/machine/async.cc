@@ -76,6 +76,7 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
     return CUDA_SUCCESS;
 }
 
+/* What an mbarrier counts. */
 static uint32_t box_bytes(const TensorMap &m) {
     uint32_t bytes = m.element_bytes;
     for (int i = 0; i < m.rank; i++) bytes *= m.box[i];
@@ -94,6 +95,9 @@ struct BoxRow {
 };
 
 static uint32_t row_bytes(const TensorMap &m) { return (uint32_t)m.box[0] * m.element_bytes; }
+/* From row to row in shared memory: rows shorter than the swizzle leave the rest of its bytes alone (recorded/). */
+static uint32_t row_pitch(const TensorMap &m) { return m.swizzle ? 16u << m.swizzle : row_bytes(m); }
+static uint32_t tile_bytes(const TensorMap &m) { return box_bytes(m) / row_bytes(m) * row_pitch(m); }
 
 /* Calls visit(BoxRow) in the box's order. */
 template <class Visit> static void each_row(const TensorMap &m, const int32_t *coordinate, uintptr_t shared, const Visit &visit) {
@@ -111,7 +115,7 @@ template <class Visit> static void each_row(const TensorMap &m, const int32_t *c
         r.begin = (uint32_t)first * m.element_bytes;
         r.end = inside ? (uint32_t)last * m.element_bytes : r.begin;
         visit(r);
-        r.row += row_bytes(m);
+        r.row += row_pitch(m);
         int i = 1;
         while (i < m.rank && ++at[i] == m.box[i]) at[i++] = 0;
         if (i >= m.rank) break;
@@ -127,8 +131,8 @@ template <class Visit> static void each_unit(const TensorMap &m, uintptr_t row, 
     }
 }
 
-/* Whether the swizzle moves nothing out of a row that begins here. */
-static bool row_is_closed(const TensorMap &m, uint32_t bytes) { return bytes % (16u << swizzle_bits_of(m)) == 0; }
+/* Whether rows are as long as the swizzle, so that it moves nothing out of them. */
+static bool rows_are_closed(const TensorMap &m) { return row_bytes(m) == row_pitch(m); }
 
 static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
     TensorMap m;
@@ -146,16 +150,19 @@ static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
 }
 
 /* Seen on an H200 (recorded/): anything else is an illegal instruction. */
-static void check_coordinate(const TensorMap &m, int32_t x) {
-    if ((int64_t)x * m.element_bytes % 16) report("tensor-map", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", x, m.element_bytes);
+static void check_coordinates(const TensorMap &m, const int32_t *coordinate, bool store) {
+    if ((int64_t)coordinate[0] * m.element_bytes % 16)
+        report("tensor-map", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", coordinate[0], m.element_bytes);
+    for (uint32_t i = 0; store && i < m.rank; i++)
+        if (coordinate[i] < 0) report("tensor-map", "coordinate %u of a store is %d: a store may end behind the tensor, not begin before it", i, coordinate[i]);
 }
 
 static void check_shared_tile(const TensorMap &m, uint32_t address) {
     static const uint32_t pattern[] = {128, 256, 512, 1024};
     if (address % pattern[m.swizzle])
         report("misaligned", "shared address 0x%x of a tile with swizzle %u: a multiple of %u", address & 0xffffff, m.swizzle ? 16u << m.swizzle : 0, pattern[m.swizzle]);
-    if ((address & 0xffffff) + box_bytes(m) > SHARED_RESERVED + world->launch.dynamic_shared)
-        report("out-of-bounds", "a box of %u bytes ends behind the CTA's shared memory", box_bytes(m));
+    if ((address & 0xffffff) + tile_bytes(m) > SHARED_RESERVED + world->launch.dynamic_shared)
+        report("out-of-bounds", "a tile of %u bytes ends behind the CTA's shared memory", tile_bytes(m));
 }
 
 struct SlotRef {
@@ -185,7 +192,7 @@ struct LoadAction : Action {
         if (destination->alive == 0) report_at("cluster-exit", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
         AsyncAccess reads(issuer, event), writes(issuer, event);
         const uintptr_t to = shared_offset(destination->number, offset);
-        const bool closed = row_is_closed(map, box_bytes(map));
+        const bool closed = rows_are_closed(map);
         if (closed) writes.write(to, box_bytes(map), "destination");
         each_row(map, coordinate, to, [&](const BoxRow &r) {
             const bool readable = r.begin == r.end || reads.read(r.global, r.end - r.begin, "source");
@@ -206,7 +213,7 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
     Cta *target = cta_of_address(destination), *barrier_cta = cta_of_address(barrier);
     find_mbarrier(barrier, true, *self);
     check_shared_tile(m, destination);
-    check_coordinate(m, coordinate[0]);
+    check_coordinates(m, coordinate, false);
     if (target != barrier_cta) report("mbarrier", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
     Cluster &cluster = *self->of->cluster;
     if (multicast && (multicast_mask == 0 || multicast_mask >> cluster.size)) {
@@ -417,7 +424,7 @@ struct StoreRead : Action {
         AsyncAccess reads(write->issuer, event);
         const TensorMap &map = write->map;
         each_row(map, write->coordinate, write->source, [&](const BoxRow &r) {
-            const bool closed = r.end - r.begin == row_bytes(map) && row_is_closed(map, row_bytes(map));
+            const bool closed = r.end - r.begin == row_bytes(map) && rows_are_closed(map);
             if (closed) reads.read(r.row, row_bytes(map), "source");
             if (closed && world->options.protocol) return;
             each_unit(map, r.row, r.begin, r.end, [&](uintptr_t unit, uint32_t, uint32_t bytes) {
@@ -443,7 +450,7 @@ void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordina
         stop_launch();
     }
     check_shared_tile(m, source);
-    check_coordinate(m, coordinate[0]);
+    check_coordinates(m, coordinate, true);
     if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) report("tensor-map", "the model adds float32 and bfloat16 only");
     if (!self->open_group) self->open_group = new BulkGroup();
     StoreWrite *write = new StoreWrite();

@@ -34,7 +34,7 @@ struct Options {
     Schedule schedule = Schedule::random;
     OnDeadlock on_deadlock = OnDeadlock::stop;
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
-    bool fp8_reduced_sum = false;   /* FP8 products: keep 13 fraction bits of the running sum, as Hopper does */
+    bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
     const char *unchecked = nullptr; /* a rule that is not checked: what was planted against it must then pass */
     struct {
         unsigned cta = 0, mbarrier = 0, arrival = 0; /* mbarrier: 1 + its number in the order of initialisation; 0: none */

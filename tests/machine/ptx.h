@@ -198,6 +198,10 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
     const int32_t c[3] = {x, y, z};
     machine::op_tma_store(map, 3, c, source, false);
 }
+DEVICE void cp_reduce_async_bulk_tensor_3d_add(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
+    const int32_t c[3] = {x, y, z};
+    machine::op_tma_store(map, 3, c, source, true);
+}
 DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     machine::op_bulk_load(destination, source, bytes, barrier);
 }
@@ -262,6 +266,12 @@ template <int COUNT> DEVICE void wgmma_registers_zero(float (&d)[COUNT]) {
 template <int COUNT> DEVICE void wgmma_registers_fence(float (&)[COUNT]) {}
 template <int COUNT> DEVICE void wgmma_m64k16_bf16_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {
     machine::op_wgmma(d, COUNT * 2, false, false, false, false, a, nullptr, b, scale_d != 0);
+}
+DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) {
+    machine::op_wgmma(d, 64, false, false, true, false, a, nullptr, b, scale_d != 0);
+}
+DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) {
+    machine::op_wgmma(d, 64, true, false, false, false, a, nullptr, b, scale_d != 0);
 }
 template <int COUNT>
 DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, uint32_t scale_d) {

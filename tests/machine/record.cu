@@ -1,31 +1,64 @@
-/* Records on a Hopper GPU what the model must reproduce: `record FILE CASE` adds one case to the file. Built and run by record.sh: a case that the
-   hardware refuses takes the whole process with it. */
+/* Records on a Hopper GPU what the model must reproduce: `record FILE`. Built and run by record.sh. Cases run in a process of their own each, up to the next
+   one that hardware refuses: such a case takes the whole process with it. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "record_kernel.cu"
 #include "record_host.h"
 
-int main(int count, char **argument) {
+static int launch(const RecordArguments &arguments, uint32_t ctas) {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = ctas;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.gridDim = dim3(ctas);
+    config.blockDim = dim3(128);
+    config.dynamicSmemBytes = RECORD_SHARED;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    cudaError_t error = cudaLaunchKernelEx(&config, record_kernel, arguments);
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    if (error != cudaSuccess) fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    return (int)error;
+}
+
+/* Records the cases from `first` on. Exit status: 0 when the last one is done, 1 when a case failed; the number of the case goes to `at`. */
+static int record(const char *path, int first, int at) {
     void *entry = NULL;
     cudaDriverEntryPointQueryResult found;
-    FILE *file = count == 3 ? fopen(argument[1], "ab") : NULL;
+    FILE *file = fopen(path, "ab");
     if (!file || cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess || !entry) {
-        fprintf(stderr, "usage: record FILE CASE, on a machine with a Hopper GPU\n");
-        return 1;
+        fprintf(stderr, "no file to write, or no Hopper GPU\n");
+        return 2;
     }
     cudaFuncSetAttribute(record_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RECORD_SHARED);
-    const int failed = record_run(
-        (record_encode)entry,
-        [](const RecordArguments &arguments) {
-            record_kernel<<<1, 128, RECORD_SHARED>>>(arguments);
-            const cudaError_t error = cudaDeviceSynchronize();
-            if (error != cudaSuccess) fprintf(stderr, "%s\n", cudaGetErrorString(error));
-            return (int)error;
-        },
-        [&](int, const std::vector<uint8_t> &bytes) { fwrite(bytes.data(), 1, bytes.size(), file); }, atoi(argument[2]), atoi(argument[2]) + 1);
-    fclose(file);
-    if (failed >= 0) fprintf(stderr, "case %d (%s) failed\n", failed, record_cases[failed].name);
-    return failed >= 0;
+    for (int i = first; i < RECORD_CASES; i++) {
+        if (write(at, &i, sizeof i) != sizeof i) return 2;
+        const int failed = record_run((record_encode)entry, launch, [&](int, const std::vector<uint8_t> &bytes) { fwrite(bytes.data(), 1, bytes.size(), file); }, i, i + 1);
+        fflush(file);
+        fprintf(stderr, "%2d %s: %s\n", i, record_cases[i].name, failed >= 0 ? "FAILED" : record_refused(record_cases[i]) ? "refused, as it must be" : "recorded");
+        if (failed >= 0 || record_refused(record_cases[i])) return 1;
+    }
+    return 0;
+}
+
+int main(int count, char **argument) {
+    if (count != 2) return 2;
+    for (int first = 0, status = 1; first < RECORD_CASES && status;) {
+        int at[2], i = first;
+        if (pipe(at)) return 2;
+        const pid_t child = fork();
+        if (!child) _exit(record(argument[1], first, at[1]));
+        close(at[1]);
+        while (read(at[0], &i, sizeof i) == sizeof i) {
+        }
+        close(at[0]);
+        if (waitpid(child, &status, 0) != child || WEXITSTATUS(status) == 2) return 2;
+        first = i + 1;
+    }
+    return 0;
 }

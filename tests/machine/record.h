@@ -13,10 +13,17 @@
 
 enum {
     RECORD_LOAD_2D, RECORD_LOAD_3D,      /* a box into shared memory, dumped */
-    RECORD_STORE_3D,                     /* shared memory through a box into global memory, dumped */
+    RECORD_STORE_3D, RECORD_REDUCE_3D,   /* shared memory through a box into global memory, dumped */
     RECORD_WGMMA_SS, RECORD_WGMMA_RS,    /* accumulators of 128 threads */
+    RECORD_WGMMA_RS_WIDE,                /* B transposed, two blocks of 64 columns */
+    RECORD_WGMMA_MN_A,                   /* A stored with M contiguous */
+    RECORD_WGMMA_E4M3,                   /* FP8: after one product of 32 columns, and after four */
+    RECORD_WGMMA_ROUNDED,                /* the same with bf16 of all sizes, 16 columns each */
     RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses */
-    RECORD_MBARRIER                      /* what waits answer */
+    RECORD_MBARRIER,                     /* what waits answer */
+    RECORD_MULTICAST,                    /* n: CTAs of a cluster that send boxes to some of each other */
+    RECORD_CLUSTER_STORES,               /* n: CTAs of a cluster; st.async and st.shared::cluster to the next one */
+    RECORD_FLAGS                         /* n: CTAs; each stores a box, the next loads it after its flag, for several rounds */
 };
 
 struct RecordCase {
@@ -26,8 +33,14 @@ struct RecordCase {
     uint32_t dims[3], box[3];  /* of the tensor, of the box */
     int32_t at[3];
 };
-/* The copy engine refuses a box whose innermost coordinate is not a multiple of 16 bytes, with an illegal instruction: found by recording. */
-static inline bool record_refused(const RecordCase &c) { return c.mode <= RECORD_STORE_3D && c.at[0] * c.element_bytes % 16 != 0; }
+/* The copy engine refuses a box whose innermost coordinate is not a multiple of 16 bytes, and a store before the tensor's start, with an illegal instruction:
+   found by recording. */
+static inline bool record_refused(const RecordCase &c) {
+    if (c.mode > RECORD_REDUCE_3D) return false;
+    return c.at[0] * c.element_bytes % 16 != 0 || (c.mode >= RECORD_STORE_3D && (c.at[0] < 0 || c.at[1] < 0 || c.at[2] < 0));
+}
+static inline bool record_product(const RecordCase &c) { return c.mode >= RECORD_WGMMA_SS && c.mode <= RECORD_WGMMA_MN_A; }
+static inline uint32_t record_ctas(const RecordCase &c) { return c.mode >= RECORD_MULTICAST ? (uint32_t)c.n : 1; }
 
 /* Tensors hold bytes by a rule; matrix products small whole numbers, so that no sum is rounded. */
 static const RecordCase record_cases[] = {
@@ -58,6 +71,44 @@ static const RecordCase record_cases[] = {
     {"wgmma n64, A in registers, B transposed", RECORD_WGMMA_RS, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},
     {"stmatrix, ldmatrix", RECORD_MATRIX, 0, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
     {"mbarrier phases", RECORD_MBARRIER, 0, 2, 0, {64, 8, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"load 2d 32B, half rows, on 16 bytes", RECORD_LOAD_2D, 0, 2, 1, {40, 40, 1}, {8, 33, 1}, {8, 1, 0}},
+    {"load 2d 64B, whole rows, on 16 bytes", RECORD_LOAD_2D, 0, 2, 2, {64, 40, 1}, {32, 19, 1}, {8, 3, 0}},
+    {"load 2d 64B, rows of 48 bytes", RECORD_LOAD_2D, 0, 2, 2, {64, 40, 1}, {24, 19, 1}, {8, 3, 0}},
+    {"load 2d 64B, rows of 16 bytes", RECORD_LOAD_2D, 0, 2, 2, {64, 40, 1}, {8, 19, 1}, {16, 3, 0}},
+    {"load 2d 128B, whole rows, on 16 bytes", RECORD_LOAD_2D, 0, 2, 3, {128, 40, 1}, {64, 37, 1}, {8, 1, 0}},
+    {"load 2d 128B, rows of 80 bytes", RECORD_LOAD_2D, 0, 2, 3, {128, 40, 1}, {40, 21, 1}, {8, 1, 0}},
+    {"load 2d 128B, rows of 32 bytes", RECORD_LOAD_2D, 0, 2, 3, {128, 40, 1}, {16, 21, 1}, {24, 2, 0}},
+    {"load 2d 128B, bytes, on 16 bytes", RECORD_LOAD_2D, 0, 1, 3, {208, 40, 1}, {128, 12, 1}, {16, 5, 0}},
+    {"load 2d 128B, floats, on 16 bytes", RECORD_LOAD_2D, 0, 4, 3, {44, 40, 1}, {32, 12, 1}, {4, 5, 0}},
+    {"load 2d 128B, before both starts, on 16 bytes", RECORD_LOAD_2D, 0, 2, 3, {72, 20, 1}, {64, 16, 1}, {-16, -5, 0}},
+    {"load 3d 64B, beyond all ends", RECORD_LOAD_3D, 0, 2, 2, {40, 10, 3}, {32, 8, 2}, {24, 6, 2}},
+    {"store 3d 128B, clipped, on 16 bytes", RECORD_STORE_3D, 0, 2, 3, {72, 40, 2}, {64, 64, 1}, {16, 9, 0}},
+    {"store 3d 128B, before the start, on 16 bytes", RECORD_STORE_3D, 0, 2, 3, {72, 40, 2}, {64, 32, 1}, {-8, -3, 1}},
+    {"store 3d none, clipped, on 16 bytes", RECORD_STORE_3D, 0, 2, 0, {40, 10, 1}, {24, 8, 1}, {24, 5, 0}},
+    {"store 3d 128B, floats, on 16 bytes", RECORD_STORE_3D, 0, 4, 3, {40, 30, 1}, {32, 20, 1}, {12, 13, 0}},
+    {"store 3d 64B, clipped", RECORD_STORE_3D, 0, 2, 2, {64, 20, 1}, {32, 16, 1}, {40, 8, 0}},
+    {"store 3d 64B, rows of 48 bytes", RECORD_STORE_3D, 0, 2, 2, {64, 20, 1}, {24, 16, 1}, {8, 2, 0}},
+    {"store 3d 32B, odd width", RECORD_STORE_3D, 0, 1, 1, {48, 20, 1}, {32, 16, 1}, {32, 8, 0}},
+    {"reduce-add 3d, bf16", RECORD_REDUCE_3D, 0, 2, 3, {72, 40, 2}, {64, 64, 1}, {16, 9, 1}},
+    {"reduce-add 3d, float32", RECORD_REDUCE_3D, 0, 4, 3, {40, 30, 1}, {32, 20, 1}, {-4, 13, 0}},
+    {"wgmma n48", RECORD_WGMMA_SS, 48, 2, 3, {64, 48, 1}, {64, 48, 1}, {0, 0, 0}},
+    {"wgmma n72", RECORD_WGMMA_SS, 72, 2, 3, {64, 72, 1}, {64, 72, 1}, {0, 0, 0}},
+    {"wgmma n96", RECORD_WGMMA_SS, 96, 2, 3, {64, 96, 1}, {64, 96, 1}, {0, 0, 0}},
+    {"wgmma n192", RECORD_WGMMA_SS, 192, 2, 3, {64, 192, 1}, {64, 192, 1}, {0, 0, 0}},
+    {"wgmma n128, A in registers, B transposed", RECORD_WGMMA_RS_WIDE, 128, 2, 3, {64, 128, 1}, {64, 128, 1}, {0, 0, 0}},
+    {"wgmma n64, A with M contiguous", RECORD_WGMMA_MN_A, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},
+    {"wgmma n64, FP8, whole numbers", RECORD_WGMMA_E4M3, 64, 1, 3, {128, 64, 1}, {128, 64, 1}, {0, 0, 0}},
+    {"wgmma n64, FP8", RECORD_WGMMA_E4M3, 64, 1, 3, {128, 64, 1}, {128, 64, 1}, {0, 0, 1}},
+    {"multicast in a cluster of two", RECORD_MULTICAST, 2, 2, 3, {64, 40, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"multicast in a cluster of four", RECORD_MULTICAST, 4, 2, 3, {64, 40, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"stores in a cluster of two", RECORD_CLUSTER_STORES, 2, 2, 3, {64, 40, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"stores in a cluster of four", RECORD_CLUSTER_STORES, 4, 2, 3, {64, 40, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"stores in a cluster of eight", RECORD_CLUSTER_STORES, 8, 2, 3, {64, 40, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"store 3d 128B, above the first row", RECORD_STORE_3D, 0, 2, 3, {72, 40, 2}, {64, 32, 1}, {8, -3, 1}},
+    {"store 3d 128B, outside", RECORD_STORE_3D, 0, 2, 3, {72, 40, 2}, {64, 32, 1}, {80, 3, 1}},
+    {"reduce-add 3d, float32, clipped", RECORD_REDUCE_3D, 0, 4, 3, {40, 30, 1}, {32, 20, 1}, {12, 13, 0}},
+    {"wgmma n64, rounded", RECORD_WGMMA_ROUNDED, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},
+    {"flags between CTAs", RECORD_FLAGS, 4, 2, 3, {64, 16, 4}, {64, 16, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 
@@ -65,16 +116,26 @@ struct RecordArguments {
     CUtensorMap map;   /* of the tensor; of B */
     CUtensorMap map_a; /* 64 x 64 of A */
     uint8_t *out;      /* 256 KB */
-    uint32_t mode, n, bytes;
+    uint32_t *flags;   /* 8, zero */
+    uint32_t mode, n, bytes, dump;
+    int32_t element_bytes;
     int32_t at[3];
 };
 
 static inline uint32_t record_box_bytes(const RecordCase &c) { return (uint32_t)c.element_bytes * c.box[0] * c.box[1] * c.box[2]; }
+/* Bytes of shared memory that a load is given: as if its rows filled the swizzle. */
+static inline uint32_t record_dump_bytes(const RecordCase &c) {
+    const uint32_t row = (uint32_t)c.element_bytes * c.box[0], swizzle = c.swizzle ? 16u << c.swizzle : 0;
+    return (row > swizzle ? row : swizzle) * c.box[1] * c.box[2];
+}
 /* Bytes that the case leaves in `out`; a store's are its tensor. */
+enum { RECORD_CTA_BYTES = 4096 };
 static inline uint32_t record_out_bytes(const RecordCase &c) {
-    if (c.mode <= RECORD_LOAD_3D) return record_box_bytes(c);
-    if (c.mode == RECORD_STORE_3D) return (uint32_t)c.element_bytes * c.dims[0] * c.dims[1] * c.dims[2];
-    if (c.mode == RECORD_WGMMA_SS || c.mode == RECORD_WGMMA_RS) return 128u * (uint32_t)c.n / 2 * 4;
+    if (c.mode <= RECORD_LOAD_3D) return record_dump_bytes(c) + 4; /* and whether the bytes were those of the box */
+    if (c.mode <= RECORD_REDUCE_3D) return (uint32_t)c.element_bytes * c.dims[0] * c.dims[1] * c.dims[2];
+    if (record_product(c)) return 128u * (uint32_t)c.n / 2 * 4;
+    if (c.mode == RECORD_WGMMA_E4M3 || c.mode == RECORD_WGMMA_ROUNDED) return 2 * 128u * (uint32_t)c.n / 2 * 4;
+    if (c.mode >= RECORD_MULTICAST) return RECORD_CTA_BYTES * record_ctas(c);
     return c.mode == RECORD_MATRIX ? 1024 + 512 : 64;
 }
 /* Element i of a tensor whose products are summed: -2 to 2, as bf16. */
@@ -82,7 +143,26 @@ static inline uint16_t record_number(uint32_t i) {
     static const uint16_t numbers[] = {0xC000, 0xBF80, 0, 0x3F80, 0x4000};
     return numbers[(i * 2654435761u >> 13) % 5];
 }
+/* bf16 of either sign, 2^-7 to 2^8. */
+static inline uint16_t record_rough_number(uint32_t i) {
+    const uint32_t hash = (i + 3) * 2654435761u ^ (i + 11) * 2246822519u >> 7;
+    return (uint16_t)((hash & 0x8000) | (120 + (hash >> 24) % 15) << 7 | (hash >> 8 & 0x7f));
+}
+/* The same in FP8, and any finite FP8 number. */
+static inline uint8_t record_e4m3(uint32_t i, bool whole) {
+    static const uint8_t numbers[] = {0xC0, 0xB8, 0, 0x38, 0x40};
+    const uint32_t hash = i * 2654435761u ^ i >> 3;
+    const uint8_t any = (uint8_t)(hash >> 17);
+    return whole ? numbers[(hash >> 13) % 5] : (any & 0x7f) == 0x7f ? 0 : any;
+}
 static inline RECORD_DEVICE uint8_t record_byte(uint32_t i) { return (uint8_t)((i * 2654435761u >> 11) ^ i); }
+/* What is added: float32 or two bf16 of either sign, between 1/8 and 32. */
+static inline RECORD_DEVICE uint32_t record_addend(uint32_t i, int element_bytes) {
+    const uint32_t hash = (i + 1) * 2654435761u ^ (i + 7) * 2246822519u >> 5;
+    if (element_bytes == 4) return (hash & 0x80000000u) | (124 + (hash >> 23 & 7)) << 23 | (hash & 0x7fffff);
+    const uint32_t low = (hash & 0x8000u) | (124 + (hash >> 7 & 7)) << 7 | (hash >> 10 & 0x7f), high = (hash >> 16 & 0x8000u) | (124 + (hash >> 23 & 7)) << 7 | (hash >> 16 & 0x7f);
+    return low | high << 16;
+}
 static inline RECORD_DEVICE uint32_t record_word(uint32_t i) {
     return record_byte(i) | (uint32_t)record_byte(i + 1) << 8 | (uint32_t)record_byte(i + 2) << 16 | (uint32_t)record_byte(i + 3) << 24;
 }

@@ -13,7 +13,7 @@ typedef CUresult (*record_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t
                                   CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
 static bool record_map(record_encode encode, CUtensorMap *map, const RecordCase &c, void *memory) {
-    const cuuint32_t rank = c.mode == RECORD_LOAD_3D || c.mode == RECORD_STORE_3D ? 3 : 2, ones[3] = {1, 1, 1};
+    const cuuint32_t rank = (c.mode >= RECORD_LOAD_3D && c.mode <= RECORD_REDUCE_3D) || c.mode == RECORD_FLAGS ? 3 : 2, ones[3] = {1, 1, 1};
     const cuuint64_t dims[3] = {c.dims[0], c.dims[1], c.dims[2]};
     const cuuint64_t strides[2] = {(cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes, (cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes * c.dims[1]};
     const CUtensorMapDataType type = c.element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : c.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
@@ -21,27 +21,35 @@ static bool record_map(record_encode encode, CUtensorMap *map, const RecordCase 
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* launch(arguments) runs the kernel and returns 0 when it ran well, which it must not where the case is one that hardware refuses. Returns the number of the first case that failed, or -1. */
+/* launch(arguments, CTAs of its one cluster) runs the kernel and returns 0 when it ran well, which it must not where the case is one that hardware refuses.
+   Returns the number of the first case that failed, or -1. */
 template <class Launch, class Keep> int record_run(record_encode encode, const Launch &launch, const Keep &keep, int first = 0, int end = RECORD_CASES) {
     static const RecordCase a_case = {"A", RECORD_LOAD_2D, 0, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}};
     for (int i = first; i < end; i++) {
         const RecordCase &c = record_cases[i];
         const size_t elements = (size_t)c.dims[0] * c.dims[1] * c.dims[2], bytes = elements * (size_t)c.element_bytes;
-        const bool product = c.mode == RECORD_WGMMA_SS || c.mode == RECORD_WGMMA_RS;
         std::vector<uint8_t> tensor(bytes), a(64 * 64 * 2), out(RECORD_OUT);
-        for (size_t j = 0; j < bytes; j++) tensor[j] = record_byte((uint32_t)j);
-        for (uint32_t j = 0; product && j < elements; j++) {
-            const uint16_t v = record_number(j + 5);
+        for (size_t j = 0; j < bytes; j++) tensor[j] = c.mode == RECORD_WGMMA_E4M3 ? record_e4m3((uint32_t)j + 9, !c.at[2]) : record_byte((uint32_t)j);
+        for (uint32_t j = 0; (record_product(c) || c.mode == RECORD_WGMMA_ROUNDED) && j < elements; j++) {
+            const uint16_t v = c.mode == RECORD_WGMMA_ROUNDED ? record_rough_number(j + 5000) : record_number(j + 5);
             memcpy(&tensor[2 * j], &v, 2);
         }
+        for (uint32_t j = 0; c.mode == RECORD_REDUCE_3D && j < bytes / 4; j++) {
+            const uint32_t v = record_addend(j + 12345, c.element_bytes);
+            memcpy(&tensor[4 * j], &v, 4);
+        }
         for (uint32_t j = 0; j < 64 * 64; j++) {
-            const uint16_t v = record_number(j * 3);
+            const bool whole = !c.at[2];
+            const uint16_t v = c.mode == RECORD_WGMMA_E4M3      ? (uint16_t)(record_e4m3(j * 2, whole) | record_e4m3(j * 2 + 1, whole) << 8)
+                               : c.mode == RECORD_WGMMA_ROUNDED ? record_rough_number(j)
+                                                                : record_number(j * 3);
             memcpy(&a[2 * j], &v, 2);
         }
         RecordArguments arguments;
         memset((void *)&arguments, 0, sizeof arguments);
-        void *tensor_memory, *a_memory, *out_memory;
-        if (cudaMalloc(&tensor_memory, bytes) || cudaMalloc(&a_memory, a.size()) || cudaMalloc(&out_memory, RECORD_OUT)) return i;
+        void *tensor_memory, *a_memory, *out_memory, *flags_memory;
+        if (cudaMalloc(&tensor_memory, bytes) || cudaMalloc(&a_memory, a.size()) || cudaMalloc(&out_memory, RECORD_OUT) || cudaMalloc(&flags_memory, 32)) return i;
+        cudaMemset(flags_memory, 0, 32);
         cudaMemcpy(tensor_memory, tensor.data(), bytes, cudaMemcpyHostToDevice);
         cudaMemcpy(a_memory, a.data(), a.size(), cudaMemcpyHostToDevice);
         cudaMemset(out_memory, 0, RECORD_OUT);
@@ -49,20 +57,24 @@ template <class Launch, class Keep> int record_run(record_encode encode, const L
         arguments.out = (uint8_t *)out_memory;
         arguments.mode = (uint32_t)c.mode;
         arguments.n = (uint32_t)c.n;
+        arguments.flags = (uint32_t *)flags_memory;
         arguments.bytes = record_box_bytes(c);
+        arguments.dump = record_dump_bytes(c);
+        arguments.element_bytes = c.element_bytes;
         memcpy(arguments.at, c.at, sizeof c.at);
-        const int failed = launch(arguments);
+        const int failed = launch(arguments, record_ctas(c));
         if (record_refused(c)) {
             if (!failed) return i;
             continue;
         }
         if (failed) return i;
         out.resize(record_out_bytes(c));
-        cudaMemcpy(out.data(), c.mode == RECORD_STORE_3D ? tensor_memory : out_memory, out.size(), cudaMemcpyDeviceToHost);
+        cudaMemcpy(out.data(), c.mode == RECORD_STORE_3D || c.mode == RECORD_REDUCE_3D ? tensor_memory : out_memory, out.size(), cudaMemcpyDeviceToHost);
         keep(i, out);
         cudaFree(tensor_memory);
         cudaFree(a_memory);
         cudaFree(out_memory);
+        cudaFree(flags_memory);
     }
     return -1;
 }

@@ -1,4 +1,4 @@
-/* The kernel whose results are recorded on a GPU and replayed on the model. One CTA of a warpgroup. */
+/* The kernel whose results are recorded on a GPU and replayed on the model. One warpgroup a CTA; one CTA, or one cluster of them. */
 #include "../../kernels/ptx.cuh"
 #include "record.h"
 
@@ -8,26 +8,136 @@ struct RecordShared {
     uint64_t barrier, second;
 };
 
-DEVICE void record_wait(uint32_t barrier, uint32_t parity) {
-    while (!mbarrier_try_wait_parity(barrier, parity)) {
-    }
+enum { RECORD_PATIENCE = 100000 }; /* polls: a case that hangs shows in its bytes */
+
+DEVICE uint32_t record_wait(uint32_t barrier, uint32_t parity) {
+    uint32_t done = 0;
+    for (int i = 0; i < RECORD_PATIENCE && !done; i++) done = mbarrier_try_wait_parity(barrier, parity);
+    return done;
+}
+
+DEVICE void record_cluster_sync(void) {
+    barrier_cluster_arrive_release();
+    barrier_cluster_wait_acquire();
 }
 
 DEVICE uint64_t record_descriptor(uint32_t address) { return 0x4000004000010000ull | ((address & 0x3FFFF) >> 4); }
 
-template <int N> DEVICE void record_wgmma(const RecordShared *shared, float *out) {
+/* Four products of 16 columns. */
+template <int N, class Multiply> DEVICE void record_products(float *out, const Multiply &multiply) {
     float acc[N / 2];
     wgmma_registers_zero(acc);
-    const uint64_t a = record_descriptor(shared_address(shared->a)), b = record_descriptor(shared_address(shared->tile));
     wgmma_registers_fence(acc);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1);
+    for (int k = 0; k < 4; k++) multiply(acc, k);
     wgmma_commit_group();
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) out[threadIdx.x * (N / 2) + i] = acc[i];
+}
+
+template <int N> DEVICE void record_wgmma(uint64_t a, uint64_t b, float *out) {
+    record_products<N>(out, [&](float(&acc)[N / 2], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
+}
+
+template <int N> DEVICE void record_wgmma_rs(uint64_t b, float *out) {
+    const uint32_t thread = threadIdx.x;
+    record_products<N>(out, [&](float(&acc)[N / 2], int k) {
+        uint32_t r[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) r[i] = cvt_rn_bf16x2((float)((thread + 3 * i + k) % 5) - 2, (float)((thread * 7 + i + k) % 5) - 2);
+        wgmma_m64k16_bf16_rs_transposed_b(acc, r[0], r[1], r[2], r[3], b + 128 * k, 1);
+    });
+}
+
+/* The sums after one product and after four. */
+template <class Multiply> DEVICE void record_sums(float *out, const Multiply &multiply) {
+    float acc[32];
+    wgmma_registers_zero(acc);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        wgmma_registers_fence(acc);
+        wgmma_fence();
+        multiply(acc, k);
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
+        wgmma_registers_fence(acc);
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            if (k == 0 || k == 3) out[(k ? 4096 : 0) + threadIdx.x * 32 + i] = acc[i];
+    }
+}
+
+/* Boxes of 1 KB, each to some CTAs of the cluster. */
+DEVICE void record_multicast(RecordShared *shared, const RecordArguments &arguments) {
+    const uint32_t cta = cluster_ctarank(), barrier = shared_address(&shared->barrier), tile = shared_address(shared->tile);
+    const uint32_t masks = arguments.n == 2 ? 0x13 : 0xF16B; /* four bits a sender */
+    if (threadIdx.x == 0) {
+        uint32_t boxes = 0;
+        for (uint32_t from = 0; from < arguments.n; from++) boxes += masks >> (4 * from + cta) & 1;
+        mbarrier_arrive_expect_tx(barrier, boxes * 1024);
+    }
+    record_cluster_sync();
+    if (threadIdx.x == 0)
+        cp_async_bulk_tensor_2d_load_multicast(tile + cta * 1024, &arguments.map, 0, (int32_t)(cta * 8), barrier, (uint16_t)(masks >> 4 * cta & 15));
+    record_wait(barrier, 0);
+}
+
+/* Into the next CTA: 2 KB by st.async in pieces of 16 bytes, 1 KB in pieces of 8, 1 KB by ordinary stores. */
+DEVICE void record_cluster_stores(RecordShared *shared, const RecordArguments &arguments) {
+    const uint32_t thread = threadIdx.x, cta = cluster_ctarank(), next = (cta + 1) % arguments.n, value = cta * 7919 + thread * 16;
+    const uint32_t barrier = shared_address(&shared->barrier), second = shared_address(&shared->second);
+    const uint32_t there = mapa_shared_cluster(shared_address(shared->tile), next), counted = mapa_shared_cluster(barrier, next);
+    if (thread == 0) {
+        mbarrier_expect_tx_cluster(counted, 1024);
+        mbarrier_arrive_expect_tx_cluster(counted, 2048);
+    }
+    st_async_cluster_v4_u32(there + thread * 16, record_word(value), record_word(value + 4), record_word(value + 8), record_word(value + 12), counted);
+    st_async_cluster_u64(there + 2048 + thread * 8, record_word(value + 1) | (uint64_t)record_word(value + 2) << 32, counted);
+    if (thread < 64) {
+        st_shared_cluster_v4_u32(there + 3072 + thread * 16, record_word(value + 3), record_word(value + 5), record_word(value + 6), record_word(value + 7));
+        warp_sync();
+        if (thread % 32 == 0) mbarrier_arrive_release_cluster(mapa_shared_cluster(second, next));
+    }
+    record_wait(barrier, 0);
+    for (int i = 0; i < RECORD_PATIENCE && !mbarrier_try_wait_parity_acquire_cluster(second, 0); i++) {
+    }
+}
+
+DEVICE void record_await(const uint32_t *flag, uint32_t value) {
+    for (int i = 0; i < RECORD_PATIENCE && ld_acquire_gpu(flag) < value; i++) nanosleep(100);
+}
+
+/* Three rounds: a box into global memory, a flag, the next CTA's box from there after its flag, a flag back. Leaves the last box and the sums of all. */
+DEVICE void record_flags(RecordShared *shared, const RecordArguments &arguments) {
+    const uint32_t thread = threadIdx.x, cta = cluster_ctarank(), next = (cta + 1) % arguments.n, barrier = shared_address(&shared->barrier);
+    uint32_t *box = (uint32_t *)shared->tile, *loaded = box + 1024, *sums = box + 512;
+    for (uint32_t i = thread; i < 512; i += 128) sums[i] = 0;
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = thread; i < 512; i += 128) box[i] = record_word(cta * 5000 + round * 333 + 4 * i);
+        fence_proxy_async_shared_cta();
+        bar_sync_all();
+        if (thread == 0) {
+            record_await(&arguments.flags[4 + cta], round); /* whoever reads this CTA's box has the one before */
+            fence_proxy_async_global();
+            cp_async_bulk_tensor_3d_store(&arguments.map, 0, 0, (int32_t)cta, shared_address(box));
+            cp_async_bulk_commit_group();
+            cp_async_bulk_wait_group<0>();
+            fence_proxy_async_global();
+            red_release_gpu_add(&arguments.flags[cta], 1);
+            record_await(&arguments.flags[next], round + 1);
+            fence_proxy_async_global();
+            mbarrier_arrive_expect_tx(barrier, 2048);
+            cp_async_bulk_tensor_3d_load(shared_address(loaded), &arguments.map, 0, 0, (int32_t)next, barrier);
+        }
+        record_wait(barrier, round & 1);
+        for (uint32_t i = thread; i < 512; i += 128) sums[i] += loaded[i];
+        fence_proxy_async_shared_cta();
+        bar_sync_all();
+        if (thread == 0) red_release_gpu_add(&arguments.flags[4 + next], 1);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_constant__ RecordArguments arguments) {
@@ -43,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
     for (uint32_t i = thread; i < sizeof shared->tile / 4; i += 128) ((uint32_t *)shared->tile)[i] = record_word(4 * i + 77);
     fence_proxy_async_shared_cta();
     bar_sync_all();
+    record_cluster_sync();
 
     if (mode == RECORD_LOAD_2D || mode == RECORD_LOAD_3D) {
         if (thread == 0) {
@@ -50,15 +161,21 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             if (mode == RECORD_LOAD_2D) cp_async_bulk_tensor_2d_load(tile, &arguments.map, arguments.at[0], arguments.at[1], barrier);
             else cp_async_bulk_tensor_3d_load(tile, &arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], barrier);
         }
-        record_wait(barrier, 0);
-        for (uint32_t i = thread; i < arguments.bytes / 4; i += 128) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
-    } else if (mode == RECORD_STORE_3D) {
+        const uint32_t done = record_wait(barrier, 0);
+        if (thread == 0) ((uint32_t *)arguments.out)[arguments.dump / 4] = done;
+        for (uint32_t i = thread; i < arguments.dump / 4; i += 128) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
+    } else if (mode == RECORD_STORE_3D || mode == RECORD_REDUCE_3D) {
+        if (mode == RECORD_REDUCE_3D)
+            for (uint32_t i = thread; i < arguments.bytes / 4; i += 128) ((uint32_t *)shared->tile)[i] = record_addend(i, arguments.element_bytes);
+        fence_proxy_async_shared_cta();
+        bar_sync_all();
         if (thread == 0) {
-            cp_async_bulk_tensor_3d_store(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
+            if (mode == RECORD_REDUCE_3D) cp_reduce_async_bulk_tensor_3d_add(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
+            else cp_async_bulk_tensor_3d_store(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
             cp_async_bulk_commit_group();
             cp_async_bulk_wait_group<0>();
         }
-    } else if (mode == RECORD_WGMMA_SS || mode == RECORD_WGMMA_RS) {
+    } else if (mode >= RECORD_WGMMA_SS && mode <= RECORD_WGMMA_ROUNDED) {
         if (thread == 0) {
             mbarrier_arrive_expect_tx(barrier, arguments.bytes + 8192);
             cp_async_bulk_tensor_2d_load(tile, &arguments.map, 0, 0, barrier);
@@ -66,27 +183,22 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         }
         record_wait(barrier, 0);
         float *out = (float *)arguments.out;
-        if (mode == RECORD_WGMMA_RS) {
-            float acc[32];
-            wgmma_registers_zero(acc);
-            wgmma_registers_fence(acc);
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                uint32_t r[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) r[i] = cvt_rn_bf16x2((float)((thread + 3 * i + k) % 5) - 2, (float)((thread * 7 + i + k) % 5) - 2);
-                wgmma_m64k16_bf16_rs_transposed_b(acc, r[0], r[1], r[2], r[3], record_descriptor(tile) + 128 * k, 1);
-            }
-            wgmma_commit_group();
-            wgmma_wait_group<0>();
-            wgmma_registers_fence(acc);
-#pragma unroll
-            for (int i = 0; i < 32; i++) out[thread * 32 + i] = acc[i];
-        } else if (arguments.n == 64) record_wgmma<64>(shared, out);
-        else if (arguments.n == 128) record_wgmma<128>(shared, out);
-        else if (arguments.n == 208) record_wgmma<208>(shared, out);
-        else record_wgmma<256>(shared, out);
+        const uint64_t a = record_descriptor(shared_address(shared->a)), b = record_descriptor(tile);
+        const uint64_t wide_b = b ^ (uint64_t)(1 ^ 8192 / 16) << 16; /* 8 KB from one block of 64 columns to the next */
+        if (mode == RECORD_WGMMA_RS) record_wgmma_rs<64>(b, out);
+        else if (mode == RECORD_WGMMA_RS_WIDE) record_wgmma_rs<128>(wide_b, out);
+        else if (mode == RECORD_WGMMA_E4M3) record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k32_e4m3_ss(acc, a + 2 * k, b + 2 * k, 1); });
+        else if (mode == RECORD_WGMMA_ROUNDED) record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
+        else if (mode == RECORD_WGMMA_MN_A)
+            record_products<64>(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss_transposed_a(acc, a + 128 * k, b + 2 * k, 1); });
+        else if (arguments.n == 48) record_wgmma<48>(a, b, out);
+        else if (arguments.n == 64) record_wgmma<64>(a, b, out);
+        else if (arguments.n == 72) record_wgmma<72>(a, b, out);
+        else if (arguments.n == 96) record_wgmma<96>(a, b, out);
+        else if (arguments.n == 128) record_wgmma<128>(a, b, out);
+        else if (arguments.n == 192) record_wgmma<192>(a, b, out);
+        else if (arguments.n == 208) record_wgmma<208>(a, b, out);
+        else record_wgmma<256>(a, b, out);
     } else if (mode == RECORD_MATRIX) {
         if (thread < 32) {
             const uint32_t v = lane * 0x01000100u + 0x00030007u;
@@ -97,6 +209,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             for (uint32_t i = 0; i < 4; i++) ((uint32_t *)(arguments.out + 1024))[lane * 4 + i] = r[i];
             for (uint32_t i = lane; i < 256; i += 32) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
         }
+    } else if (mode >= RECORD_MULTICAST) {
+        if (mode == RECORD_MULTICAST) record_multicast(shared, arguments);
+        else if (mode == RECORD_CLUSTER_STORES) record_cluster_stores(shared, arguments);
+        else record_flags(shared, arguments);
+        uint32_t *out = (uint32_t *)(arguments.out + cluster_ctarank() * RECORD_CTA_BYTES);
+        for (uint32_t i = thread; i < RECORD_CTA_BYTES / 4; i += 128) out[i] = ((const uint32_t *)shared->tile)[i];
     } else if (thread == 0) {
         const uint32_t second = shared_address(&shared->second);
         uint8_t *out = arguments.out;
@@ -119,4 +237,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         out[9] = (uint8_t)mbarrier_test_wait_parity(barrier, 1);
         for (int i = 10; i < 64; i++) out[i] = 0;
     }
+    warp_sync();
+    record_cluster_sync();
 }

@@ -65,15 +65,6 @@ static void unpack(const uint8_t *from, bool fp8, float *to) { /* 16 bytes */
     }
 }
 
-/* Keeps 13 fraction bits, towards zero. */
-static float truncated(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, 4);
-    bits &= ~0x3ffu;
-    memcpy(&v, &bits, 4);
-    return v;
-}
-
 /* WIDTH columns of four rows, in registers. */
 template <int WIDTH> static inline __attribute__((always_inline)) void multiply_block(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns) {
     float block[4][WIDTH];
@@ -93,6 +84,47 @@ multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, i
         int n = 0;
         for (; n + 64 <= columns; n += 64) multiply_block<64>((float(*)[256])(sum[row] + n), a + row, b + n, k_count, columns);
         for (; n < columns; n += 8) multiply_block<8>((float(*)[256])(sum[row] + n), a + row, b + n, k_count, columns);
+    }
+}
+
+/* What an H200 makes of the products and the sum before them (recorded/, every bit): all are shifted to the largest exponent, a product's being the sum of its
+   factors', and lose what lies behind 25 fraction bits, with FP8 behind 13. Their sum is cut to float32, with FP8 to 13 fraction bits. Nothing is rounded. */
+__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3"))) static void
+multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns, bool fp8) {
+    const int fraction = fp8 ? 13 : 25, least = fp8 ? -6 : -126, none = -10000;
+    static int b_exponent[32 * 256];
+    const auto exponent = [least, none](float v) {
+        uint32_t bits;
+        memcpy(&bits, &v, 4);
+        return (bits & 0x7fffffff) == 0 ? none : std::max((int)(bits >> 23 & 255) - 127, least);
+    };
+    for (int i = 0; i < k_count * columns; i++) b_exponent[i] = exponent(b[i]);
+    for (int row = 0; row < 64; row++) {
+        int largest[256];
+        double shift[256], total[256];
+        for (int n = 0; n < columns; n++) largest[n] = exponent(sum[row][n]);
+        for (int k = 0; k < k_count; k++) {
+            const int e = exponent(a[row][k]);
+            for (int n = 0; n < columns; n++) largest[n] = std::max(largest[n], e + b_exponent[k * columns + n]);
+        }
+        for (int n = 0; n < columns; n++) {
+            const uint64_t bits = (uint64_t)(1023 + fraction - std::max(largest[n], -600)) << 52; /* 2^(fraction - largest) */
+            memcpy(&shift[n], &bits, 8);
+            total[n] = __builtin_trunc(sum[row][n] * shift[n]);
+        }
+        for (int k = 0; k < k_count; k++) {
+            const double v = a[row][k];
+            for (int n = 0; n < columns; n++) total[n] += __builtin_trunc(v * b[k * columns + n] * shift[n]);
+        }
+        for (int n = 0; n < columns; n++) {
+            const double exact = total[n] / shift[n];
+            const float nearest = (float)exact;
+            uint32_t bits;
+            memcpy(&bits, &nearest, 4);
+            bits -= __builtin_fabs((double)nearest) > __builtin_fabs(exact);
+            if (fp8) bits &= ~0x3ffu;
+            memcpy(&sum[row][n], &bits, 4);
+        }
     }
 }
 
@@ -210,9 +242,9 @@ static void execute(WgmmaOp &op) {
     if (!op.protocol) {
         static float sum[64][256];
         each_accumulator(op, sum, [&](float &d, float &s) { s = op.scale_d ? d : 0.0f; });
-        multiply(sum, a, b, k_count, op.columns);
-        const bool truncates = op.fp8 && world->options.fp8_reduced_sum;
-        each_accumulator(op, sum, [&](float &d, float &s) { d = truncates ? truncated(s) : s; });
+        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, k_count, op.columns, op.fp8);
+        else multiply(sum, a, b, k_count, op.columns);
+        each_accumulator(op, sum, [](float &d, float &s) { d = s; });
     }
     self->pc = keep_pc;
     self->op = keep_op;

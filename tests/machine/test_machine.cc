@@ -232,9 +232,10 @@ static void test_recorded(const char *path) {
     machine::Result last;
     const int failed = record_run(
         machine::tensor_map_encode,
-        [&](const RecordArguments &arguments) {
+        [&](const RecordArguments &arguments, uint32_t ctas) {
             machine::Launch launch;
             launch.kernel = "record_kernel";
+            launch.grid = launch.cluster = ctas;
             launch.dynamic_shared = RECORD_SHARED;
             last = machine::launch(launch, options_of(at, false), [&]() { record_kernel(arguments); });
             if (last.has("tensor-map")) refused++;
