@@ -6487,6 +6487,7 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
     CALL(EventQuery, (cudaEvent_t event)) \
     CALL(EventDestroy, (cudaEvent_t event)) \
     CALL(PointerGetAttributes, (struct cudaPointerAttributes *attributes, const void *memory)) \
+    CALL(StreamSynchronize, (cudaStream_t stream)) \
     CALL(StreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status)) \
     CALL(LibraryLoadData, (cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values, unsigned int jit_count, \
                            enum cudaLibraryOption *options, void **values, unsigned int count)) \
@@ -6657,7 +6658,11 @@ static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__packed_so
     else mgv__plan_pack(plan, program, tensors, packed);
     code = result == MGV_OK ? cuda->calls->Memcpy(cuda->arena + plan->vectors_offset, packed, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
     mgv__free(&cuda->allocator, packed);
-    return code == cudaSuccess ? result : mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
+    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
+    if (result != MGV_OK) return result;
+    /* the copy may return while its last bytes are on their way, and no stream that does not block would wait for them */
+    MGV__CUDA_TRY(cuda->calls, StreamSynchronize, (NULL), "sending the packed weights");
+    return MGV_OK;
 }
 
 static void mgv__cuda_destroy(mgv__cuda *cuda) {

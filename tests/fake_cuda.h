@@ -229,6 +229,11 @@ static cudaError_t fake_EventQuery(cudaEvent_t event) {
     assert_int_equal(*(int *)(void *)event, 1);
     return fake.held ? cudaErrorNotReady : cudaSuccess;
 }
+static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
+    FAKE_CALL("StreamSynchronize");
+    assert_null(stream);
+    return cudaSuccess;
+}
 static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
     (void)stream;
     FAKE_CALL("StreamIsCapturing");
