@@ -199,6 +199,7 @@ class Repeated:
     def __init__(self, lib, where, kernels, pixels, counts, **options):
         self.engine, self.counts, self.launches, self.wrong = Engine(lib, where, kernels, max(counts), **options), counts, 0, 0
         self.pixels = [pixels[i:i + n].contiguous() for i, n in enumerate(counts)]
+        assert [x.shape[0] for x in self.pixels] == list(counts)
         self.want, self.got = [], torch.empty(max(counts), 768, device='cuda')
         for x in self.pixels:
             self.engine.poison()
@@ -225,7 +226,7 @@ class Repeated:
 def launches(lib, kernels, where):
     """10,000 launches of changing batches, every fiftieth on buffers full of NaN."""
     make_model(where)
-    work = Repeated(lib, where, kernels, pictures(16, 224, 7), (7, 1, 8, 2))
+    work = Repeated(lib, where, kernels, pictures(20, 224, 7), (7, 1, 8, 2))
     for i in range(10000): work.run(poison=i % 50 == 0)
     verdict(work.wrong == 0, f'{work.launches} launches of {work.counts} pictures in turn: {work.wrong} gave other bits')
     work.engine.close()
@@ -238,13 +239,13 @@ def neighbour(lib, kernels, where):
     other, big = torch.cuda.Stream(), torch.empty(1 << 28, dtype=torch.uint8, device='cuda')
     a, b, small = big[:1 << 27], big[1 << 27:], torch.randn(2048, 2048, device='cuda', dtype=torch.bfloat16)
     for clusters, what in ((33, 'half of the multiprocessors'), (0, 'all multiprocessors')):
-        work = Repeated(lib, where, kernels, pictures(16, 224, 7), (7, 1, 16), clusters=clusters)
+        work = Repeated(lib, where, kernels, pictures(20, 224, 7), (7, 1, 16), clusters=clusters)
         alone, beside = [], []
         for i in range(600):
             busy = i % 2
             if busy:
                 with torch.cuda.stream(other):
-                    for _ in range(4): a.copy_(b); small @ small
+                    for _ in range(12): a.copy_(b); small @ small
             start = time.perf_counter()
             work.run(poison=i % 20 == 1)
             (beside if busy else alone).append(time.perf_counter() - start)
@@ -259,7 +260,7 @@ def engines(lib, kernels, where):
     make_model(where)
     streams = [torch.cuda.Stream() for _ in range(3)]
     for clusters in (22, 0):
-        works = [Repeated(lib, where, kernels, pictures(16, 224, 30 + i), counts, clusters=clusters) for i, counts in enumerate(((7, 1), (2, 9), (16, 3)))]
+        works = [Repeated(lib, where, kernels, pictures(20, 224, 30 + i), counts, clusters=clusters) for i, counts in enumerate(((7, 1), (2, 9), (16, 3)))]
         for i in range(300):
             for work, stream in zip(works, streams):
                 if i % 25 == 0: work.engine.poison()
