@@ -613,6 +613,43 @@ static void test_packed_weights(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* ---- validation ---- */
+
+/* A kernel that does nothing is found out; and every call that fails ends the validation with its sentence, and leaves nothing. */
+static void test_validation(void **state) {
+    fixture *f = (fixture *)*state;
+    uint64_t n, step, calls = 0;
+    for (n = 0; n <= calls; n += step) {
+        mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+        counting_allocator counts;
+        uint32_t failures = 0;
+        mgv_error error;
+        mgv_result result;
+        work w;
+        fake_reset();
+        counting_allocator_make(&counts);
+        desc.allocator.user = &counts;
+        desc.allocator.alloc = counting_alloc;
+        desc.allocator.free = counting_free;
+        make_work(f, &w, 1);
+        fake.fail_at = n;
+        result = mgv_validate(f->model, &desc, w.images, 1, NULL, NULL, &failures, &error);
+        if (n == 0) {
+            calls = fake.calls;
+            assert_int_equal(result, MGV_OK);
+            assert_true(failures > 5);
+        } else if (result != MGV_OK) {
+            assert_int_equal(result, MGV_ERROR_DEVICE);
+            if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0)
+                fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+        }
+        assert_int_equal(fake_alive(), 0);
+        assert_int_equal(counts.live_blocks, 0);
+        step = n < 40 ? 3 : 11;
+    }
+    assert_true(calls > 60);
+}
+
 /* The caller's current device is what it was after each call. */
 static void test_the_callers_device(void **state) {
     fixture *f = (fixture *)*state;
@@ -743,6 +780,7 @@ int main(void) {
         cmocka_unit_test(test_what_a_graph_cannot_hold),
         cmocka_unit_test(test_schedules_come_and_go),
         cmocka_unit_test(test_packed_weights),
+        cmocka_unit_test(test_validation),
         cmocka_unit_test(test_the_callers_device),
         cmocka_unit_test(test_machines_that_cannot),
         cmocka_unit_test(test_kernels_that_do_not_fit),
