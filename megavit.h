@@ -121,6 +121,16 @@
        with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the last replay ended; MGV_ERROR_TIMEOUT there means
        that its rows are not to be used, and the next replay is right again. Destroy the graphs before the engine.
 
+           encode.stream = stream;                 // pictures and rows in device memory
+           mgv_encode_blocking(engine, &encode, &error);
+           cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+           mgv_encode(engine, &encode, &error);
+           cudaStreamEndCapture(stream, &graph);
+           cudaGraphInstantiate(&executable, graph, 0);
+           ...
+           cudaGraphLaunch(executable, stream);    // as often as you like
+           mgv_wait(engine, 1000, &error);
+
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
