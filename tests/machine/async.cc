@@ -137,13 +137,13 @@ static bool rows_are_closed(const TensorMap &m) { return row_bytes(m) == row_pit
 static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
     TensorMap m;
     memcpy(&m, map, sizeof m);
-    if ((uintptr_t)map % 64) report("tensor-map", "the map lies at %p: it must be 64-byte aligned", (const void *)map);
+    if ((uintptr_t)map % 64) report("tensor-map:aligned", "the map lies at %p: it must be 64-byte aligned", (const void *)map);
     if (m.magic != MAGIC) {
-        report("tensor-map", "this is no encoded tensor map");
+        report("tensor-map:encoded", "this is no encoded tensor map");
         stop_launch();
     }
     if (m.rank != rank) {
-        report("tensor-map", "%u coordinates for a map of rank %u", rank, m.rank);
+        report("tensor-map:rank", "%u coordinates for a map of rank %u", rank, m.rank);
         stop_launch();
     }
     return m;
@@ -152,17 +152,17 @@ static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
 /* Seen on an H200 (recorded/): anything else is an illegal instruction. */
 static void check_coordinates(const TensorMap &m, const int32_t *coordinate, bool store) {
     if ((int64_t)coordinate[0] * m.element_bytes % 16)
-        report("tensor-map", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", coordinate[0], m.element_bytes);
+        report("tensor-map:innermost", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", coordinate[0], m.element_bytes);
     for (uint32_t i = 0; store && i < m.rank; i++)
-        if (coordinate[i] < 0) report("tensor-map", "coordinate %u of a store is %d: a store may end behind the tensor, not begin before it", i, coordinate[i]);
+        if (coordinate[i] < 0) report("tensor-map:store", "coordinate %u of a store is %d: a store may end behind the tensor, not begin before it", i, coordinate[i]);
 }
 
 static void check_shared_tile(const TensorMap &m, uint32_t address) {
     static const uint32_t pattern[] = {128, 256, 512, 1024};
     if (address % pattern[m.swizzle])
-        report("misaligned", "shared address 0x%x of a tile with swizzle %u: a multiple of %u", address & 0xffffff, m.swizzle ? 16u << m.swizzle : 0, pattern[m.swizzle]);
+        report("misaligned:tile", "shared address 0x%x of a tile with swizzle %u: a multiple of %u", address & 0xffffff, m.swizzle ? 16u << m.swizzle : 0, pattern[m.swizzle]);
     if ((address & 0xffffff) + tile_bytes(m) > SHARED_RESERVED + world->launch.dynamic_shared)
-        report("out-of-bounds", "a tile of %u bytes ends behind the CTA's shared memory", tile_bytes(m));
+        report("out-of-bounds:tile", "a tile of %u bytes ends behind the CTA's shared memory", tile_bytes(m));
 }
 
 struct SlotRef {
@@ -189,7 +189,7 @@ struct LoadAction : Action {
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::tma_load, EVENT_ASYNC);
         const bool numbers = !world->options.protocol;
-        if (destination->alive == 0) report_at("cluster-exit", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
+        if (destination->alive == 0) report_at("cluster-exit:copy", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
         AsyncAccess reads(issuer, event), writes(issuer, event);
         const uintptr_t to = shared_offset(destination->number, offset);
         const bool closed = rows_are_closed(map);
@@ -214,7 +214,7 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
     find_mbarrier(barrier, true, *self);
     check_shared_tile(m, destination);
     check_coordinates(m, coordinate, false);
-    if (target != barrier_cta) report("mbarrier", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
+    if (target != barrier_cta) report("mbarrier:place", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
     Cluster &cluster = *self->of->cluster;
     if (multicast && (multicast_mask == 0 || multicast_mask >> cluster.size)) {
         report("multicast", "mask 0x%x in a cluster of %u", multicast_mask, cluster.size);
@@ -265,12 +265,12 @@ void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint
     find_mbarrier(barrier, true, *self);
     const uintptr_t from = (uintptr_t)source - ARENA;
     if (from < GLOBAL || from >= ARENA_BYTES) {
-        report("out-of-bounds", "the source %p is not in global memory", source);
+        report("out-of-bounds:global", "the source %p is not in global memory", source);
         stop_launch();
     }
     if (destination % 16 || from % 16 || bytes % 16 || bytes == 0)
-        report("misaligned", "destination 0x%x, source %p, %u bytes: multiples of 16", destination & 0xffffff, source, bytes);
-    if (cta_of_address(barrier) != target) report("mbarrier", "the bytes go to one CTA and are counted in another");
+        report("misaligned:bulk", "destination 0x%x, source %p, %u bytes: multiples of 16", destination & 0xffffff, source, bytes);
+    if (cta_of_address(barrier) != target) report("mbarrier:place", "the bytes go to one CTA and are counted in another");
     BulkLoadAction *action = new BulkLoadAction();
     action->issuer = *self;
     action->pc = self->pc;
@@ -310,7 +310,7 @@ struct StoreQueueAction : Action {
             const StoreQueue::Store s = queue->stores.front();
             queue->stores.pop_front();
             const uint32_t event = new_event(queue->component, s.clock, s.pc, s.issuer.cta, Op::st_async, 0);
-            if (queue->destination->alive == 0) report_at("cluster-exit", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended", queue->destination->number);
+            if (queue->destination->alive == 0) report_at("cluster-exit:copy", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended", queue->destination->number);
             const uintptr_t to = shared_offset(queue->destination->number, s.offset);
             if (AsyncAccess(s.issuer, event).store(to, s.bytes)) memcpy(arena(to), s.value, s.bytes);
             mbarrier_complete_bytes(queue->destination, queue->barrier & 0xffffff, s.bytes, queue->component, s.clock);
@@ -342,9 +342,9 @@ void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t b
     MACHINE_ENTER(Op::st_async);
     Cta *target = cta_of_address(address);
     find_mbarrier(barrier, true, *self);
-    if (address % bytes) report("misaligned", "%u bytes at shared address 0x%x", bytes, address & 0xffffff);
+    if (address % bytes) report("misaligned:access", "%u bytes at shared address 0x%x", bytes, address & 0xffffff);
     if (cta_of_address(barrier) != target) {
-        report("mbarrier", "the bytes go to rank %u and are counted in rank %u", target->rank, cta_of_address(barrier)->rank);
+        report("mbarrier:place", "the bytes go to rank %u and are counted in rank %u", target->rank, cta_of_address(barrier)->rank);
         stop_launch();
     }
     StoreQueue *queue = store_queue(self->warp, barrier, target);
@@ -446,12 +446,12 @@ void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordina
     MACHINE_ENTER(reduce ? Op::tma_reduce : Op::tma_store);
     const TensorMap m = read_map(map, rank);
     if (cta_of_address(source) != self->of) {
-        report("out-of-bounds", "the source of a store lies in another CTA");
+        report("out-of-bounds:window", "the source of a store lies in another CTA");
         stop_launch();
     }
     check_shared_tile(m, source);
     check_coordinates(m, coordinate, true);
-    if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) report("tensor-map", "the model adds float32 and bfloat16 only");
+    if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) report("tensor-map:type", "the model adds float32 and bfloat16 only");
     if (!self->open_group) self->open_group = new BulkGroup();
     StoreWrite *write = new StoreWrite();
     write->map = m;

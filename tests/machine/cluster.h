@@ -12,14 +12,14 @@ enum {
     CLUSTER_COLUMNS = 48 /* of the product of a tile with its own first rows */
 };
 
-/* name, what must be reported */
+/* name, what must be reported: a rule of the model, or the kind where several rules see it */
 #define CLUSTER_FAULTS(X)                                                                                                                      \
     X(none, "")                                                                                                                                 \
-    X(message_bytes_short, "tx-count")                                                                                                          \
+    X(message_bytes_short, "tx-count:end")                                                                                                      \
     X(message_lane_missing, "deadlock")                                                                                                         \
-    X(message_counted_at_home, "mbarrier")                                                                                                      \
-    X(message_misaligned, "misaligned")                                                                                                         \
-    X(message_wait_dropped, "uninitialised")                                                                                                    \
+    X(message_counted_at_home, "mbarrier:place")                                                                                                \
+    X(message_misaligned, "misaligned:access")                                                                                                  \
+    X(message_wait_dropped, "uninitialised:ordinary")                                                                                           \
     X(message_wait_phase_off, "race")                                                                                                           \
     X(message_buffer_reused_early, "race")                                                                                                      \
     X(message_left_without_warp_sync, "race")                                                                                                   \
@@ -27,18 +27,18 @@ enum {
     X(message_not_left, "deadlock")                                                                                                             \
     X(remote_expect_dropped, "deadlock")                                                                                                        \
     X(remote_expect_twice, "deadlock")                                                                                                          \
-    X(remote_store_by_local_instruction, "out-of-bounds")                                                                                       \
-    X(remote_store_not_released, "race")                                                                                                        \
-    X(remote_store_after_arrival, "race")                                                                                                       \
-    X(remote_store_wait_at_cta_scope, "race")                                                                                                   \
-    X(remote_load_before_barrier, "race")                                                                                                       \
+    X(remote_store_by_local_instruction, "out-of-bounds:window")                                                                                \
+    X(remote_store_not_released, "race:read")                                                                                                   \
+    X(remote_store_after_arrival, "race:read")                                                                                                  \
+    X(remote_store_wait_at_cta_scope, "race:read")                                                                                              \
+    X(remote_load_before_barrier, "race:read")                                                                                                  \
     X(remote_load_overwritten, "race")                                                                                                          \
     X(multicast_mask_misses_one, "deadlock")                                                                                                    \
     X(multicast_mask_of_other_group, "deadlock")                                                                                                \
     X(stage_left_to_too_few, "deadlock")                                                                                                        \
     X(stage_left_one_early, "race")                                                                                                             \
     X(wgmma_wait_one_too_few, "registers")                                                                                                      \
-    X(exit_before_the_last_message, "cluster-exit")
+    X(exit_before_the_last_message, "cluster-exit:arrival")
 
 enum ClusterFault {
 #define X(name, kind) CLUSTER_FAULT_##name,

@@ -158,10 +158,10 @@ static void thread_exit(void) {
     Thread *t = self;
     t->op = Op::exit;
     wgmma_end_of_thread(t);
-    if (t->open_group) report("bulk-group", "the thread ends with copies that it never committed");
+    if (t->open_group) report("bulk-group:commit", "the thread ends with copies that it never committed");
     bool pending = false;
     for (BulkGroup *g : t->groups) pending |= g->reads != 0;
-    if (pending) report("bulk-group", "the thread ends while its copies still read shared memory");
+    if (pending) report("bulk-group:read", "the thread ends while its copies still read shared memory");
     t->state = State::done;
     Warp *warp = t->warp;
     warp->ready &= ~(1u << t->lane);
@@ -307,7 +307,7 @@ static void check_end(void) {
     for (auto &cta : world->cta)
         for (auto &entry : cta->mbarrier)
             if (entry.second.bytes != 0)
-                report_plain("tx-count", entry.first,
+                report_plain("tx-count:end", entry.first,
                              format_text("CTA %u ends with %ld bytes outstanding on the mbarrier at %s", cta->number, (long)entry.second.bytes,
                                          describe(shared_offset(cta->number, entry.first)).c_str()));
 }
@@ -443,7 +443,7 @@ static void check_posted(const Warp *warp, uint32_t mask) {
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
         const Thread *t = warp->lane[__builtin_ctz(lanes)];
         if (t->posted == first->posted) continue;
-        report("warp", "lanes %u and %u have come here by other instructions of the whole warp", first->lane, t->lane);
+        report("warp:sequence", "lanes %u and %u have come here by other instructions of the whole warp", first->lane, t->lane);
         stop_launch();
     }
 }
@@ -452,18 +452,18 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
     Thread *t = self;
     Warp *warp = t->warp;
     if (!(mask >> t->lane & 1)) {
-        report("warp", "the thread's own lane is not in the mask 0x%08x", mask);
+        report("warp:mask", "the thread's own lane is not in the mask 0x%08x", mask);
         stop_launch();
     }
     if (mask & ~warp->alive) {
-        report("warp", "lanes 0x%08x of the mask have ended", mask & ~warp->alive);
+        report("warp:ended", "lanes 0x%08x of the mask have ended", mask & ~warp->alive);
         stop_launch();
     }
     Collective *c = nullptr;
     for (Collective &candidate : warp->collective)
         if (candidate.arrived && (candidate.mask & mask)) c = &candidate;
     if (c && (c->mask != mask || c->op != op)) {
-        report("warp", "lane %u comes to %s with mask 0x%08x while others of its warp wait in %s with mask 0x%08x", t->lane, op_text(op), mask, op_text(c->op), c->mask);
+        report("warp:meeting", "lane %u comes to %s with mask 0x%08x while others of its warp wait in %s with mask 0x%08x", t->lane, op_text(op), mask, op_text(c->op), c->mask);
         stop_launch();
     }
     if (!c)
@@ -489,12 +489,12 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
     MACHINE_ENTER(Op::bar_sync);
     Thread *t = self;
     if (id >= 16 || threads % 32 || threads > world->launch.block) {
-        report("barrier", "barrier %u of %u threads: ids are 0 to 15, counts multiples of 32 up to the CTA's %u", id, threads, world->launch.block);
+        report("barrier:id", "barrier %u of %u threads: ids are 0 to 15, counts multiples of 32 up to the CTA's %u", id, threads, world->launch.block);
         stop_launch();
     }
     NamedBarrier &b = t->of->barrier[id];
     if (b.arrived && b.expected != threads) {
-        report("barrier", "barrier %u: comes with a count of %u while others wait with %u", id, threads, b.expected);
+        report("barrier:count", "barrier %u: comes with a count of %u while others wait with %u", id, threads, b.expected);
         stop_launch();
     }
     b.expected = threads;
@@ -519,7 +519,7 @@ void op_cluster_arrive(void) {
     MACHINE_ENTER(Op::cluster_arrive);
     Cluster &c = *self->of->cluster;
     if (self->cluster_phase != c.phase) {
-        report("barrier", "arrives twice at the cluster's barrier without a wait between");
+        report("barrier:cluster", "arrives twice at the cluster's barrier without a wait between");
         stop_launch();
     }
     self->cluster_phase++;
@@ -561,7 +561,7 @@ uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane, bool nu
         for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
             Exchange *e = (Exchange *)warp->lane[__builtin_ctz(lanes)]->argument;
             if (!(mask >> e->source & 1)) {
-                report("warp", "reads lane %u, which is not in the mask 0x%08x", e->source, mask);
+                report("warp:source", "reads lane %u, which is not in the mask 0x%08x", e->source, mask);
                 continue;
             }
             e->result = ((Exchange *)warp->lane[e->source]->argument)->value;
@@ -592,7 +592,7 @@ bool op_elect(uint32_t mask) {
 void op_setmaxnreg(uint32_t count, bool increase) {
     MACHINE_ENTER(Op::setmaxnreg);
     if (count % 8 || count < 24 || count > 256) {
-        report("setmaxnreg", "%u registers: a multiple of 8 from 24 to 256", count);
+        report("setmaxnreg:count", "%u registers: a multiple of 8 from 24 to 256", count);
         stop_launch();
     }
     for (;;) {
@@ -600,7 +600,7 @@ void op_setmaxnreg(uint32_t count, bool increase) {
             Cta *cta = warp->of;
             bool granted = true;
             if (increase ? count < warp->registers : count > warp->registers) {
-                report("setmaxnreg", "%s to %u from %u", increase ? "increase" : "decrease", count, warp->registers);
+                report("setmaxnreg:direction", "%s to %u from %u", increase ? "increase" : "decrease", count, warp->registers);
                 stop_launch();
             }
             const uint32_t need = (count - warp->registers) * 32;
@@ -637,7 +637,7 @@ uint32_t op_shared_address(const void *pointer) {
     self->op = Op::load;
     const uintptr_t offset = (uintptr_t)pointer - ARENA;
     if (offset >= GLOBAL || offset / SHARED_WINDOW != self->cta) {
-        report("out-of-bounds", "the address of something that is not in this CTA's shared memory is taken as a shared address");
+        report("out-of-bounds:address", "the address of something that is not in this CTA's shared memory is taken as a shared address");
         stop_launch();
     }
     return (uint32_t)(offset % SHARED_WINDOW) | self->of->rank << RANK_SHIFT;
@@ -647,7 +647,7 @@ Cta *cta_of_address(uint32_t address) {
     const uint32_t rank = address >> RANK_SHIFT, offset = address & ((1u << RANK_SHIFT) - 1);
     const Cluster &cluster = *self->of->cluster;
     if (rank >= cluster.size || offset < SHARED_RESERVED || offset >= SHARED_RESERVED + world->launch.dynamic_shared) {
-        report("out-of-bounds", "0x%08x is no shared address of this cluster", address);
+        report("out-of-bounds:address", "0x%08x is no shared address of this cluster", address);
         stop_launch();
     }
     return world->cta[cluster.first + rank].get();
@@ -659,11 +659,11 @@ static uint32_t offset_in_window(uint32_t address) { return address & ((1u << RA
 static uintptr_t shared_data(uint32_t address, uint32_t bytes, bool write, bool in_cluster) {
     Cta *cta = cta_of_address(address);
     if (cta != self->of && !in_cluster) {
-        report("out-of-bounds", "an address of another CTA in an instruction for this CTA's shared memory");
+        report("out-of-bounds:window", "an address of another CTA in an instruction for this CTA's shared memory");
         stop_launch();
     }
-    if (cta->alive == 0) report("cluster-exit", "reaches into CTA %u, which has ended", cta->number);
-    if (address % bytes) report("misaligned", "access of %u bytes at shared address 0x%x", bytes, address & 0xffffff);
+    if (cta->alive == 0) report("cluster-exit:access", "reaches into CTA %u, which has ended", cta->number);
+    if (address % bytes) report("misaligned:access", "access of %u bytes at shared address 0x%x", bytes, address & 0xffffff);
     const uintptr_t offset = shared_offset(cta->number, offset_in_window(address));
     generic_access(offset, bytes, write, self->pc, self->op);
     return offset;
@@ -682,7 +682,7 @@ void op_shared_load(uint32_t address, void *value, uint32_t bytes, bool in_clust
 uint32_t op_mapa(uint32_t address, uint32_t rank) {
     MACHINE_ENTER(Op::mapa);
     if (rank >= self->of->cluster->size) {
-        report("out-of-bounds", "rank %u of a cluster of %u", rank, self->of->cluster->size);
+        report("out-of-bounds:rank", "rank %u of a cluster of %u", rank, self->of->cluster->size);
         stop_launch();
     }
     return offset_in_window(address) | rank << RANK_SHIFT;
@@ -703,10 +703,10 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
     Cta *cta = cta_of_address(address);
     const uint32_t offset = offset_in_window(address);
     if (cta != self->of || address % 8 || count == 0 || count > (1u << 20) - 1) {
-        report("mbarrier", "address 0x%08x (8-byte aligned, in this CTA), count %u (1 to 2^20-1)", address, count);
+        report("mbarrier:address", "address 0x%08x (8-byte aligned, in this CTA), count %u (1 to 2^20-1)", address, count);
         stop_launch();
     }
-    if (cta->mbarrier.count(offset)) report("mbarrier", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
+    if (cta->mbarrier.count(offset)) report("mbarrier:once", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
     Mbarrier &m = cta->mbarrier[offset];
     m = Mbarrier();
     m.expected = m.pending = count;
@@ -726,16 +726,16 @@ Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {
     const uint32_t offset = offset_in_window(address);
     auto found = cta->mbarrier.find(offset);
     if (address % 8 || found == cta->mbarrier.end()) {
-        report("mbarrier", "there is no initialised mbarrier at %s", describe(shared_offset(cta->number, offset)).c_str());
+        report("mbarrier:initialised", "there is no initialised mbarrier at %s", describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
     Mbarrier *m = &found->second;
     const Event &e = world->events[m->init_event];
     const bool seen = e.component == who.component || who.seen.at(e.component) >= e.clock;
     const bool fenced = m->fenced || std::max(e.component == who.component ? who.own_shared : 0, who.shared.at(e.component)) >= e.clock;
-    if (!seen) report("mbarrier", "the mbarrier at %s is used without being ordered after its initialisation", describe(shared_offset(cta->number, offset)).c_str());
+    if (!seen) report("mbarrier:order", "the mbarrier at %s is used without being ordered after its initialisation", describe(shared_offset(cta->number, offset)).c_str());
     if ((by_async || cta->number != who.cta) && !fenced)
-        report("mbarrier", "the mbarrier at %s is used by the copy engine or another CTA, and no fence followed its initialisation",
+        report("mbarrier:fence", "the mbarrier at %s is used by the copy engine or another CTA, and no fence followed its initialisation",
                describe(shared_offset(cta->number, offset)).c_str());
     return m;
 }
@@ -758,7 +758,7 @@ void complete_phase_if_due(Cta *, uint32_t, Mbarrier &m) {
 static void change_bytes(Cta *cta, uint32_t offset, Mbarrier &m, int64_t bytes) {
     m.bytes += bytes;
     if (m.bytes > (1 << 20) - 1 || m.bytes < -((1 << 20) - 1))
-        report_plain("tx-count", offset, format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes, describe(shared_offset(cta->number, offset)).c_str()));
+        report_plain("tx-count:range", offset, format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes, describe(shared_offset(cta->number, offset)).c_str()));
 }
 
 /* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the cluster's other
@@ -769,10 +769,10 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
     Mbarrier &m = *find_mbarrier(address, false, *self);
     const uint32_t offset = offset_in_window(address);
     if (!in_cluster && cta != self->of) {
-        report("mbarrier", "an address of another CTA in an instruction for this CTA's mbarriers");
+        report("mbarrier:window", "an address of another CTA in an instruction for this CTA's mbarriers");
         stop_launch();
     }
-    if (cta->alive == 0) report("cluster-exit", "arrives at an mbarrier of CTA %u, which has ended", cta->number);
+    if (cta->alive == 0) report("cluster-exit:arrival", "arrives at an mbarrier of CTA %u, which has ended", cta->number);
     const auto &lost = world->options.lost;
     if (count && m.arrivals++ == lost.arrival && m.number == lost.mbarrier && cta->number == lost.cta) return;
     if (expect) {
@@ -780,7 +780,7 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         m.expected_bytes += bytes;
     }
     if (count > m.pending) {
-        report("mbarrier", "more arrivals than the %u that the phase of %s expects", m.expected, describe(shared_offset(cta->number, offset)).c_str());
+        report("mbarrier:count", "more arrivals than the %u that the phase of %s expects", m.expected, describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
     if (count) {
@@ -813,7 +813,7 @@ void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32
     m.current.last_seen = BaseRef();
     m.current.published.join(issuer.published);
     m.current.published.raise(component, clock); /* a commit is a fence before by itself */
-    if (m.pending == 0) report_plain("mbarrier", offset, "a commit arrives at an mbarrier that expects no more arrivals");
+    if (m.pending == 0) report_plain("mbarrier:count", offset, "a commit arrives at an mbarrier that expects no more arrivals");
     else m.pending--;
     progress();
     complete_phase_if_due(cta, offset, m);
@@ -827,7 +827,7 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
     Mbarrier *m = find_mbarrier(address, false, *t);
     const uint32_t offset = offset_in_window(address);
     if (cta != t->of || parity > 1) {
-        report("mbarrier", "a wait needs an mbarrier of its own CTA and parity 0 or 1, not %u", parity);
+        report("mbarrier:wait", "a wait needs an mbarrier of its own CTA and parity 0 or 1, not %u", parity);
         stop_launch();
     }
     const bool done = (m->phase & 1) != parity;
@@ -874,7 +874,7 @@ void op_fence_proxy_async(bool shared, bool global) {
 static uintptr_t global_word(const void *p) {
     const uintptr_t offset = (uintptr_t)p - ARENA;
     if (offset < GLOBAL || offset >= ARENA_BYTES) {
-        report("out-of-bounds", "%p is not in global memory", p);
+        report("out-of-bounds:global", "%p is not in global memory", p);
         stop_launch();
     }
     return offset;
@@ -938,7 +938,7 @@ uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bo
 
 static uintptr_t global_data(const void *p, uint32_t bytes, bool write) {
     const uintptr_t offset = global_word(p);
-    if (offset % bytes) report("misaligned", "access of %u bytes at %s", bytes, describe(offset).c_str());
+    if (offset % bytes) report("misaligned:access", "access of %u bytes at %s", bytes, describe(offset).c_str());
     generic_access(offset, bytes, write, self->pc, self->op);
     return offset;
 }
@@ -955,7 +955,7 @@ void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_p
     const char *name;
     bool read_only = true;
     if (read_only_path && region_of(offset, &begin, &end, &name, &read_only) && !read_only)
-        report("read-only", "ld.global.nc of %s, which this launch may write", describe(offset).c_str());
+        report("read-only:nc", "ld.global.nc of %s, which this launch may write", describe(offset).c_str());
     memcpy(value, arena(offset), bytes);
 }
 

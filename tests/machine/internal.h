@@ -390,11 +390,11 @@ std::string describe(uintptr_t offset);
 std::string source_line(uint32_t pc);
 std::string describe_event(uint32_t event);
 std::string describe_thread(const Thread *thread);
-/* At the current thread, its last operation. */
-void report(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* At the current thread, its last operation. A rule is "kind" or "kind:which". */
+void report(const char *rule, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Of asynchronous work: issued by component `who`, at pc. */
-void report_at(const char *kind, const Observer &who, uint32_t pc, Op op, const char *format, ...) __attribute__((format(printf, 5, 6)));
-void report_plain(const char *kind, uint64_t key, const std::string &text);
+void report_at(const char *rule, const Observer &who, uint32_t pc, Op op, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void report_plain(const char *rule, uint64_t key, const std::string &text);
 std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* tensor.cc, tcgen05.cc */

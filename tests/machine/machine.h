@@ -35,7 +35,7 @@ struct Options {
     OnDeadlock on_deadlock = OnDeadlock::stop;
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
     bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
-    const char *unchecked = nullptr; /* a rule that is not checked: what was planted against it must then pass */
+    const char *unchecked = nullptr; /* a rule, or a kind of reports, that is not checked: what was planted against it must then pass */
     struct {
         unsigned cta = 0, mbarrier = 0, arrival = 0; /* mbarrier: 1 + its number in the order of initialisation; 0: none */
     } lost; /* one arrival at an mbarrier that never comes */
@@ -55,6 +55,7 @@ struct Launch {
 struct Report {
     std::string kind; /* one of the names in report_kinds, README.md */
     std::string text; /* kernel, CTA, thread, source line, operation, what is wrong */
+    std::string rule = {}; /* of the model that reports it: "kind" or "kind:which" */
 };
 
 struct Result {
@@ -62,9 +63,9 @@ struct Result {
     bool deadlock = false;
     uint64_t steps = 0, async_operations = 0, accesses = 0;
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
-    bool has(const char *kind) const {
+    bool has(const char *kind_or_rule) const {
         for (const Report &r : reports)
-            if (r.kind == kind) return true;
+            if (r.kind == kind_or_rule || r.rule == kind_or_rule) return true;
         return false;
     }
     std::string text() const {

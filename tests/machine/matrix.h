@@ -31,7 +31,7 @@ inline uintptr_t mn_major(const MatrixDescriptor &m, uint32_t k, uint32_t u) {
 /* A start that is advanced inside of the pattern and a row that ends beyond it would leave the pattern: reported when the unit does. */
 inline void check_k_span(const MatrixDescriptor &m, uint32_t units, const char *which) {
     if (m.swizzle_bits && m.start % (16u << m.swizzle_bits) + units * 16 > (16u << m.swizzle_bits))
-        report("descriptor", "%s: start 0x%x and %u bytes along K leave the swizzle's %u bytes", which, m.start, units * 16,
+        report("descriptor:span", "%s: start 0x%x and %u bytes along K leave the swizzle's %u bytes", which, m.start, units * 16,
                16u << m.swizzle_bits);
 }
 

@@ -209,35 +209,36 @@ std::string describe_event(uint32_t id) {
 
 std::string describe_thread(const Thread *thread) { return describe_component(thread->component, thread->cta); }
 
-void report_plain(const char *kind, uint64_t key, const std::string &text) {
+void report_plain(const char *rule, uint64_t key, const std::string &text) {
     static std::set<std::pair<std::string, uint64_t>> seen;
     static uint64_t seen_of;
     if (seen_of != world->number) {
         seen.clear();
         seen_of = world->number;
     }
-    if (!seen.insert({kind, key}).second) return;
-    world->result.reports.push_back({kind, format_text("%s: ", world->launch.kernel) + text});
+    const std::string kind(rule, strcspn(rule, ":"));
+    if (!checks(rule) || !checks(kind.c_str()) || !seen.insert({kind, key}).second) return;
+    world->result.reports.push_back({kind, format_text("%s: ", world->launch.kernel) + text, rule});
     if (world->result.reports.size() >= world->options.maximum_reports) world->stopping = true;
 }
 
-void report(const char *kind, const char *format, ...) {
+void report(const char *rule, const char *format, ...) {
     char text[1500];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    report_plain(kind, self ? self->pc : 0,
+    report_plain(rule, self ? self->pc : 0,
                  self ? format_text("%s, %s, at %s: %s", describe_thread(self).c_str(), op_text(self->op), source_line(self->pc).c_str(), text) : std::string(text));
 }
 
-void report_at(const char *kind, const Observer &who, uint32_t pc, Op op, const char *format, ...) {
+void report_at(const char *rule, const Observer &who, uint32_t pc, Op op, const char *format, ...) {
     char text[1500];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    report_plain(kind, pc,
+    report_plain(rule, pc,
                  format_text("%s, %s, issued at %s: %s", describe_component(who.component, who.cta).c_str(), op_text(op), source_line(pc).c_str(), text));
 }
 
@@ -526,15 +527,15 @@ static bool out_of_bounds(uintptr_t offset, size_t bytes, bool write) {
     const char *name;
     bool read_only;
     if (!region_of(offset, &begin, &end, &name, &read_only) || offset + bytes > end) {
-        report("out-of-bounds", "%s of %lu bytes at %s", write ? "write" : "read", (unsigned long)bytes, describe(offset).c_str());
+        report("out-of-bounds:ordinary", "%s of %lu bytes at %s", write ? "write" : "read", (unsigned long)bytes, describe(offset).c_str());
         return true;
     }
     if (write && read_only) {
-        report("read-only", "write to %s", describe(offset).c_str());
+        report("read-only:ordinary", "write to %s", describe(offset).c_str());
         return true;
     }
     if (offset < GLOBAL && world->cta[offset / SHARED_WINDOW]->cluster != self->of->cluster) {
-        report("out-of-bounds", "shared memory of a CTA outside of the cluster: %s", describe(offset).c_str());
+        report("out-of-bounds:cluster", "shared memory of a CTA outside of the cluster: %s", describe(offset).c_str());
         return true;
     }
     return false;
@@ -542,7 +543,7 @@ static bool out_of_bounds(uintptr_t offset, size_t bytes, bool write) {
 
 static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool other_writes) {
     if (is_slack(offset)) return;
-    report("race", "%s of %s is not ordered after the %s by %s", write ? "write" : "read", describe(offset).c_str(), other_writes ? "write" : "read",
+    report(write ? "race:write" : "race:read", "%s of %s is not ordered after the %s by %s", write ? "write" : "read", describe(offset).c_str(), other_writes ? "write" : "read",
            describe_event(other).c_str());
 }
 
@@ -552,13 +553,13 @@ static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t event) {
     if (!cell->write) {
         if (out_of_bounds(at, 1, write)) return false;
         if (!write && !is_slack(at)) {
-            report("uninitialised", "read of %s, which nobody has written", describe(at).c_str());
+            report("uninitialised:ordinary", "read of %s, which nobody has written", describe(at).c_str());
             return false;
         }
     } else if (cell->write != HOST_EVENT) {
         const Event &e = world->events[cell->write];
         if (e.flags & EVENT_BARRIER) {
-            report("mbarrier", "%s of the mbarrier at %s as if it were data", write ? "write" : "read", describe(at).c_str());
+            report("mbarrier:data", "%s of the mbarrier at %s as if it were data", write ? "write" : "read", describe(at).c_str());
             return false;
         }
         if (e.component != t->component && !has_seen(*t, e)) report_conflict(at, write, cell->write, true);
@@ -604,10 +605,10 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
 
 void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op) {
     if (out_of_bounds(offset, bytes, write)) return;
-    if (offset % bytes) report("misaligned", "atomic access at %s", describe(offset).c_str());
+    if (offset % bytes) report("misaligned:atomic", "atomic access at %s", describe(offset).c_str());
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
         if (!cell->write) {
-            report("uninitialised", "%s on %s, which nobody has written", op_text(op), describe(at).c_str());
+            report("uninitialised:atomic", "%s on %s, which nobody has written", op_text(op), describe(at).c_str());
         } else if (cell->write != HOST_EVENT) {
             const Event &e = world->events[cell->write];
             if (!(e.flags & EVENT_ATOMIC) && !has_seen(*self, e)) report_conflict(at, write, cell->write, true);
@@ -630,7 +631,7 @@ AsyncAccess::AsyncAccess(const Observer &by, uint32_t e) : who(by), events(e), m
 
 void AsyncAccess::conflict(uintptr_t at, bool writes, uint32_t other, bool other_writes, int order) const {
     if (is_slack(at)) return;
-    report_at(order == 1 ? "race" : "proxy", who, me.pc, me.op, order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
+    report_at(order == 1 ? (writes ? "race:async-write" : "race:async-read") : (writes ? "proxy:write" : "proxy:read"), who, me.pc, me.op, order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
               writes ? "write" : "read", describe(at).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
@@ -639,7 +640,7 @@ bool AsyncAccess::bounds(uintptr_t offset, size_t bytes, bool writes, const char
     const char *name;
     before.write = SPLIT;
     if (region_of(offset, &begin, &end, &name, &read_only) && offset + bytes <= end && !(writes && read_only)) return true;
-    report_at(writes && read_only ? "read-only" : "out-of-bounds", who, me.pc, me.op, "%s: %lu bytes at %s", what, (unsigned long)bytes, describe(offset).c_str());
+    report_at(writes && read_only ? "read-only:async" : "out-of-bounds:async", who, me.pc, me.op, "%s: %lu bytes at %s", what, (unsigned long)bytes, describe(offset).c_str());
     end = 0;
     return false;
 }
@@ -652,13 +653,13 @@ bool AsyncAccess::read_cell(Cell *cell, uintptr_t at, const char *what) {
     if (cell->write == after.write && cell->read == after.read) return true;
     before = *cell;
     if (!cell->write && !is_slack(at)) {
-        report_at("uninitialised", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
+        report_at("uninitialised:async", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
         before.write = SPLIT;
         return false;
     }
     if (cell->write > HOST_EVENT) {
         const Event &e = world->events[cell->write];
-        if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
+        if (e.flags & EVENT_BARRIER) report_at("mbarrier:data", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
         else if (int order = async_order(who, e, at < GLOBAL)) conflict(at, false, cell->write, true, order);
     }
     if (!cell->write) before.write = SPLIT;
@@ -692,7 +693,7 @@ bool AsyncAccess::write(uintptr_t offset, size_t bytes, const char *what) {
             before = *cell;
             if (cell->write > HOST_EVENT) {
                 const Event &e = world->events[cell->write];
-                if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
+                if (e.flags & EVENT_BARRIER) report_at("mbarrier:data", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
                 else if (int order = async_order(who, e, shared)) conflict(at, true, cell->write, true, order);
             }
             each_reader(cell->read, [&](uint32_t reader) {
@@ -712,7 +713,7 @@ bool AsyncAccess::store(uintptr_t offset, size_t bytes) {
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
         if (cell->write > HOST_EVENT) {
             const Event &e = world->events[cell->write];
-            if (e.flags & EVENT_BARRIER) report_at("mbarrier", who, me.pc, me.op, "overwrites the mbarrier at %s", describe(at).c_str());
+            if (e.flags & EVENT_BARRIER) report_at("mbarrier:data", who, me.pc, me.op, "overwrites the mbarrier at %s", describe(at).c_str());
             else if (!has_seen(who, e)) conflict(at, true, cell->write, true, 1);
         }
         each_reader(cell->read, [&](uint32_t reader) {

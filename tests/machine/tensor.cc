@@ -21,11 +21,10 @@ static MatrixDescriptor decode(uint64_t d, const char *which) {
     m.base_offset = (uint32_t)(d >> 49 & 7);
     m.swizzle_bits = bits_of_code[d >> 62 & 3];
     const uint64_t unused = d & ~(0x3fffull | 0x3fffull << 16 | 0x3fffull << 32 | 7ull << 49 | 3ull << 62);
-    if (unused) report("descriptor", "%s: bits 0x%016lx lie in no field", which, (unsigned long)unused);
-    if (m.base_offset) report("descriptor", "%s: base offset %u; the model knows tiles that begin at a multiple of their swizzle pattern, base offset 0", which, m.base_offset);
+    if (unused) report("descriptor:field", "%s: bits 0x%016lx lie in no field", which, (unsigned long)unused);
+    if (m.base_offset) report("descriptor:base-offset", "%s: base offset %u; the model knows tiles that begin at a multiple of their swizzle pattern, base offset 0", which, m.base_offset);
     if (m.swizzle_bits && (m.start >> 7 & ((1u << m.swizzle_bits) - 1)))
-        report("descriptor", "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start, 128u << m.swizzle_bits);
-    if (m.swizzle_bits == 0 && m.start % 16) report("descriptor", "%s: start 0x%x", which, m.start);
+        report("descriptor:pattern", "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start, 128u << m.swizzle_bits);
     return m;
 }
 
@@ -270,7 +269,7 @@ static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
     if (index < group.queue.size()) {
         WgmmaOp *op = group.queue[index].get();
         if (!(mine == *op)) {
-            report("wgmma", "comes with other descriptors than the threads of the warpgroup before it");
+            report("wgmma:same", "comes with other descriptors than the threads of the warpgroup before it");
             stop_launch();
         }
         return op;
@@ -305,11 +304,11 @@ void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_trans
     MACHINE_ENTER(Op::wgmma);
     Thread *t = self;
     if (columns < 8 || columns > 256 || columns % 8 || (fp8 && (a_transposed || b_transposed))) {
-        report("wgmma", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns, a_transposed || b_transposed ? ", transposed" : "");
+        report("wgmma:shape", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns, a_transposed || b_transposed ? ", transposed" : "");
         stop_launch();
     }
     if (t->warp->number / 4 * 4 + 4 > t->of->warp.size()) {
-        report("wgmma", "warp %u belongs to no whole warpgroup", t->warp->number);
+        report("wgmma:group", "warp %u belongs to no whole warpgroup", t->warp->number);
         stop_launch();
     }
     if (t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
@@ -343,7 +342,7 @@ void op_wgmma_wait(uint32_t pending) {
     Thread *t = self;
     Warp *warp = t->warp;
     WarpGroup &group = t->of->group[warp->number / 4];
-    if (pending > 7) report("wgmma", "wait_group %u: 0 to 7", pending);
+    if (pending > 7) report("wgmma:wait", "wait_group %u: 0 to 7", pending);
     post(Op::wgmma_wait);
     const uint64_t due = t->commits > pending ? t->committed[(t->commits - pending) % 8] : 0;
     t->now++;
@@ -359,7 +358,7 @@ void op_wgmma_wait(uint32_t pending) {
 }
 
 void wgmma_end_of_thread(Thread *t) {
-    if (t->products > t->completed_products) report("wgmma", "the thread ends with matrix products that it did not wait for");
+    if (t->products > t->completed_products) report("wgmma:end", "the thread ends with matrix products that it did not wait for");
 }
 
 /* ---- stmatrix, ldmatrix: x4, 8x8 matrices of 16-bit elements ---- */
@@ -400,9 +399,9 @@ void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed) {
     MACHINE_ENTER(op);
     Thread *t = self;
     Warp *warp = t->warp;
-    if (address % 16) report("misaligned", "row address 0x%x: a multiple of 16", address & 0xffffff);
+    if (address % 16) report("misaligned:row", "row address 0x%x: a multiple of 16", address & 0xffffff);
     if (cta_of_address(address) != t->of) {
-        report("out-of-bounds", "row address of another CTA");
+        report("out-of-bounds:window", "row address of another CTA");
         stop_launch();
     }
     generic_access(shared_offset(t->cta, address & 0xffffff), 16, store, t->pc, op);
