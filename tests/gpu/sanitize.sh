@@ -16,8 +16,9 @@ for tool in "${@:-memcheck initcheck synccheck racecheck}"; do
         code=$?
         echo "== $name: exit code $code after $((SECONDS - start)) s"
         grep -E "SUMMARY|pictures:|stopped" "$log"
-        grep -E "^========= *[A-Z][A-Za-z: ]*(Invalid|Uninitialized|Race|hazard|Barrier|barrier|Error|Warning|Unable|Internal)" "$log" |
-            sed -E 's/0x[0-9a-f]+/ADDRESS/g; s/\([0-9, ]*\)/()/g; s/[0-9]+ bytes?/N bytes/g' | sort | uniq -c | sort -rn | head -12
+        # a hazard is two lines: who wrote, and who else was there
+        awk '/Race reported between/ { line = $0; next } line != "" && / and / { print line, substr($0, 10); line = ""; next } /^========= (Invalid|Uninit|Barrier|Error|Warning|Internal|Program hit)/' "$log" |
+            sed -E 's/\+0x[0-9a-f]+//g; s/0x[0-9a-f]+/ADDRESS/g; s/\([^()]*\)//g; s/ +/ /g' | sort | uniq -c | sort -rn | head -12
         [ $code -eq 0 ] || failed=1
         rm -f "$log"
     done
