@@ -99,7 +99,7 @@
    MEMORY
        All of it comes from the allocator in the description, malloc and free by default. A model holds its weights as they
        are stored. An engine takes all it needs when it is created, host memory as one block or in workspace of yours
-       (mgv_engine_workspace_bytes); nothing is allocated after that. Opening a model allocates in proportion to its files,
+       (mgv_engine_workspace_bytes), device memory too (mgv_engine_device_workspace_bytes); nothing is allocated after that. Opening a model allocates in proportion to its files,
        never by what a file claims.
 
    THREADS
@@ -579,11 +579,17 @@ typedef struct mgv_engine_desc {
     const void *packed;          /* or the same in memory. Both are needed only during the call. A file that does not fit is an error, */
     uint64_t packed_bytes;       /* also with MGV_BACKEND_AUTO; where there is no GPU it is not looked at */
     mgv_file_io io;              /* how packed_path is read */
+    void *device_workspace;      /* CUDA: device memory for everything that the engine needs there, or NULL to allocate it */
+    uint64_t device_workspace_bytes; /* at least mgv_engine_device_workspace_bytes() */
     const struct mgv__cuda_calls *cuda_calls; /* for tests: the CUDA calls to make instead of the runtime's, see >>cuda; must stay */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
 MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes, mgv_error *error);
+/* What a CUDA engine of this description needs as device workspace, in bytes. Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the
+   implementation is. MGV_ERROR_UNSUPPORTED or _CAPACITY, with the reason: the kernel does not run this model, or so many pictures. Any thread. */
+MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes,
+                                                         mgv_error *error);
 /* Makes an engine. Everything is allocated here; nothing afterwards. desc may be NULL for all defaults. */
 MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error);
 /* Ends it. NULL is allowed. Work still queued on the CPU is dropped; on a GPU it is waited for, 10 s at most, and
@@ -5259,6 +5265,7 @@ typedef struct mgv__plan {
     uint64_t stats_offset, counters_offset, weights_offset, vectors_offset, arena_bytes;
     uint64_t ops_offset, segments_offset;   /* of the first schedule; the others follow, schedule_bytes apart */
     uint64_t schedule_bytes;
+    uint64_t pixels_offset;                 /* room for max_images pictures that do not lie on the device one after the other */
     uint32_t max_segments;
     uint32_t images, clusters;              /* of the schedule */
     uint32_t lanes;                         /* groups that take turns */
@@ -5521,7 +5528,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->max_segments = plan->op_count * plan->groups;
     at += ((uint64_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment);
     plan->schedule_bytes = (at - plan->ops_offset + 1023) / 1024 * 1024;
-    plan->arena_bytes = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
+    plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
+    plan->arena_bytes = plan->pixels_offset + (uint64_t)max_images * config->image_size * config->image_size * 3;
     return MGV_OK;
 }
 
@@ -5860,6 +5868,10 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const
     }
 }
 
+/* Device memory that an engine takes, with room to align its start. */
+enum { MGV__DEVICE_ALIGNMENT = 256 };
+static uint64_t mgv__plan_device_bytes(const mgv__plan *plan) { return plan->arena_bytes + MGV__DEVICE_ALIGNMENT - 1; }
+
 /* What is packed is one block, as it lies in the arena: vectors, and from a multiple of 1024 bytes on the weights. */
 static uint64_t mgv__plan_packed_bytes(const mgv__plan *plan) { return plan->weights_offset - plan->vectors_offset + plan->weight_bytes; }
 
@@ -6118,7 +6130,7 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     info->groups = mgv__ceil_div(plan->images, plan->group_images);
     info->group_images = plan->group_images;
     info->tiles = plan->segments[plan->segment_count].first_tile;
-    info->device_bytes = plan->arena_bytes;
+    info->device_bytes = mgv__plan_device_bytes(plan);
     info->weight_bytes = plan->weight_bytes;
     mgv__schedule_budgets(info);
     for (i = 0; i < plan->op_count; i++) mgv__schedule_describe(plan, &plan->ops[i], &ops[i]);
@@ -6538,6 +6550,8 @@ typedef struct mgv__cuda_desc {
     const void *kernels;     /* the fatbin */
     mgv_allocator allocator;
     mgv__packed_source packed;
+    void *workspace;         /* device memory for the arena; NULL: allocated */
+    uint64_t workspace_bytes;
 } mgv__cuda_desc;
 
 /* A schedule on the device: of it, what a launch has to know. */
@@ -6558,6 +6572,7 @@ typedef struct mgv__cuda {
     cudaKernel_t kernel;
     uint32_t shared_bytes, shared_limit; /* that a block of the kernel needs, that the GPU gives */
     uint8_t *arena;
+    uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
     void *upload;                   /* pinned: operations and segments on their way to the device */
     mgv__kernel_status *status;     /* pinned */
     cudaEvent_t done;
@@ -6680,7 +6695,7 @@ static void mgv__cuda_destroy(mgv__cuda *cuda) {
     if (!cuda) return;
     allocator = cuda->allocator;
     if (cuda->done) cuda->calls->EventDestroy(cuda->done);
-    if (cuda->arena) cuda->calls->Free(cuda->arena);
+    if (cuda->owned) cuda->calls->Free(cuda->owned);
     if (cuda->upload) cuda->calls->FreeHost(cuda->upload);
     if (cuda->status) cuda->calls->FreeHost(cuda->status);
     if (cuda->library) cuda->calls->LibraryUnload(cuda->library);
@@ -6736,6 +6751,21 @@ static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *
     return MGV_OK;
 }
 
+/* Device memory for the plan: the caller's, from its first address that is aligned, or our own. */
+static mgv_result mgv__cuda_take_arena(mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
+    const uint64_t bytes = mgv__plan_device_bytes(cuda->plan);
+    const size_t misfit = (size_t)((uintptr_t)desc->workspace % MGV__DEVICE_ALIGNMENT);
+    if (desc->workspace && desc->workspace_bytes < bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the device workspace has %u bytes where the engine needs %u", desc->workspace_bytes, bytes);
+    if (desc->workspace) {
+        cuda->arena = (uint8_t *)desc->workspace + (misfit ? MGV__DEVICE_ALIGNMENT - misfit : 0);
+        return MGV_OK;
+    }
+    MGV__CUDA_TRY(cuda->calls, Malloc, ((void **)&cuda->owned, (size_t)bytes), "allocating device memory");
+    cuda->arena = cuda->owned; /* aligned by cudaMalloc */
+    return MGV_OK;
+}
+
 static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program, const mgv__tensor *tensors,
                                  mgv_error *error) {
     mgv__plan *plan;
@@ -6756,7 +6786,8 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     result = mgv__cuda_load(cuda, desc->kernels, error);
     if (result != MGV_OK) return result;
     upload_bytes += plan->op_count * sizeof(mgv__kernel_op);
-    MGV__CUDA_TRY(cuda->calls, Malloc, ((void **)&cuda->arena, (size_t)plan->arena_bytes), "allocating device memory");
+    result = mgv__cuda_take_arena(cuda, desc, error);
+    if (result != MGV_OK) return result;
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, upload_bytes), "allocating pinned memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
@@ -8418,6 +8449,27 @@ MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const 
     return result;
 }
 
+MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes,
+                                                         mgv_error *error) {
+    mgv_engine_desc d;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_device_workspace_bytes: bytes is NULL");
+    *bytes = 0;
+    result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result != MGV_OK) return result;
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+    {
+        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, d.max_images, &result, error);
+        if (plan) *bytes = mgv__plan_device_bytes(plan);
+        mgv__plan_free(&model->allocator, plan);
+        return result;
+    }
+#else
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no GPU engines: define MEGAVIT_PLAN or MEGAVIT_CUDA");
+#endif
+}
+
 /* ---- The CPU backend's way through an encode ---- */
 
 /* Divides each row by its L2 norm, added up in double so that long rows lose nothing. A row of zeros stays one. */
@@ -8535,7 +8587,7 @@ typedef struct mgv__gpu {
     int32_t device;
     cudaEvent_t started;       /* the stream has come to our work; cuda->done: and has finished it */
     uint8_t *pinned_pixels;    /* [max_images, S, S, 3] on the host: resized pictures on their way */
-    uint8_t *device_pixels;    /* the same on the card */
+    uint8_t *device_pixels;    /* the same on the card, in the arena */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
     uint64_t image_bytes;
     int32_t capturing;         /* the stream of this encode is being captured: what is enqueued becomes part of a CUDA graph */
@@ -8561,7 +8613,6 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     mgv__gpu_enter(gpu, &current, NULL);
     if (gpu->started) gpu->calls->EventDestroy(gpu->started);
     if (gpu->pinned_pixels) gpu->calls->FreeHost(gpu->pinned_pixels);
-    if (gpu->device_pixels) gpu->calls->Free(gpu->device_pixels);
     if (gpu->pinned_pooled) gpu->calls->FreeHost(gpu->pinned_pooled);
     mgv__cuda_destroy(gpu->cuda);
     mgv__gpu_leave(gpu, current);
@@ -8577,7 +8628,7 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
                          (uint64_t)desc->max_images, gpu->image_bytes);
     bytes = (size_t)(gpu->image_bytes * desc->max_images);
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pixels, bytes), "allocating pinned memory for pictures");
-    MGV__CUDA_TRY(gpu->calls, Malloc, ((void **)&gpu->device_pixels, bytes), "allocating device memory for pictures");
+    gpu->device_pixels = gpu->cuda->arena + gpu->cuda->plan->pixels_offset;
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float)),
                   "allocating pinned memory for results");
     MGV__CUDA_TRY(gpu->calls, EventCreateWithFlags, (&gpu->started, cudaEventDisableTiming), "making an event");
@@ -8602,6 +8653,8 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.packed.bytes = desc->packed_bytes;
     cuda_desc.packed.io = desc->io;
     cuda_desc.packed.model_hash = model->hash;
+    cuda_desc.workspace = desc->device_workspace;
+    cuda_desc.workspace_bytes = desc->device_workspace_bytes;
     cuda_desc.calls = desc->cuda_calls ? desc->cuda_calls : MGV__CUDA_RUNTIME;
     if (!cuda_desc.calls)
         return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART): pass mgv_engine_desc.cuda_calls");

@@ -362,6 +362,45 @@ static void test_poll_wait_and_destroy(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* In device memory of the caller: none is allocated, none is freed, nothing outside it is touched; too little is refused. */
+static void test_device_workspace(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    mgv_engine *engine;
+    mgv_error error;
+    uint64_t bytes;
+    void *memory;
+    uint8_t *start;
+    size_t shift;
+    fake_reset();
+    if (mgv_engine_device_workspace_bytes(f->model, &desc, &bytes, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(fake.calls, 0);
+    assert_int_equal(fake_calls.Malloc(&memory, (size_t)bytes + 600), cudaSuccess);
+    fake.kernel = fake_kernel;
+    for (shift = 0; shift < 600; shift += 199) {
+        memset(memory, 0x77, (size_t)bytes + 600);
+        start = (uint8_t *)memory + shift;
+        desc.device_workspace = start;
+        desc.device_workspace_bytes = bytes - 1;
+        assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_CAPACITY);
+        assert_non_null(strstr(error.message, "the device workspace has"));
+        desc.device_workspace_bytes = bytes;
+        fake.fail_name = "cudaMalloc";
+        if (mgv_engine_create(&engine, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+        fake.fail_name = NULL;
+        launched = engine->gpu->cuda;
+        assert_int_equal((uintptr_t)launched->arena % 256, 0);
+        assert_int_equal(encode(f, engine, 3, &error), MGV_OK);
+        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        if (shift) assert_int_equal(start[-1], 0x77);
+        assert_int_equal(start[bytes], 0x77);
+    }
+    assert_int_equal(mgv_engine_device_workspace_bytes(f->model, &desc, NULL, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_engine_device_workspace_bytes(NULL, &desc, &bytes, &error), MGV_ERROR_ARGUMENT);
+    fake_calls.Free(memory);
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* ---- CUDA graphs ---- */
 
 /* Captures one encode; the graph holds it only if that succeeds. */
@@ -776,6 +815,7 @@ int main(void) {
         cmocka_unit_test(test_a_half_enqueued_encode_is_waited_for),
         cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
         cmocka_unit_test(test_poll_wait_and_destroy),
+        cmocka_unit_test(test_device_workspace),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_what_a_graph_cannot_hold),
         cmocka_unit_test(test_schedules_come_and_go),

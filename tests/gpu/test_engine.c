@@ -532,6 +532,34 @@ static void test_destroy(bench *b) {
     free(expected);
 }
 
+/* An engine in device memory of the caller gives the same bits. */
+static void test_device_workspace(bench *b) {
+    const size_t bytes = 7 * b->info.pooled_width * sizeof(float);
+    float *expected = (float *)malloc(bytes);
+    mgv_engine_desc desc;
+    mgv_engine *engine = engine_of(b, 7, 0);
+    mgv_error error;
+    uint64_t need_bytes;
+    uint8_t *memory;
+    need(encode_pictures(b, engine, b->pixels, MGV_PLACE_HOST, 0, 7, &error) == MGV_OK, error.message);
+    memcpy(expected, b->got, bytes);
+    mgv_engine_destroy(engine);
+    memset(&desc, 0, sizeof desc);
+    desc.backend = MGV_BACKEND_CUDA;
+    desc.max_images = 7;
+    need(mgv_engine_device_workspace_bytes(b->model, &desc, &need_bytes, &error) == MGV_OK, error.message);
+    need(cudaMalloc((void **)&memory, (size_t)need_bytes + 1) == cudaSuccess, "device memory");
+    need(cudaMemset(memory, 0xFF, (size_t)need_bytes + 1) == cudaSuccess, "filling it with NaN");
+    desc.device_workspace = memory + 1;
+    desc.device_workspace_bytes = need_bytes;
+    need(mgv_engine_create(&engine, b->model, &desc, &error) == MGV_OK, error.message);
+    need(encode_pictures(b, engine, b->pixels, MGV_PLACE_HOST, 0, 7, &error) == MGV_OK, error.message);
+    report(b, memcmp(expected, b->got, bytes) == 0, "an engine in device memory of the caller, at an odd address: the same bits");
+    mgv_engine_destroy(engine);
+    cudaFree(memory);
+    free(expected);
+}
+
 /* The same bits from packed weights, out of memory and out of a file. */
 static void test_packed_weights(bench *b, const char *path) {
     size_t row = b->info.pooled_width * sizeof(float);
@@ -670,6 +698,7 @@ int main(int argc, char **argv) {
     test_two_engines(&b, 66);
     test_two_engines(&b, 34);
     test_destroy(&b);
+    test_device_workspace(&b);
     snprintf(packed, sizeof packed, "%s.mgvp", argv[0]);
     test_packed_weights(&b, packed);
     show_times(&b);
