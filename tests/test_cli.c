@@ -1016,8 +1016,9 @@ static void plan_says_why_the_gpu_does_not_run_a_model(void **state) {
 
 static void bench_prints_figures_and_json(void **state) {
     static char json[65536];
+    const char *file = in_scratch("b.json");
     (void)state;
-    assert_int_equal(run("bench", "--model", MODEL, "--batch", "1,3", "--threads", "1", "--backend", "cpu", "--json", in_scratch("b.json")), 0);
+    assert_int_equal(run("bench", "--model", MODEL, "--batch", "1,3", "--threads", "1", "--backend", "cpu", "--json", file), 0);
     assert_non_null(strstr(said_out, "median ms"));
     assert_non_null(strstr(said_out, "p99 ms"));
     assert_non_null(strstr(said_out, "of peak"));

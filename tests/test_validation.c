@@ -1,5 +1,5 @@
-/* Validation without a GPU: the kernel's list is played by the CPU's operations, each result rounded to bf16 as the kernel would, with a fault in
-   one place where the test wants one. What validation says of it is known beforehand. */
+/* Validation without a GPU: the kernel's list is played by the CPU's operations, each result rounded to bf16 as the kernel would, with a
+   fault in one place where the test wants one. What validation says of it is known beforehand. */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_CUDA
 #define MEGAVIT_NO_CUDART
@@ -9,7 +9,7 @@
 #include "fake_cuda.h"
 #include "micro_siglip.h"
 
-enum { IMAGES = 3, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE, TOKENS = (MICRO_SIDE / MICRO_PATCH) * (MICRO_SIDE / MICRO_PATCH), MAX_ROWS = 64 };
+enum { IMAGES = 3, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE, GRID = MICRO_SIDE / MICRO_PATCH, TOKENS = GRID * GRID, MAX_ROWS = 64 };
 
 typedef struct fault {
     const char *label;
@@ -54,7 +54,7 @@ static void leave_patches(const mgv__plan *plan, uint8_t *arena, uint32_t image,
     for (token = 0; token < TOKENS; token++)
         for (y = 0; y < MICRO_PATCH; y++)
             for (x = 0; x < 3 * MICRO_PATCH; x++) {
-                const uint32_t top = token / (MICRO_SIDE / MICRO_PATCH) * MICRO_PATCH, left = token % (MICRO_SIDE / MICRO_PATCH) * MICRO_PATCH;
+                const uint32_t top = token / GRID * MICRO_PATCH, left = token % GRID * MICRO_PATCH;
                 *out++ = pixels[((top + y) * MICRO_SIDE + left) * 3 + x];
             }
     leave(plan, arena, MGV__DEVICE_PATCHES, image, TOKENS, patches, NULL);
@@ -171,9 +171,9 @@ static void test_a_right_kernel(void **state) {
 /* One wrong value, or one that is no number, in one row of one picture: this operation is named, this place, and no other operation. */
 static void test_faults_are_found_where_they_are(void **state) {
     static const struct { const char *label; uint32_t columns, row; } cases[] = {
-        {"patch embed", MICRO_WIDTH, TOKENS - 1}, {"qkv", 3 * MICRO_WIDTH, 4}, {"attention", MICRO_WIDTH, 0}, {"out", MICRO_WIDTH, TOKENS - 1},
-        {"fc1", MICRO_MLP, 3}, {"fc2", MICRO_WIDTH, 1}, {"head values", MICRO_WIDTH, 0}, {"head out", MICRO_WIDTH, 0}, {"head fc1", MICRO_MLP, 0},
-        {"head fc2", MICRO_WIDTH, 0},
+        {"patch embed", MICRO_WIDTH, TOKENS - 1}, {"qkv", 3 * MICRO_WIDTH, 4}, {"attention", MICRO_WIDTH, 0},
+        {"out", MICRO_WIDTH, TOKENS - 1}, {"fc1", MICRO_MLP, 3}, {"fc2", MICRO_WIDTH, 1}, {"head values", MICRO_WIDTH, 0},
+        {"head out", MICRO_WIDTH, 0}, {"head fc1", MICRO_MLP, 0}, {"head fc2", MICRO_WIDTH, 0},
     };
     fixture *f = (fixture *)*state;
     uint32_t failures, i, k;

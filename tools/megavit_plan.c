@@ -162,6 +162,6 @@ const cli_command cli_plan = {
     "alike are printed once, with the cost of all of them. Weights count as stored, activations as float32, each read and written\n"
     "once by every operation.\n\n"
     "Then the schedule of the GPU kernel, where it runs this model: tiles, waves and clusters of every operation over all layers, budgets\n"
-    "of shared memory and registers, bytes from L2 and memory as the kernel moves them and as separate passes would (unfused), and the time\n"
-    "that each should take by a simple model, which is printed below it. Needs no GPU.\n",
+    "of shared memory and registers, bytes from L2 and memory as the kernel moves them and as separate passes would (unfused), and the\n"
+    "time that each should take by a simple model, which is printed below it. Needs no GPU.\n",
     run};

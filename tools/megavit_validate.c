@@ -131,5 +131,6 @@ const cli_command cli_validate = {
     "validate", "--model DIR [--images PATH...] [--batch N]", "the GPU's operations against the CPU's, one by one",
     "Each operation of the GPU kernel is run on buffers full of NaN and compared with the same on the CPU, given the same input:\n"
     "relative L2, what bf16's rounding allows (the tolerance), the largest difference, and where the first bad value is. Norms are part\n"
-    "of the products behind them. Exit code 0 only if all are within tolerance; 3 if one is not, or without a GPU that the kernel runs on.\n",
+    "of the products behind them. Exit code 0 only if all are within tolerance; 3 if one is not, or without a GPU that the kernel runs\n"
+    "on.\n",
     run};

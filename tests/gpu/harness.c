@@ -124,7 +124,8 @@ static mgv_result chain_record(harness *h, chain *c, uint32_t images, mgv_error 
         plan->op_first = op;
         plan->op_limit = op + 1;
         mgv__plan_schedule(plan, images, cuda->clusters);
-        if (cudaMemcpy((void *)(uintptr_t)place, plan->segments, (plan->segment_count + 1) * sizeof *place, cudaMemcpyHostToDevice) != cudaSuccess)
+        if (cudaMemcpy((void *)(uintptr_t)place, plan->segments, (plan->segment_count + 1) * sizeof *place, cudaMemcpyHostToDevice) !=
+            cudaSuccess)
             result = mgv__fail(error, MGV_ERROR_DEVICE, "sending the segments of one operation");
         cuda->arguments.segments = place;
         cuda->arguments.total_tiles = plan->segments[plan->segment_count].first_tile;
@@ -144,10 +145,12 @@ chain *harness_chain(harness *h, uint32_t images, const void *device_pixels, cha
     mgv_result result = MGV_ERROR_DEVICE;
     strcpy(error.message, "making a CUDA graph");
     h->cuda->arguments.pixels = (const uint8_t *)device_pixels;
-    if (cudaMalloc((void **)&c->segments, bytes) == cudaSuccess && cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) == cudaSuccess &&
+    if (cudaMalloc((void **)&c->segments, bytes) == cudaSuccess &&
+        cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) == cudaSuccess &&
         cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed) == cudaSuccess) {
         result = chain_record(h, c, images, &error);
-        if (cudaStreamEndCapture(c->stream, &c->graph) != cudaSuccess || cudaGraphInstantiate(&c->replay, c->graph, 0) != cudaSuccess) result = MGV_ERROR_DEVICE;
+        if (cudaStreamEndCapture(c->stream, &c->graph) != cudaSuccess || cudaGraphInstantiate(&c->replay, c->graph, 0) != cudaSuccess)
+            result = MGV_ERROR_DEVICE;
     }
     if (result == MGV_OK) return c;
     strcpy(message, error.message);
