@@ -18,92 +18,92 @@ enum {
         BLACKWELL_STAGES * (BLACKWELL_A_BYTES + BLACKWELL_B_BYTES + BLACKWELL_SCALE_BYTES) + 4 * 2 * BLACKWELL_CHUNK_BYTES + 128
 };
 
-/* name; what must be reported; the rule that reports it, where there is one to switch off */
+/* name; what must be reported: a rule of the model, or the kind where several rules see it */
 #define BLACKWELL_FAULTS(X) \
-    X(none, "", "") \
-    X(full_wait_dropped, "race", "") \
-    X(empty_wait_dropped, "mbarrier", "") \
-    X(scales_not_copied, "uninitialised", "tensor-memory-uninitialised") \
-    X(second_scale_atom_not_copied, "uninitialised", "tensor-memory-uninitialised") \
-    X(scale_columns_shared_by_stages, "race", "tensor-memory-order") \
-    X(scale_columns_off, "uninitialised", "tensor-memory-uninitialised") \
-    X(scale_id_of_a_constant, "numbers", "") \
-    X(scale_id_of_b_constant, "numbers", "") \
-    X(scale_ids_off_by_one, "numbers", "") \
-    X(scales_of_one_quarter, "scales", "scales-in-all-quarters") \
-    X(scale_proxy_fence_dropped, "proxy", "") \
-    X(first_product_accumulates, "uninitialised", "tensor-memory-uninitialised") \
-    X(products_do_not_accumulate, "numbers", "") \
-    X(k_step_off, "numbers", "") \
-    X(shape_changes, "race", "tensor-memory-order") \
-    X(stage_commit_dropped, "deadlock", "") \
-    X(accumulator_commit_dropped, "deadlock", "") \
-    X(accumulator_commit_early, "race", "tensor-memory-order") \
-    X(commit_to_another_barrier, "deadlock", "") \
-    X(commit_twice, "deadlock", "") \
-    X(copy_after_last_commit, "tcgen05-commit", "tcgen05-commit") \
-    X(last_commits_not_awaited, "tcgen05-commit", "commit-awaited") \
-    X(accumulator_wait_dropped, "race", "tensor-memory-order") \
-    X(accumulator_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(wait_ld_dropped, "race", "tensor-memory-order") \
-    X(fence_before_release_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(release_before_last_load, "race", "tensor-memory-order") \
-    X(release_wait_dropped, "race", "tensor-memory-order") \
-    X(release_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(stage_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(one_buffer_of_accumulators, "race", "tensor-memory-order") \
-    X(load_other_lanes, "tensor-memory", "tensor-memory-lanes") \
-    X(load_lane_zero, "tensor-memory", "tensor-memory-lanes") \
-    X(load_beyond_columns, "out-of-bounds", "tensor-memory-bounds") \
-    X(load_different_addresses, "tensor-memory", "tensor-memory-warp") \
-    X(product_at_lane_32, "tensor-memory", "tensor-memory-lanes") \
-    X(allocation_of_48, "tensor-memory", "tensor-memory-columns") \
-    X(allocation_too_small, "out-of-bounds", "tensor-memory-bounds") \
-    X(allocation_increases, "tensor-memory", "tensor-memory-increase") \
-    X(allocation_after_relinquish, "tensor-memory", "tensor-memory-relinquished") \
-    X(allocation_beyond_512, "deadlock", "") \
-    X(allocation_by_half_a_warp, "deadlock", "") \
-    X(allocation_lanes_disagree, "tensor-memory", "tensor-memory-warp") \
-    X(allocation_read_without_barrier, "race", "") \
-    X(deallocation_dropped, "tensor-memory-leak", "tensor-memory-leak") \
-    X(deallocation_of_half, "tensor-memory", "tensor-memory-dealloc") \
-    X(deallocation_twice, "tensor-memory", "tensor-memory-dealloc") \
-    X(deallocation_early, "race", "tensor-memory-order")
+    X(none, "") \
+    X(full_wait_dropped, "race") \
+    X(empty_wait_dropped, "mbarrier") \
+    X(scales_not_copied, "uninitialised:tensor-memory") \
+    X(second_scale_atom_not_copied, "uninitialised:tensor-memory") \
+    X(scale_columns_shared_by_stages, "race:tensor-memory") \
+    X(scale_columns_off, "uninitialised:tensor-memory") \
+    X(scale_id_of_a_constant, "numbers") \
+    X(scale_id_of_b_constant, "numbers") \
+    X(scale_ids_off_by_one, "numbers") \
+    X(scales_of_one_quarter, "scales") \
+    X(scale_proxy_fence_dropped, "proxy") \
+    X(first_product_accumulates, "uninitialised:tensor-memory") \
+    X(products_do_not_accumulate, "numbers") \
+    X(k_step_off, "numbers") \
+    X(shape_changes, "race:tensor-memory") \
+    X(stage_commit_dropped, "deadlock") \
+    X(accumulator_commit_dropped, "deadlock") \
+    X(accumulator_commit_early, "race:tensor-memory") \
+    X(commit_to_another_barrier, "deadlock") \
+    X(commit_twice, "deadlock") \
+    X(copy_after_last_commit, "tcgen05-commit:missing") \
+    X(last_commits_not_awaited, "tcgen05-commit:awaited") \
+    X(accumulator_wait_dropped, "race:tensor-memory") \
+    X(accumulator_fence_after_dropped, "tcgen05-fence") \
+    X(wait_ld_dropped, "race:tensor-memory") \
+    X(fence_before_release_dropped, "tcgen05-fence") \
+    X(release_before_last_load, "race:tensor-memory") \
+    X(release_wait_dropped, "race:tensor-memory") \
+    X(release_fence_after_dropped, "tcgen05-fence") \
+    X(stage_fence_after_dropped, "tcgen05-fence") \
+    X(one_buffer_of_accumulators, "race:tensor-memory") \
+    X(load_other_lanes, "tensor-memory:lanes") \
+    X(load_lane_zero, "tensor-memory:lanes") \
+    X(load_beyond_columns, "out-of-bounds:tensor-memory") \
+    X(load_different_addresses, "tensor-memory:warp") \
+    X(product_at_lane_32, "tensor-memory:lanes") \
+    X(allocation_of_48, "tensor-memory:columns") \
+    X(allocation_too_small, "out-of-bounds:tensor-memory") \
+    X(allocation_increases, "tensor-memory:increase") \
+    X(allocation_after_relinquish, "tensor-memory:relinquished") \
+    X(allocation_beyond_512, "deadlock") \
+    X(allocation_by_half_a_warp, "deadlock") \
+    X(allocation_lanes_disagree, "tensor-memory:warp") \
+    X(allocation_read_without_barrier, "race") \
+    X(deallocation_dropped, "tensor-memory-leak") \
+    X(deallocation_of_half, "tensor-memory:dealloc") \
+    X(deallocation_twice, "tensor-memory:dealloc") \
+    X(deallocation_early, "race:tensor-memory")
 
 /* Where another thread than the one that multiplies copies the scales to tensor memory. */
 #define APART_FAULTS(X) \
-    X(apart_none, "", "") \
-    X(apart_fence_before_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(apart_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(apart_wait_dropped, "race", "tensor-memory-order") \
-    X(apart_not_committed, "tcgen05-commit", "tcgen05-commit")
+    X(apart_none, "") \
+    X(apart_fence_before_dropped, "tcgen05-fence") \
+    X(apart_fence_after_dropped, "tcgen05-fence") \
+    X(apart_wait_dropped, "race:tensor-memory") \
+    X(apart_not_committed, "tcgen05-commit:missing")
 
 /* In clusters of two CTAs, which share B. */
 #define CLUSTER_FAULTS(X) \
-    X(cluster_none, "", "") \
-    X(cluster_commit_to_one, "deadlock", "") \
-    X(cluster_commit_mask_beyond, "multicast", "") \
-    X(cluster_count_of_one, "race", "") \
-    X(cluster_exit_early, "tcgen05-commit", "commit-awaited")
+    X(cluster_none, "") \
+    X(cluster_commit_to_one, "deadlock") \
+    X(cluster_commit_mask_beyond, "multicast") \
+    X(cluster_count_of_one, "race") \
+    X(cluster_exit_early, "tcgen05-commit:awaited")
 
 /* Of the kernel that multiplies twice. */
 #define CHAIN_FAULTS(X) \
-    X(chain_none, "", "") \
-    X(chain_address_assumed, "out-of-bounds", "tensor-memory-bounds") \
-    X(chain_columns_kept_from_another_cta, "deadlock", "") \
-    X(chain_wait_st_dropped, "race", "tensor-memory-order") \
-    X(chain_fence_before_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(chain_fence_after_dropped, "tcgen05-fence", "tcgen05-fence") \
-    X(chain_wait_dropped, "race", "tensor-memory-order") \
-    X(chain_store_other_lanes, "tensor-memory", "tensor-memory-lanes") \
-    X(chain_operand_columns_off, "numbers", "") \
-    X(chain_operand_overlaps, "race", "tensor-memory-order") \
-    X(chain_operand_transposed, "descriptor", "word-transposed-a") \
-    X(chain_operand_lane, "tensor-memory", "tensor-memory-lanes") \
-    X(chain_result_read_early, "race", "tensor-memory-order")
+    X(chain_none, "") \
+    X(chain_address_assumed, "out-of-bounds:tensor-memory") \
+    X(chain_columns_kept_from_another_cta, "deadlock") \
+    X(chain_wait_st_dropped, "race:tensor-memory") \
+    X(chain_fence_before_dropped, "tcgen05-fence") \
+    X(chain_fence_after_dropped, "tcgen05-fence") \
+    X(chain_wait_dropped, "race:tensor-memory") \
+    X(chain_store_other_lanes, "tensor-memory:lanes") \
+    X(chain_operand_columns_off, "numbers") \
+    X(chain_operand_overlaps, "race:tensor-memory") \
+    X(chain_operand_transposed, "descriptor:word-transposed-a") \
+    X(chain_operand_lane, "tensor-memory:lanes") \
+    X(chain_result_read_early, "race:tensor-memory")
 
 enum BlackwellFault {
-#define X(name, kind, rule) FAULT_##name,
+#define X(name, rule) FAULT_##name,
     BLACKWELL_FAULTS(X) APART_FAULTS(X) CLUSTER_FAULTS(X) CHAIN_FAULTS(X)
 #undef X
     BLACKWELL_FAULT_COUNT

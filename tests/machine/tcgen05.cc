@@ -170,12 +170,12 @@ static std::string describe_cell(uint32_t half, uint32_t column) {
 
 static void conflict(const Access &access, uint32_t half, uint32_t column, bool write, uint32_t other, bool other_writes, Order order) {
     const Event &me = world->events[access.event];
-    if (order == Order::fence_missing && checks("tcgen05-fence"))
+    if (order == Order::fence_missing)
         report_at("tcgen05-fence", *access.who, me.pc, me.op,
                   "%s of %s: no tcgen05.fence::before_thread_sync and ::after_thread_sync after the %s by %s", write ? "write" : "read",
                   describe_cell(half, column).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
-    if (order == Order::unordered && checks("tensor-memory-order"))
-        report_at("race", *access.who, me.pc, me.op, "%s of %s is not ordered after the %s by %s", write ? "write" : "read",
+    if (order == Order::unordered)
+        report_at("race:tensor-memory", *access.who, me.pc, me.op, "%s of %s is not ordered after the %s by %s", write ? "write" : "read",
                   describe_cell(half, column).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
@@ -183,9 +183,8 @@ static void touch(TensorMemory &memory, const Access &access, uint32_t half, uin
     const Event &me = world->events[access.event];
     Cta *cta = world->cta[me.cta].get();
     if (column >= COLUMNS || memory.sm->owner[column] != cta) {
-        if (checks("tensor-memory-bounds"))
-            report_at("out-of-bounds", *access.who, me.pc, me.op, "%s of %s, which this CTA has not allocated", write ? "write" : "read",
-                      describe_cell(half, column).c_str());
+        report_at("out-of-bounds:tensor-memory", *access.who, me.pc, me.op, "%s of %s, which this CTA has not allocated",
+                  write ? "write" : "read", describe_cell(half, column).c_str());
         return;
     }
     TensorCell &cell = memory.sm->cell[half][column];
@@ -195,8 +194,8 @@ static void touch(TensorMemory &memory, const Access &access, uint32_t half, uin
         else conflict(access, half, column, write, cell.write, true, order);
     }
     if (!write) {
-        if (!cell.write && checks("tensor-memory-uninitialised"))
-            report_at("uninitialised", *access.who, me.pc, me.op, "read of %s, which nobody has written",
+        if (!cell.write)
+            report_at("uninitialised:tensor-memory", *access.who, me.pc, me.op, "read of %s, which nobody has written",
                       describe_cell(half, column).c_str());
         for (uint32_t &reader : cell.read)
             if (world->events[reader].component == me.component) {
@@ -227,16 +226,16 @@ static AllocationArguments common_arguments(Warp *warp) {
     const AllocationArguments first = *(AllocationArguments *)warp->lane[0]->argument;
     for (Thread *t : warp->lane) {
         const AllocationArguments &theirs = *(AllocationArguments *)t->argument;
-        if ((theirs.address != first.address || theirs.columns != first.columns) && checks("tensor-memory-warp"))
-            report("tensor-memory", "lane %u comes with 0x%x and %u columns, lane 0 with 0x%x and %u", t->lane, theirs.address,
+        if (theirs.address != first.address || theirs.columns != first.columns)
+            report("tensor-memory:warp", "lane %u comes with 0x%x and %u columns, lane 0 with 0x%x and %u", t->lane, theirs.address,
                    theirs.columns, first.address, first.columns);
     }
     return first;
 }
 
 static void check_columns(uint32_t columns) {
-    if ((columns < 32 || columns > COLUMNS || (columns & (columns - 1))) && checks("tensor-memory-columns"))
-        report("tensor-memory", "%u columns: a power of two from 32 to 512", columns);
+    if (columns < 32 || columns > COLUMNS || (columns & (columns - 1)))
+        report("tensor-memory:columns", "%u columns: a power of two from 32 to 512", columns);
     if (columns == 0 || columns > COLUMNS) stop_launch();
 }
 
@@ -270,10 +269,10 @@ void op_tcgen05_alloc(uint32_t destination, uint32_t columns) {
         TensorMemory &memory = tensor_memory(warp->of);
         const AllocationArguments common = common_arguments(warp);
         check_columns(common.columns);
-        if (memory.relinquished && checks("tensor-memory-relinquished"))
-            report("tensor-memory", "an allocation after tcgen05.relinquish_alloc_permit");
-        if (common.columns > memory.last_columns && checks("tensor-memory-increase"))
-            report("tensor-memory", "%u columns after %u: allocations of a CTA do not increase", common.columns, memory.last_columns);
+        if (memory.relinquished) report("tensor-memory:relinquished", "an allocation after tcgen05.relinquish_alloc_permit");
+        if (common.columns > memory.last_columns)
+            report("tensor-memory:increase", "%u columns after %u: allocations of a CTA do not increase", common.columns,
+                   memory.last_columns);
         memory.last_columns = common.columns;
     });
     for (;;) {
@@ -284,7 +283,7 @@ void op_tcgen05_alloc(uint32_t destination, uint32_t columns) {
             for (Thread *t : warp->lane) t->granted = granted;
             if (!granted) return;
             if (cta_of_address(common.address) != warp->of || common.address % 4) {
-                report("misaligned", "the address goes to 0x%x: four bytes of this CTA's shared memory", common.address & 0xffffff);
+                report("misaligned:access", "the address goes to 0x%x: four bytes of this CTA's shared memory", common.address & 0xffffff);
                 stop_launch();
             }
             const uintptr_t offset = shared_offset(warp->of->number, common.address & 0xffffff);
@@ -307,8 +306,7 @@ void op_tcgen05_dealloc(uint32_t address, uint32_t columns) {
         check_columns(common.columns);
         const uint32_t first = common.address;
         if (first >= COLUMNS || sm.owner[first] != warp->of || sm.allocated[first] != common.columns) {
-            if (checks("tensor-memory-dealloc"))
-                report("tensor-memory", "0x%x, %u columns: this CTA has no such allocation", common.address, common.columns);
+            report("tensor-memory:dealloc", "0x%x, %u columns: this CTA has no such allocation", common.address, common.columns);
             return;
         }
         for (uint32_t c = first; c < first + common.columns; c++) {
@@ -317,8 +315,8 @@ void op_tcgen05_dealloc(uint32_t address, uint32_t columns) {
                 if (half[c].write) users.push_back(half[c].write);
                 for (uint32_t user : users) {
                     const Event &e = world->events[user];
-                    if (self->seen.at(e.component) < e.clock && checks("tensor-memory-order"))
-                        report("race", "column %u is given back and not ordered after %s", c, describe_event(user).c_str());
+                    if (self->seen.at(e.component) < e.clock)
+                        report("race:tensor-memory", "column %u is given back and not ordered after %s", c, describe_event(user).c_str());
                 }
                 half[c] = TensorCell();
             }
@@ -339,15 +337,16 @@ void tcgen05_end_of_thread(Thread *t) {
     if (!cta->tensor_memory) return;
     TensorMemory &memory = *cta->tensor_memory;
     const auto issuer = memory.issuer.find(t->number);
-    if (issuer != memory.issuer.end() && issuer->second.committed < issuer->second.count() && checks("tcgen05-commit"))
-        report("tcgen05-commit", "the thread ends with products or copies that no tcgen05.commit follows");
+    if (issuer != memory.issuer.end() && issuer->second.committed < issuer->second.count())
+        report("tcgen05-commit:missing", "the thread ends with products or copies that no tcgen05.commit follows");
     memory.known_at_exit.join(t->seen);
     if (cta->alive) return;
     for (const Arrival &arrival : memory.arrivals)
-        if (memory.known_at_exit.at(arrival.component) < arrival.clock && checks("commit-awaited"))
-            report("tcgen05-commit", "the CTA ends and nobody has waited for the last arrivals of tcgen05.commit in its shared memory");
+        if (memory.known_at_exit.at(arrival.component) < arrival.clock)
+            report("tcgen05-commit:awaited",
+                   "the CTA ends and nobody has waited for the last arrivals of tcgen05.commit in its shared memory");
     for (uint32_t c = 0; c < COLUMNS; c++)
-        if (memory.sm->owner[c] == cta && memory.sm->allocated[c] && checks("tensor-memory-leak"))
+        if (memory.sm->owner[c] == cta && memory.sm->allocated[c])
             report("tensor-memory-leak", "the CTA ends with %u columns of tensor memory from column %u that it has not given back",
                    memory.sm->allocated[c], c);
 }
@@ -398,13 +397,12 @@ static void transfer(Warp *warp, bool store, uint32_t lanes, uint32_t count, uin
     TensorMemory &memory = tensor_memory(warp->of);
     const TransferArguments &mine = *(TransferArguments *)warp->lane[0]->argument;
     for (Thread *t : warp->lane)
-        if (((TransferArguments *)t->argument)->address != mine.address && checks("tensor-memory-warp"))
-            report("tensor-memory", "lane %u comes with another address than lane 0", t->lane);
+        if (((TransferArguments *)t->argument)->address != mine.address)
+            report("tensor-memory:warp", "lane %u comes with another address than lane 0", t->lane);
     const uint32_t quarter = warp->number % 4 * 32, columns = lanes == 32 ? count : count * 2, column = mine.address & 0xffff;
     uint32_t first = mine.address >> 16;
     if (first != quarter && !(lanes == 16 && first == quarter + 16)) {
-        if (checks("tensor-memory-lanes"))
-            report("tensor-memory", "warp %u begins at lane %u: it reaches lanes %u to %u", warp->number, first, quarter, quarter + 31);
+        report("tensor-memory:lanes", "warp %u begins at lane %u: it reaches lanes %u to %u", warp->number, first, quarter, quarter + 31);
         first %= LANES - lanes + 1;
     }
     Port &port = port_of(store ? memory.stores : memory.loads, warp);
@@ -447,11 +445,6 @@ void op_tcgen05_st(uint32_t address, const uint32_t *registers, uint32_t count, 
 
 /* ---- descriptors ---- */
 
-#define DESCRIPTOR_RULE(name, holds, ...)                                                                                                  \
-    do {                                                                                                                                   \
-        if (!(holds) && checks(name)) report("descriptor", __VA_ARGS__);                                                                   \
-    } while (0)
-
 /* Table 40. */
 static MatrixDescriptor decode_matrix(uint64_t d, const char *which) {
     static const int bits_of_code[] = {0, -1, 3, -1, 2, -1, 1, -1};
@@ -461,19 +454,19 @@ static MatrixDescriptor decode_matrix(uint64_t d, const char *which) {
     m.stride = (uint32_t)(d >> 32 & 0x3fff) << 4;
     m.base_offset = (uint32_t)(d >> 49 & 7);
     const uint32_t version = (uint32_t)(d >> 46 & 7), absolute = (uint32_t)(d >> 52 & 1), code = (uint32_t)(d >> 61);
-    DESCRIPTOR_RULE("matrix-unused", !(d & (3ull << 14 | 3ull << 30)), "%s: bits 14, 15, 30 and 31 lie in no field", which);
-    DESCRIPTOR_RULE("matrix-version", version == 1, "%s: bits 46 to 48 are %u: on Blackwell they are 1", which, version);
-    DESCRIPTOR_RULE("matrix-base-offset", m.base_offset == 0,
-                    "%s: base offset %u; the model knows tiles at the beginning of their swizzle pattern", which, m.base_offset);
-    DESCRIPTOR_RULE("matrix-absolute", absolute == 0, "%s: an absolute leading dimension exists on sm_103a only and for 48 bytes along K",
-                    which);
-    DESCRIPTOR_RULE("matrix-zero", (d >> 53 & 255) == 0, "%s: bits 53 to 60 are 0x%02x and must be 0", which, (unsigned)(d >> 53 & 255));
-    DESCRIPTOR_RULE("matrix-swizzle", bits_of_code[code] >= 0, "%s: swizzle code %u; 0, 2, 4, 6 are known: none, 128, 64, 32 bytes", which,
-                    code);
+    if (d & (3ull << 14 | 3ull << 30)) report("descriptor:field", "%s: bits 14, 15, 30 and 31 lie in no field", which);
+    if (version != 1) report("descriptor:version", "%s: bits 46 to 48 are %u: on Blackwell they are 1", which, version);
+    if (m.base_offset)
+        report("descriptor:base-offset", "%s: base offset %u; the model knows tiles at the beginning of their swizzle pattern", which,
+               m.base_offset);
+    if (absolute) report("descriptor:absolute", "%s: an absolute leading dimension exists on sm_103a only and for 48 bytes along K", which);
+    if (d >> 53 & 255) report("descriptor:zero", "%s: bits 53 to 60 are 0x%02x and must be 0", which, (unsigned)(d >> 53 & 255));
+    if (bits_of_code[code] < 0)
+        report("descriptor:swizzle", "%s: swizzle code %u; 0, 2, 4, 6 are known: none, 128, 64, 32 bytes", which, code);
     m.swizzle_bits = bits_of_code[code] < 0 ? 0 : (unsigned)bits_of_code[code];
-    if (m.swizzle_bits)
-        DESCRIPTOR_RULE("matrix-start", !(m.start >> 7 & ((1u << m.swizzle_bits) - 1)),
-                        "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start, 128u << m.swizzle_bits);
+    if (m.start >> 7 & ((1u << m.swizzle_bits) - 1))
+        report("descriptor:pattern", "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start,
+               128u << m.swizzle_bits);
     return m;
 }
 
@@ -497,29 +490,30 @@ static InstructionWord decode_word(uint32_t w, Kind kind, bool a_in_tensor_memor
     i.m = scaled ? field(27, 2) << 7 : field(24, 5) << 4;
     i.a_scale = scaled ? field(29, 2) : 0;
     i.b_scale = scaled ? field(4, 2) : 0;
-    DESCRIPTOR_RULE("word-sparsity", field(0, 3) == 0, "instruction word 0x%08x: bits 0 to 2: the model knows dense products", w);
-    DESCRIPTOR_RULE("word-saturate", field(3, 1) == 0, "instruction word 0x%08x: bit 3, saturation, is for integers", w);
-    DESCRIPTOR_RULE("word-reserved",
-                    field(6, 1) == 0 && (scaled ? field(24, 3) == 0 && field(31, 1) == 0 : field(23, 1) == 0 && field(29, 1) == 0),
-                    "instruction word 0x%08x: reserved bits are not 0", w);
+    if (field(0, 3)) report("descriptor:word-sparsity", "instruction word 0x%08x: bits 0 to 2: the model knows dense products", w);
+    if (field(3, 1)) report("descriptor:word-saturate", "instruction word 0x%08x: bit 3, saturation, is for integers", w);
+    if (field(6, 1) || (scaled ? field(24, 3) || field(31, 1) : field(23, 1) || field(29, 1)))
+        report("descriptor:word-reserved", "instruction word 0x%08x: reserved bits are not 0", w);
     if (scaled) {
-        DESCRIPTOR_RULE("word-scale-type", field(23, 1) == 1, "instruction word 0x%08x: bit 23: the scales of mxf8f6f4 are UE8M0, 1", w);
+        if (field(23, 1) != 1)
+            report("descriptor:word-scale-type", "instruction word 0x%08x: bit 23: the scales of mxf8f6f4 are UE8M0, 1", w);
     } else {
-        DESCRIPTOR_RULE("word-d-type", field(4, 2) == 1, "instruction word 0x%08x: D has type code %u; the model knows float32, 1", w,
-                        field(4, 2));
-        DESCRIPTOR_RULE("word-shift", field(30, 2) == 0, "instruction word 0x%08x: bits 30 and 31, a shift of B, are for .ws", w);
+        if (field(4, 2) != 1)
+            report("descriptor:word-d-type", "instruction word 0x%08x: D has type code %u; the model knows float32, 1", w, field(4, 2));
+        if (field(30, 2)) report("descriptor:word-shift", "instruction word 0x%08x: bits 30 and 31, a shift of B, are for .ws", w);
     }
-    DESCRIPTOR_RULE("word-format", i.a_format <= 1 && i.b_format <= 1,
-                    "instruction word 0x%08x: types %u and %u; the model knows 0 and 1: %s", w, i.a_format, i.b_format,
-                    bytes ? "E4M3 and E5M2" : "F16 and BF16");
-    DESCRIPTOR_RULE("word-format-pair", bytes || i.a_format == i.b_format || i.a_format > 1 || i.b_format > 1,
-                    "instruction word 0x%08x: A and B are of different 16-bit types", w);
-    DESCRIPTOR_RULE("word-m", i.m == 128 || (i.m == 64 && !scaled), "instruction word 0x%08x: M %u: 128%s", w, i.m, scaled ? "" : " or 64");
+    if (i.a_format > 1 || i.b_format > 1)
+        report("descriptor:word-format", "instruction word 0x%08x: types %u and %u; the model knows 0 and 1: %s", w, i.a_format, i.b_format,
+               bytes ? "E4M3 and E5M2" : "F16 and BF16");
+    else if (!bytes && i.a_format != i.b_format)
+        report("descriptor:word-format-pair", "instruction word 0x%08x: A and B are of different 16-bit types", w);
+    if (i.m != 128 && (i.m != 64 || scaled))
+        report("descriptor:word-m", "instruction word 0x%08x: M %u: 128%s", w, i.m, scaled ? "" : " or 64");
     const uint32_t step = (a_in_tensor_memory && i.m == 128) || (bytes && i.b_transposed) ? 16 : 8;
-    DESCRIPTOR_RULE("word-n", i.n >= step && i.n <= 256 && i.n % step == 0, "instruction word 0x%08x: N %u: a multiple of %u up to 256", w,
-                    i.n, step);
-    DESCRIPTOR_RULE("word-transposed-a", !(a_in_tensor_memory && i.a_transposed),
-                    "instruction word 0x%08x: A in tensor memory cannot be transposed", w);
+    if (i.n < step || i.n > 256 || i.n % step)
+        report("descriptor:word-n", "instruction word 0x%08x: N %u: a multiple of %u up to 256", w, i.n, step);
+    if (a_in_tensor_memory && i.a_transposed)
+        report("descriptor:word-transposed-a", "instruction word 0x%08x: A in tensor memory cannot be transposed", w);
     if (i.m != 64) i.m = 128; /* whatever was said, the model stays within its bounds */
     i.n = std::min(std::max(i.n, 8u), 256u);
     return i;
@@ -606,7 +600,7 @@ static void read_scales(TensorMemory &memory, const TensorOp &op, const Access &
         scale[row] = scale_of((int)(word >> 8 * id & 255));
         if (world->options.protocol) continue;
         for (uint32_t lane = row % 32; lane < LANES; lane += 32)
-            if (memory.sm->value[lane][column + row / 32] != word && checks("scales-in-all-quarters"))
+            if (memory.sm->value[lane][column + row / 32] != word)
                 report_at("scales", op.who, op.pc, op.op, "scales of %s: row %u has different ones in the four quarters of the lanes",
                           which, row);
     }
@@ -664,7 +658,7 @@ static void arrive(TensorOp &op) {
     slot.busy = false;
     for (Cta *target : op.targets) {
         if (target->alive == 0 && target != op.cta)
-            report_at("cluster-exit", op.who, op.pc, op.op, "arrives at an mbarrier of CTA %u, which has ended", target->number);
+            report_at("cluster-exit:commit", op.who, op.pc, op.op, "arrives at an mbarrier of CTA %u, which has ended", target->number);
         mbarrier_async_arrive(target, op.barrier, op.issuer->component, op.number, op.who);
     }
 }
@@ -723,8 +717,8 @@ static void enqueue(TensorOp *work, uint32_t shape) {
 
 static void check_lane(uint32_t address, uint32_t m, const char *which) {
     const uint32_t lane = first_lane(address);
-    if (lane != 0 && !(m == 64 && lane == 16) && checks("tensor-memory-lanes"))
-        report("tensor-memory", "%s begins at lane %u: %s", which, lane, m == 64 ? "0 or 16" : "0");
+    if (lane != 0 && !(m == 64 && lane == 16))
+        report("tensor-memory:lanes", "%s begins at lane %u: %s", which, lane, m == 64 ? "0 or 16" : "0");
 }
 
 static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_tensor_memory, uint64_t b, uint32_t word, Kind kind,
@@ -734,13 +728,12 @@ static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_t
     const uint32_t k_units = work->word.k / (work->word.bytes ? 16 : 8);
     if (!a_in_tensor_memory) work->a = decode_matrix(a, "descriptor of A");
     work->b = decode_matrix(b, "descriptor of B");
-    if (!a_in_tensor_memory && !work->word.a_transposed && checks("matrix-span")) check_k_span(work->a, k_units, "descriptor of A");
-    if (!work->word.b_transposed && checks("matrix-span")) check_k_span(work->b, k_units, "descriptor of B");
+    if (!a_in_tensor_memory && !work->word.a_transposed) check_k_span(work->a, k_units, "descriptor of A");
+    if (!work->word.b_transposed) check_k_span(work->b, k_units, "descriptor of B");
     check_lane(d, work->word.m, "D");
     if (a_in_tensor_memory) {
         check_lane(a_tensor, work->word.m, "A");
-        if (first_lane(a_tensor) != first_lane(d) && checks("tensor-memory-lanes"))
-            report("tensor-memory", "A and D begin at different lanes");
+        if (first_lane(a_tensor) != first_lane(d)) report("tensor-memory:lanes", "A and D begin at different lanes");
     }
     if (kind == Kind::mxf8f6f4) {
         check_lane(a_scales, 128, "the scales of A");
