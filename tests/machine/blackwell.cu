@@ -120,7 +120,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
             if (i >= BLACKWELL_STAGES) wait_empty(i);
     }
 
-    MEMBER bool ends_early() const { return FAULT(cluster_exit_early) && rank() == 1; }
+    MEMBER bool ends_early() const { return (FAULT(cluster_exit_early) || FAULT(cluster_exit_without_epilogue)) && rank() == 1; }
 
     /* By a warp: what a quantising epilogue of the same kernel would write. */
     MEMBER void scale_writer(uint32_t lane) const {
@@ -290,7 +290,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
 
     /* By a warp. */
     MEMBER void allocate(uint32_t lane) const {
-        const uint32_t to = shared_address(&shared->tensor_memory);
+        const uint32_t to = shared_address(&shared->tensor_memory) + (FAULT(allocation_misaligned) ? 2 : 0);
         if (FAULT(allocation_increases)) allocate_for_a_moment(32);
         if (FAULT(allocation_by_half_a_warp) && lane >= 16) return;
         tcgen05_alloc(to, FAULT(allocation_too_small) ? 256 : FAULT(allocation_lanes_disagree) && lane ? 256 : 512);
@@ -340,7 +340,7 @@ template <int KIND, uint32_t ROWS> struct Gemm {
         if (warp == 1 && lane == 0) multiplier(tensor_memory);
         if (warp == 2 && KIND == KIND_MXFP8 && arguments.scales == SCALES_BY_THREADS) scale_writer(lane);
         if (warp == 2 && KIND == KIND_MXFP8 && arguments.scales == SCALES_APART && lane == 0) scale_copier(tensor_memory);
-        if (warp >= 4) epilogue(tensor_memory, warp - 4, lane);
+        if (warp >= 4 && !(FAULT(cluster_exit_without_epilogue) && rank() == 1)) epilogue(tensor_memory, warp - 4, lane);
         warp_sync();
         if (!FAULT(deallocation_early)) sync(ends_early() ? 1 : arguments.cluster);
         if (warp == 1 && !FAULT(deallocation_dropped)) deallocate(tensor_memory);

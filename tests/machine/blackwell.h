@@ -64,6 +64,7 @@ enum {
     X(allocation_beyond_512, "deadlock") \
     X(allocation_by_half_a_warp, "deadlock") \
     X(allocation_lanes_disagree, "tensor-memory:warp") \
+    X(allocation_misaligned, "misaligned:access") \
     X(allocation_read_without_barrier, "race") \
     X(deallocation_dropped, "tensor-memory-leak") \
     X(deallocation_of_half, "tensor-memory:dealloc") \
@@ -84,7 +85,8 @@ enum {
     X(cluster_commit_to_one, "deadlock") \
     X(cluster_commit_mask_beyond, "multicast") \
     X(cluster_count_of_one, "race") \
-    X(cluster_exit_early, "tcgen05-commit:awaited")
+    X(cluster_exit_early, "tcgen05-commit:awaited") \
+    X(cluster_exit_without_epilogue, "cluster-exit:commit")
 
 /* Of the kernel that multiplies twice. */
 #define CHAIN_FAULTS(X) \
