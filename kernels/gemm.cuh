@@ -25,10 +25,10 @@ DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowPar
                     self.lane % 4, parts);
 }
 
-/* The rows' statistics are fetched under the products of the first stage and merged under those of the third. */
+/* The rows' statistics are fetched under the products of the first stage and merged under those of the third, or of the last if there are fewer. */
 template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], RowNorms &norms) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
-    const uint32_t steps = (tile.op.k_blocks + depth - 1) / depth, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM;
+    const uint32_t steps = (tile.op.k_blocks + depth - 1) / depth, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM, merge_step = steps > 2 ? 2 : steps - 1;
     RowParts parts = {};
     wgmma_registers_zero(acc);
     for (uint32_t step = 0; step < steps; step++) {
@@ -45,7 +45,7 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
         wgmma_commit_group();
         wgmma_registers_fence(acc);
         if (step == 0 && fold) gemm_fetch_statistics(self, tile, parts);
-        if (step == 2 && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
+        if (step == merge_step && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
         wgmma_wait_group<0>(); /* the other warpgroup's products fill the gap, and the stage is free a step earlier */
         wgmma_registers_fence(acc);
         math_leave_stage(self, self.stage.index);

@@ -24,6 +24,12 @@ DEVICE void loader_open_stage(Loader &self, const Ring<MGV__STAGES> &stage, uint
     if (!self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[stage.index]), bytes);
 }
 
+/* Waits until every role of this CTA is done with the tile before that of `slot`. */
+DEVICE void loader_wait_vacated(Loader &self, const Ring<MGV__SLOTS> &slot) {
+    const uint32_t before = (slot.index + MGV__SLOTS - 1) % MGV__SLOTS, parity = slot.index == 0 ? slot.parity ^ 1 : slot.parity;
+    wait_barrier(self.dog, &self.shared->slot_vacated[before], parity, MGV__WAIT_SLOT_VACATED);
+}
+
 /* Waits until everything that the tile reads has been written, and orders the copy engine's reads after it. */
 DEVICE void loader_wait_ready(Loader &self, const Ring<MGV__SLOTS> &slot) {
     wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
@@ -40,7 +46,8 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
 
 /* Bias and column sums for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have
-   left the tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. */
+   left the tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they
+   come with the last, when the tile before has been vacated. */
 DEVICE void load_vectors(Loader &self, const TileSlot &tile, uint32_t stage, uint32_t tile_columns) {
     if (self.dog.aborted) return;
     cp_async_bulk_load(shared_address(self.shared->vectors[0]), self.arguments.vectors + tile.op.bias + tile.column * tile_columns * 2, tile_columns * 8,
@@ -54,7 +61,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS;
     const uint32_t b_row = op.b_row + tile.column * tile_columns + self.cta * half;
     const uint32_t a_column = tile.column * op.a_column_step;
-    const uint32_t vector_bytes = tile_columns * 8;
+    const uint32_t vector_bytes = tile_columns * 8, vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
     uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
     Ring<MGV__STAGES> activations = self.stage;
     if (op.flags & MGV__KERNEL_WAIT_FIRST) {
@@ -62,7 +69,8 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         ready = 1;
     }
     for (uint32_t step = 0; step < stages; step++) {
-        const uint32_t stage = self.stage.index, with_vectors = step == MGV__STAGES;
+        const uint32_t stage = self.stage.index, with_vectors = step == vector_step;
+        if (with_vectors && stages <= MGV__STAGES) loader_wait_vacated(self, slot);
         loader_open_stage(self, self.stage, depth * (a_bytes + 2 * half_bytes) + (with_vectors ? vector_bytes : 0));
         if (with_vectors) load_vectors(self, tile, stage, tile_columns);
         for (uint32_t block = 0; block < depth && !self.dog.aborted; block++)

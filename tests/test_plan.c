@@ -50,14 +50,17 @@ static void plan_free(mgv__plan *plan) {
 
 static void test_every_schedule_is_proved(void **state) {
     static const uint32_t images[] = {1, 2, 3, 7, 8, 33, 64, 105, 200}, clusters[] = {1, 17, 66}, groups[] = {0, 13, 1};
-    static const uint32_t shapes[][2] = {{224, 16}, {256, 16}, {256, 32}, {224, 14}};
+    static const uint32_t shapes[][3] = {{224, 16, 12}, {256, 16, 12}, {256, 32, 12}, {224, 14, 12}, {224, 16, 3}}; /* side, patch, heads */
     uint32_t s, i, c, g;
     (void)state;
-    for (s = 0; s < 4; s++)
+    for (s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (g = 0; g < 3; g++) {
             mgv__config config;
             mgv__plan *plan;
             config_of(&config, shapes[s][0], shapes[s][1], 3);
+            config.heads = shapes[s][2];
+            config.hidden = 64 * config.heads;
+            config.intermediate = 4 * config.hidden;
             plan = plan_of(&config, 200, groups[g], 1 + g);
             for (i = 0; i < sizeof images / sizeof images[0]; i++)
                 for (c = 0; c < 3; c++) {
@@ -147,6 +150,11 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     config.head_dim = 72;
     assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "72"));
+    config_of(&config, 224, 16, 12);
+    config.heads = 1;
+    config.hidden = 64;
+    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "2 to 64 heads"));
     config_of(&config, 384, 16, 12);
     assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "576"));

@@ -274,6 +274,8 @@ def engines(lib, kernels, where):
 def odd(lib, kernels, where):
     for name, config, side in (('256 tokens', dict(image_size=256, num_hidden_layers=3), 256), ('64 tokens, patch 32', dict(image_size=256, patch_size=32, num_hidden_layers=3), 256),
                                ('patch 14, 1024 wide', dict(patch_size=14, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=3), 224),
+                               ('3 heads, 192 wide', dict(hidden_size=192, intermediate_size=768, num_attention_heads=3, num_hidden_layers=3), 224),
+                               ('2 heads, MLP of 200, patch 8', dict(image_size=96, patch_size=8, hidden_size=128, intermediate_size=200, num_attention_heads=2, num_hidden_layers=3), 96),
                                ('MLP of 4304', dict(intermediate_size=4304, num_hidden_layers=3), 224)):
         model = make_model(where, **config)
         engine = Engine(lib, where, kernels, 9)

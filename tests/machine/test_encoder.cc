@@ -111,7 +111,9 @@ static void test_lost_arrivals(const MicroShape &shape) {
 
 int main(void) {
     test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT}, 5);
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 2, NO_POLL_LIMIT}, 3); /* an odd number of heads, tiles of one to three stages */
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT}, 200);
+    test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 2, NO_POLL_LIMIT}, 20);
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT}, 3);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT});
     return finish();
