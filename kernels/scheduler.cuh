@@ -55,7 +55,8 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
         TileSlot &tile = shared->slot[slot.index];
         wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);
         dog.aborted = !vote_all(!dog.aborted);
-        const bool last = number >= arguments.total_tiles || dog.aborted;
+        if (dog.aborted) break; /* the slot may still be in use; who waits for a tile sees the abort by itself */
+        const bool last = number >= arguments.total_tiles;
         if (last) {
             if (lane == 0) tile.op.kind = MGV__KERNEL_END;
         } else {
