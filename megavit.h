@@ -700,6 +700,17 @@ enum {
     MGV__MATH_REGISTERS = 232           /* of a thread of a math warpgroup */
 };
 
+/* The same of the latency regime, for few images: another kernel, on the same buffers and packed weights. */
+enum {
+    MGV__LATENCY_CLUSTER = 4,
+    MGV__LATENCY_ROWS = 64,             /* rows and columns of one CTA's matrix tile; both math warpgroups work on it */
+    MGV__LATENCY_COLUMNS = 128,
+    MGV__LATENCY_ROW_TILES = 1,         /* row tiles of a cluster where each CTA has a tile of its own: 1, 2 or 4; its other CTAs are column tiles */
+    MGV__LATENCY_STAGES = 8,
+    MGV__LATENCY_STAGE_BYTES = (MGV__LATENCY_ROWS + MGV__LATENCY_COLUMNS) * MGV__GEMM_INNER * 2,
+    MGV__LATENCY_MAX_HEADS = 16         /* of the pooling head */
+};
+
 /* What one tile of an operation does. */
 enum {
     MGV__KERNEL_END = 0,
@@ -707,8 +718,10 @@ enum {
     MGV__KERNEL_GEMM_256,  /* 128 x 256 tile a CTA */
     MGV__KERNEL_GEMM_128,
     MGV__KERNEL_GEMM_64,
-    MGV__KERNEL_ATTENTION, /* one head of one image a CTA */
-    MGV__KERNEL_POOL       /* one image a CTA: weighted sums of its tokens, one for each head */
+    MGV__KERNEL_ATTENTION, /* one head of one image a CTA; latency regime: a cluster */
+    MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
+    MGV__KERNEL_WIDE,      /* latency regime: 64 x 96 tile a CTA */
+    MGV__KERNEL_DEEP       /* latency regime: 64 x 96 tile a cluster, each CTA a quarter of the products */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -732,7 +745,7 @@ typedef struct mgv__kernel_op {
     uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns; ATTENTION: parts of 128 queries that
                                    are tiles of their own, 1: all queries of a head are one tile */
     uint32_t columns;           /* valid columns of the target */
-    uint32_t a_map, b_map, store_map, residual_map; /* indices into maps */
+    uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
     uint32_t bias;              /* offset into vectors, in floats, of (bias, column sum) of each column; POOL: of gamma, then beta */
@@ -770,10 +783,11 @@ typedef struct mgv__kernel_status {
 
 enum {
     MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_STAGE_FULL, MGV__WAIT_STAGE_EMPTY, MGV__WAIT_TILE_KNOWN, MGV__WAIT_TILE_READY,
-    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_COUNT
+    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY, MGV__WAIT_RECEIVED_FULL,
+    MGV__WAIT_COUNT
 };
 
-enum { MGV__MAX_MAPS = 40 };
+enum { MGV__MAX_MAPS = 56, MGV__MAX_DEVICE_BUFFERS = 16 };
 /* A CUtensorMap. The copy engine wants its address to be a multiple of 64; on the host these are only copied. */
 #ifdef MEGAVIT_KERNELS
 typedef struct alignas(64) mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map;
@@ -794,6 +808,7 @@ typedef struct mgv__kernel_arguments {
     const uint8_t *pixels;      /* RGB rows, images one after the other */
     uint16_t *patches;          /* bf16, rows of patch_pitch */
     const uint16_t *residual_rows; /* bf16: the residual of the GEMM that writes float32 */
+    uint8_t *buffers[MGV__MAX_DEVICE_BUFFERS]; /* latency regime: the plan's buffers, which it reads and writes without maps too */
     uint32_t total_tiles;
     uint32_t poll_limit;        /* polls of a wait without progress before it gives up */
     uint32_t image_size, patch, grid; /* side of the image, of a patch, patches in a row */
@@ -5194,6 +5209,9 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
    Rows are grouped: a group is `group_images` images whose activations are meant to stay in the L2 cache while all layers run over them. Row tiles are
    counted from the start of their group, so no tile holds rows of two groups.
 
+   Two regimes, two kernels, on the same buffers, packed weights and counters: throughput, and latency for few images (see mgv__regimes). The schedule says
+   which one runs.
+
    One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so what the n-th
    writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
 
@@ -5210,9 +5228,15 @@ enum {
     MGV__MAP_STORE = MGV__DEVICE_BUFFER_COUNT,               /* + buffer: boxes of 64 rows that are written, and residuals */
     MGV__MAP_KEYS = 2 * MGV__DEVICE_BUFFER_COUNT, MGV__MAP_QUERIES, MGV__MAP_POOL_TOKENS, MGV__MAP_POOL_SCORES,
     MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
-    MGV__MAP_COUNT = MGV__MAP_WEIGHTS + 9
+    /* the latency regime's */
+    MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer */
+    MGV__MAP_LATENCY_TOKENS = MGV__MAP_LATENCY_A + MGV__DEVICE_BUFFER_COUNT, /* boxes of 64 tokens of an image */
+    MGV__MAP_LATENCY_SCORES,
+    MGV__MAP_LATENCY_WEIGHTS,                                /* + 2 pack + (0 shared in the cluster, 1 whole) */
+    MGV__MAP_COUNT = MGV__MAP_LATENCY_WEIGHTS + 6
 };
 MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
+MGV__STATIC_ASSERT((int)MGV__DEVICE_BUFFER_COUNT <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
 
 typedef struct mgv__map_desc {
     int32_t used;
@@ -5240,6 +5264,7 @@ typedef struct mgv__plan_op {
     mgv__kernel_op kernel;
     const char *label;
     int32_t layer;
+    uint32_t kind;             /* before a schedule says which kind of GEMM tile it is */
     uint32_t source, target;   /* device buffers */
     uint32_t source_writes;    /* writers of the source before this operation, which it waits for; 0: none */
     uint32_t pack;
@@ -5252,7 +5277,7 @@ enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV
 typedef struct mgv__plan {
     const mgv__config *config;
     uint32_t tokens, patch_columns, patch_pitch;
-    uint32_t max_images, group_images, groups, group_tiles; /* row tiles of a group, even */
+    uint32_t max_images, group_images, groups, group_tiles; /* row tiles of 64 rows of a group, a multiple of 4 */
     mgv__device_buffer buffers[MGV__DEVICE_BUFFER_COUNT];
     mgv__map_desc maps[MGV__MAP_COUNT];
     mgv__plan_op ops[MGV__PLAN_MAX_OPS];
@@ -5267,7 +5292,9 @@ typedef struct mgv__plan {
     uint64_t schedule_bytes;
     uint64_t pixels_offset;                 /* room for max_images pictures that do not lie on the device one after the other */
     uint32_t max_segments;
-    uint32_t images, clusters;              /* of the schedule */
+    uint32_t images, clusters, regime;      /* of the schedule */
+    uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
+    uint32_t forced_regime;                 /* tests: 1 + the regime of all schedules; 0: chosen */
     uint32_t lanes;                         /* groups that take turns */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
     uint32_t ablations;                     /* benchmarks: MGV__KERNEL_WAIT_* that every operation gets */
@@ -5278,6 +5305,31 @@ typedef struct mgv__plan {
 
 static uint32_t mgv__ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
 static uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
+/* What a schedule has to know of each regime's kernel. */
+typedef struct mgv__regime {
+    const char *kernel;
+    uint32_t cluster;          /* CTAs */
+    uint32_t row_tile;         /* rows of a CTA's tile, and of a counter */
+    uint32_t cluster_images;   /* images of a cluster, where tiles are of images but for attention */
+} mgv__regime;
+static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
+    {"megavit_encode_sm_90a", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
+    {"megavit_encode_latency_sm_90a", MGV__LATENCY_CLUSTER, MGV__LATENCY_ROWS, 1}
+};
+enum {
+    MGV__LATENCY_COLUMN_TILES = MGV__LATENCY_CLUSTER / MGV__LATENCY_ROW_TILES,  /* of a cluster, where each CTA has a tile of its own */
+    MGV__PLAN_LATENCY_ROWS = 448                                                 /* the latency regime is chosen up to as many rows */
+};
+
+/* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
+static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
+    if (kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_DEEP) return 1;
+    if (kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL) return mgv__regimes[regime].cluster_images;
+    return kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_ROW_TILES : (uint32_t)MGV__CLUSTER;
+}
+static int mgv__plan_by_image(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL; }
 
 /* What this version of the kernel runs; the sentence names the first rule that is broken. */
 static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
@@ -5356,6 +5408,7 @@ static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t 
     op->layer = layer;
     op->source = source;
     op->target = target;
+    op->kind = kind;
     op->kernel.kind = kind;
     op->kernel.tokens = plan->tokens;
     op->kernel.heads = plan->config->heads;
@@ -5436,6 +5489,27 @@ static void mgv__plan_list(mgv__plan *plan) {
     for (i = plan->op_count - 4; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
 }
 
+/* Whether the latency regime runs this model; the throughput regime does. */
+static int mgv__plan_latency_supported(const mgv__config *c) { return c->heads <= MGV__LATENCY_MAX_HEADS; }
+
+/* The rows of patches and of the stream are loaded in shares, by all CTAs of a cluster that need them. */
+static int mgv__plan_is_wide(const mgv__plan_op *op) { return op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_STREAM; }
+
+static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
+    const uint64_t images = (uint64_t)plan->groups * plan->group_images;
+    uint32_t i;
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        uint32_t head = i >= MGV__DEVICE_WEIGHTED, shared = i == MGV__DEVICE_PATCHES || i == MGV__DEVICE_STREAM;
+        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV) continue;
+        mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups,
+                      shared ? MGV__LATENCY_ROWS / MGV__LATENCY_COLUMN_TILES : MGV__LATENCY_ROWS);
+    }
+    mgv__plan_map(plan, MGV__MAP_LATENCY_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, 64);
+    mgv__plan_weight_map(plan, MGV__MAP_LATENCY_SCORES, MGV__PACK_SCORES, MGV__LATENCY_MAX_HEADS, 3);
+    for (i = 0; i < 6; i++)
+        mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i / 2, i % 2 ? MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS / MGV__LATENCY_ROW_TILES, 3);
+}
+
 /* Fixes everything that does not depend on the number of images of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images, mgv_error *error) {
     uint32_t rows_per_group, i;
@@ -5455,7 +5529,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->group_images = mgv__min_u32(group_images, max_images);
     plan->groups = mgv__ceil_div(max_images, plan->group_images);
     rows_per_group = plan->group_images * plan->tokens;
-    plan->group_tiles = mgv__ceil_div(rows_per_group, MGV__CLUSTER * MGV__GEMM_ROWS) * MGV__CLUSTER;
+    plan->group_tiles = mgv__ceil_div(rows_per_group, 4 * MGV__LATENCY_ROWS) * 4;
     rows = (uint64_t)plan->groups * rows_per_group;
     if (rows * (config->hidden / 64) > 0x40000000u)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold", (uint64_t)max_images, (uint64_t)plan->tokens);
@@ -5505,6 +5579,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->weight_bytes = at;
     for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
     mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
+    mgv__plan_latency_maps(plan, rows_per_group);
 
     at = 0;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
@@ -5564,43 +5639,103 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
     return best;
 }
 
-/* Chooses tile widths for `images` images, and with them how often each counter is signalled. */
-static void mgv__plan_widths(mgv__plan *plan, uint32_t images) {
-    uint32_t written[MGV__DEVICE_BUFFER_COUNT], i;
+/* What each CTA loads of the weights for one tile, `rows` rows of them, is fetched into the L2 cache ahead of time. */
+static void mgv__plan_prefetch(const mgv__plan *plan, mgv__plan_op *op, uint32_t rows) {
+    const uint64_t row_bytes = (uint64_t)plan->pack_pitch[op->pack] * 2;
+    op->kernel.prefetch_bytes = rows * (uint32_t)row_bytes;
+    op->kernel.prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + op->kernel.b_row * row_bytes) / 16) + 1;
+}
+
+/* Tiles and tensor maps of one operation in the throughput regime. */
+static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
+    mgv__kernel_op *k = &op->kernel;
+    uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS), width;
+    const uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER); /* of heads; the last may have one: its second tile is cut off where it is stored */
+    k->store_map = MGV__MAP_STORE + op->target;
+    k->residual_map = MGV__MAP_STORE + op->target;
+    switch (op->kind) {
+    case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
+    case MGV__KERNEL_ATTENTION:
+        k->k_blocks = plan->tokens > 128 && 2 * images * pairs <= plan->clusters ? 2 : 1;
+        k->column_tiles = pairs * k->k_blocks;
+        k->a_map = MGV__MAP_KEYS;
+        k->b_map = MGV__MAP_QUERIES;
+        return;
+    case MGV__KERNEL_POOL:
+        k->column_tiles = 1;
+        k->a_map = MGV__MAP_POOL_TOKENS;
+        k->b_map = MGV__MAP_POOL_SCORES;
+        return;
+    default: break;
+    }
+    k->k_blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
+    width = op->by_head || (k->flags & MGV__KERNEL_FLOAT_OUT) ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
+    k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
+    k->column_tiles = mgv__ceil_div(k->columns, width);
+    k->a_map = MGV__MAP_A + op->source;
+    k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
+    if (units * k->column_tiles <= 2 * plan->clusters && k->columns % width == 0 && !(k->flags & MGV__KERNEL_WAIT_FIRST)) mgv__plan_prefetch(plan, op, width / MGV__CLUSTER);
+}
+
+/* The same in the latency regime. */
+static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    const uint32_t wide = (uint32_t)mgv__plan_is_wide(op), blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
+    const uint32_t columns = op->by_head ? plan->config->head_dim : wide ? MGV__LATENCY_COLUMN_TILES * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
+    k->store_map = op->target;
+    k->residual_map = op->target == MGV__DEVICE_POOLED ? (uint32_t)MGV__DEVICE_HEAD_OUT : op->target;
+    switch (op->kind) {
+    case MGV__KERNEL_PATCHES: k->column_tiles = 8; return;
+    case MGV__KERNEL_ATTENTION:
+        k->column_tiles = plan->config->heads;
+        k->a_map = MGV__MAP_QUERIES;
+        return;
+    case MGV__KERNEL_POOL:
+        k->column_tiles = 1;
+        k->a_map = MGV__MAP_LATENCY_TOKENS;
+        k->b_map = MGV__MAP_LATENCY_SCORES;
+        return;
+    default: break;
+    }
+    k->kind = wide ? MGV__KERNEL_WIDE : MGV__KERNEL_DEEP;
+    k->k_blocks = wide ? blocks : mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER);
+    k->column_tiles = mgv__ceil_div(k->columns, columns);
+    k->a_map = MGV__MAP_LATENCY_A + op->source;
+    k->b_map = MGV__MAP_LATENCY_WEIGHTS + 2 * op->pack + !wide;
+    if (k->columns % columns == 0) mgv__plan_prefetch(plan, op, columns / MGV__LATENCY_CLUSTER);
+}
+
+/* Signals of CTA `cta` when it has done its share of a tile. */
+static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
+    if (plan->regime == MGV__THROUGHPUT) return MGV__MATH_GROUPS;
+    return k->kind != MGV__KERNEL_ATTENTION || cta * 64 < plan->tokens; /* a block of queries each */
+}
+
+/* Chooses tiles for `images` images, and with them how often each counter is signalled. */
+static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
+    uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
         mgv__plan_op *op = &plan->ops[i];
         mgv__kernel_op *k = &op->kernel;
         const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
-        uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED;
+        uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED, signals = 0;
         k->flags = (k->flags & ~(uint32_t)(MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL)) | plan->ablations;
         k->rows_total = head ? images : images * plan->tokens;
-        if (k->kind == MGV__KERNEL_PATCHES) k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER));
-        if (k->kind == MGV__KERNEL_ATTENTION) {
-            uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER); /* of heads; the last may have one: its second tile is cut off where it is stored */
-            k->k_blocks = plan->tokens > 128 && 2 * images * pairs <= plan->clusters ? 2 : 1;
-            k->column_tiles = pairs * k->k_blocks;
-        }
-        if (k->kind == MGV__KERNEL_GEMM_256 || k->kind == MGV__KERNEL_GEMM_128 || k->kind == MGV__KERNEL_GEMM_64) {
-            uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS);
-            uint32_t width = op->by_head || (k->flags & MGV__KERNEL_FLOAT_OUT) ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
-            k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
-            k->column_tiles = mgv__ceil_div(k->columns, width);
-            k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
-            k->prefetch_bytes = width / MGV__CLUSTER * plan->pack_pitch[op->pack] * 2;
-            k->prefetch_offset = 0;
-            if (units * k->column_tiles <= 2 * plan->clusters && k->columns % width == 0 && !(k->flags & MGV__KERNEL_WAIT_FIRST))
-                k->prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16) + 1;
-        }
+        k->kind = op->kind;
+        k->prefetch_offset = 0;
+        if (plan->regime == MGV__LATENCY) mgv__plan_latency_op(plan, op);
+        else mgv__plan_throughput_op(plan, op, images);
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
-            k->wait_divisor = !source->by_image ? (uint32_t)MGV__GEMM_ROWS : head ? 1 : plan->tokens;
+            k->wait_divisor = !source->by_image ? mgv__regimes[plan->regime].row_tile : head ? 1 : plan->tokens;
             k->wait_threshold = written[op->source];
         }
         k->signal_counter = target->counter;
         k->signal_stride = target->counter_stride;
-        written[op->target] += k->column_tiles * (k->kind == MGV__KERNEL_ATTENTION ? MGV__CLUSTER : 1) * MGV__MATH_GROUPS;
+        for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) signals += mgv__plan_signals(plan, k, cta);
+        written[op->target] += k->column_tiles * signals / mgv__plan_unit_tiles(plan->regime, k->kind);
     }
 }
 
@@ -5611,15 +5746,20 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     if (op_number < plan->op_first || (plan->op_limit && op_number >= plan->op_limit)) return;
     if (first_row >= k->rows_total) return;
     rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row);
-    if (k->kind == MGV__KERNEL_ATTENTION) units = rows / plan->tokens;
-    else if (k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_PATCHES) units = mgv__ceil_div(rows / plan->tokens, MGV__CLUSTER);
-    else units = mgv__ceil_div(rows, MGV__CLUSTER * MGV__GEMM_ROWS);
+    units = mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__regimes[plan->regime].row_tile));
     segment->op = op_number;
     segment->group = group;
     segment->first_unit = 0;
     segment->first_tile = *tiles;
     *tiles += units * k->column_tiles;
     plan->segment_count++;
+}
+
+/* The regime that takes less time for so many images. Ablations are the throughput regime's. */
+static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
+    if (plan->ablations) return MGV__THROUGHPUT;
+    if (!plan->latency_clusters || plan->forced_regime) return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
+    return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
 /* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's last products run over all
@@ -5629,8 +5769,9 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
     const uint32_t groups = mgv__ceil_div(images, plan->group_images), lanes = plan->lanes ? plan->lanes : 1;
     uint32_t tiles = 0, step, group, i;
     plan->images = images;
-    plan->clusters = clusters;
-    mgv__plan_widths(plan, images);
+    plan->regime = mgv__plan_regime(plan, images);
+    plan->clusters = plan->regime == MGV__LATENCY ? plan->latency_clusters : clusters;
+    mgv__plan_tiles(plan, images);
     plan->segment_count = 0;
     /* group g starts at step (g / lanes) * group_ops + (g % lanes) * group_ops / lanes */
     for (step = 0; step < (groups / lanes + 2) * group_ops; step++)
@@ -5645,17 +5786,12 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
 
 /* --- the proof that a schedule is right ------------------------------------------------------------------------ */
 
-/* Rows within its group that CTA `cta` of a cluster reads for a unit: as the kernel's tile_rows. Empty beyond the last row. */
-static void mgv__plan_tile_rows(const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta, uint32_t *first, uint32_t *end) {
-    uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group), count = k->tokens;
-    if (k->kind == MGV__KERNEL_ATTENTION) {
-        *first = unit * k->tokens;
-    } else if (k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_PATCHES) {
-        *first = (unit * MGV__CLUSTER + cta) * k->tokens;
-    } else {
-        *first = (unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
-        count = MGV__GEMM_ROWS;
-    }
+/* Rows within its group that CTA `cta` of a cluster reads for a unit: as the kernels' tile_rows. Empty beyond the last row. */
+static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta, uint32_t *first, uint32_t *end) {
+    const mgv__regime *regime = &mgv__regimes[plan->regime];
+    uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
+    uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : regime->row_tile, unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
+    *first = (unit * unit_tiles + cta / (regime->cluster / unit_tiles)) * count;
     *end = mgv__min_u32(*first + count, rows);
 }
 
@@ -5698,7 +5834,7 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
     const mgv__kernel_op *k = &op->kernel;
     const mgv__device_buffer *target = &plan->buffers[op->target];
     uint32_t first, end, i, last, index;
-    mgv__plan_tile_rows(k, segment->group, unit, cta, &first, &end);
+    mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &end);
     if (first >= end) return MGV_OK;
     if (k->wait_divisor) {
         i = k->wait_counter + segment->group * k->wait_stride + first / k->wait_divisor;
@@ -5708,11 +5844,11 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
                 return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) waits for %u signals of counter %u, but %u come before it",
                                  op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i, i < plan->counter_count ? (uint64_t)counts[i] : 0);
     }
-    index = k->signal_counter + segment->group * k->signal_stride + first / (target->by_image ? k->tokens : (uint32_t)MGV__GEMM_ROWS);
+    index = k->signal_counter + segment->group * k->signal_stride + first / (target->by_image ? k->tokens : mgv__regimes[plan->regime].row_tile);
     if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's", op->label,
                          (uint64_t)segment->op, (uint64_t)index);
-    counts[index] += MGV__MATH_GROUPS;
+    counts[index] += mgv__plan_signals(plan, k, cta);
     return MGV_OK;
 }
 
@@ -5726,7 +5862,7 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
         const mgv__kernel_segment *segment = &plan->segments[s];
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
         for (tile = segment->first_tile; tile < segment[1].first_tile && result == MGV_OK; tile++)
-            for (cta = 0; cta < MGV__CLUSTER && result == MGV_OK; cta++)
+            for (cta = 0; cta < mgv__regimes[plan->regime].cluster && result == MGV_OK; cta++)
                 result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cta, counts, error);
     }
     return result;
@@ -6514,6 +6650,7 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
     CALL(LibraryGetKernel, (cudaKernel_t *kernel, cudaLibrary_t library, const char *name)) \
     CALL(LibraryGetGlobal, (void **address, size_t *bytes, cudaLibrary_t library, const char *name)) \
     CALL(FuncSetAttribute, (const void *kernel, enum cudaFuncAttribute attribute, int value)) \
+    CALL(OccupancyMaxActiveClusters, (int *clusters, const void *kernel, const cudaLaunchConfig_t *config)) \
     CALL(LaunchKernelExC, (const cudaLaunchConfig_t *config, const void *kernel, void **arguments)) \
     CALL(GetDriverEntryPointByVersion, (const char *name, void **function, unsigned int version, unsigned long long flags, \
                                         enum cudaDriverEntryPointQueryResult *found))
@@ -6542,7 +6679,8 @@ typedef struct mgv__cuda_desc {
     uint32_t max_images;
     uint32_t group_images;   /* 0: chosen */
     uint32_t lanes;          /* 0: chosen */
-    uint32_t max_clusters;   /* 0: all */
+    uint32_t max_clusters;   /* of the throughput regime, the latency regime has as many CTAs; 0: all */
+    uint32_t regime;         /* tests: 1 + regime; 0: chosen */
     uint32_t poll_limit;     /* 0: about a quarter of a second */
     const void *kernels;     /* the fatbin */
     mgv_allocator allocator;
@@ -6554,7 +6692,7 @@ typedef struct mgv__cuda_desc {
 /* A schedule on the device: of it, what a launch has to know. */
 typedef struct mgv__sent_schedule {
     uint32_t images;                /* 0: none */
-    uint32_t total_tiles;
+    uint32_t total_tiles, regime, clusters;
     int32_t captured;               /* in a CUDA graph, so it stays */
     uint64_t used;                  /* the launch that used it last */
 } mgv__sent_schedule;
@@ -6566,8 +6704,8 @@ typedef struct mgv__cuda {
     int32_t device;
     uint32_t clusters;
     cudaLibrary_t library;
-    cudaKernel_t kernel;
-    uint32_t shared_bytes, shared_limit; /* that a block of the kernel needs, that the GPU gives */
+    cudaKernel_t kernel[MGV__REGIME_COUNT];
+    uint32_t shared_bytes[MGV__REGIME_COUNT], shared_limit; /* that a block of each kernel needs, that the GPU gives */
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
     void *upload;                   /* pinned: operations and segments on their way to the device */
@@ -6575,6 +6713,7 @@ typedef struct mgv__cuda {
     cudaEvent_t done;
     mgv__kernel_arguments arguments;
     mgv__sent_schedule schedules[MGV__PLAN_SCHEDULES];
+    const mgv__sent_schedule *schedule; /* that the next launch runs */
     uint64_t launches;
 } mgv__cuda;
 
@@ -6635,9 +6774,27 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     return MGV_OK;
 }
 
-/* Loads the kernel, checks that it is of this header's version, sets its attributes. */
+/* How both kernels are launched. `attributes` must live as long as the configuration. */
+static void mgv__cuda_configure(const mgv__cuda *cuda, uint32_t regime, uint32_t clusters, cudaLaunchConfig_t *config, cudaLaunchAttribute attributes[2]) {
+    memset((void *)config, 0, sizeof *config);
+    memset((void *)attributes, 0, 2 * sizeof *attributes);
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = mgv__regimes[regime].cluster;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    config->gridDim.x = clusters * mgv__regimes[regime].cluster;
+    config->gridDim.y = config->gridDim.z = 1;
+    config->blockDim.x = MGV__KERNEL_THREADS;
+    config->blockDim.y = config->blockDim.z = 1;
+    config->dynamicSmemBytes = cuda->shared_bytes[regime];
+    config->attrs = attributes;
+    config->numAttrs = 2;
+}
+
+/* Loads the kernels, checks that they are of this header's version, sets their attributes. */
 static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error *error) {
-    uint32_t description[4];
+    uint32_t description[5], i;
     void *address;
     size_t bytes;
     cudaError_t code;
@@ -6653,17 +6810,33 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
     if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__kernel_arguments) || description[3] != MGV__KERNEL_THREADS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from one release",
                          (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION, (uint64_t)sizeof(mgv__kernel_arguments));
-    cuda->shared_bytes = description[1];
-    if (cuda->shared_bytes > cuda->shared_limit)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
-                         (uint64_t)cuda->shared_bytes,
-                         (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
-    code = cuda->calls->LibraryGetKernel(&cuda->kernel, cuda->library, "megavit_encode_sm_90a");
-    if (code == cudaErrorSymbolNotFound)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no megavit_encode_sm_90a: they were made for another GPU");
-    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetKernel", "looking for the kernel");
-    MGV__CUDA_TRY(cuda->calls, FuncSetAttribute, ((const void *)cuda->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                  (int)cuda->shared_bytes), "reserving shared memory");
+    for (i = 0; i < MGV__REGIME_COUNT; i++) {
+        const char *name = mgv__regimes[i].kernel;
+        cuda->shared_bytes[i] = description[i == MGV__LATENCY ? 4 : 1];
+        if (cuda->shared_bytes[i] > cuda->shared_limit)
+            return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u", (uint64_t)cuda->shared_bytes[i],
+                             (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
+        code = cuda->calls->LibraryGetKernel(&cuda->kernel[i], cuda->library, name);
+        if (code == cudaErrorSymbolNotFound) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no %s: they were made for another GPU", name);
+        if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetKernel", "looking for the kernels");
+        MGV__CUDA_TRY(cuda->calls, FuncSetAttribute, ((const void *)cuda->kernel[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes[i]),
+                      "reserving shared memory");
+    }
+    return MGV_OK;
+}
+
+/* Clusters of the latency regime: as many as run at once, which the card's layout decides. */
+static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
+    const uint32_t most = cuda->clusters * MGV__CLUSTER / MGV__LATENCY_CLUSTER;
+    cudaLaunchConfig_t config;
+    cudaLaunchAttribute attributes[2];
+    int clusters = 0;
+    cuda->plan->forced_regime = desc->regime;
+    if (!most || !mgv__plan_latency_supported(cuda->plan->config)) return MGV_OK;
+    mgv__cuda_configure(cuda, MGV__LATENCY, 1, &config, attributes);
+    config.numAttrs = 1;
+    MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters, (&clusters, (const void *)cuda->kernel[MGV__LATENCY], &config), "asking how many clusters run at once");
+    cuda->plan->latency_clusters = clusters > 0 ? mgv__min_u32((uint32_t)clusters, most) : 0;
     return MGV_OK;
 }
 
@@ -6768,6 +6941,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     mgv__plan *plan;
     mgv__kernel_arguments *arguments = &cuda->arguments;
     size_t upload_bytes;
+    uint32_t i;
     mgv_result result = mgv__cuda_check_device(cuda, desc, error);
     if (result != MGV_OK) return result;
     cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
@@ -6781,6 +6955,8 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     plan->counts = (uint32_t *)mgv__alloc(&cuda->allocator, (size_t)plan->counter_count * sizeof *plan->counts);
     if (!plan->segments || !plan->counts) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
     result = mgv__cuda_load(cuda, desc->kernels, error);
+    if (result != MGV_OK) return result;
+    result = mgv__cuda_latency_clusters(cuda, desc, error);
     if (result != MGV_OK) return result;
     upload_bytes += plan->op_count * sizeof(mgv__kernel_op);
     result = mgv__cuda_take_arena(cuda, desc, error);
@@ -6799,6 +6975,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->counters = (uint32_t *)(cuda->arena + plan->counters_offset + sizeof(mgv__kernel_status));
     arguments->patches = (uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_PATCHES].offset);
     arguments->residual_rows = (const uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_HEAD_OUT].offset);
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) arguments->buffers[i] = cuda->arena + plan->buffers[i].offset;
     arguments->image_size = config->image_size;
     arguments->patch = config->patch;
     arguments->grid = config->image_size / config->patch;
@@ -6886,6 +7063,8 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
                                   cudaMemcpyHostToDevice, stream), "sending the schedule");
     schedule->images = images; /* both parts are on their way */
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
+    schedule->regime = plan->regime;
+    schedule->clusters = plan->clusters;
     return MGV_OK;
 }
 
@@ -6896,6 +7075,7 @@ static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule
     cuda->arguments.ops = (const mgv__kernel_op *)(const void *)(place + cuda->plan->ops_offset);
     cuda->arguments.segments = (const mgv__kernel_segment *)(const void *)(place + cuda->plan->segments_offset);
     cuda->arguments.total_tiles = schedule->total_tiles;
+    cuda->schedule = schedule;
 }
 
 /* Counters and status as a launch wants them. */
@@ -6910,23 +7090,10 @@ static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, 
     cudaLaunchConfig_t config;
     cudaLaunchAttribute attributes[2];
     void *arguments[1];
-    memset((void *)&config, 0, sizeof config);
-    memset((void *)attributes, 0, sizeof attributes);
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = MGV__CLUSTER;
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-    attributes[1].id = cudaLaunchAttributeCooperative;
-    attributes[1].val.cooperative = 1;
-    config.gridDim.x = cuda->clusters * MGV__CLUSTER;
-    config.gridDim.y = config.gridDim.z = 1;
-    config.blockDim.x = MGV__KERNEL_THREADS;
-    config.blockDim.y = config.blockDim.z = 1;
-    config.dynamicSmemBytes = cuda->shared_bytes;
+    mgv__cuda_configure(cuda, cuda->schedule->regime, cuda->schedule->clusters, &config, attributes);
     config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = 2;
     arguments[0] = &cuda->arguments;
-    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel, arguments), "launching the kernel");
+    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel[cuda->schedule->regime], arguments), "launching the kernel");
     return MGV_OK;
 }
 
@@ -6949,7 +7116,7 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
 static const float *mgv__cuda_pooled(const mgv__cuda *cuda) { return (const float *)(cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset); }
 
 static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full stage", "an empty stage", "a known tile", "a ready tile", "a vacated slot",
-                                              "a granted chunk", "a written chunk", "aligned shared memory"};
+                                              "a granted chunk", "a written chunk", "aligned shared memory", "sums to be read", "sums of its cluster"};
 MGV__STATIC_ASSERT(sizeof mgv__wait_names / sizeof mgv__wait_names[0] == MGV__WAIT_COUNT, every_wait_has_a_name);
 
 /* What the finished kernel said of itself. */

@@ -12,6 +12,16 @@
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 
+/* Copies and arrivals of other CTAs may still be on their way to this one after an abort: let them land before shared memory goes away. */
+DEVICE void wait_for_cluster(Watchdog &dog) {
+    watchdog_look(dog);
+#pragma unroll 1
+    for (int i = 0; dog.aborted && i < 200; i++) nanosleep(1000);
+    warp_sync();
+    barrier_cluster_arrive_release();
+    barrier_cluster_wait_acquire();
+}
+
 DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     Math self(shared, arguments, group);
     uint32_t turn = 0;
@@ -70,13 +80,11 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
         math_role(shared, arguments, warp / 4 - 1);
     }
 
-    /* Copies and arrivals of the other CTA may still be on their way to this one after an abort: let them land before shared memory goes away. */
-    watchdog_look(dog);
-    for (int i = 0; dog.aborted && i < 200; i++) nanosleep(1000);
-    warp_sync();
-    barrier_cluster_arrive_release();
-    barrier_cluster_wait_acquire();
+    wait_for_cluster(dog);
 }
 
+#include "latency.cuh"
+
 /* What the host checks before it trusts this file. */
-extern "C" __device__ uint32_t megavit_description[4] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments), MGV__KERNEL_THREADS};
+extern "C" __device__ uint32_t megavit_description[5] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments), MGV__KERNEL_THREADS,
+                                                         sizeof(LatencyMemory)};

@@ -15,20 +15,14 @@ DEVICE void signal_patches(Math &self, const TileSlot &tile) {
 /* Two bytes -> two bf16. A byte is exact in bf16, so rescaling and normalisation are folded into the weights. */
 DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2((float)low, (float)high); }
 
-/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. The image's tiles and their math groups share the pieces out.
-   Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
-DEVICE void patches_tile(Math &self, const TileSlot &tile) {
-    const mgv__kernel_arguments &arguments = self.arguments;
-    uint32_t first, end;
-    tile_rows(tile, self.cta, first, end);
-    if (first >= end) return;
-    const uint32_t image = image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + self.cta);
+/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. This thread takes every
+   `step`-th piece. Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
+DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t image, uint32_t first_item, uint32_t step) {
     const uint32_t piece = 3 * arguments.patch, side = arguments.grid * arguments.patch;
     const uint8_t *pixels = arguments.pixels + (size_t)image * arguments.image_size * arguments.image_size * 3;
-    uint16_t *patches = arguments.patches + (size_t)image * tile.op.tokens * arguments.patch_pitch;
+    uint16_t *patches = arguments.patches + (size_t)image * op.tokens * arguments.patch_pitch;
     const uint32_t width = piece % 16 == 0 && arguments.image_size * 3 % 16 == 0 && ((size_t)arguments.pixels & 15) == 0 ? 16 : 2;
     const uint32_t parts = piece / width, items = side * arguments.grid * parts;
-    const uint32_t first_item = (tile.column * MGV__MATH_GROUPS + self.group) * 128 + self.thread, step = tile.op.column_tiles * MGV__MATH_GROUPS * 128;
     for (uint32_t item = first_item; item < items; item += step) {
         const uint32_t part = item % parts, rest = item / parts, column = rest % arguments.grid, y = rest / arguments.grid;
         const uint8_t *from = pixels + (size_t)y * arguments.image_size * 3 + column * piece + part * width;
@@ -48,6 +42,14 @@ DEVICE void patches_tile(Math &self, const TileSlot &tile) {
         st_global_v4u32(to, out[0], out[1], out[2], out[3]);
         st_global_v4u32(to + 8, out[4], out[5], out[6], out[7]);
     }
+}
+
+DEVICE void patches_tile(Math &self, const TileSlot &tile) {
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    if (first >= end) return;
+    patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + self.cta),
+                     (tile.column * MGV__MATH_GROUPS + self.group) * 128 + self.thread, tile.op.column_tiles * MGV__MATH_GROUPS * 128);
     signal_patches(self, tile);
 }
 

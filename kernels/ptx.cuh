@@ -152,6 +152,8 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier) : "memory");
 }
+/* Brings the cache line, or the part of it that memory gives at once, into the L2 cache. sm_70+ */
+DEVICE void prefetch_global_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 /* Brings bytes into the L2 cache; address and size are multiples of 16. */
 DEVICE void cp_async_bulk_prefetch_l2(const void *source, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory"); }
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
@@ -166,6 +168,10 @@ DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const C
 DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
+DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier, uint16_t mask) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(mask) : "memory");
 }
 DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
@@ -205,8 +211,12 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
 /* Reads of memory that nothing writes while the kernel runs: weights, tables, pixels. */
 DEVICE float ld_global_nc_f32(const float *p) { float v; asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p)); return v; }
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p)); }
+DEVICE void ld_global_nc_v4f32(const float *p, float &x, float &y, float &z, float &w) {
+    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(p));
+}
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory"); }
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
@@ -256,6 +266,8 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
 #define PTX_D8(d, i) PTX_D4(d, i), PTX_D4(d, i + 4)
 #define PTX_D16(d, i) PTX_D8(d, i), PTX_D8(d, i + 8)
 #define PTX_D32(d, i) PTX_D16(d, i), PTX_D16(d, i + 16)
+#define PTX_R4 "%0, %1, %2, %3"
+#define PTX_R8 PTX_R4 ", %4, %5, %6, %7"
 #define PTX_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define PTX_R24 PTX_R16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define PTX_R32 PTX_R24 ", %24, %25, %26, %27, %28, %29, %30, %31"
@@ -283,6 +295,8 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
                      "{" PTX_R##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, 1;\n}\n" \
                      : __VA_ARGS__ : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(scale_d));                                           \
     }
+PTX_WGMMA_SS(4, 8, 4, 5, 6, PTX_D4(d, 0))
+PTX_WGMMA_SS(8, 16, 8, 9, 10, PTX_D8(d, 0))
 PTX_WGMMA_SS(24, 48, 24, 25, 26, PTX_D16(d, 0), PTX_D8(d, 16))
 PTX_WGMMA_SS(32, 64, 32, 33, 34, PTX_D32(d, 0))
 PTX_WGMMA_SS(36, 72, 36, 37, 38, PTX_D32(d, 0), PTX_D4(d, 32))
@@ -314,6 +328,8 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
 #undef PTX_D8
 #undef PTX_D16
 #undef PTX_D32
+#undef PTX_R4
+#undef PTX_R8
 #undef PTX_R16
 #undef PTX_R24
 #undef PTX_R32

@@ -40,7 +40,7 @@ typedef struct fake_cuda {
     int refuse_maps;           /* it refuses every tensor map */
     const char *missing;       /* a name that the kernels do not have */
     int driver, runtime, devices, device, major, minor, multiprocessors, shared, cooperative;
-    uint32_t description[4];
+    uint32_t description[5];
     size_t description_bytes;
     int held;                  /* what is on the stream has not been done yet: events are not ready */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
@@ -277,6 +277,12 @@ static cudaError_t fake_FuncSetAttribute(const void *kernel, enum cudaFuncAttrib
     assert_true(value <= fake.shared);
     return cudaSuccess;
 }
+static cudaError_t fake_OccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config) {
+    FAKE_CALL("OccupancyMaxActiveClusters");
+    assert_ptr_equal(kernel, &fake.launches);
+    *clusters = (int)((unsigned int)fake.multiprocessors / config->attrs[0].val.clusterDim.x);
+    return cudaSuccess;
+}
 static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
     fake_node *node;
     FAKE_CALL("LaunchKernelExC");
@@ -334,6 +340,7 @@ static inline void fake_reset(void) {
     fake.description[1] = MGV__MAX_SHARED_BYTES;
     fake.description[2] = sizeof(mgv__kernel_arguments);
     fake.description[3] = MGV__KERNEL_THREADS;
+    fake.description[4] = MGV__MAX_SHARED_BYTES;
     fake.description_bytes = sizeof fake.description;
 }
 

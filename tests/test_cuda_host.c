@@ -706,7 +706,7 @@ static void test_the_callers_device(void **state) {
     assert_int_equal(fake.device, 2);
     assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
     assert_int_equal(fake.device, 2);
-    assert_int_equal(fake.grid, 6);
+    assert_int_equal(fake.grid, MGV__LATENCY_CLUSTER); /* few images: clusters of four */
     assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
     assert_int_equal(fake.device, 2);
     assert_int_equal(fake_alive(), 0);
@@ -763,22 +763,22 @@ static void test_machines_that_cannot(void **state) {
 
 /* Kernels of another release, or of something else. */
 static void test_kernels_that_do_not_fit(void **state) {
-    static const char *const names[] = {"megavit_description", "megavit_encode_sm_90a"};
+    static const char *const names[] = {"megavit_description", "megavit_encode_sm_90a", "megavit_encode_latency_sm_90a"};
     fixture *f = (fixture *)*state;
     mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
     mgv_engine *engine;
     mgv_error error;
     int i;
-    for (i = 0; i < 4; i++) {
+    for (i = 0; i < 5; i++) {
+        int shared = i == 1 || i == 4;
         fake_reset();
         fake.description[i]++;
-        refused(f, i == 1 ? "bytes of shared memory" : "take both from one release", i == 1 ? MGV_ERROR_NO_DEVICE : MGV_ERROR_UNSUPPORTED,
-                i);
+        refused(f, shared ? "bytes of shared memory" : "take both from one release", shared ? MGV_ERROR_NO_DEVICE : MGV_ERROR_UNSUPPORTED, i);
     }
     fake_reset();
     fake.description_bytes = 12;
-    refused(f, "the kernels' description has 12 bytes, not 16", MGV_ERROR_UNSUPPORTED, 0);
-    for (i = 0; i < 2; i++) {
+    refused(f, "the kernels' description has 12 bytes, not 20", MGV_ERROR_UNSUPPORTED, 0);
+    for (i = 0; i < (int)COUNT_OF(names); i++) {
         fake_reset();
         fake.missing = names[i];
         refused(f, names[i], MGV_ERROR_UNSUPPORTED, i);

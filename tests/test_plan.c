@@ -63,9 +63,12 @@ static void test_every_schedule_is_proved(void **state) {
             config.intermediate = 4 * config.hidden;
             plan = plan_of(&config, 200, groups[g], 1 + g);
             for (i = 0; i < sizeof images / sizeof images[0]; i++)
-                for (c = 0; c < 3; c++) {
+                for (c = 0; c < 6; c++) {
                     mgv_error error;
-                    mgv__plan_schedule(plan, images[i], clusters[c]);
+                    plan->forced_regime = 1 + c / 3;
+                    plan->latency_clusters = (clusters[c % 3] + 1) / 2;
+                    mgv__plan_schedule(plan, images[i], clusters[c % 3]);
+                    assert_int_equal(plan->regime, c / 3);
                     assert_true(plan->segment_count <= plan->max_segments);
                     if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
                 }
@@ -87,6 +90,14 @@ static void test_wrong_plans_are_refused(void **state) {
     (void)state;
     config_of(&config, 224, 16, 2);
     plan = plan_of(&config, 64, 0, 1);
+    plan->latency_clusters = 30;
+    plan->forced_regime = 1 + MGV__LATENCY;
+    for (i = 1; i < plan->op_count; i++) {
+        mgv__plan_schedule(plan, 2, 66);
+        plan->ops[i].kernel.wait_threshold--;
+        refused(plan, "waits for");
+    }
+    plan->forced_regime = 1 + MGV__THROUGHPUT;
     for (i = 1; i < plan->op_count; i++) { /* every threshold, one signal more and one less */
         mgv__plan_schedule(plan, 7, 66);
         plan->ops[i].kernel.wait_threshold++;

@@ -1,5 +1,7 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
-usage: check.py LIBRARY FATBIN [stages] [errors] [bits] [launches] [neighbour] [engines] [odd] [drain] [time=…] [profile=…] [ladder=…]"""
+usage: check.py LIBRARY FATBIN WORD...
+words: stages errors bits launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=...; throughput, latency, chosen: the regime of
+the words that follow"""
 import copy, ctypes, sys, tempfile, time
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
@@ -8,6 +10,7 @@ torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 torch.set_grad_enabled(False)
 NAMES = ('patches', 'stream', 'qkv', 'attended', 'mlp', 'weighted', 'head attended', 'head out', 'head mlp', 'pooled')
 failures = []
+regime = 0  # 0: the plan chooses
 
 
 def verdict(ok, text):
@@ -19,7 +22,7 @@ class Engine:
     """One loaded model on the GPU."""
     def __init__(self, library, directory, kernels, images, group=0, lanes=0, clusters=0, polls=0):
         self.lib, self.message = library, ctypes.create_string_buffer(1024)
-        self.h = library.harness_open(directory.encode(), kernels.encode(), images, group, lanes, clusters, polls, self.message)
+        self.h = library.harness_open(directory.encode(), kernels.encode(), images, group, lanes, clusters, polls, regime, self.message)
         if not self.h: raise RuntimeError(self.message.value.decode())
 
     def launch(self, pixels):
@@ -56,13 +59,15 @@ class Engine:
             self.lib.harness_copy(self.lib.harness_buffer(self.h, number), nan.data_ptr(), nan.numel() * 4)
         torch.cuda.synchronize()
 
+    def ran(self): return ('throughput', 'latency')[self.lib.harness_regime(self.h)] + f', {self.lib.harness_clusters(self.h)} clusters'
+
     def close(self): self.lib.harness_close(self.h)
 
 
 def load(path):
     lib = ctypes.CDLL(path)
     lib.harness_open.restype = ctypes.c_void_p
-    lib.harness_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p] + [ctypes.c_uint32] * 5 + [ctypes.c_char_p]
+    lib.harness_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p] + [ctypes.c_uint32] * 6 + [ctypes.c_char_p]
     lib.harness_encode.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p]
     lib.harness_run_to.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p]
     lib.harness_wait.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
@@ -78,7 +83,7 @@ def load(path):
     lib.harness_chain_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     lib.harness_chain_free.argtypes = [ctypes.c_void_p]
     lib.harness_profile.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
-    for name in ('close', 'ops'): getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p]
+    for name in ('close', 'ops', 'regime', 'clusters'): getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p]
     return lib
 
 
@@ -164,10 +169,11 @@ def errors(lib, kernels, where):
             scale = exact.norm(dim=1)
             ours.append((engine.buffer(9, images) - exact).norm(dim=1) / scale)
             theirs.append((half - exact).norm(dim=1) / scale)
+        ran = engine.ran()
         engine.close()
     ours, theirs = torch.cat(ours), torch.cat(theirs)
     verdict(torch.isfinite(ours).all().item() and ours.pow(2).mean().sqrt() <= theirs.pow(2).mean().sqrt() and ours.max() <= 1.25 * theirs.max(),
-            f'12 layers, {len(ours)} pictures: relative error RMS {ours.pow(2).mean().sqrt():.2e} max {ours.max():.2e}; transformers bf16 RMS {theirs.pow(2).mean().sqrt():.2e} max {theirs.max():.2e}')
+            f'12 layers, {len(ours)} pictures ({ran}): relative error RMS {ours.pow(2).mean().sqrt():.2e} max {ours.max():.2e}; transformers bf16 RMS {theirs.pow(2).mean().sqrt():.2e} max {theirs.max():.2e}')
 
 
 def bits(lib, kernels, where):
@@ -180,17 +186,17 @@ def bits(lib, kernels, where):
         if i % 50 == 0: engine.poison()
         engine.run(pixels)
         same &= torch.equal(engine.buffer(9, 64), first)
-    verdict(same and torch.isfinite(first).all().item(), '200 launches give the same bits')
+    verdict(same and torch.isfinite(first).all().item(), f'200 launches give the same bits ({engine.ran()})')
     for count in (1, 2, 7, 33):
         engine.poison()
         engine.run(pixels[5:5 + count].contiguous())
         verdict(torch.equal(engine.buffer(9, count), first[5:5 + count]), f'{count} pictures alone give the bits they have among 64')
     engine.close()
-    for group, lanes, clusters in ((13, 1, 0), (13, 2, 0), (0, 1, 1), (0, 1, 17)):
+    for group, lanes, clusters in ((13, 1, 0), (13, 2, 0), (0, 1, 2), (0, 1, 17)):
         engine = Engine(lib, where, kernels, 64, group, lanes, clusters)
         engine.poison()
         engine.run(pixels)
-        verdict(torch.equal(engine.buffer(9, 64), first), f'groups of {group or 64}, {lanes} at a time, {clusters or "all"} clusters: the same bits')
+        verdict(torch.equal(engine.buffer(9, 64), first), f'groups of {group or 64}, {lanes} at a time, {engine.ran()}: the same bits')
         engine.close()
 
 
@@ -284,7 +290,7 @@ def odd(lib, kernels, where):
         engine.run(pixels)
         exact, half = (reference(model, normalised(pixels), t) for t in (torch.float32, torch.bfloat16))
         got = engine.buffer(9, 9)
-        verdict(relative(got, exact) <= relative(half, exact), f'{name}: relative error {relative(got, exact):.2e}, transformers bf16 {relative(half, exact):.2e}')
+        verdict(relative(got, exact) <= relative(half, exact), f'{name} ({engine.ran()}): relative error {relative(got, exact):.2e}, transformers bf16 {relative(half, exact):.2e}')
         engine.close()
 
 
@@ -303,7 +309,7 @@ def drain(lib, kernels, where):
             said = engine.wait()
             lib.harness_lose_signal(engine.h, 0)
             engine.run(pixels)
-            verdict(said is not None and torch.equal(engine.buffer(9, count), want), f'{count} pictures, a lost signal of {label}: {said}')
+            verdict(said is not None and torch.equal(engine.buffer(9, count), want), f'{count} pictures ({engine.ran()}), a lost signal of {label}: {said}')
     engine.close()
 
 
@@ -355,7 +361,7 @@ def timed(lib, kernels, where, settings):
             clock = pynvml.nvmlDeviceGetClockInfo(card, 1)
             torch.cuda.synchronize()
         seconds, joules = time.perf_counter() - start, (pynvml.nvmlDeviceGetTotalEnergyConsumption(card) - joules) / 1e3
-        print(f'time B={images:4d} group {group:3d} lanes {lanes}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} cold {cold[0].elapsed_time(cold[1]):.3f} ms, {joules / done / images * 1e3:.1f} mJ/img {joules / seconds:.0f} W {clock} MHz {said or ""}', flush=True)
+        print(f'time B={images:4d} group {group:3d} lanes {lanes} {engine.ran()}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} cold {cold[0].elapsed_time(cold[1]):.3f} ms, {joules / done / images * 1e3:.1f} mJ/img {joules / seconds:.0f} W {clock} MHz {said or ""}', flush=True)
         engine.close()
 
 
@@ -385,7 +391,9 @@ if __name__ == '__main__':
     library, kernels, what = load(sys.argv[1]), sys.argv[2], sys.argv[3:]
     with tempfile.TemporaryDirectory() as where:
         for word in what:
-            if '=' in word:
+            if word in ('chosen', 'throughput', 'latency'):
+                regime = ('chosen', 'throughput', 'latency').index(word)
+            elif '=' in word:
                 {'time': timed, 'profile': profile, 'ladder': ladder}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
             else:
                 globals()[word](library, kernels, where)

@@ -33,7 +33,7 @@ void harness_close(harness *h) {
 }
 
 harness *harness_open(const char *directory, const char *kernels, uint32_t max_images, uint32_t group_images, uint32_t lanes, uint32_t max_clusters,
-                      uint32_t poll_limit, char *message) {
+                      uint32_t poll_limit, uint32_t regime, char *message) {
     harness *h = (harness *)calloc(1, sizeof *h);
     mgv_model_desc model_desc;
     mgv__cuda_desc desc;
@@ -47,6 +47,7 @@ harness *harness_open(const char *directory, const char *kernels, uint32_t max_i
     desc.lanes = lanes;
     desc.max_clusters = max_clusters;
     desc.poll_limit = poll_limit;
+    desc.regime = regime;
     if (!h) return NULL;
     h->kernels = read_file(kernels);
     desc.kernels = h->kernels;
@@ -163,8 +164,12 @@ uint32_t harness_ops(harness *h) { return h->cuda->plan->op_count; }
 const char *harness_label(harness *h, uint32_t op) { return h->cuda->plan->ops[op].label; }
 uint32_t harness_width(harness *h, uint32_t op) {
     uint32_t kind = h->cuda->plan->ops[op].kernel.kind;
+    if (kind == MGV__KERNEL_WIDE || kind == MGV__KERNEL_DEEP) return MGV__LATENCY_COLUMNS;
     return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : 0;
 }
+/* Of the last schedule: 0 throughput, 1 latency; and the clusters that run it. */
+uint32_t harness_regime(harness *h) { return h->cuda->plan->regime; }
+uint32_t harness_clusters(harness *h) { return h->cuda->plan->clusters; }
 uint32_t harness_counter(harness *h, uint32_t op) { return h->cuda->plan->ops[op].kernel.signal_counter; }
 void *harness_buffer(harness *h, uint32_t buffer) { return h->cuda->arena + h->cuda->plan->buffers[buffer].offset; }
 uint64_t harness_buffer_bytes(harness *h, uint32_t buffer) { return h->cuda->plan->buffers[buffer].bytes; }

@@ -100,6 +100,10 @@ cudaError_t cudaLibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t, c
 }
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
 
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *, const cudaLaunchConfig_t *config) {
+    *clusters = (int)(runtime.multiprocessors / config->attrs[0].val.clusterDim.x);
+    return cudaSuccess;
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
     const machine::Kernel &k = *(const machine::Kernel *)kernel;
     machine::Launch launch;

@@ -15,7 +15,8 @@
 #include "encode.h"
 
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
-extern "C" const uint32_t megavit_description[4];
+extern "C" void megavit_encode_latency_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" const uint32_t megavit_description[5];
 
 namespace {
 
@@ -192,7 +193,9 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     if (!(*why = run_on_cpu(m.get())).empty()) return nullptr;
 
     machine::global_reset();
-    machine::runtime.kernels = {{"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+    machine::runtime.kernels = {
+        {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_latency_sm_90a", 168, [](void **arguments) { megavit_encode_latency_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
     machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);
@@ -201,6 +204,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     cuda_desc.lanes = shape.lanes;
     cuda_desc.max_clusters = shape.clusters;
     cuda_desc.poll_limit = shape.poll_limit;
+    cuda_desc.regime = shape.regime;
     cuda_desc.kernels = "";
     if (mgv__cuda_create(&m->cuda, &cuda_desc, &m->model->config, &m->model->program, m->model->tensors, &error) != MGV_OK) {
         *why = failed("CUDA engine", error) + " " + machine::encode_error();
@@ -215,7 +219,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
 
 uint32_t micro_counters(const MicroEncoder *m) { return m->cuda->plan->counter_count; }
 std::string micro_plan(const MicroEncoder *m) {
-    return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " + std::to_string(2 * m->cuda->clusters) + " CTAs";
+    return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " + std::to_string(m->cuda->plan->clusters * mgv__regimes[m->cuda->plan->regime].cluster) + " CTAs";
 }
 
 MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lost_signal) {

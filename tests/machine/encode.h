@@ -9,6 +9,7 @@
 struct MicroShape {
     uint32_t image_size, patch, hidden, intermediate, layers; /* heads of 64 columns */
     uint32_t images, max_images, group_images, lanes, clusters, poll_limit;
+    uint32_t regime; /* 1: throughput, 2: latency */
 };
 struct MicroRun {
     machine::Result machine;

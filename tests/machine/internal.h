@@ -171,6 +171,7 @@ enum class State : uint8_t { ready, blocked, polling, done };
 struct Registers { /* accumulators that matrix products write */
     uintptr_t begin, end;
     uint64_t last_product; /* its number in the thread's sequence */
+    bool touched;          /* by ordinary accesses since the last wgmma.fence */
 };
 
 struct BulkGroup {

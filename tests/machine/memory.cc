@@ -730,7 +730,7 @@ bool AsyncAccess::store(uintptr_t offset, size_t bytes) {
 /* ---- the hooks that instrumented code calls ---- */
 
 static void register_access(uintptr_t address, size_t bytes, bool write, uint32_t pc) {
-    for (const Registers &r : self->registers) {
+    for (Registers &r : self->registers) {
         if (address + bytes <= r.begin || address >= r.end) continue;
         if (r.last_product > self->completed_products) {
             const uint32_t last = self->pc;
@@ -739,7 +739,7 @@ static void register_access(uintptr_t address, size_t bytes, bool write, uint32_
                    (unsigned long)((address - r.begin) / 4), write ? "written" : "read");
             self->pc = last;
         } else {
-            self->fence_needed = true;
+            r.touched = true;
         }
         return;
     }

@@ -181,6 +181,7 @@ DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false
 /* ---- the copy engine ---- */
 
 DEVICE void prefetch_tensormap(const CUtensorMap *) {}
+DEVICE void prefetch_global_l2(const void *) {}
 DEVICE void cp_async_bulk_prefetch_l2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     const int32_t c[2] = {x, y};
@@ -193,6 +194,10 @@ DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const C
 DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, 0, false);
+}
+DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier, uint16_t mask) {
+    const int32_t c[3] = {x, y, z};
+    machine::op_tma_load(destination, map, 3, c, barrier, mask, true);
 }
 DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
     const int32_t c[3] = {x, y, z};
@@ -222,8 +227,17 @@ DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) { return machine::
 DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) { return machine::op_atomic(p, desired, expected, 1, false, false); }
 DEVICE float ld_global_nc_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, true); x = v[0]; y = v[1]; }
+DEVICE void ld_global_nc_v4f32(const float *p, float &x, float &y, float &z, float &w) {
+    float v[4];
+    machine::op_global_load(p, v, 16, true);
+    x = v[0];
+    y = v[1];
+    z = v[2];
+    w = v[3];
+}
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
+DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { const uint32_t v[4] = {a, b, c, d}; machine::op_global_store(p, v, 16); }
 
 /* ---- arithmetic ---- */

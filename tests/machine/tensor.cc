@@ -285,16 +285,21 @@ static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
     return op;
 }
 
+/* Other accumulators may have lain where ordinary variables lie now, so only those of the product itself say that a fence is missing. */
 static void remember_registers(Thread *t, uintptr_t begin, uintptr_t end) {
     for (Registers &r : t->registers)
         if (r.begin == begin && r.end == end) {
+            if (r.touched || t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
+            r.touched = t->fence_needed = false;
             r.last_product = t->products;
             return;
         }
     t->registers.erase(std::remove_if(t->registers.begin(), t->registers.end(),
                                       [&](const Registers &r) { return r.begin < end && begin < r.end; }), /* the stack has been used anew */
                        t->registers.end());
-    t->registers.push_back({begin, end, t->products});
+    if (t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start");
+    t->fence_needed = false;
+    t->registers.push_back({begin, end, t->products, false});
     t->registers_begin = t->registers_end ? std::min(t->registers_begin, begin) : begin;
     t->registers_end = std::max(t->registers_end, end);
 }
@@ -311,8 +316,6 @@ void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_trans
         report("wgmma:group", "warp %u belongs to no whole warpgroup", t->warp->number);
         stop_launch();
     }
-    if (t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
-    t->fence_needed = false;
     WarpGroup &group = t->of->group[t->warp->number / 4];
     const uint32_t number = t->number % 128;
     WgmmaOp *op = product_of(group, {columns, fp8, a_in_registers, a_transposed, b_transposed, scale_d, a, b});
@@ -329,6 +332,7 @@ void op_wgmma_fence(void) {
     MACHINE_ENTER(Op::wgmma_fence);
     post(Op::wgmma_fence);
     self->fence_needed = false;
+    for (Registers &r : self->registers) r.touched = false;
 }
 
 void op_wgmma_commit(void) {

@@ -1,0 +1,76 @@
+/* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
+
+   One CTA a multiprocessor, in clusters of four: warp 0 the loader, warp 1 the scheduler, warpgroups 1 and 2 math. Read in this order: latency_memory, latency_loader,
+   latency_gemm, latency_heads. */
+#ifndef MGV_LATENCY_CUH
+#define MGV_LATENCY_CUH
+
+#include "latency_heads.cuh"
+#include "patches.cuh"
+
+/* The image's tiles, the CTAs of a cluster and their math threads share its pieces out. */
+DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
+    const uint32_t thread = (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
+    patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit), thread,
+                     tile.op.column_tiles * MGV__LATENCY_CLUSTER * 32 * LATENCY_MATH_WARPS);
+    latency_signal(self, tile, LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS, thread % (32 * LATENCY_MATH_WARPS) == 0);
+}
+
+DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
+    LatencyMath self(shared, arguments, group);
+    const uint32_t decides = group == 0 && self.warp == 0 && self.lane == 0;
+    uint32_t turn = 0;
+    for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
+        if (decides) {
+            wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+            shared->decision[turn] = !self.dog.aborted && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
+        }
+        bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS);
+        if (!warp_uniform(shared->decision[turn])) break;
+        const TileSlot &tile = shared->slot[slot.index];
+        self.lane = opaque(self.lane);
+        self.warp = warp_uniform(self.warp);
+        self.group = warp_uniform(self.group);
+        /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
+        wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+        switch (warp_uniform(tile.op.kind)) {
+        case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
+        case MGV__KERNEL_WIDE:
+        case MGV__KERNEL_DEEP: latency_gemm_tile(self, tile); break;
+        case MGV__KERNEL_ATTENTION:
+            if (key_block(tile.op.tokens) == 208) latency_attention_tile<208>(self, tile);
+            else latency_attention_tile<256>(self, tile);
+            break;
+        case MGV__KERNEL_POOL:
+            latency_pool_tile(self, tile);
+            break;
+        }
+        warp_sync();
+        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    LatencyMemory *shared = (LatencyMemory *)shared_bytes;
+    Watchdog dog(arguments);
+    if (threadIdx.x == 0) {
+        latency_memory_init(shared);
+        if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
+    }
+    bar_sync_all();
+    barrier_cluster_arrive_release();
+    barrier_cluster_wait_acquire();
+
+    if (threadIdx.x < 128) {
+        setmaxnreg_dec<MGV__COPY_REGISTERS>();
+        if (threadIdx.x < 32) latency_loader_role(shared, arguments);
+        else if (threadIdx.x < 64) latency_scheduler_role(shared, arguments);
+    } else {
+        setmaxnreg_inc<MGV__MATH_REGISTERS>();
+        latency_math_role(shared, arguments, threadIdx.x / 128 - 1);
+    }
+    wait_for_cluster(dog);
+}
+
+#endif /* MGV_LATENCY_CUH */
