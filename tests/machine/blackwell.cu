@@ -400,17 +400,22 @@ DEVICE void chain_multiplier(ChainShared *shared, const ChainArguments &argument
     const uint64_t q = matrix_descriptor_k_major(shared_address(shared->q), 128, 128);
     const uint64_t k = matrix_descriptor_k_major(shared_address(shared->k), CHAIN_KEYS, 128);
     const uint64_t v = matrix_descriptor_mn_major(shared_address(shared->v), CHAIN_KEYS, 128);
-    for (uint32_t step = 0; step < CHAIN_WIDTH / 16; step++) {
-        const uint32_t at = matrix_k_major_offset(step * 32, 128, 128);
-        tcgen05_mma_f16_ss(scores, matrix_descriptor_advance(q, at), matrix_descriptor_advance(k, at),
-                           instruction_word(128, CHAIN_KEYS, FORMAT_BF16, FORMAT_BF16, 0, 0), step != 0);
-    }
+    const uint32_t parts = arguments.halves ? 2 : 1, rows = 128 / parts;
+    const uint32_t scores_word = instruction_word(rows, CHAIN_KEYS, FORMAT_BF16, FORMAT_BF16, 0, 0);
+    for (uint32_t part = 0; part < parts; part++)
+        for (uint32_t step = 0; step < CHAIN_WIDTH / 16; step++) {
+            const uint32_t at = matrix_k_major_offset(step * 32, 128, 128);
+            tcgen05_mma_f16_ss(tensor_address(scores, part * 16, 0), matrix_descriptor_advance(q, part * rows * 128 + at),
+                               matrix_descriptor_advance(k, at), scores_word, step);
+        }
     tcgen05_commit(shared_address(&shared->scores_full));
     if (!FAULT(chain_wait_dropped)) wait(shared_address(&shared->weights_full), 0);
     if (!FAULT(chain_fence_after_dropped)) tcgen05_fence_after_thread_sync();
-    const uint32_t word = instruction_word(128, CHAIN_WIDTH, FORMAT_BF16, FORMAT_BF16, FAULT(chain_operand_transposed) ? 1 : 0, 1);
-    for (uint32_t step = 0; step < CHAIN_KEYS / 16; step++)
-        tcgen05_mma_f16_ts(result, weights + step * 8, matrix_descriptor_advance(v, matrix_mn_major_offset(step * 16, 128)), word, step);
+    const uint32_t word = instruction_word(rows, CHAIN_WIDTH, FORMAT_BF16, FORMAT_BF16, FAULT(chain_operand_transposed) ? 1 : 0, 1);
+    for (uint32_t part = 0; part < parts; part++)
+        for (uint32_t step = 0; step < CHAIN_KEYS / 16; step++)
+            tcgen05_mma_f16_ts(tensor_address(result, part * 16, 0), tensor_address(weights, part * 16, step * 8),
+                               matrix_descriptor_advance(v, matrix_mn_major_offset(step * 16, 128)), word, step);
     tcgen05_commit(shared_address(&shared->result_full));
 }
 
@@ -438,7 +443,8 @@ DEVICE void chain_group(ChainShared *shared, const ChainArguments &arguments, ui
     uint32_t result[64];
     tcgen05_ld_32x32b(result, first + RESULT_COLUMN);
     tcgen05_wait_ld();
-    float *o = arguments.o + ((size_t)blockIdx.x * 128 + warp * 32 + lane) * CHAIN_WIDTH;
+    const uint32_t row = arguments.halves ? lane / 16 * 64 + warp * 16 + lane % 16 : warp * 32 + lane;
+    float *o = arguments.o + ((size_t)blockIdx.x * 128 + row) * CHAIN_WIDTH;
     for (int i = 0; i < CHAIN_WIDTH; i++) o[i] = __uint_as_float(result[i]);
 }
 

@@ -135,6 +135,7 @@ enum { CHAIN_KEYS = 80, CHAIN_WIDTH = 64, CHAIN_SHARED = 64 + 128 * 128 + 2 * CH
 struct ChainArguments {
     CUtensorMap q, k, v; /* boxes: 64 x 128, 64 x CHAIN_KEYS */
     float *o;
+    uint32_t halves; /* 1: two products of 64 rows instead of one of 128, in the two halves of each quarter of the lanes */
     int fault;
 };
 

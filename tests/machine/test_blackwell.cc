@@ -259,7 +259,8 @@ static machine::Result run_gemm(const Case &k, int fault, const Flips &flips, co
 
 /* ---- two products ---- */
 
-static machine::Result run_chain(int fault, const machine::Options &options, uint32_t keys, unsigned grid, unsigned multiprocessors) {
+static machine::Result run_chain(int fault, const machine::Options &options, uint32_t keys, bool halves, unsigned grid,
+                                 unsigned multiprocessors) {
     machine::global_reset();
     random_state = (uint32_t)options.seed * 2654435761u + 7;
     const auto operand = [](uint32_t rows) { return make_matrix(rows, CHAIN_WIDTH, false, false, 1, Data::whole, true); };
@@ -271,6 +272,7 @@ static machine::Result run_chain(int fault, const machine::Options &options, uin
         encode(o.first, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, to_memory(o.second->data, "operand"), {CHAIN_WIDTH, o.second->rows},
                {CHAIN_WIDTH * 2}, {CHAIN_WIDTH, o.second == &q ? 128u : (uint32_t)CHAIN_KEYS}, 128);
     arguments.o = (float *)machine::global_allocate((size_t)grid * 128 * CHAIN_WIDTH * 4, "O");
+    arguments.halves = halves;
     arguments.fault = fault;
     machine::Launch launch;
     launch.kernel = "blackwell_chain_kernel";
@@ -352,7 +354,8 @@ static void test_kernels() {
         std::string why;
         for (uint64_t i = 0; i < 58 && why.empty(); i++) {
             const bool protocol = i >= 8;
-            const machine::Result result = run_chain(FAULT_none, options_of(i, protocol), keys, keys == 49 ? 3 : 1, keys == 49 ? 1 : 132);
+            const machine::Result result =
+                run_chain(FAULT_none, options_of(i, protocol), keys, i % 2, keys == 49 ? 3 : 1, keys == 49 ? 1 : 132);
             if (!result.reports.empty()) why = "seed " + std::to_string(i) + "\n" + result.text();
             (protocol ? protocol_runs : arithmetic_runs)++;
         }
@@ -409,8 +412,8 @@ static std::vector<Fault> planted_faults() {
         const int number = line.number;
         if (!line.rule[0]) continue;
         faults.push_back({line.name, line.rule, [number](const machine::Options &options) {
-                              if (number == FAULT_chain_columns_kept_from_another_cta) return run_chain(number, options, 80, 3, 1);
-                              if (number > FAULT_chain_none) return run_chain(number, options, 80, 1, 132);
+                              if (number == FAULT_chain_columns_kept_from_another_cta) return run_chain(number, options, 80, false, 3, 1);
+                              if (number > FAULT_chain_none) return run_chain(number, options, 80, false, 1, 132);
                               Case k = fault_case;
                               if (number == FAULT_scale_proxy_fence_dropped) k.scales = SCALES_BY_THREADS;
                               if (number > FAULT_apart_none && number < FAULT_cluster_none) k.scales = SCALES_APART;
@@ -500,7 +503,8 @@ static void test_faults(const char *only) {
         bool caught = false;
         for (uint64_t seed = 0; seed < 24 && !caught; seed++) {
             const machine::Result result = fault.run(options_of(seed, false));
-            caught = result.has(fault.rule);
+            caught = result.has(fault.rule) &&
+                     !(result.has("tcgen05-fence") && result.has("race")); /* a missing fence is told from missing order */
             seen += "seed " + std::to_string(seed) + "\n" + result.text();
             if (only) printf("# seed %lu\n%s\n", (unsigned long)seed, result.text().c_str());
         }
