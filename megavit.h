@@ -5489,9 +5489,6 @@ static void mgv__plan_list(mgv__plan *plan) {
     for (i = plan->op_count - 4; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
 }
 
-/* Whether the latency regime runs this model; the throughput regime does. */
-static int mgv__plan_latency_supported(const mgv__config *c) { return c->heads <= MGV__LATENCY_MAX_HEADS; }
-
 /* The rows of patches and of the stream are loaded in shares, by all CTAs of a cluster that need them. */
 static int mgv__plan_is_wide(const mgv__plan_op *op) { return op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_STREAM; }
 
@@ -6824,6 +6821,9 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
     }
     return MGV_OK;
 }
+
+/* Whether the latency regime runs this model; the throughput regime does. */
+static int mgv__plan_latency_supported(const mgv__config *c) { return c->heads <= MGV__LATENCY_MAX_HEADS; }
 
 /* Clusters of the latency regime: as many as run at once, which the card's layout decides. */
 static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
