@@ -671,7 +671,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 1u
+#define MGV__KERNEL_VERSION 2u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -691,7 +691,7 @@ enum {
     MGV__MAX_SHARED_BYTES = 227 * 1024,
     MGV__MAX_REGISTERS = 65536,         /* of one multiprocessor */
     /* shared memory of one CTA, part by part: kernels/shared_memory.cuh asserts that it is this large */
-    MGV__VECTOR_BYTES = 2 * 256 * 4,    /* (bias, column sum) of the columns of a tile */
+    MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
     MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + 2 * MGV__MATH_GROUPS * MGV__CHUNKS + MGV__MATH_GROUPS),
     MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
@@ -726,8 +726,8 @@ enum {
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
-    MGV__KERNEL_FOLD_NORM = 1,  /* rstd * (acc - mean * column_sum) + bias, else acc + bias */
-    MGV__KERNEL_GELU_TANH = 4,  /* weights, bias and column sums are halved: the kernel takes x / 2 */
+    MGV__KERNEL_FOLD_NORM = 1,  /* rstd * acc + bias, else acc + bias: the weights' rows are centred, so the mean cancels */
+    MGV__KERNEL_GELU_TANH = 4,  /* weights and bias are halved: the kernel takes x / 2 */
     MGV__KERNEL_TABLE = 2,      /* + table[row % tokens] */
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
@@ -748,7 +748,7 @@ typedef struct mgv__kernel_op {
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
-    uint32_t bias;              /* offset into vectors, in floats, of (bias, column sum) of each column; POOL: of gamma, then beta */
+    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL: of gamma, then beta */
     uint32_t column_sums;       /* POOL: sums of the scoring vectors */
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
@@ -801,7 +801,7 @@ typedef struct mgv__kernel_arguments {
     const mgv__kernel_op *ops;
     const mgv__kernel_segment *segments;
     const uint8_t *weights;     /* packed */
-    const float *vectors;       /* biases, column sums, tables */
+    const float *vectors;       /* biases, tables */
     float *stats;               /* (mean, squared deviations) of parts of rows */
     uint32_t *counters;
     mgv__kernel_status *status;
@@ -5441,7 +5441,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     k->store_map = MGV__MAP_STORE + target;
     k->residual_map = MGV__MAP_STORE + target;
     k->b_row = plan->pack_rows[pack];
-    k->bias = mgv__plan_vector(plan, 2 * mgv__ceil_div(k->columns, 256) * 256);
+    k->bias = mgv__plan_vector(plan, k->columns);
     if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
     if (flags & MGV__KERNEL_STATS) k->stats_out = mgv__plan_stats(plan, target);
     if (flags & MGV__KERNEL_TABLE) k->table = mgv__plan_vector(plan, plan->tokens * k->columns);
@@ -5911,27 +5911,49 @@ static const mgv__op *mgv__packer_find(const mgv__packer *p, const char *label, 
 }
 static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) { return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i); }
 
-/* One row of weights, scaled by gamma (NULL: not), with its bias and, for a folded norm, its column sum and the share of beta. The sum is taken over the
-   rounded products, so that a row of equal values cancels exactly. */
+/* The next bf16 towards zero (away 0) or away from it (away 1). */
+static uint16_t mgv__bf16_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
+
+/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as bf16 allows: rounding to nearest leaves a sum of some
+   ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the product, whatever it is. */
+static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count) {
+    double sum = 0, least;
+    uint32_t k;
+    for (k = 0; k < count; k++) {
+        out[k] = mgv__bf16_round((float)exact[k]);
+        sum += mgv__bf16_value(out[k]);
+    }
+    for (least = 0.45; least > 0; least -= 0.05) /* of an ulp: how far the rounding must have gone the same way as the sum */
+        for (k = 0; k < count; k++) {
+            const float value = mgv__bf16_value(out[k]);
+            const uint16_t other = mgv__bf16_neighbour(out[k], (sum > 0) == (value < 0));
+            const double ulp = fabs((double)mgv__bf16_value(other) - value), error = value - exact[k];
+            if ((out[k] & 0x7FFFu) == 0 || (error > 0) != (sum > 0) || fabs(error) < least * ulp || ulp > 1.5 * fabs(sum)) continue;
+            out[k] = other;
+            sum += mgv__bf16_value(other) - (double)value;
+        }
+}
+
+/* One row of weights with its bias. A norm before the product is folded in: weights times gamma, the share of beta in the bias, and the row centred, since
+   sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard deviation. gamma NULL: no norm. */
 static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row, float bias,
                           const mgv__tensor *gamma, const mgv__tensor *beta) {
     const mgv__plan *plan = p->plan;
     const uint32_t inner = plan->pack_columns[op->pack];
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
-    const float scale = op->kernel.flags & MGV__KERNEL_GELU_TANH ? 0.5f : 1.0f;
-    double sum = 0, shift = bias;
+    const double scale = op->kernel.flags & MGV__KERNEL_GELU_TANH ? 0.5 : 1.0;
+    double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
-    for (k = 0; k < inner; k++) {
-        float w = mgv__tensor_value(weight, weight_row * inner + k);
-        if (gamma) {
-            shift += (double)w * mgv__tensor_value(beta, k);
-            w *= mgv__tensor_value(gamma, k);
-        }
-        out[k] = mgv__bf16_round(w * scale);
-        sum += mgv__bf16_value(out[k]);
+    for (k = 0; k < inner && !gamma; k++) out[k] = mgv__bf16_round((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale));
+    for (k = 0; k < inner && gamma; k++) {
+        const double w = mgv__tensor_value(weight, weight_row * inner + k);
+        shift += w * mgv__tensor_value(beta, k);
+        centred[k] = w * mgv__tensor_value(gamma, k) * scale;
+        mean += centred[k] / inner;
     }
-    p->vectors[op->kernel.bias + 2 * target_row] = (float)(shift * scale);
-    if (gamma) p->vectors[op->kernel.bias + 2 * target_row + 1] = (float)sum;
+    for (k = 0; k < inner && gamma; k++) centred[k] -= mean;
+    if (gamma) mgv__pack_centred(out, centred, inner);
+    p->vectors[op->kernel.bias + target_row] = (float)(shift * scale);
 }
 
 /* A product whose weights are the model's operation `from`, part after part; norm: the norm before it that is folded in, or NULL. */
@@ -5965,7 +5987,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
                 bias -= mgv__bf16_value(*w) * zero;
             }
         }
-        p->vectors[op->kernel.bias + 2 * row] = (float)bias;
+        p->vectors[op->kernel.bias + row] = (float)bias;
     }
     for (i = 0; i < plan->tokens * op->kernel.columns; i++) p->vectors[op->kernel.table + i] = mgv__tensor_value(table, i);
 }
@@ -6223,7 +6245,7 @@ static void mgv__schedule_budgets(mgv_schedule_info *info) {
     uint32_t i;
     info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
     info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
-    info->shared[2] = mgv__schedule_part("biases and column sums", 1, MGV__VECTOR_BYTES);
+    info->shared[2] = mgv__schedule_part("biases", 1, MGV__VECTOR_BYTES);
     info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
     info->shared[4] = mgv__schedule_part("barriers", 1, MGV__BARRIER_BYTES);
     for (i = 0; i < MGV_SCHEDULE_SHARED_PARTS; i++) info->shared_bytes += info->shared[i].count * info->shared[i].each;
@@ -6372,7 +6394,7 @@ static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
 
 enum {
     MGV__PACKED_VERSION = 1,   /* of the header */
-    MGV__PACK_VERSION = 1,     /* of what packed bytes mean; where they lie is in the hash of the layout */
+    MGV__PACK_VERSION = 2,     /* of what packed bytes mean; where they lie is in the hash of the layout */
     MGV__PACKED_HEADER = 256,
     MGV__PACKED_ARCHITECTURE = 16
 };

@@ -52,7 +52,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
     const AttentionPart part = attention_part(tile, self.cta);
 
     math_wait_stage(self, first);
-    for (uint32_t block = part.first + self.group; block < part.end; block += MGV__MATH_GROUPS) {
+    for (uint32_t block = attention_first_block(tile, part, self.group); block < part.end; block += MGV__MATH_GROUPS) {
         const uint32_t later = block - part.first >= 2;
         if (later) math_wait_stage(self, second);
         const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
@@ -66,9 +66,9 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
         wgmma_wait_group<0>();
         wgmma_registers_fence(s);
 
-        float rcp_sum[2];
+        float rcp_sum[2] = {0, 0};
         uint32_t p[KEYS / 4];
-        softmax_rows<KEYS>(s, op.tokens, self.lane, op.scale, rcp_sum);
+        if (block * 64 + self.warp * 16 < op.tokens) softmax_rows<KEYS>(s, op.tokens, self.lane, op.scale, rcp_sum); /* else this warp has no row */
         pack_probabilities<KEYS>(s, p);
 
         if (!later) math_wait_stage(self, second);

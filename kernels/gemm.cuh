@@ -9,11 +9,6 @@
 /* gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks, Gimpel 2016, equation 2. Takes x / 2: the weights are packed halved. */
 DEVICE float gelu_tanh_of_half(float h) { return h + h * tanh_approx(h * (1.5957691216f + 0.2854192650f * h * h)); }
 
-/* Mean and reciprocal standard deviation of this lane's two rows. */
-struct RowNorms {
-    float mean[2], rstd[2];
-};
-
 DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
     return (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
 }
@@ -26,7 +21,7 @@ DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowPar
 }
 
 /* The rows' statistics are fetched under the products of the first stage and merged under those of the third, or of the last if there are fewer. */
-template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], RowNorms &norms) {
+template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], float (&rstd)[2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
     const uint32_t steps = (tile.op.k_blocks + depth - 1) / depth, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM, merge_step = steps > 2 ? 2 : steps - 1;
     RowParts parts = {};
@@ -45,7 +40,7 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
         wgmma_commit_group();
         wgmma_registers_fence(acc);
         if (step == 0 && fold) gemm_fetch_statistics(self, tile, parts);
-        if (step == merge_step && fold) merge_row_parts(tile.op, self.lane % 4, parts, norms.mean, norms.rstd);
+        if (step == merge_step && fold) merge_row_parts(tile.op, self.lane % 4, parts, rstd);
         wgmma_wait_group<0>(); /* the other warpgroup's products fill the gap, and the stage is free a step earlier */
         wgmma_registers_fence(acc);
         math_leave_stage(self, self.stage.index);
@@ -53,21 +48,20 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
     }
 }
 
-/* Turns the first accumulators, COLUMNS columns of them, into values of the target. tile_column: this lane's first column within the tile. */
-template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float (&v)[COUNT], uint32_t tile_column,
-                                                          uint32_t row, const RowNorms &norms) {
+/* Turns COLUMNS columns of accumulators into values of the target. tile_column: this lane's first column within the tile. */
+template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column, uint32_t row,
+                                               const float (&rstd)[2]) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t vectors = shared_address(&self.shared->vectors[tile_column][0]);
-    const float rstd0 = norms.rstd[0], rstd1 = norms.rstd[1], shift0 = -rstd0 * norms.mean[0], shift1 = -rstd1 * norms.mean[1];
+    const uint32_t vectors = shared_address(&self.shared->vectors[tile_column]);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
-        float b0, s0, b1, s1; /* bias and column sum of two columns; without a norm to fold rstd is 1 and mean 0 */
-        shared_load_v4f32(vectors + 64 * j, b0, s0, b1, s1);
+        float b0, b1; /* biases of two columns; without a norm to fold rstd is 1 */
+        shared_load_v2f32(vectors + 32 * j, b0, b1);
         float *e = &v[4 * j];
-        e[0] = rstd0 * e[0] + (shift0 * s0 + b0);
-        e[1] = rstd0 * e[1] + (shift0 * s1 + b1);
-        e[2] = rstd1 * e[2] + (shift1 * s0 + b0);
-        e[3] = rstd1 * e[3] + (shift1 * s1 + b1);
+        e[0] = rstd[0] * e[0] + b0;
+        e[1] = rstd[0] * e[1] + b1;
+        e[2] = rstd[1] * e[2] + b0;
+        e[3] = rstd[1] * e[3] + b1;
     }
     if (flags & MGV__KERNEL_GELU_TANH) {
 #pragma unroll
@@ -92,19 +86,16 @@ template <int COLUMNS, int COUNT> DEVICE void gemm_finish(const Math &self, cons
     }
 }
 
-/* Mean and squared deviations of 64 columns of each row: two passes over the rounded values, in a fixed order. p[2 j] holds two columns of the row of this
-   lane, p[2 j + 1] two of the row eight below. */
-DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const uint32_t (&p)[16], uint32_t part, uint32_t row) {
+/* Mean and squared deviations of 64 columns of each row, in two passes and a fixed order. Taken before rounding: the norm then divides by what is a part in
+   10^5 off the rounded row's own, and 32 conversions back are saved. */
+DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t part, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
     float sum[2] = {0, 0}, squares[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < 16; i++) sum[i & 1] += bf16_low(p[i]) + bf16_high(p[i]);
+    for (int i = 0; i < 32; i++) sum[i / 2 & 1] += v[i];
     const float mean[2] = {quad_sum(sum[0]) / 64, quad_sum(sum[1]) / 64};
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float a = bf16_low(p[i]) - mean[i & 1], b = bf16_high(p[i]) - mean[i & 1];
-        squares[i & 1] += a * a + b * b;
-    }
+    for (int i = 0; i < 32; i++) squares[i / 2 & 1] += (v[i] - mean[i / 2 & 1]) * (v[i] - mean[i / 2 & 1]);
     squares[0] = quad_sum(squares[0]);
     squares[1] = quad_sum(squares[1]);
     const uint32_t parts = op.columns / 64;
@@ -114,29 +105,31 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const uint32
     if (row + 8 < op.rows_per_group) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
-/* Writes the first 64 columns as one chunk of bf16, with the residual added that lies in the chunk. */
-template <int COUNT> DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t flags, uint32_t chunk, float (&v)[COUNT], uint32_t part, uint32_t row) {
+/* Writes 64 columns as one chunk of bf16, with the residual added that lies in the chunk. */
+DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t flags, uint32_t chunk, float *v, uint32_t part, uint32_t row) {
     const uint32_t fragments = fragment_address(self, chunk);
     if (flags & MGV__KERNEL_RESIDUAL) {
-        uint32_t r[16];
 #pragma unroll
-        for (int j = 0; j < 8; j += 2) ldmatrix_x4(fragments ^ j * 16, r[2 * j], r[2 * j + 1], r[2 * j + 2], r[2 * j + 3]);
+        for (int j = 0; j < 8; j += 2) {
+            uint32_t r[4];
+            ldmatrix_x4(fragments ^ j * 16, r[0], r[1], r[2], r[3]);
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
-            v[2 * i] += bf16_low(r[i]);
-            v[2 * i + 1] += bf16_high(r[i]);
+            for (int i = 0; i < 4; i++) {
+                v[4 * j + 2 * i] += bf16_low(r[i]);
+                v[4 * j + 2 * i + 1] += bf16_high(r[i]);
+            }
         }
     }
-    uint32_t p[16];
 #pragma unroll
-    for (int i = 0; i < 16; i++) p[i] = cvt_rn_bf16x2(v[2 * i], v[2 * i + 1]);
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) stmatrix_x4(fragments ^ j * 16, p[2 * j], p[2 * j + 1], p[2 * j + 2], p[2 * j + 3]);
-    if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, p, part, row);
+    for (int j = 0; j < 8; j += 2) {
+        const float *e = &v[4 * j];
+        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
+    }
+    if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, v, part, row);
 }
 
 /* Adds the bf16 residual of 32 columns from where it lies in memory: a float32 chunk has no room for it. */
-template <int COUNT> DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float (&v)[COUNT], uint32_t column, uint32_t row) {
+DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float *v, uint32_t column, uint32_t row) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         float *e = &v[4 * j];
@@ -151,8 +144,8 @@ template <int COUNT> DEVICE void gemm_add_residual(const Math &self, const mgv__
     }
 }
 
-/* Writes the first 32 columns as one chunk of float32. */
-template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float (&v)[COUNT]) {
+/* Writes 32 columns as one chunk of float32. */
+DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
     const uint32_t row = self.warp * 16 + self.lane / 4, quarter = self.lane % 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -162,39 +155,31 @@ template <int COUNT> DEVICE void gemm_write_float(const Math &self, uint32_t chu
     }
 }
 
-/* Drops the first COLUMNS columns: the next ones take their place. */
-template <int COLUMNS, int COUNT> DEVICE void gemm_shift(float (&v)[COUNT]) {
-#pragma unroll
-    for (int i = 0; i + COLUMNS / 2 < COUNT; i++) v[i] = v[i + COLUMNS / 2];
-}
-
-/* The epilogue is a loop over chunks that always works on the first registers: unrolled, its instructions would not fit the instruction cache, and a tile
-   spends more time fetching them than running them. */
+/* The epilogue, chunk by chunk. While a chunk's bytes find their way to shared memory the next chunk's values are worked out. */
 template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t flags = op.flags;
-    float acc[COLUMNS / 2];
-    RowNorms norms = {{0, 0}, {1, 1}};
-    gemm_mainloop<COLUMNS>(self, tile, acc, norms);
+    float acc[COLUMNS / 2], rstd[2] = {1, 1};
+    gemm_mainloop<COLUMNS>(self, tile, acc, rstd);
     const uint32_t row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     if (COLUMNS == 64 && (flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
-#pragma unroll 1
+#pragma unroll
         for (int column = 0; column < COLUMNS; column += 32) {
+            float *v = &acc[column / 2];
             const uint32_t chunk = math_take_chunk(self);
-            gemm_finish<32>(self, tile, flags, acc, quad_column + column, row, norms);
-            if (flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, acc, tile.column * COLUMNS + quad_column + column, row);
-            gemm_write_float(self, chunk, acc);
+            gemm_finish<32>(self, tile, flags, v, quad_column + column, row, rstd);
+            if (flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, v, tile.column * COLUMNS + quad_column + column, row);
+            gemm_write_float(self, chunk, v);
             math_give_chunk(self);
-            gemm_shift<32>(acc);
         }
         return;
     }
-#pragma unroll 1
+    gemm_finish<64>(self, tile, flags, acc, quad_column, row, rstd);
+#pragma unroll
     for (int column = 0; column < COLUMNS; column += 64) {
-        gemm_finish<64>(self, tile, flags, acc, quad_column + column, row, norms);
-        gemm_write_bf16(self, tile, flags, math_take_chunk(self), acc, (tile.column * COLUMNS + column) / 64, row);
+        gemm_write_bf16(self, tile, flags, math_take_chunk(self), &acc[column / 2], (tile.column * COLUMNS + column) / 64, row);
+        if (column + 64 < COLUMNS) gemm_finish<64>(self, tile, flags, &acc[column / 2 + 32], quad_column + column + 64, row, rstd);
         math_give_chunk(self);
-        gemm_shift<64>(acc);
     }
 }
 

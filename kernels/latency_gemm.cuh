@@ -134,17 +134,14 @@ DEVICE uint32_t latency_readable_row(const LatencyPlace &place, uint32_t lane, u
 
 /* What the epilogue needs beside the sums. Fetched before and under the products; columns that do not exist are read as padding, and not used. */
 struct LatencyOperands {
-    float vectors[LATENCY_ACCUMULATORS];         /* (bias, column sum) of each column */
+    float biases[LATENCY_ACCUMULATORS / 2];      /* of each column */
     uint32_t residual[LATENCY_ACCUMULATORS / 2]; /* two columns each */
 };
 DEVICE void latency_fetch_operands(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, LatencyOperands &with) {
     const uint32_t column = place.column + 2 * (self.lane % 4);
-    const float *vectors = self.arguments.vectors + op.bias + 2 * column;
+    const float *biases = self.arguments.vectors + op.bias + column;
 #pragma unroll
-    for (int j = 0; j < LATENCY_GROUP_COLUMNS / 8; j++) {
-        float *v = &with.vectors[4 * j];
-        ld_global_nc_v4f32(vectors + 16 * j, v[0], v[1], v[2], v[3]);
-    }
+    for (int j = 0; j < LATENCY_GROUP_COLUMNS / 8; j++) ld_global_nc_v2f32(biases + 8 * j, with.biases[2 * j], with.biases[2 * j + 1]);
     if (flags & MGV__KERNEL_RESIDUAL) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -261,12 +258,8 @@ DEVICE void latency_statistics(const LatencyMath &self, const mgv__kernel_op &op
 /* Sums -> values of the target, in place. */
 DEVICE void latency_finish(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, const LatencyOperands &with,
                            const LatencyNorms &norms, float (&v)[LATENCY_ACCUMULATORS]) {
-    const float shift[2] = {-norms.rstd[0] * norms.mean[0], -norms.rstd[1] * norms.mean[1]};
 #pragma unroll
-    for (int i = 0; i < LATENCY_ACCUMULATORS; i++) { /* without a norm to fold rstd is 1 and mean 0 */
-        const float *vector = &with.vectors[i / 4 * 4 + i % 2 * 2];
-        v[i] = norms.rstd[i / 2 % 2] * v[i] + (shift[i / 2 % 2] * vector[1] + vector[0]);
-    }
+    for (int i = 0; i < LATENCY_ACCUMULATORS; i++) v[i] = norms.rstd[i / 2 % 2] * v[i] + with.biases[i / 4 * 2 + i % 2]; /* no norm to fold: rstd is 1 */
     if (flags & MGV__KERNEL_GELU_TANH) {
 #pragma unroll
         for (int i = 0; i < LATENCY_ACCUMULATORS; i++) v[i] = gelu_tanh_of_half(v[i]);

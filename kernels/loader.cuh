@@ -45,12 +45,12 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
 
-/* Bias and column sums for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have
-   left the tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they
-   come with the last, when the tile before has been vacated. */
+/* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left the
+   tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they come
+   with the last, when the tile before has been vacated. */
 DEVICE void load_vectors(Loader &self, const TileSlot &tile, uint32_t stage, uint32_t tile_columns) {
     if (self.dog.aborted) return;
-    cp_async_bulk_load(shared_address(self.shared->vectors[0]), self.arguments.vectors + tile.op.bias + tile.column * tile_columns * 2, tile_columns * 8,
+    cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + tile.op.bias + tile.column * tile_columns, tile_columns * 4,
                        shared_address(&self.shared->stage_full[stage]));
 }
 
@@ -61,7 +61,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS;
     const uint32_t b_row = op.b_row + tile.column * tile_columns + self.cta * half;
     const uint32_t a_column = tile.column * op.a_column_step;
-    const uint32_t vector_bytes = tile_columns * 8, vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
+    const uint32_t vector_bytes = tile_columns * 4, vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
     uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
     Ring<MGV__STAGES> activations = self.stage;
     if (op.flags & MGV__KERNEL_WAIT_FIRST) {

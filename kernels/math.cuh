@@ -99,7 +99,7 @@ DEVICE void fetch_row_parts(const mgv__kernel_arguments &arguments, const mgv__k
         if (row1 != NO_ROW) ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), held.mean[1][i], held.squares[1][i]);
     }
 }
-DEVICE void merge_row_parts(const mgv__kernel_op &op, uint32_t quad_lane, const RowParts &held, float (&mean)[2], float (&rstd)[2]) {
+DEVICE void merge_row_parts(const mgv__kernel_op &op, uint32_t quad_lane, const RowParts &held, float (&rstd)[2]) {
     const uint32_t parts = op.inner / 64;
     const float rcp_parts = 1.0f / (float)parts;
 #pragma unroll
@@ -107,10 +107,10 @@ DEVICE void merge_row_parts(const mgv__kernel_op &op, uint32_t quad_lane, const 
         float sum = 0, squares = 0;
 #pragma unroll
         for (int i = 0; i < MAX_PARTS_A_LANE; i++) sum += held.mean[r][i];
-        mean[r] = quad_sum(sum) * rcp_parts;
+        const float mean = quad_sum(sum) * rcp_parts;
 #pragma unroll
         for (int i = 0; i < MAX_PARTS_A_LANE; i++)
-            if (i * 4 + quad_lane < parts) squares += held.squares[r][i] + 64 * (held.mean[r][i] - mean[r]) * (held.mean[r][i] - mean[r]);
+            if (i * 4 + quad_lane < parts) squares += held.squares[r][i] + 64 * (held.mean[r][i] - mean) * (held.mean[r][i] - mean);
         rstd[r] = rsqrtf(quad_sum(squares) * (rcp_parts / 64) + op.epsilon);
     }
 }

@@ -211,9 +211,6 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
 /* Reads of memory that nothing writes while the kernel runs: weights, tables, pixels. */
 DEVICE float ld_global_nc_f32(const float *p) { float v; asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p)); return v; }
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p)); }
-DEVICE void ld_global_nc_v4f32(const float *p, float &x, float &y, float &z, float &w) {
-    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(p));
-}
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory"); }

@@ -45,6 +45,9 @@ DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
     part.end = parts == 1 || part.first + 2 > blocks ? blocks : part.first + 2;
     return part;
 }
+/* The first of the blocks that math warpgroup `group` takes; it takes every MGV__MATH_GROUPS-th from there. An image's last block is mostly short, so the
+   warpgroups change places from tile to tile. */
+DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) { return part.first + (group ^ tile.turn); }
 
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Watchdog dog(arguments);
@@ -69,6 +72,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
                 tile.group = at.group;
                 tile.unit = at.first_unit + local / tile.op.column_tiles;
                 tile.column = local % tile.op.column_tiles;
+                tile.turn = slot.index % MGV__MATH_GROUPS;
             }
         }
         warp_sync();

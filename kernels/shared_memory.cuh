@@ -10,13 +10,13 @@ struct TileSlot {
     uint32_t group;
     uint32_t unit;    /* pair of row tiles, image, or pair of images within the group */
     uint32_t column;  /* column tile, or pair of heads */
-    uint32_t reserved;
+    uint32_t turn;    /* ATTENTION: the math warpgroup that takes the first block of queries */
 };
 
 struct SharedMemory {
     uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math */
     uint8_t chunk[MGV__MATH_GROUPS][MGV__CHUNKS][MGV__CHUNK_BYTES];         /* math <-> storer */
-    float vectors[256][2];                                                  /* (bias, column sum) of the tile's columns */
+    float vectors[256];                                                     /* biases of the tile's columns */
     TileSlot slot[MGV__SLOTS];                                              /* scheduler -> all */
     uint64_t stage_full[MGV__STAGES];                                       /* 1 arrival + bytes: the loader of this CTA */
     uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs */

@@ -36,9 +36,10 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
 DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
     const AttentionPart part = attention_part(tile, cta);
-    walk.count = (part.end - part.first + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
+    const uint32_t first = attention_first_block(tile, part, math_group);
+    walk.count = (part.end + MGV__MATH_GROUPS - 1 - first) / MGV__MATH_GROUPS;
     walk.x = part.head * 64;
-    walk.y = (part.first + math_group) * 64;
+    walk.y = first * 64;
     walk.z = image_number(tile.op, tile.group, tile.unit);
     walk.x_step = 0;
     walk.y_step = MGV__MATH_GROUPS * 64;

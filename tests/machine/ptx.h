@@ -227,14 +227,6 @@ DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) { return machine::
 DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) { return machine::op_atomic(p, desired, expected, 1, false, false); }
 DEVICE float ld_global_nc_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, true); x = v[0]; y = v[1]; }
-DEVICE void ld_global_nc_v4f32(const float *p, float &x, float &y, float &z, float &w) {
-    float v[4];
-    machine::op_global_load(p, v, 16, true);
-    x = v[0];
-    y = v[1];
-    z = v[2];
-    w = v[3];
-}
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
