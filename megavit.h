@@ -488,6 +488,7 @@ enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
 
 typedef struct mgv_schedule_info {
     uint32_t op_count;
+    const char *regime;                               /* "throughput" or "latency": which of the two kernels */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
     uint32_t groups, group_images;                    /* pictures that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
@@ -708,7 +709,13 @@ enum {
     MGV__LATENCY_ROW_TILES = 1,         /* row tiles of a cluster where each CTA has a tile of its own: 1, 2 or 4; its other CTAs are column tiles */
     MGV__LATENCY_STAGES = 8,
     MGV__LATENCY_STAGE_BYTES = (MGV__LATENCY_ROWS + MGV__LATENCY_COLUMNS) * MGV__GEMM_INNER * 2,
-    MGV__LATENCY_MAX_HEADS = 16         /* of the pooling head */
+    MGV__LATENCY_MAX_HEADS = 16,        /* of the pooling head */
+    /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
+    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_ROWS / 4 * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
+    MGV__LATENCY_POOL_BYTES = MGV__LATENCY_MAX_HEADS * (2 * (MGV__MAX_KEYS + 8) + 8),
+    MGV__LATENCY_BARRIER_BYTES = 8 * (2 * MGV__LATENCY_STAGES + 3 * MGV__SLOTS + 3),
+    MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_STAGES * MGV__LATENCY_STAGE_BYTES + MGV__LATENCY_SUM_BYTES + MGV__LATENCY_POOL_BYTES +
+                                MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
 /* What one tile of an operation does. */
@@ -5489,6 +5496,9 @@ static void mgv__plan_list(mgv__plan *plan) {
     for (i = plan->op_count - 4; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
 }
 
+/* Whether the latency regime runs this model; the throughput regime does. */
+static int mgv__plan_latency_supported(const mgv__config *c) { return c->heads <= MGV__LATENCY_MAX_HEADS; }
+
 /* The rows of patches and of the stream are loaded in shares, by all CTAs of a cluster that need them. */
 static int mgv__plan_is_wide(const mgv__plan_op *op) { return op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_STREAM; }
 
@@ -6084,43 +6094,68 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 #define MGV__SCHEDULE_HANDOFF_US 1.5
 #define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
 #define MGV__SCHEDULE_MULTIPROCESSORS 132u
+#define MGV__SCHEDULE_LATENCY_CLUSTERS 30u /* clusters of four that fit this card at once */
 
 /* Multiprocessors that a schedule uses. */
-static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters * (uint32_t)MGV__CLUSTER; }
+static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters * mgv__regimes[plan->regime].cluster; }
 
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
     return k->kind != MGV__KERNEL_PATCHES && k->kind != MGV__KERNEL_ATTENTION && k->kind != MGV__KERNEL_POOL;
 }
-/* Columns of a GEMM's tile: every CTA of a cluster loads its share of the rows of B. */
-static uint32_t mgv__gemm_columns(const mgv__plan *plan, const mgv__kernel_op *k) { return plan->maps[k->b_map].box[1] * MGV__CLUSTER; }
+/* A GEMM's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
+typedef struct mgv__gemm_shape {
+    uint32_t rows, columns, cluster_columns;
+} mgv__gemm_shape;
+static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
+    mgv__gemm_shape shape;
+    shape.rows = mgv__regimes[plan->regime].row_tile;
+    shape.columns = MGV__LATENCY_COLUMNS;
+    if (plan->regime == MGV__THROUGHPUT) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
+    shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_COLUMN_TILES : shape.columns;
+    return shape;
+}
+static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    mgv__tile_clocks clocks;
+    double a = 128.0 * shape.rows, b = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
+    if (plan->regime == MGV__THROUGHPUT) return mgv__gemm_clocks(shape.columns, k->k_blocks);
+    if (k->kind == MGV__KERNEL_WIDE) a /= (uint32_t)MGV__LATENCY_COLUMN_TILES, b /= (uint32_t)MGV__LATENCY_ROW_TILES;
+    clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
+    clocks.feed = k->k_blocks * (a + b) / 32;
+    clocks.edge = 2000;
+    return clocks;
+}
 
-/* Queries of one tile of attention, in whole blocks of 64. */
+/* Queries of one CTA's tile of attention, in whole blocks of 64. */
 static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
+    if (plan->regime == MGV__LATENCY) return 64;
     return k->k_blocks == 1 ? all : mgv__min_u32(all, 128);
 }
 
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
     const double keys = plan->maps[MGV__MAP_KEYS].box[1], side = plan->config->image_size;
+    const mgv__regime *regime = &mgv__regimes[plan->regime];
+    const double sharers = (double)regime->cluster / regime->cluster_images; /* CTAs that work on one image where tiles are of images */
     mgv__tile_clocks clocks = {0, 0, 1000};
     *flops = 0;
     if (mgv__is_gemm(k)) {
-        *flops = 2.0 * (uint32_t)MGV__GEMM_ROWS * mgv__gemm_columns(plan, k) * k->k_blocks * (uint32_t)MGV__GEMM_INNER;
-        return mgv__gemm_clocks(mgv__gemm_columns(plan, k), k->k_blocks);
+        const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
+        *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER;
+        return mgv__schedule_gemm(plan, k, shape);
     }
-    if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / 32; /* a byte in, two out; three channels */
+    if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / 32; /* a byte in, two out; 3 channels */
     if (k->kind == MGV__KERNEL_ATTENTION) {
         const double queries = mgv__attention_queries(plan, k);
         *flops = 4 * queries * keys * 64;
-        clocks.feed = (2 * keys + 2 * queries) * 128 / 32;
+        clocks.feed = (2 * keys / (plan->regime == MGV__LATENCY ? regime->cluster : 1) + 2 * queries) * 128 / 32;
         clocks.edge = 2500 + queries * keys * (1.0 / 16 + 5.0 / 128); /* an exponential and five other instructions a score */
     }
     if (k->kind == MGV__KERNEL_POOL) {
-        *flops = 4.0 * 64 * keys * k->inner;
-        clocks.feed = 2 * keys * k->inner * 2 / 32;
+        *flops = 4.0 * plan->maps[k->b_map].box[1] * keys * k->inner / sharers;
+        clocks.feed = 2 * keys * k->inner * 2 / sharers / 32;
         clocks.edge = 5000;
     }
     clocks.matrix = *flops / MGV__SCHEDULE_FLOPS_A_CLOCK;
@@ -6146,7 +6181,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     if (mgv__is_gemm(k)) {
         b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
         b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles;
-        b.l2 += 2.0 * tiles * mgv__gemm_columns(plan, k) * plan->pack_pitch[op->pack];
+        b.l2 += 2.0 * tiles * mgv__schedule_shape(plan, k).cluster_columns * plan->pack_pitch[op->pack];
         if (k->flags & MGV__KERNEL_RESIDUAL) b.residual = 2.0 * rows * target->columns;
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
         if (k->flags & MGV__KERNEL_STATS) b.statistics += rows * k->columns / 8;
@@ -6157,12 +6192,13 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.source = images * plan->config->image_size * plan->config->image_size * plan->config->channels;
         b.l2 = b.source;
     } else if (k->kind == MGV__KERNEL_ATTENTION) {
-        b.l2 = 2.0 * rows * k->inner * (1 + 2 * k->k_blocks); /* a tile has some queries of a head, and all its keys and values */
+        /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
+        b.l2 = 2.0 * rows * k->inner * (1 + 2 * (plan->regime == MGV__LATENCY ? 1 : k->k_blocks));
         b.passes = 4 * scores;
     } else {
         b.target = images * target->columns * target->element_bytes;
         b.weights = 2.0 * k->heads * k->inner;
-        b.l2 = 2 * b.source + images * 2.0 * 64 * k->inner;
+        b.l2 = 2 * b.source + images * 2.0 * plan->maps[k->b_map].box[1] * k->inner;
         b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS;
         b.passes = 2 * b.source + 4 * b.source; /* the norm; keys and values written and read */
     }
@@ -6194,8 +6230,8 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     out->label = op->label;
     out->layer = op->layer;
     out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : k->kind == MGV__KERNEL_POOL ? "pool" : "product";
-    out->tile_rows = mgv__is_gemm(k) ? (uint32_t)MGV__GEMM_ROWS : plan->tokens;
-    out->tile_columns = mgv__is_gemm(k) ? mgv__gemm_columns(plan, k) : k->columns;
+    out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
+    out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
     if (k->kind == MGV__KERNEL_ATTENTION) {
         out->kind = "attention";
         out->tile_rows = mgv__attention_queries(plan, k);
@@ -6221,7 +6257,7 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     out->tiles += tiles;
     if (out->clusters < mgv__min_u32(tiles, plan->clusters)) out->clusters = mgv__min_u32(tiles, plan->clusters);
     out->waves += waves;
-    out->tile_flops += flops * tiles * (uint32_t)MGV__CLUSTER;
+    out->tile_flops += flops * tiles * mgv__regimes[plan->regime].cluster;
     out->l2_bytes += (uint64_t)b.l2;
     out->plain_l2_bytes += (uint64_t)b.l2;
     out->memory_bytes += memory;
@@ -6241,21 +6277,31 @@ static mgv_schedule_part mgv__schedule_part(const char *name, uint32_t count, ui
     return part;
 }
 
-static void mgv__schedule_budgets(mgv_schedule_info *info) {
+static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info) {
     uint32_t i;
-    info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
-    info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
-    info->shared[2] = mgv__schedule_part("biases", 1, MGV__VECTOR_BYTES);
-    info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
-    info->shared[4] = mgv__schedule_part("barriers", 1, MGV__BARRIER_BYTES);
+    if (plan->regime == MGV__LATENCY) {
+        info->shared[0] = mgv__schedule_part("stages of the ring", MGV__LATENCY_STAGES, MGV__LATENCY_STAGE_BYTES);
+        info->shared[1] = mgv__schedule_part("sums of the cluster", 1, MGV__LATENCY_SUM_BYTES);
+        info->shared[2] = mgv__schedule_part("weights of the pooling head", 1, MGV__LATENCY_POOL_BYTES);
+        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
+        info->shared[4] = mgv__schedule_part("barriers", 1, MGV__LATENCY_BARRIER_BYTES);
+        info->roles[0] = mgv__schedule_part("loader, scheduler", 128, MGV__COPY_REGISTERS);
+    } else {
+        info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
+        info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
+        info->shared[2] = mgv__schedule_part("biases", 1, MGV__VECTOR_BYTES);
+        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
+        info->shared[4] = mgv__schedule_part("barriers", 1, MGV__BARRIER_BYTES);
+        info->roles[0] = mgv__schedule_part("loader, scheduler, storers", 128, MGV__COPY_REGISTERS);
+    }
     for (i = 0; i < MGV_SCHEDULE_SHARED_PARTS; i++) info->shared_bytes += info->shared[i].count * info->shared[i].each;
     info->shared_limit = MGV__MAX_SHARED_BYTES;
-    info->roles[0] = mgv__schedule_part("loader, scheduler, storers", 128, MGV__COPY_REGISTERS);
     info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS, MGV__MATH_REGISTERS);
     for (i = 0; i < MGV_SCHEDULE_ROLES; i++) info->registers += info->roles[i].count * info->roles[i].each;
     info->register_limit = MGV__MAX_REGISTERS;
 }
-MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_cta_fits);
+MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)MGV__LATENCY_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES,
+                   shared_memory_of_a_cta_fits);
 
 static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
     const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
@@ -6277,14 +6323,15 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     memset(info, 0, sizeof *info);
     info->op_count = plan->op_count;
     info->clusters = plan->clusters;
-    info->cluster_size = MGV__CLUSTER;
+    info->regime = plan->regime == MGV__LATENCY ? "latency" : "throughput";
+    info->cluster_size = mgv__regimes[plan->regime].cluster;
     info->multiprocessors = mgv__schedule_sms(plan);
     info->groups = mgv__ceil_div(plan->images, plan->group_images);
     info->group_images = plan->group_images;
     info->tiles = plan->segments[plan->segment_count].first_tile;
     info->device_bytes = mgv__plan_device_bytes(plan);
     info->weight_bytes = plan->weight_bytes;
-    mgv__schedule_budgets(info);
+    mgv__schedule_budgets(plan, info);
     for (i = 0; i < plan->op_count; i++) mgv__schedule_describe(plan, &plan->ops[i], &ops[i]);
     for (i = 0; i < plan->segment_count; i++) mgv__schedule_add(plan, &plan->segments[i], &ops[plan->segments[i].op]);
     for (i = 0; i < plan->op_count; i++) {
@@ -6338,6 +6385,8 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (!plan) return result;
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
     if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
+    if (mgv__plan_latency_supported(&model->config))
+        plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, MGV__SCHEDULE_LATENCY_CLUSTERS);
     if (result == MGV_OK) mgv__plan_schedule(plan, images, sms / MGV__CLUSTER);
     if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
     if (result == MGV_OK && ops && op_capacity < plan->op_count)
@@ -6843,9 +6892,6 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
     }
     return MGV_OK;
 }
-
-/* Whether the latency regime runs this model; the throughput regime does. */
-static int mgv__plan_latency_supported(const mgv__config *c) { return c->heads <= MGV__LATENCY_MAX_HEADS; }
 
 /* Clusters of the latency regime: as many as run at once, which the card's layout decides. */
 static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {

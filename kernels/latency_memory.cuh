@@ -47,7 +47,8 @@ enum {
     LATENCY_EMPTY_ARRIVALS = MGV__LATENCY_CLUSTER * MGV__MATH_GROUPS /* in each of them one warp of each math group reads what came */
 };
 
-static_assert(sizeof(LatencyMemory) <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
+static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget that `megavit plan` prints");
+static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
 static_assert(LATENCY_A_BYTES + LATENCY_B_BYTES <= MGV__LATENCY_STAGE_BYTES && 2 * LATENCY_BOX_BYTES <= MGV__LATENCY_STAGE_BYTES, "A and B, or two boxes, fit a stage");
 static_assert(LATENCY_SHARED_A_ROWS % 8 == 0 && LATENCY_SHARED_B_ROWS % 8 == 0 && LATENCY_GROUP_COLUMNS % 8 == 0, "swizzled parts begin at multiples of 1024 bytes");
 static_assert((int)LATENCY_POOL_BYTES <= (int)LATENCY_SUM_BYTES, "scores and statistics of an image's tokens fit");

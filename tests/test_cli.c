@@ -977,8 +977,11 @@ static void plan_prints_the_schedule_of_the_gpu(void **state) {
     double few, many, whole;
     (void)state;
     assert_int_equal(run("plan", "--model", hopper_model(), "--batch", "3"), 0);
-    assert_non_null(strstr(said_out, "132 multiprocessors"));
-    assert_non_null(strstr(said_out, "1 group of up to 3 pictures"));
+    assert_non_null(strstr(said_out, "latency regime: 120 multiprocessors in 30 clusters of 4"));
+    assert_non_null(strstr(said_out, "sums of the cluster"));
+    assert_int_equal(run("plan", "--model", hopper_model(), "--batch", "64"), 0);
+    assert_non_null(strstr(said_out, "throughput regime: 132 multiprocessors in 66 clusters of 2"));
+    assert_non_null(strstr(said_out, "1 group of up to 64 pictures"));
     assert_non_null(strstr(said_out, "stages of the ring"));
     assert_non_null(strstr(said_out, "of 232448 bytes"));
     assert_non_null(strstr(said_out, "of 65536"));
@@ -988,7 +991,7 @@ static void plan_prints_the_schedule_of_the_gpu(void **state) {
     assert_non_null(strstr(said_out, "floor "));
     many = number_after("predicted: ");
     assert_true(many >= number_after("floor "));
-    assert_int_equal(run("plan", "--model", hopper_model(), "--batch=3", "--sms=8", "--backend=cuda"), 0);
+    assert_int_equal(run("plan", "--model", hopper_model(), "--batch=64", "--sms=8", "--backend=cuda"), 0);
     assert_non_null(strstr(said_out, "8 multiprocessors"));
     few = number_after("predicted: ");
     assert_true(few > many);

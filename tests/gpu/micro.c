@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     mgv_image images[IMAGES];
     mgv_model *model;
     mgv_error error;
-    uint32_t i, count;
+    uint32_t i, count, regime;
     need(argc == 2, "usage: micro FATBIN");
     memset(&desc, 0, sizeof desc);
     memset(images, 0, sizeof images);
@@ -67,14 +67,19 @@ int main(int argc, char **argv) {
     need(mgv_engine_create(&gpu, model, &desc, &error) == MGV_OK, error.message);
     gpu->gpu->cuda->arguments.poll_limit *= 100;
     encode(cpu, images, IMAGES, expected);
-    for (count = 1; count <= IMAGES; count++) {
+    for (i = 0; i < MGV__REGIME_COUNT * IMAGES; i++) {
         double difference = 0, norm = 0;
+        uint32_t k;
+        regime = i / IMAGES;
+        count = 1 + i % IMAGES;
+        gpu->gpu->cuda->plan->forced_regime = 1 + regime;
+        mgv__cuda_limit(gpu->gpu->cuda, 0); /* schedules of the other regime are forgotten */
         encode(gpu, images, count, got);
-        for (i = 0; i < count * MICRO_WIDTH; i++) {
-            difference += ((double)got[i] - expected[i]) * ((double)got[i] - expected[i]);
-            norm += (double)expected[i] * expected[i];
+        for (k = 0; k < count * MICRO_WIDTH; k++) {
+            difference += ((double)got[k] - expected[k]) * ((double)got[k] - expected[k]);
+            norm += (double)expected[k] * expected[k];
         }
-        printf("%u pictures: relative L2 %.2e\n", count, sqrt(difference / norm));
+        printf("%s regime, %u pictures: relative L2 %.2e\n", regime == MGV__LATENCY ? "latency" : "throughput", count, sqrt(difference / norm));
         need(difference <= norm * 4e-4, "the GPU's answer is wrong");
     }
     need(mgv_engine_destroy(gpu) == MGV_OK, "the engine does not end");
