@@ -390,6 +390,7 @@ static void test_formats() {
 /* Three tiles of two blocks of K for one CTA: every stage, its columns of scales and a buffer of sums are used again. */
 static const Case fault_case = {MXFP8, 257, 150, 200, 128, 128, false, false, 0, 0, SCALES_BY_COPY_ENGINE, 1, 1};
 static const Case fault_case_fp8 = {FP8, 257, 150, 200, 128, 128, false, true, 0, 0, 0, 1, 1};
+static const Case fault_case_64_rows = {BF16_64, 129, 150, 100, 128, 128, false, false, 1, 1, 0, 1, 1};
 static const Case fault_case_bf16 = {BF16, 257, 150, 100, 128, 128, false, false, 1, 1, 0, 1, 1};
 
 struct Fault {
@@ -444,6 +445,8 @@ static std::vector<Fault> planted_faults() {
         {"word: A transposed", "numbers", fault_case_bf16, {1u << 15, 0, 0, 0}},
         {"word: B transposed", "numbers", fault_case_bf16, {1u << 16, 0, 0, 0}},
         {"word: N 128", "uninitialised:tensor-memory", fault_case_bf16, {8u << 17, 0, 0, 0}},
+        {"word: N 184", "uninitialised:tensor-memory", fault_case_bf16, {15u << 17, 0, 0, 0}},
+        {"word: N 184, 64 rows a tile", "uninitialised:tensor-memory", fault_case_64_rows, {15u << 17, 0, 0, 0}},
         {"word: N 0", "descriptor:word-n", fault_case, {24u << 17, 0, 0, 0}},
         {"word: N 448", "descriptor:word-n", fault_case_bf16, {32u << 17, 0, 0, 0}},
         {"word: N 200, B transposed, bytes", "descriptor:word-n", fault_case_fp8, {1u << 17, 0, 0, 0}},
