@@ -415,6 +415,7 @@ typedef struct mgv_image {
 
 typedef int32_t mgv_output_kind;
 enum {
+    /* on a GPU all outputs come from one launch; for tokens and layers in host memory see mgv_engine_desc.max_row_outputs */
     MGV_OUTPUT_POOLED = 0, /* [images, pooled_width]: transformers' pooler_output */
     MGV_OUTPUT_TOKENS,     /* [tokens, token_width]: last_hidden_state after the last norm, or merged tokens */
     MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm.
@@ -545,8 +546,8 @@ typedef int32_t mgv_backend;
 enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with heads of 64 columns and up to 256 tokens,
-                             pooled vectors only. bf16
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with a pooling head, heads of 64 columns and up to 256
+                             tokens. bf16
                              weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
@@ -575,7 +576,8 @@ typedef struct mgv_engine_desc {
     uint64_t workspace_bytes;    /* at least mgv_engine_workspace_bytes() */
     const void *kernels;         /* megavit.fatbin in memory, needed during the call; NULL: what MEGAVIT_KERNELS_HEADER compiled in */
     uint32_t max_sms;            /* multiprocessors that the CUDA backend may use; 0: all */
-    uint32_t reserved;
+    uint32_t max_row_outputs;    /* CUDA: token and layer outputs in pageable or normalised host memory that one encode may ask for; the
+                                    engine keeps page-locked memory for as many. Those in device or page-locked memory need none */
     const char *packed_path;     /* CUDA: a file of mgv_model_pack, of this model; NULL: the weights are packed when the engine is made */
     const void *packed;          /* or the same in memory. Both are needed only during the call. A file that does not fit is an error, */
     uint64_t packed_bytes;       /* also with MGV_BACKEND_AUTO; where there is no GPU it is not looked at */
@@ -728,7 +730,8 @@ enum {
     MGV__KERNEL_ATTENTION, /* one head of one image a CTA; latency regime: a cluster */
     MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
     MGV__KERNEL_WIDE,      /* latency regime: 64 x 96 tile a CTA */
-    MGV__KERNEL_DEEP       /* latency regime: 64 x 96 tile a cluster, each CTA a quarter of the products */
+    MGV__KERNEL_DEEP,      /* latency regime: 64 x 96 tile a cluster, each CTA a quarter of the products */
+    MGV__KERNEL_ROWS       /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -752,10 +755,11 @@ typedef struct mgv__kernel_op {
     uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns; ATTENTION: parts of 128 queries that
                                    are tiles of their own, 1: all queries of a head are one tile */
     uint32_t columns;           /* valid columns of the target */
-    uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers */
+    uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
+                                                       ROWS: a_map is one into buffers, store_map into outputs */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
-    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL: of gamma, then beta */
+    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, ROWS: of gamma, then beta */
     uint32_t column_sums;       /* POOL: sums of the scoring vectors */
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
@@ -794,7 +798,7 @@ enum {
     MGV__WAIT_COUNT
 };
 
-enum { MGV__MAX_MAPS = 56, MGV__MAX_DEVICE_BUFFERS = 16 };
+enum { MGV__MAX_MAPS = 56, MGV__MAX_DEVICE_BUFFERS = 16, MGV__KERNEL_MAX_OUTPUTS = 128 };
 /* A CUtensorMap. The copy engine wants its address to be a multiple of 64; on the host these are only copied. */
 #ifdef MEGAVIT_KERNELS
 typedef struct alignas(64) mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map;
@@ -815,7 +819,8 @@ typedef struct mgv__kernel_arguments {
     const uint8_t *pixels;      /* RGB rows, images one after the other */
     uint16_t *patches;          /* bf16, rows of patch_pitch */
     const uint16_t *residual_rows; /* bf16: the residual of the GEMM that writes float32 */
-    uint8_t *buffers[MGV__MAX_DEVICE_BUFFERS]; /* latency regime: the plan's buffers, which it reads and writes without maps too */
+    uint8_t *buffers[MGV__MAX_DEVICE_BUFFERS]; /* the plan's buffers, for what is read and written without maps */
+    float *outputs[MGV__KERNEL_MAX_OUTPUTS]; /* of each ROWS operation: [rows_total, inner] */
     uint32_t total_tiles;
     uint32_t poll_limit;        /* polls of a wait without progress before it gives up */
     uint32_t image_size, patch, grid; /* side of the image, of a patch, patches in a row */
@@ -5278,11 +5283,20 @@ typedef struct mgv__plan_op {
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
 } mgv__plan_op;
 
-enum { MGV__PLAN_MAX_OPS = 512, MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 10240,
+enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PLAN_MODEL_OPS + MGV__KERNEL_MAX_OUTPUTS,
+       MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 10240,
        MGV__PLAN_SCHEDULES = 8 /* that an engine holds on the device, one for each number of images */ };
+
+/* Token and layer outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
+enum { MGV__ROWS_TOKENS_OUTPUT = -1 };
+typedef struct mgv__row_outputs {
+    uint32_t count;
+    int32_t layer[MGV__KERNEL_MAX_OUTPUTS]; /* N: layer:N; MGV__ROWS_TOKENS_OUTPUT: tokens */
+} mgv__row_outputs;
 
 typedef struct mgv__plan {
     const mgv__config *config;
+    mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images, group_images, groups, group_tiles; /* row tiles of 64 rows of a group, a multiple of 4 */
     mgv__device_buffer buffers[MGV__DEVICE_BUFFER_COUNT];
@@ -5298,7 +5312,7 @@ typedef struct mgv__plan {
     uint64_t ops_offset, segments_offset;   /* of the first schedule; the others follow, schedule_bytes apart */
     uint64_t schedule_bytes;
     uint64_t pixels_offset;                 /* room for max_images pictures that do not lie on the device one after the other */
-    uint32_t max_segments;
+    uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t forced_regime;                 /* tests: 1 + the regime of all schedules; 0: chosen */
@@ -5351,9 +5365,9 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
                          "multiple of 8; this model has %u heads, %u and %u columns", (uint64_t)MGV__MATH_GROUPS, (uint64_t)c->heads,
                          (uint64_t)c->hidden, (uint64_t)c->intermediate);
-    if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 7 > MGV__PLAN_MAX_OPS)
+    if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 7 > MGV__PLAN_MODEL_OPS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs widths up to %u and %u layers at most", (uint64_t)MGV__PLAN_MAX_WIDTH,
-                         (uint64_t)(MGV__PLAN_MAX_OPS - 7) / 5);
+                         (uint64_t)(MGV__PLAN_MODEL_OPS - 7) / 5);
     if (c->activation != MGV__ACT_GELU_TANH)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
     if (c->patch % 2)
@@ -5457,14 +5471,37 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
+/* The rows of the stream, where they are complete, into every output that wants layer `layer` or the tokens. norm: of the tokens, where
+   gamma and beta are. */
+static void mgv__plan_rows(mgv__plan *plan, int32_t layer, uint32_t norm) {
+    uint32_t i;
+    const int tokens = layer == MGV__ROWS_TOKENS_OUTPUT;
+    for (i = 0; i < plan->outputs.count; i++) {
+        mgv__plan_op *op;
+        if (plan->outputs.layer[i] != layer) continue;
+        op = mgv__plan_push(plan, tokens ? "tokens" : "layer", layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+        op->kernel.column_tiles = 1;
+        op->kernel.a_map = op->source;
+        op->kernel.store_map = i;
+        if (!tokens) continue;
+        op->kernel.flags = MGV__KERNEL_FOLD_NORM;
+        op->kernel.bias = norm;
+        op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
+    }
+}
+
+/* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
 static void mgv__plan_list(mgv__plan *plan) {
     const mgv__config *c = plan->config;
     const uint32_t head_rows = plan->max_images;
     mgv__plan_op *op;
     uint32_t layer, i;
+    plan->op_count = plan->vector_count = 0;
+    memset(plan->pack_rows, 0, sizeof plan->pack_rows);
     mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
     mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH, MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
     for (layer = 0; layer < c->layers; layer++) {
+        mgv__plan_rows(plan, (int32_t)layer, 0);
         mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
         op = mgv__plan_push(plan, "attention", (int32_t)layer, MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED);
         op->kernel.column_tiles = mgv__ceil_div(c->heads, MGV__CLUSTER);
@@ -5487,6 +5524,8 @@ static void mgv__plan_list(mgv__plan *plan) {
     op->kernel.bias = mgv__plan_vector(plan, 2 * c->hidden); /* gamma, beta of the last norm */
     op->kernel.column_sums = mgv__plan_vector(plan, 64);
     plan->pack_rows[MGV__PACK_SCORES] = c->heads;
+    mgv__plan_rows(plan, (int32_t)c->layers, 0); /* nothing overwrites the stream from here on, and nobody waits for these */
+    mgv__plan_rows(plan, MGV__ROWS_TOKENS_OUTPUT, op->kernel.bias);
     op = mgv__plan_gemm(plan, "head values", -1, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
     op->by_head = 1;
     op->kernel.a_column_step = c->hidden;
@@ -5517,7 +5556,18 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
         mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i / 2, i % 2 ? MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS / MGV__LATENCY_ROW_TILES, 3);
 }
 
-/* Fixes everything that does not depend on the number of images of one encode. */
+static int mgv__row_outputs_equal(const mgv__row_outputs *a, const mgv__row_outputs *b) {
+    return a->count == b->count && memcmp(a->layer, b->layer, a->count * sizeof a->layer[0]) == 0;
+}
+
+/* Says which outputs the list is to bring. */
+static void mgv__plan_want(mgv__plan *plan, const mgv__row_outputs *outputs) {
+    if (mgv__row_outputs_equal(outputs, &plan->outputs)) return;
+    plan->outputs = *outputs;
+    mgv__plan_list(plan);
+}
+
+/* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images, mgv_error *error) {
     uint32_t rows_per_group, i;
     uint64_t rows, at = 0;
@@ -5602,9 +5652,10 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->counters_offset = at = (at + 1023) / 1024 * 1024;
     at += sizeof(mgv__kernel_status) + (uint64_t)plan->counter_count * 4;
     plan->ops_offset = at = (at + 1023) / 1024 * 1024;
-    at += (uint64_t)plan->op_count * sizeof(mgv__kernel_op);
+    plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
+    at += (uint64_t)plan->max_ops * sizeof(mgv__kernel_op);
     plan->segments_offset = at = (at + 1023) / 1024 * 1024;
-    plan->max_segments = plan->op_count * plan->groups;
+    plan->max_segments = plan->max_ops * plan->groups;
     at += ((uint64_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment);
     plan->schedule_bytes = (at - plan->ops_offset + 1023) / 1024 * 1024;
     plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
@@ -5658,6 +5709,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     mgv__kernel_op *k = &op->kernel;
     uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS), width;
     const uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER); /* of heads; the last may have one: its second tile is cut off where it is stored */
+    if (op->kind == MGV__KERNEL_ROWS) return; /* one tile a pair of row tiles, no maps */
     k->store_map = MGV__MAP_STORE + op->target;
     k->residual_map = MGV__MAP_STORE + op->target;
     switch (op->kind) {
@@ -5762,9 +5814,9 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     plan->segment_count++;
 }
 
-/* The regime that takes less time for so many images. Ablations are the throughput regime's. */
+/* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
 static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
-    if (plan->ablations) return MGV__THROUGHPUT;
+    if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime) return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
@@ -5820,15 +5872,20 @@ static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t ea
     return late == early;
 }
 
-/* Nobody still reads what an operation overwrites: it waits, through others, for every reader of what was there before. An operation that adds to its own
-   target reads only what its tile then writes. */
+/* Nobody still reads what an operation overwrites: it waits, through others, for who wrote it and for every reader of what was there
+   before. An operation that adds to its own target reads only what its tile then writes; ROWS only reads, and signals as if it wrote. */
 static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error) {
     uint32_t k, r;
     for (k = 1; k < plan->op_count; k++) {
-        uint32_t before = mgv__plan_writer(plan, k, plan->ops[k].target);
-        if (before == k) continue;
-        for (r = before + 1; r < k; r++)
-            if (plan->ops[r].source == plan->ops[k].target && !mgv__plan_waits_for(plan, k, r))
+        uint32_t before = k, last = k;
+        if (plan->ops[k].kernel.kind == MGV__KERNEL_ROWS) continue;
+        do {
+            last = before;
+            before = mgv__plan_writer(plan, last, plan->ops[k].target);
+        } while (before != last && plan->ops[before].kernel.kind == MGV__KERNEL_ROWS);
+        if (before == last) continue;
+        for (r = before; r < k; r++)
+            if ((r == before || plan->ops[r].source == plan->ops[k].target) && !mgv__plan_waits_for(plan, k, r))
                 return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) overwrites what %s (operation %u) may still read", plan->ops[k].label,
                                  (uint64_t)k, plan->ops[r].label, (uint64_t)r);
     }
@@ -6051,6 +6108,7 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
         const mgv__plan_op *op = &plan->ops[i];
         const char *label = op->label;
         if (op->kernel.kind == MGV__KERNEL_PATCHES || op->kernel.kind == MGV__KERNEL_ATTENTION) continue;
+        if (op->kernel.kind == MGV__KERNEL_ROWS) continue;
         if (op->pack == MGV__PACK_PATCH && op->kernel.kind != MGV__KERNEL_POOL) {
             mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
         } else if (op->kernel.kind == MGV__KERNEL_POOL) {
@@ -6359,6 +6417,7 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
         *result = mgv__fail_nomem(error, "a plan", sizeof *plan);
         return NULL;
     }
+    (void)mgv__plan_want; /* without >>cuda nobody asks for rows */
     *result = mgv__plan_layout(plan, config, max_images, 0, error);
     if (*result == MGV_OK) {
         plan->segments = (mgv__kernel_segment *)mgv__alloc(allocator, ((size_t)plan->max_segments + 1) * sizeof *plan->segments);
@@ -6761,6 +6820,7 @@ typedef struct mgv__cuda_desc {
 typedef struct mgv__sent_schedule {
     uint32_t images;                /* 0: none */
     uint32_t total_tiles, regime, clusters;
+    mgv__row_outputs outputs;
     int32_t captured;               /* in a CUDA graph, so it stays */
     uint64_t used;                  /* the launch that used it last */
 } mgv__sent_schedule;
@@ -6780,6 +6840,7 @@ typedef struct mgv__cuda {
     mgv__kernel_status *status;     /* pinned */
     cudaEvent_t done;
     mgv__kernel_arguments arguments;
+    mgv__row_outputs outputs;       /* of the next launch; arguments.outputs says where they go */
     mgv__sent_schedule schedules[MGV__PLAN_SCHEDULES];
     const mgv__sent_schedule *schedule; /* that the next launch runs */
     uint64_t launches;
@@ -7026,7 +7087,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     result = mgv__cuda_latency_clusters(cuda, desc, error);
     if (result != MGV_OK) return result;
-    upload_bytes += plan->op_count * sizeof(mgv__kernel_op);
+    upload_bytes += plan->max_ops * sizeof(mgv__kernel_op);
     result = mgv__cuda_take_arena(cuda, desc, error);
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
@@ -7074,7 +7135,8 @@ static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, 
 static mgv__sent_schedule *mgv__cuda_find_schedule(mgv__cuda *cuda, uint32_t images) {
     uint32_t i;
     for (i = 0; i < MGV__PLAN_SCHEDULES; i++)
-        if (cuda->schedules[i].images == images) return &cuda->schedules[i];
+        if (cuda->schedules[i].images == images && mgv__row_outputs_equal(&cuda->schedules[i].outputs, &cuda->outputs))
+            return &cuda->schedules[i];
     return NULL;
 }
 
@@ -7095,7 +7157,8 @@ static mgv_result mgv__cuda_hold_schedule(mgv__cuda *cuda, uint32_t images, mgv_
     mgv__sent_schedule *schedule = mgv__cuda_find_schedule(cuda, images);
     if (!schedule)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the schedule for %u images is not on the GPU yet: encode so many once before the stream is captured",
+                         "the schedule for %u images and these outputs is not on the GPU yet: encode so many once before the stream is "
+                         "captured",
                          (uint64_t)images);
     schedule->captured = 1;
     return MGV_OK;
@@ -7105,12 +7168,14 @@ static mgv_result mgv__cuda_hold_schedule(mgv__cuda *cuda, uint32_t images, mgv_
 static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStream_t stream, mgv__sent_schedule **out, mgv_error *error) {
     mgv__plan *plan = cuda->plan;
     mgv__kernel_op *ops = (mgv__kernel_op *)cuda->upload;
-    const size_t op_bytes = plan->op_count * sizeof *ops;
     mgv__sent_schedule *schedule = *out = mgv__cuda_find_schedule(cuda, images);
     uint8_t *place;
     mgv_result result;
+    size_t op_bytes;
     uint32_t i;
+    mgv__plan_want(plan, &cuda->outputs); /* also for what is there: a verdict names operations of this list */
     if (schedule) return MGV_OK;
+    op_bytes = plan->op_count * sizeof *ops;
     mgv__plan_schedule(plan, images, cuda->clusters);
     result = mgv__plan_validate(plan, plan->counts, error);
     if (result != MGV_OK) return result;
@@ -7130,6 +7195,7 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
                                              (plan->segment_count + 1) * sizeof *plan->segments,
                                   cudaMemcpyHostToDevice, stream), "sending the schedule");
     schedule->images = images; /* both parts are on their way */
+    schedule->outputs = cuda->outputs;
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
     schedule->regime = plan->regime;
     schedule->clusters = plan->clusters;
@@ -8818,6 +8884,8 @@ typedef struct mgv__gpu {
     mgv__cuda *cuda;
     int32_t device;
     cudaEvent_t started;       /* the stream has come to our work; cuda->done: and has finished it */
+    float *pinned_rows;        /* [max_row_outputs, max_images, tokens, hidden] on the host: token and layer outputs on their way back */
+    const float *staged[MGV__MAX_OUTPUTS]; /* where the rows of an output wait until they are handed out; NULL: they are there, or pooled */
     uint8_t *pinned_pixels;    /* [max_images, S, S, 3] on the host: resized pictures on their way */
     uint8_t *device_pixels;    /* the same on the card, in the arena */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
@@ -8846,14 +8914,27 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     if (gpu->started) gpu->calls->EventDestroy(gpu->started);
     if (gpu->pinned_pixels) gpu->calls->FreeHost(gpu->pinned_pixels);
     if (gpu->pinned_pooled) gpu->calls->FreeHost(gpu->pinned_pooled);
+    if (gpu->pinned_rows) gpu->calls->FreeHost(gpu->pinned_rows);
     mgv__cuda_destroy(gpu->cuda);
     mgv__gpu_leave(gpu, current);
     mgv__free(allocator, gpu);
 }
 
+/* Floats of one token or layer output of the most pictures. */
+static uint64_t mgv__gpu_row_floats(const mgv_model *model, const mgv_engine_desc *desc) {
+    return (uint64_t)desc->max_images * mgv__tokens_per_picture(model, desc) * model->config.hidden;
+}
+
 static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     const uint64_t side = model->config.image_size, pooled = (uint64_t)desc->max_images * model->config.hidden;
+    const uint64_t rows = mgv__gpu_row_floats(model, desc);
     size_t bytes;
+    if (desc->max_row_outputs > MGV__MAX_OUTPUTS || (desc->max_row_outputs && rows > SIZE_MAX / sizeof(float) / desc->max_row_outputs))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "max_row_outputs is %u: %u are allowed, each of them of %u floats here",
+                         (uint64_t)desc->max_row_outputs, (uint64_t)MGV__MAX_OUTPUTS, rows);
+    if (desc->max_row_outputs)
+        MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_rows, (size_t)rows * sizeof(float) * desc->max_row_outputs),
+                      "allocating pinned memory for token and layer outputs");
     gpu->image_bytes = side * side * 3;
     if (gpu->image_bytes * desc->max_images > SIZE_MAX / 2)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space",
@@ -8898,7 +8979,7 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
                          "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
     if (!mgv__has_tap(&model->program, MGV_OUTPUT_POOLED))
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel gives pooled vectors only, and this model has no pooling head; use the CPU backend");
+                         "the GPU kernel runs models with a pooling head only; use the CPU backend");
     gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
     if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
@@ -8929,9 +9010,6 @@ static mgv_result mgv__gpu_check_image(const mgv_engine *engine, const mgv_image
 
 static mgv_result mgv__gpu_check_output(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error) {
     (void)engine;
-    if (output->kind != MGV_OUTPUT_POOLED)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "output %u: the GPU kernel gives pooled vectors only; use the CPU backend for tokens and layers", (uint64_t)number);
     if (output->place == MGV_PLACE_DEVICE && output->normalize)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: rows are normalised on their way to host memory only", (uint64_t)number);
     return MGV_OK;
@@ -8945,6 +9023,52 @@ static mgv_result mgv__gpu_is_pinned(const mgv__gpu *gpu, const void *memory, in
     *pinned = attributes.type == cudaMemoryTypeHost;
     return MGV_OK;
 }
+
+/* Where the kernel puts one token or layer output: straight where it was asked for if the card reaches that, else in pinned_rows. */
+static mgv_result mgv__gpu_place_rows(mgv_engine *engine, mgv__gpu *gpu, uint32_t number, uint32_t *staged, float **place,
+                                      mgv_error *error) {
+    const mgv_output *output = &engine->outputs[number];
+    struct cudaPointerAttributes attributes;
+    memset(&attributes, 0, sizeof attributes);
+    MGV__CUDA_TRY(gpu->calls, PointerGetAttributes, (&attributes, output->data), "asking where memory lies");
+    *place = (float *)attributes.devicePointer;
+    if (output->place == MGV_PLACE_DEVICE) {
+        const int elsewhere = attributes.type == cudaMemoryTypeDevice && attributes.device != gpu->device;
+        if (*place && attributes.type != cudaMemoryTypeUnregistered && !elsewhere) return MGV_OK;
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is said to be in device memory, but it is not in that of GPU %i",
+                         (uint64_t)number, (int64_t)gpu->device);
+    }
+    if (attributes.type == cudaMemoryTypeHost && *place && !output->normalize) return MGV_OK;
+    if (gpu->capturing)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "output %u: a CUDA graph gives rows as they are, not normalised, into device or page-locked memory",
+                         (uint64_t)number);
+    if (*staged == engine->desc.max_row_outputs)
+        return mgv__fail(error, MGV_ERROR_CAPACITY,
+                         "output %u: token and layer outputs that are normalised or not in page-locked memory wait in memory of the "
+                         "engine, which was made for %u of them (mgv_engine_desc.max_row_outputs)", (uint64_t)number,
+                         (uint64_t)engine->desc.max_row_outputs);
+    *place = gpu->pinned_rows + (*staged)++ * mgv__gpu_row_floats(engine->model, &engine->desc);
+    gpu->staged[number] = *place;
+    return MGV_OK;
+}
+
+/* Tells the kernel which token and layer outputs it is to write, and where. */
+static mgv_result mgv__gpu_take_outputs(mgv_engine *engine, mgv__gpu *gpu, mgv_error *error) {
+    mgv__row_outputs *rows = &gpu->cuda->outputs;
+    uint32_t i, staged = 0;
+    mgv_result result = MGV_OK;
+    rows->count = 0;
+    for (i = 0; i < engine->job.output_count && result == MGV_OK; i++) {
+        const mgv_output *output = &engine->outputs[i];
+        gpu->staged[i] = NULL;
+        if (output->kind == MGV_OUTPUT_POOLED) continue;
+        rows->layer[rows->count] = output->kind == MGV_OUTPUT_TOKENS ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)output->index;
+        result = mgv__gpu_place_rows(engine, gpu, i, &staged, &gpu->cuda->arguments.outputs[rows->count++], error);
+    }
+    return result;
+}
+MGV__STATIC_ASSERT((int)MGV__MAX_OUTPUTS <= (int)MGV__KERNEL_MAX_OUTPUTS, outputs_fit_the_kernel_argument);
 
 /* A graph runs without us: it takes host pictures as they are, and puts rows where they were asked for. */
 static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gpu *gpu, mgv_error *error) {
@@ -9009,6 +9133,7 @@ static mgv_result mgv__gpu_fetch_pooled(mgv_engine *engine, mgv__gpu *gpu, cudaS
     uint32_t i, to_pinned = 0;
     for (i = 0; i < engine->job.output_count; i++) {
         const mgv_output *output = &engine->outputs[i];
+        if (output->kind != MGV_OUTPUT_POOLED) continue; /* the kernel puts them where they belong */
         if (output->place == MGV_PLACE_HOST && !gpu->capturing) to_pinned = 1;
         else MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (output->data, pooled, bytes, cudaMemcpyDefault, stream), "fetching the results");
     }
@@ -9078,6 +9203,7 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     gpu->enqueued = gpu->capturing = 0;
     result = mgv__gpu_enter(gpu, &current, &why);
     if (result == MGV_OK) result = mgv__gpu_check_stream(engine, gpu, (cudaStream_t)stream, &why);
+    if (result == MGV_OK) result = mgv__gpu_take_outputs(engine, gpu, &why);
     if (result == MGV_OK && gpu->capturing) result = mgv__gpu_check_capture(engine, gpu, &why);
     if (result == MGV_OK) result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, &why);
     if (result != MGV_OK && gpu->enqueued && !gpu->capturing) mgv__gpu_abandon(engine, gpu, (cudaStream_t)stream, result, &why);
@@ -9093,7 +9219,7 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
 /* The kernel has ended: its verdict, and the rows to where they were asked for. */
 static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     mgv__job *job = &engine->job;
-    const uint32_t columns = engine->model->config.hidden;
+    const uint32_t columns = engine->model->config.hidden, tokens = gpu->cuda->plan->tokens;
     uint32_t i;
     int deliver = job->pending;
     job->pending = 0;
@@ -9101,9 +9227,11 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     if (mgv__cuda_verdict(gpu->cuda, &job->error) != MGV_OK) return;
     for (i = 0; deliver && i < job->output_count; i++) {
         mgv_output *output = &engine->outputs[i];
-        if (output->place != MGV_PLACE_HOST) continue;
-        memcpy(output->data, gpu->pinned_pooled, (size_t)job->image_count * columns * sizeof(float));
-        if (output->normalize) mgv__normalize_rows(output->data, job->image_count, columns);
+        const float *from = output->kind == MGV_OUTPUT_POOLED ? gpu->pinned_pooled : gpu->staged[i];
+        const uint64_t rows = output->kind == MGV_OUTPUT_POOLED ? job->image_count : (uint64_t)job->image_count * tokens;
+        if (output->place != MGV_PLACE_HOST || !from) continue;
+        memcpy(output->data, from, (size_t)rows * columns * sizeof(float));
+        if (output->normalize) mgv__normalize_rows(output->data, rows, columns);
     }
     job->status = MGV_STATUS_DONE;
 }

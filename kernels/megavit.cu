@@ -3,12 +3,13 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, pool, patches. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, pool, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm.cuh"
 #include "pool.cuh"
 #include "patches.cuh"
+#include "rows.cuh"
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 
@@ -35,11 +36,12 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         const TileSlot &tile = shared->slot[slot.index];
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
-        /* Statistics are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM) || tile.op.kind == MGV__KERNEL_POOL)
+        /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
+        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM) || tile.op.kind == MGV__KERNEL_POOL || tile.op.kind == MGV__KERNEL_ROWS)
             wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (tile.op.kind) {
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
+        case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;

@@ -220,6 +220,7 @@ static cudaError_t fake_PointerGetAttributes(struct cudaPointerAttributes *attri
     const fake_block *b = fake_find(memory, 1);
     FAKE_CALL("PointerGetAttributes");
     memset(attributes, 0, sizeof *attributes);
+    attributes->devicePointer = b ? (void *)(uintptr_t)memory : NULL;
     attributes->type = !b ? cudaMemoryTypeUnregistered : b->kind == FAKE_DEVICE_MEMORY ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     return cudaSuccess;
 }

@@ -48,6 +48,7 @@ static float pooled_value(const uint8_t *picture, uint32_t column) {
     for (i = 0; i < IMAGE_BYTES; i++) sum += picture[i];
     return (float)sum + (float)column / 1024;
 }
+static float row_value(int32_t layer, uint32_t element) { return (float)(element % 4096) + (float)(layer + 2) * 8192; }
 static void fake_kernel(const void *argument) {
     const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
     float *pooled = (float *)(void *)(launched->arena + launched->plan->buffers[MGV__DEVICE_POOLED].offset);
@@ -60,6 +61,12 @@ static void fake_kernel(const void *argument) {
     assert_int_equal(arguments->segments[i].first_tile, arguments->total_tiles); /* the closing entry of this schedule */
     for (i = 0; i < images; i++)
         for (k = 0; k < MICRO_WIDTH; k++) pooled[i * MICRO_WIDTH + k] = pooled_value(arguments->pixels + i * IMAGE_BYTES, k);
+    for (i = 0; i < launched->plan->op_count; i++) { /* rows: which layer and where */
+        const mgv__kernel_op *op = &arguments->ops[i];
+        if (op->kind != MGV__KERNEL_ROWS) continue;
+        for (k = 0; k < op->rows_total * op->inner; k++)
+            arguments->outputs[op->store_map][k] = row_value(launched->plan->outputs.layer[op->store_map], k);
+    }
     arguments->counters[0] = 1;
     arguments->status->aborted = fake.aborted;
 }
@@ -77,6 +84,7 @@ static mgv_engine_desc engine_desc(fixture *f, mgv_backend backend) {
     desc.max_images = MAX_IMAGES;
     desc.kernels = kernels;
     desc.cuda_calls = &fake_calls;
+    desc.max_row_outputs = 2;
     desc.logger.user = f;
     desc.logger.log = fake_log;
     return desc;
@@ -412,6 +420,70 @@ static mgv_result capture(mgv_engine *engine, const mgv_encode_desc *desc, fake_
     result = mgv_encode(engine, desc, error);
     fake.capture = cudaStreamCaptureStatusNone;
     return result;
+}
+
+/* Tokens and layers: into device and page-locked memory directly, into other memory by way of the engine's. */
+static void test_rows(void **state) {
+    enum { ROWS = (MICRO_SIDE / MICRO_PATCH) * (MICRO_SIDE / MICRO_PATCH), FLOATS = 2 * ROWS * MICRO_WIDTH, COUNT = 5 };
+    fixture *f = (fixture *)*state;
+    mgv_output outputs[COUNT];
+    float *pageable = (float *)malloc(2 * FLOATS * sizeof(float));
+    void *device, *pinned;
+    mgv_engine *engine;
+    mgv_error error;
+    fake_graph *graph = (fake_graph *)calloc(1, sizeof *graph);
+    work w;
+    uint32_t i, k;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    assert_int_equal(fake_calls.Malloc(&device, FLOATS * sizeof(float)), cudaSuccess);
+    assert_int_equal(fake_calls.MallocHost(&pinned, FLOATS * sizeof(float)), cudaSuccess);
+    make_work(f, &w, 2);
+    memset(outputs, 0, sizeof outputs);
+    outputs[0] = w.output;
+    for (i = 1; i < COUNT; i++) {
+        outputs[i].kind = i == 2 ? MGV_OUTPUT_TOKENS : MGV_OUTPUT_LAYER;
+        outputs[i].index = i == 1 ? 1 : 0;
+        outputs[i].capacity = FLOATS;
+    }
+    outputs[1].data = (float *)device;
+    outputs[1].place = MGV_PLACE_DEVICE;
+    outputs[2].data = pageable;
+    outputs[3].data = (float *)pinned;
+    outputs[4].data = pageable + FLOATS;
+    outputs[4].normalize = 1;
+    w.desc.outputs = outputs;
+    w.desc.output_count = COUNT;
+    for (k = 0; k < 2; k++) {
+        memset(pageable, 0xFF, 2 * FLOATS * sizeof(float));
+        memset(device, 0xFF, FLOATS * sizeof(float));
+        memset(pinned, 0xFF, FLOATS * sizeof(float));
+        if (mgv_encode_blocking(engine, &w.desc, &error) != MGV_OK) fail_msg("%s", error.message);
+        check_pooled(f, 2);
+        for (i = 0; i < FLOATS; i++) {
+            assert_true(((float *)device)[i] == row_value(1, i));
+            assert_true(pageable[i] == row_value(MGV__ROWS_TOKENS_OUTPUT, i));
+            assert_true(((float *)pinned)[i] == row_value(0, i));
+            assert_true(pageable[FLOATS + i] > 0 && pageable[FLOATS + i] < 1);
+        }
+        if (k == 0) assert_int_equal(encode(f, engine, 2, &error), MGV_OK); /* as many pictures without rows is another schedule */
+    }
+    outputs[3].data = pageable; /* three that the engine would have to keep, but it was made for two */
+    assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "output 4"));
+    outputs[3].data = (float *)pinned;
+    outputs[1].data = pageable;
+    assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "output 1 is said to be in device memory"));
+    outputs[1].data = (float *)device;
+    w.desc.output_count = 4;
+    assert_int_equal(capture(engine, &w.desc, graph, &error), MGV_ERROR_UNSUPPORTED);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    fake_calls.Free(device);
+    fake_calls.FreeHost(pinned);
+    free(pageable);
+    free(graph);
+    assert_int_equal(fake_alive(), 0);
 }
 
 static void test_graphs(void **state) {
@@ -816,6 +888,7 @@ int main(void) {
         cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
         cmocka_unit_test(test_poll_wait_and_destroy),
         cmocka_unit_test(test_device_workspace),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_what_a_graph_cannot_hold),
         cmocka_unit_test(test_schedules_come_and_go),

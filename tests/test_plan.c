@@ -121,6 +121,51 @@ static void test_wrong_plans_are_refused(void **state) {
     plan_free(plan);
 }
 
+/* Token and layer outputs: at most so many, the same weights in the same places, and no layer overwrites rows that are still copied. */
+static void test_outputs(void **state) {
+    mgv__config config;
+    mgv__plan *plan;
+    mgv__plan_op swapped;
+    mgv__row_outputs all, none;
+    mgv_error error;
+    uint32_t i, b_row, bias;
+    (void)state;
+    config_of(&config, 224, 16, 3);
+    plan = plan_of(&config, 64, 13, 2);
+    b_row = plan->ops[plan->op_count - 1].kernel.b_row;
+    bias = plan->ops[plan->op_count - 1].kernel.bias;
+    memset(&all, 0, sizeof all);
+    none = all;
+    all.count = MGV__KERNEL_MAX_OUTPUTS;
+    for (i = 0; i < all.count; i++) all.layer[i] = (int32_t)(i % 5) - 1; /* tokens, layers 0 to 3, each many times */
+    mgv__plan_want(plan, &all);
+    assert_int_equal(plan->op_count, plan->max_ops);
+    assert_int_equal(plan->ops[plan->op_count - 1].kernel.b_row, b_row);
+    assert_int_equal(plan->ops[plan->op_count - 1].kernel.bias, bias);
+    mgv__plan_schedule(plan, 64, 66);
+    assert_int_equal(plan->segment_count, (plan->op_count - 4) * 5 + 4); /* the head's last four run over all groups at once */
+    if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+    all.count = 2;
+    all.layer[0] = 1;
+    all.layer[1] = MGV__ROWS_TOKENS_OUTPUT;
+    mgv__plan_want(plan, &all);
+    for (i = 0; plan->ops[i].kernel.kind != MGV__KERNEL_ROWS; i++) continue;
+    assert_string_equal(plan->ops[i + 1].label, "qkv");
+    for (b_row = 1; b_row < 70; b_row++) {
+        mgv__plan_schedule(plan, 1 + b_row % 64, b_row);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+    }
+    swapped = plan->ops[i]; /* copied beside qkv instead of before it: the projection behind attention does not wait for that */
+    plan->ops[i] = plan->ops[i + 1];
+    plan->ops[i + 1] = swapped;
+    mgv__plan_schedule(plan, 7, 66);
+    refused(plan, "overwrites what layer");
+    mgv__plan_want(plan, &none);
+    mgv__plan_schedule(plan, 7, 66);
+    assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
+    plan_free(plan);
+}
+
 /* What benchmarks and validation set: flags for all operations and back, and a part of the list. */
 static void test_parts_and_ablations(void **state) {
     mgv__config config;
@@ -251,6 +296,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_parts_and_ablations),
+        cmocka_unit_test(test_outputs),
         cmocka_unit_test(test_models_beyond_the_kernel_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,6 +122,7 @@ typedef struct cli_session_options {
     const char *model, *packed;
     int32_t backend, resize;
     uint32_t batch, threads;
+    uint32_t row_outputs;            /* token and layer outputs of one call */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
 } cli_session_options;
 /* The rows of an option table that fill one. */

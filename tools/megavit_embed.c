@@ -177,9 +177,7 @@ static int run_session(const cli_command *command, const embed_options *options,
     int worst = 0, status;
     cli_session_options session_options = options->session;
     cli_session *session;
-    /* The GPU gives pooled vectors only. */
-    if (options->what && output->kind != MGV_OUTPUT_POOLED && session_options.backend == MGV_BACKEND_AUTO)
-        session_options.backend = MGV_BACKEND_CPU;
+    session_options.row_outputs = options->what && output->kind != MGV_OUTPUT_POOLED;
     session = cli_session_open(&session_options, &status);
     const mgv_model_info *info;
     if (!session) return status;

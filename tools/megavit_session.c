@@ -69,6 +69,7 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     desc.resize = session->options.resize;
     desc.max_images = max_images;
     desc.max_tokens = max_tokens;
+    desc.max_row_outputs = session->options.row_outputs;
     desc.max_width = max_width;
     desc.max_height = max_height;
     desc.min_pixels = session->options.min_pixels;

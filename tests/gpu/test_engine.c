@@ -222,6 +222,81 @@ static void test_lost_signals(bench *b) {
     report(b, good == count && count > 3, "lost signals are time-outs, and the next encode is right");
 }
 
+/* Tokens and layers of three pictures against the CPU: into device memory and pageable memory, normalised or not. */
+static void test_rows(bench *b) {
+    enum { PICTURES = 3, OUTPUTS = 5 };
+    static const mgv_output_kind kinds[OUTPUTS] = {MGV_OUTPUT_POOLED, MGV_OUTPUT_TOKENS, MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER,
+                                                   MGV_OUTPUT_LAYER};
+    const uint32_t layers[OUTPUTS] = {0, 0, 0, b->info.layers / 2, b->info.layers};
+    const size_t rows = (size_t)PICTURES * b->info.tokens_per_image * b->info.hidden, bytes = (rows + 1) * sizeof(float);
+    float *got = (float *)malloc(bytes);
+    mgv_engine_desc desc;
+    mgv_image images[PICTURES];
+    mgv_output outputs[OUTPUTS], expected[OUTPUTS];
+    mgv_encode_desc work;
+    mgv_engine *gpu;
+    mgv_error error;
+    char what[160];
+    uint32_t i;
+    size_t k;
+    memset(&desc, 0, sizeof desc);
+    memset(&work, 0, sizeof work);
+    desc.backend = MGV_BACKEND_CUDA;
+    desc.max_images = PICTURES + 1;
+    desc.max_row_outputs = 2;
+    need(mgv_engine_create(&gpu, b->model, &desc, &error) == MGV_OK, error.message);
+    for (i = 0; i < PICTURES; i++) images[i] = image_at(b, b->pixels, i, MGV_PLACE_HOST);
+    for (i = 0; i < OUTPUTS; i++) {
+        expected[i] = output_at((float *)malloc(bytes), rows, MGV_PLACE_HOST);
+        expected[i].kind = kinds[i];
+        expected[i].index = layers[i];
+        expected[i].normalize = i == 1;
+        outputs[i] = expected[i];
+        outputs[i].data = (float *)malloc(bytes);
+        if (i != 2 && i != 4) continue;
+        outputs[i].place = MGV_PLACE_DEVICE;
+        need(cudaMalloc((void **)&outputs[i].data, bytes) == cudaSuccess, "device memory");
+        outputs[i].data++; /* no multiple of eight bytes */
+    }
+    work.images = images;
+    work.image_count = PICTURES;
+    work.output_count = OUTPUTS;
+    work.outputs = expected;
+    need(mgv_encode_blocking(b->cpu, &work, &error) == MGV_OK, error.message);
+    work.outputs = outputs;
+    for (i = 0; i < OUTPUTS; i++) {
+        if (outputs[i].place == MGV_PLACE_HOST) memset(outputs[i].data, 255, bytes);
+        else need(cudaMemset(outputs[i].data, 255, rows * sizeof(float)) == cudaSuccess, "filling device memory with NaN");
+    }
+    need(mgv_encode_blocking(gpu, &work, &error) == MGV_OK, error.message);
+    for (i = 0; i < OUTPUTS; i++) {
+        const size_t count = i == 0 ? (size_t)PICTURES * b->info.pooled_width : rows;
+        double difference = 0, norm = 0;
+        need(cudaMemcpy(got, outputs[i].data, count * sizeof(float), cudaMemcpyDefault) == cudaSuccess, "copying rows");
+        for (k = 0; k < count; k++) {
+            difference += ((double)got[k] - expected[i].data[k]) * ((double)got[k] - expected[i].data[k]);
+            norm += (double)expected[i].data[k] * expected[i].data[k];
+        }
+        difference = sqrt(difference / norm);
+        snprintf(what, sizeof what, "one of %u outputs (kind %d, index %u): relative L2 against the CPU %.2e", (uint32_t)OUTPUTS,
+                 (int)kinds[i], layers[i], difference);
+        report(b, difference <= tolerance, what);
+    }
+    memcpy(got, outputs[0].data, PICTURES * b->info.pooled_width * sizeof(float));
+    memset(outputs[0].data, 255, bytes);
+    work.output_count = 1;
+    need(mgv_encode_blocking(gpu, &work, &error) == MGV_OK, error.message);
+    report(b, memcmp(got, outputs[0].data, PICTURES * b->info.pooled_width * sizeof(float)) == 0,
+           "pooled rows have the same bits without the others");
+    free(got);
+    for (i = 0; i < OUTPUTS; i++) {
+        free(expected[i].data);
+        if (outputs[i].place == MGV_PLACE_DEVICE) cudaFree(outputs[i].data - 1);
+        else free(outputs[i].data);
+    }
+    mgv_engine_destroy(gpu);
+}
+
 static void test_refusals(bench *b) {
     mgv_image image = image_at(b, b->device_pixels, 0, MGV_PLACE_DEVICE);
     mgv_output output = output_at(b->got, b->info.pooled_width, MGV_PLACE_HOST);
@@ -234,7 +309,7 @@ static void test_refusals(bench *b) {
     image = image_at(b, b->pixels, 0, MGV_PLACE_HOST);
     output.kind = MGV_OUTPUT_TOKENS;
     output.capacity = 1u << 30;
-    report(b, encode(b->gpu, &image, 1, &output, &error) == MGV_ERROR_UNSUPPORTED, "tokens are refused");
+    report(b, encode(b->gpu, &image, 1, &output, &error) == MGV_ERROR_CAPACITY, "tokens for which the engine keeps no memory are refused");
     output = output_at(b->got, b->info.pooled_width, MGV_PLACE_HOST);
     memset(&desc, 0, sizeof desc);
     desc.images = &image;
@@ -691,6 +766,7 @@ int main(int argc, char **argv) {
     test_device_output(&b);
     test_resized(&b);
     test_poll(&b);
+    test_rows(&b);
     test_refusals(&b);
     test_each_operation(&b);
     test_lost_signals(&b);

@@ -67,9 +67,30 @@ struct MicroEncoder {
     mgv__cuda *cuda = nullptr;
     MicroShape shape;
     std::vector<uint8_t> pixels;
-    std::vector<float> expected;
+    std::vector<mgv_output> outputs;           /* pooled, and if asked for: the others */
+    std::vector<std::vector<float>> expected;  /* of each */
     void *device_pixels = nullptr;
 };
+
+/* Tokens, the embeddings, an output twice, the last layer's. */
+static void choose_outputs(MicroEncoder *m) {
+    static const mgv_output_kind kinds[] = {MGV_OUTPUT_POOLED, MGV_OUTPUT_LAYER, MGV_OUTPUT_TOKENS,
+                                            MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER};
+    const uint32_t grid = m->shape.image_size / m->shape.patch;
+    const uint32_t layers[] = {0, m->shape.layers, 0, 1, 0, 1};
+    m->outputs.resize(m->shape.rows ? 6 : 1);
+    m->expected.resize(m->outputs.size());
+    for (size_t i = 0; i < m->outputs.size(); i++) {
+        mgv_output *output = &m->outputs[i];
+        memset(output, 0, sizeof *output);
+        output->kind = kinds[i];
+        output->index = layers[i];
+        output->capacity = (uint64_t)m->shape.images * m->shape.hidden;
+        if (kinds[i] != MGV_OUTPUT_POOLED) output->capacity *= grid * grid;
+        m->expected[i].resize(output->capacity);
+        output->data = m->expected[i].data();
+    }
+}
 
 static std::string failed(const char *what, const mgv_error &error) { return std::string(what) + ": " + error.message; }
 
@@ -90,18 +111,13 @@ static std::string run_on_cpu(MicroEncoder *m) {
         images[i].pixels = &m->pixels[i * bytes];
         images[i].width = images[i].height = m->shape.image_size;
     }
-    mgv_output output;
-    memset(&output, 0, sizeof output);
-    output.kind = MGV_OUTPUT_POOLED;
-    m->expected.resize((size_t)m->shape.images * m->shape.hidden);
-    output.data = m->expected.data();
-    output.capacity = m->expected.size();
+    choose_outputs(m);
     mgv_encode_desc encode;
     memset(&encode, 0, sizeof encode);
     encode.images = images.data();
     encode.image_count = m->shape.images;
-    encode.outputs = &output;
-    encode.output_count = 1;
+    encode.outputs = m->outputs.data();
+    encode.output_count = (uint32_t)m->outputs.size();
     const mgv_result result = mgv_encode_blocking(engine, &encode, &error);
     mgv_engine_destroy(engine);
     return result == MGV_OK ? "" : failed("CPU encode", error);
@@ -132,6 +148,16 @@ static void name_buffers(MicroEncoder *m) {
     machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
     machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
     machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
+}
+
+/* The kernel is to write all but the pooled rows itself, at places that begin at no multiple of eight bytes. */
+static void place_outputs(MicroEncoder *m) {
+    for (size_t i = 1; i < m->outputs.size(); i++) {
+        const uint32_t k = m->cuda->outputs.count++;
+        const bool tokens = m->outputs[i].kind == MGV_OUTPUT_TOKENS;
+        m->cuda->outputs.layer[k] = tokens ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)m->outputs[i].index;
+        m->cuda->arguments.outputs[k] = (float *)machine::global_allocate((m->expected[i].size() + 1) * sizeof(float), "output") + 1;
+    }
 }
 
 void micro_close(MicroEncoder *m) {
@@ -211,10 +237,23 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         return nullptr;
     }
     name_buffers(m.get());
+    place_outputs(m.get());
     m->device_pixels = machine::global_allocate(m->pixels.size(), "pixels");
     machine::global_copy(m->device_pixels, m->pixels.data(), m->pixels.size());
     machine::global_read_only(m->device_pixels);
     return m.release();
+}
+
+/* Adds an output to the run's, and its error. */
+static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < expected.size(); i++) {
+        difference += (double)(got[i] - expected[i]) * (got[i] - expected[i]);
+        norm += (double)expected[i] * expected[i];
+    }
+    run->outputs.insert(run->outputs.end(), got, got + expected.size());
+    const double error = sqrt(difference / norm);
+    if (!(error <= run->relative_error)) run->relative_error = error;
 }
 
 uint32_t micro_counters(const MicroEncoder *m) { return m->cuda->plan->counter_count; }
@@ -229,6 +268,8 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     const mgv__plan *plan = m->cuda->plan;
     for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         if (i != MGV__DEVICE_PATCHES && plan->buffers[i].bytes) machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, i));
+    for (uint32_t k = 0; k < m->cuda->outputs.count; k++)
+        machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + 1].size() * sizeof(float));
     machine::runtime.options = options;
     m->cuda->arguments.lost_signal = lost_signal;
     mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, nullptr, &error);
@@ -236,13 +277,7 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
-    const float *pooled = mgv__cuda_pooled(m->cuda);
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < m->expected.size(); i++) {
-        difference += (double)(pooled[i] - m->expected[i]) * (pooled[i] - m->expected[i]);
-        norm += (double)m->expected[i] * m->expected[i];
-    }
-    run.pooled.assign(pooled, pooled + m->expected.size());
-    run.relative_error = sqrt(difference / norm);
+    take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0]);
+    for (size_t i = 1; i < m->expected.size(); i++) take_output(&run, m->cuda->arguments.outputs[i - 1], m->expected[i]);
     return run;
 }

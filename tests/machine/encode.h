@@ -10,12 +10,13 @@ struct MicroShape {
     uint32_t image_size, patch, hidden, intermediate, layers; /* heads of 64 columns */
     uint32_t images, max_images, group_images, lanes, clusters, poll_limit;
     uint32_t regime; /* 1: throughput, 2: latency */
+    bool rows = false; /* token and layer outputs too */
 };
 struct MicroRun {
     machine::Result machine;
     std::string verdict; /* what the engine says, when it does not say that all is well */
-    double relative_error = 0; /* L2, against the CPU backend */
-    std::vector<float> pooled;
+    double relative_error = 0; /* L2, against the CPU backend: the output's that is furthest off */
+    std::vector<float> outputs;
 };
 struct MicroEncoder;
 

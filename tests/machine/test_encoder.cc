@@ -31,11 +31,11 @@ static void test_encoder_arithmetic(const MicroShape &shape, unsigned seeds) {
             const MicroRun run = micro_run(encoder, options, 0);
             seconds = std::max(seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
             arithmetic_runs++;
-            if (first.empty()) first = run.pooled;
+            if (first.empty()) first = run.outputs;
             error = run.relative_error;
             if (!run.machine.reports.empty() || !run.verdict.empty()) why = run.verdict + "\n" + run.machine.text();
             else if (!(error < 0.02)) why = "relative error " + std::to_string(error);
-            else if (memcmp(first.data(), run.pooled.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
+            else if (memcmp(first.data(), run.outputs.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
             if (!why.empty()) why = "seed " + std::to_string(seed + clusters * 100) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
         }
         plan = micro_plan(encoder);
@@ -112,9 +112,10 @@ static void test_lost_arrivals(const MicroShape &shape) {
 
 int main(void) {
     test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 5);
-    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 3); /* an odd number of heads, tiles of one to three stages */
+    /* an odd number of heads, tiles of one to three stages, token and layer outputs */
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 3);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 200);
-    test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT}, 20);
+    test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 20);
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 3);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 2);
