@@ -122,6 +122,5 @@ int main(void) {
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 6, NO_POLL_LIMIT, LATENCY}, 3);
     test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY}, 20);
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
-    test_lost_arrivals({64, 8, 192, 72, 1, 1, 2, 2, 1, 4, POLL_LIMIT, LATENCY});
     return finish();
 }
