@@ -183,7 +183,8 @@ template <int COUNT, class Beside> DEVICE void latency_products(LatencyMath &sel
 
 /* --- sums of the cluster ---------------------------------------------------------------------------------------- */
 
-/* Before sending: what was sent last has been read. */
+/* Before sending: what was sent last has been read. Arrivals for two exchanges do not mix: all math warps of a CTA meet before each tile, so one that sends
+   for the next exchange does so after its own CTA has arrived for this one, and nobody gets through the next one without it. */
 DEVICE void latency_begin_exchange(LatencyMath &self) {
     wait_barrier(self.dog, &self.shared->received_empty, self.exchange.parity ^ 1, MGV__WAIT_RECEIVED_EMPTY);
 }
