@@ -5583,6 +5583,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         group_images = plan->tokens < MGV__PLAN_GROUP_ROWS ? MGV__PLAN_GROUP_ROWS / plan->tokens : 1;
         if (max_images <= 2 * (uint64_t)group_images) group_images = max_images;
     }
+    /* The head takes images in pairs: none reaches into the next group. */
+    if (group_images < max_images) group_images += group_images % MGV__CLUSTER;
     plan->group_images = mgv__min_u32(group_images, max_images);
     plan->groups = mgv__ceil_div(max_images, plan->group_images);
     rows_per_group = plan->group_images * plan->tokens;

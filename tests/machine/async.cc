@@ -30,12 +30,12 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
                            const cuuint32_t *box, const cuuint32_t *element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                            CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
     refusal.clear();
-#define RULE(holds, ...)                                                                                                                       \
-    do {                                                                                                                                        \
-        if (!(holds)) {                                                                                                                         \
-            refusal = format_text(__VA_ARGS__);                                                                                                 \
-            return CUDA_ERROR_INVALID_VALUE;                                                                                                    \
-        }                                                                                                                                       \
+#define RULE(holds, ...)                                                                                                                   \
+    do {                                                                                                                                   \
+        if (!(holds)) {                                                                                                                    \
+            refusal = format_text(__VA_ARGS__);                                                                                            \
+            return CUDA_ERROR_INVALID_VALUE;                                                                                               \
+        }                                                                                                                                  \
     } while (0)
     static const uint32_t swizzle_bytes[] = {~0u, 32, 64, 128};
     RULE((uintptr_t)map % 64 == 0, "the map itself lies at %p: it must be 64-byte aligned", (void *)map);

@@ -13,31 +13,31 @@ enum {
 };
 
 /* name, what must be reported: a rule of the model, or the kind where several rules see it */
-#define CLUSTER_FAULTS(X)                                                                                                                      \
-    X(none, "")                                                                                                                                 \
-    X(message_bytes_short, "tx-count:end")                                                                                                      \
-    X(message_lane_missing, "deadlock")                                                                                                         \
-    X(message_counted_at_home, "mbarrier:place")                                                                                                \
-    X(message_misaligned, "misaligned:access")                                                                                                  \
-    X(message_wait_dropped, "uninitialised:ordinary")                                                                                           \
-    X(message_wait_phase_off, "race")                                                                                                           \
-    X(message_buffer_reused_early, "race")                                                                                                      \
-    X(message_left_without_warp_sync, "race")                                                                                                   \
-    X(message_left_by_one_warp, "race")                                                                                                         \
-    X(message_not_left, "deadlock")                                                                                                             \
-    X(remote_expect_dropped, "deadlock")                                                                                                        \
-    X(remote_expect_twice, "deadlock")                                                                                                          \
-    X(remote_store_by_local_instruction, "out-of-bounds:window")                                                                                \
-    X(remote_store_not_released, "race:read")                                                                                                   \
-    X(remote_store_after_arrival, "race:read")                                                                                                  \
-    X(remote_store_wait_at_cta_scope, "race:read")                                                                                              \
-    X(remote_load_before_barrier, "race:read")                                                                                                  \
-    X(remote_load_overwritten, "race")                                                                                                          \
-    X(multicast_mask_misses_one, "deadlock")                                                                                                    \
-    X(multicast_mask_of_other_group, "deadlock")                                                                                                \
-    X(stage_left_to_too_few, "deadlock")                                                                                                        \
-    X(stage_left_one_early, "race")                                                                                                             \
-    X(wgmma_wait_one_too_few, "registers")                                                                                                      \
+#define CLUSTER_FAULTS(X)                                                                                                                  \
+    X(none, "")                                                                                                                            \
+    X(message_bytes_short, "tx-count:end")                                                                                                 \
+    X(message_lane_missing, "deadlock")                                                                                                    \
+    X(message_counted_at_home, "mbarrier:place")                                                                                           \
+    X(message_misaligned, "misaligned:access")                                                                                             \
+    X(message_wait_dropped, "uninitialised:ordinary")                                                                                      \
+    X(message_wait_phase_off, "race")                                                                                                      \
+    X(message_buffer_reused_early, "race")                                                                                                 \
+    X(message_left_without_warp_sync, "race")                                                                                              \
+    X(message_left_by_one_warp, "race")                                                                                                    \
+    X(message_not_left, "deadlock")                                                                                                        \
+    X(remote_expect_dropped, "deadlock")                                                                                                   \
+    X(remote_expect_twice, "deadlock")                                                                                                     \
+    X(remote_store_by_local_instruction, "out-of-bounds:window")                                                                           \
+    X(remote_store_not_released, "race:read")                                                                                              \
+    X(remote_store_after_arrival, "race:read")                                                                                             \
+    X(remote_store_wait_at_cta_scope, "race:read")                                                                                         \
+    X(remote_load_before_barrier, "race:read")                                                                                             \
+    X(remote_load_overwritten, "race")                                                                                                     \
+    X(multicast_mask_misses_one, "deadlock")                                                                                               \
+    X(multicast_mask_of_other_group, "deadlock")                                                                                           \
+    X(stage_left_to_too_few, "deadlock")                                                                                                   \
+    X(stage_left_one_early, "race")                                                                                                        \
+    X(wgmma_wait_one_too_few, "registers")                                                                                                 \
     X(exit_before_the_last_message, "cluster-exit:arrival")
 
 enum ClusterFault {

@@ -23,7 +23,7 @@ __asm__(".text\n.globl machine_switch\n.type machine_switch,@function\nmachine_s
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
         ".size machine_switch,.-machine_switch\n");
 
-constexpr size_t STACK_BYTES = 64 * 1024;
+constexpr size_t STACK_BYTES = 32 * 1024;
 static char *stacks;
 static size_t stacks_count;
 
@@ -410,6 +410,7 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
     if (threads > stacks_count) {
         if (stacks) munmap(stacks, stacks_count * STACK_BYTES);
         stacks = (char *)mmap(nullptr, threads * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        madvise(stacks, threads * STACK_BYTES, MADV_HUGEPAGE); /* each switch is to another page */
         stacks_count = threads;
     }
     build(l);

@@ -261,6 +261,16 @@ std::string micro_plan(const MicroEncoder *m) {
     return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " + std::to_string(m->cuda->plan->clusters * mgv__regimes[m->cuda->plan->regime].cluster) + " CTAs";
 }
 
+void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
+    for (uint32_t i = 0; i < m->cuda->plan->op_count; i++) {
+        mgv_schedule_op op;
+        mgv__schedule_describe(m->cuda->plan, &m->cuda->plan->ops[i], &op);
+        const bool product = op.kind == std::string("product");
+        const std::string rows = std::to_string(op.tile_rows);
+        ways->insert(op.kind + (product ? " " + rows + " x " + std::to_string(op.tile_columns) : " of " + rows + " tokens"));
+    }
+}
+
 MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lost_signal) {
     MicroRun run;
     mgv_error error;

@@ -3,6 +3,7 @@
 #define MACHINE_ENCODE_H
 
 #include <memory>
+#include <set>
 
 #include "machine.h"
 
@@ -24,6 +25,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why);
 void micro_close(MicroEncoder *encoder);
 uint32_t micro_counters(const MicroEncoder *encoder);
 std::string micro_plan(const MicroEncoder *encoder);
+/* Adds the ways through the kernel that the last run took: "product 128 x 256". */
+void micro_ways(const MicroEncoder *encoder, std::set<std::string> *ways);
 /* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. */
 MicroRun micro_run(MicroEncoder *encoder, const machine::Options &options, uint32_t lost_signal);
 

@@ -15,58 +15,58 @@ namespace machine {
 
 /* ---- operations, for reports ---- */
 
-#define MACHINE_OPERATIONS(X)                                                                                                                  \
-    X(host, "host copy")                                                                                                                        \
-    X(load, "load")                                                                                                                             \
-    X(store, "store")                                                                                                                           \
-    X(load_nc, "ld.global.nc")                                                                                                                  \
-    X(atomic, "atomic")                                                                                                                         \
-    X(acquire, "ld.acquire")                                                                                                                    \
-    X(relaxed, "ld.relaxed")                                                                                                                    \
-    X(red_release, "red.release")                                                                                                               \
-    X(st_release, "st.release")                                                                                                                 \
-    X(stmatrix, "stmatrix")                                                                                                                     \
-    X(ldmatrix, "ldmatrix")                                                                                                                     \
-    X(st_async, "st.async")                                                                                                                     \
-    X(tma_load, "cp.async.bulk.tensor load")                                                                                                    \
-    X(tma_store, "cp.async.bulk.tensor store")                                                                                                  \
-    X(tma_reduce, "cp.reduce.async.bulk.tensor")                                                                                                \
-    X(bulk_load, "cp.async.bulk load")                                                                                                          \
-    X(bulk_store, "cp.async.bulk store")                                                                                                        \
-    X(bulk_commit, "cp.async.bulk.commit_group")                                                                                                \
-    X(bulk_wait, "cp.async.bulk.wait_group")                                                                                                    \
-    X(bulk_wait_read, "cp.async.bulk.wait_group.read")                                                                                          \
-    X(wgmma, "wgmma.mma_async")                                                                                                                 \
-    X(wgmma_fence, "wgmma.fence")                                                                                                               \
-    X(wgmma_commit, "wgmma.commit_group")                                                                                                       \
-    X(wgmma_wait, "wgmma.wait_group")                                                                                                           \
-    X(mbarrier_init, "mbarrier.init")                                                                                                           \
-    X(mbarrier_inval, "mbarrier.inval")                                                                                                         \
-    X(mbarrier_arrive, "mbarrier.arrive")                                                                                                       \
-    X(mbarrier_expect, "mbarrier.arrive.expect_tx")                                                                                             \
-    X(mbarrier_expect_only, "mbarrier.expect_tx")                                                                                               \
-    X(mbarrier_wait, "mbarrier.try_wait")                                                                                                       \
-    X(bar_sync, "bar.sync")                                                                                                                     \
-    X(bar_warp_sync, "bar.warp.sync")                                                                                                           \
-    X(cluster_arrive, "barrier.cluster.arrive")                                                                                                 \
-    X(cluster_wait, "barrier.cluster.wait")                                                                                                     \
-    X(mapa, "mapa")                                                                                                                             \
-    X(shuffle, "shfl.sync")                                                                                                                     \
-    X(vote, "vote.sync")                                                                                                                        \
-    X(elect, "elect.sync")                                                                                                                      \
-    X(setmaxnreg, "setmaxnreg")                                                                                                                 \
-    X(nanosleep, "nanosleep")                                                                                                                   \
-    X(exit, "exit")                                                                                                                             \
-    X(tcgen05_alloc, "tcgen05.alloc")                                                                                                           \
-    X(tcgen05_dealloc, "tcgen05.dealloc")                                                                                                       \
-    X(tcgen05_relinquish, "tcgen05.relinquish_alloc_permit")                                                                                    \
-    X(tcgen05_mma, "tcgen05.mma")                                                                                                               \
-    X(tcgen05_cp, "tcgen05.cp")                                                                                                                 \
-    X(tcgen05_commit, "tcgen05.commit")                                                                                                         \
-    X(tcgen05_ld, "tcgen05.ld")                                                                                                                 \
-    X(tcgen05_st, "tcgen05.st")                                                                                                                 \
-    X(tcgen05_wait_ld, "tcgen05.wait::ld")                                                                                                      \
-    X(tcgen05_wait_st, "tcgen05.wait::st")                                                                                                      \
+#define MACHINE_OPERATIONS(X)                                                                                                              \
+    X(host, "host copy")                                                                                                                   \
+    X(load, "load")                                                                                                                        \
+    X(store, "store")                                                                                                                      \
+    X(load_nc, "ld.global.nc")                                                                                                             \
+    X(atomic, "atomic")                                                                                                                    \
+    X(acquire, "ld.acquire")                                                                                                               \
+    X(relaxed, "ld.relaxed")                                                                                                               \
+    X(red_release, "red.release")                                                                                                          \
+    X(st_release, "st.release")                                                                                                            \
+    X(stmatrix, "stmatrix")                                                                                                                \
+    X(ldmatrix, "ldmatrix")                                                                                                                \
+    X(st_async, "st.async")                                                                                                                \
+    X(tma_load, "cp.async.bulk.tensor load")                                                                                               \
+    X(tma_store, "cp.async.bulk.tensor store")                                                                                             \
+    X(tma_reduce, "cp.reduce.async.bulk.tensor")                                                                                           \
+    X(bulk_load, "cp.async.bulk load")                                                                                                     \
+    X(bulk_store, "cp.async.bulk store")                                                                                                   \
+    X(bulk_commit, "cp.async.bulk.commit_group")                                                                                           \
+    X(bulk_wait, "cp.async.bulk.wait_group")                                                                                               \
+    X(bulk_wait_read, "cp.async.bulk.wait_group.read")                                                                                     \
+    X(wgmma, "wgmma.mma_async")                                                                                                            \
+    X(wgmma_fence, "wgmma.fence")                                                                                                          \
+    X(wgmma_commit, "wgmma.commit_group")                                                                                                  \
+    X(wgmma_wait, "wgmma.wait_group")                                                                                                      \
+    X(mbarrier_init, "mbarrier.init")                                                                                                      \
+    X(mbarrier_inval, "mbarrier.inval")                                                                                                    \
+    X(mbarrier_arrive, "mbarrier.arrive")                                                                                                  \
+    X(mbarrier_expect, "mbarrier.arrive.expect_tx")                                                                                        \
+    X(mbarrier_expect_only, "mbarrier.expect_tx")                                                                                          \
+    X(mbarrier_wait, "mbarrier.try_wait")                                                                                                  \
+    X(bar_sync, "bar.sync")                                                                                                                \
+    X(bar_warp_sync, "bar.warp.sync")                                                                                                      \
+    X(cluster_arrive, "barrier.cluster.arrive")                                                                                            \
+    X(cluster_wait, "barrier.cluster.wait")                                                                                                \
+    X(mapa, "mapa")                                                                                                                        \
+    X(shuffle, "shfl.sync")                                                                                                                \
+    X(vote, "vote.sync")                                                                                                                   \
+    X(elect, "elect.sync")                                                                                                                 \
+    X(setmaxnreg, "setmaxnreg")                                                                                                            \
+    X(nanosleep, "nanosleep")                                                                                                              \
+    X(exit, "exit")                                                                                                                        \
+    X(tcgen05_alloc, "tcgen05.alloc")                                                                                                      \
+    X(tcgen05_dealloc, "tcgen05.dealloc")                                                                                                  \
+    X(tcgen05_relinquish, "tcgen05.relinquish_alloc_permit")                                                                               \
+    X(tcgen05_mma, "tcgen05.mma")                                                                                                          \
+    X(tcgen05_cp, "tcgen05.cp")                                                                                                            \
+    X(tcgen05_commit, "tcgen05.commit")                                                                                                    \
+    X(tcgen05_ld, "tcgen05.ld")                                                                                                            \
+    X(tcgen05_st, "tcgen05.st")                                                                                                            \
+    X(tcgen05_wait_ld, "tcgen05.wait::ld")                                                                                                 \
+    X(tcgen05_wait_st, "tcgen05.wait::st")                                                                                                 \
     X(tcgen05_fence, "tcgen05.fence")
 
 enum class Op : uint8_t {
@@ -402,10 +402,10 @@ std::string format_text(const char *format, ...) __attribute__((format(printf, 1
 void wgmma_end_of_thread(Thread *thread);
 void tcgen05_end_of_thread(Thread *thread); /* and of its CTA, where it is the last */
 
-#define MACHINE_ENTER(operation)                                                                                                               \
-    do {                                                                                                                                        \
-        self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);                                                                            \
-        self->op = (operation);                                                                                                                 \
+#define MACHINE_ENTER(operation)                                                                                                           \
+    do {                                                                                                                                   \
+        self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);                                                                       \
+        self->op = (operation);                                                                                                            \
     } while (0)
 
 } // namespace machine

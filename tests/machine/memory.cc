@@ -755,8 +755,8 @@ static inline void hook(const void *pointer, size_t bytes, bool write, void *pc)
 } // namespace machine
 
 extern "C" {
-#define HOOKS(n)                                                                                                                               \
-    void __asan_load##n##_noabort(void *p) { machine::hook(p, n, false, __builtin_return_address(0)); }                                          \
+#define HOOKS(n)                                                                                                                           \
+    void __asan_load##n##_noabort(void *p) { machine::hook(p, n, false, __builtin_return_address(0)); }                                    \
     void __asan_store##n##_noabort(void *p) { machine::hook(p, n, true, __builtin_return_address(0)); }
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
 void __asan_loadN_noabort(void *p, unsigned long n) { machine::hook(p, n, false, __builtin_return_address(0)); }

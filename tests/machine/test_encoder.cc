@@ -1,4 +1,6 @@
 /* The engine's own host code and kernel on the machine model. Speaks TAP; ends with what was run. */
+#include <stdlib.h>
+
 #include "encode.h"
 #include "tap.h"
 
@@ -61,6 +63,40 @@ static void test_encoder_protocol(const MicroShape &shape, unsigned seeds) {
     micro_close(encoder);
 }
 
+/* Shapes that go the other ways through the kernel: one arithmetic seed, and one protocol seed of every kind of schedule. */
+static void test_encoder_ways(void) {
+    static const MicroShape shapes[] = {
+        {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT},  /* patches of odd sizes, two groups at once, five clusters: narrower tiles */
+        {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
+        {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT} /* so many clusters that a head's queries are shared out */
+    };
+    static const char *const wanted[] = {"patches of 16 tokens",    "product 128 x 64",  "product 128 x 128",      "product 128 x 256",
+                                         "attention of 64 tokens",  "pool of 16 tokens", "attention of 128 tokens",
+                                         "attention of 256 tokens", "pool of 225 tokens"};
+    std::set<std::string> ways;
+    std::string why;
+    for (const MicroShape &shape : shapes) {
+        MicroEncoder *encoder = open_encoder(shape);
+        if (!encoder) return;
+        for (const uint64_t seed : {0, 1, 6, 7}) {
+            machine::Options options = options_of(seed, seed != 0);
+            options.hardware_sums = false;
+            const MicroRun run = micro_run(encoder, options, 0);
+            (seed ? protocol_runs : arithmetic_runs)++;
+            if (!run.machine.reports.empty() || !run.verdict.empty()) why += run.verdict + "\n" + run.machine.text();
+            else if (!seed && !(run.relative_error < 0.02)) why += "relative error " + std::to_string(run.relative_error);
+            if (!why.empty()) why = micro_plan(encoder) + ", seed " + std::to_string(seed) + ": " + why;
+        }
+        micro_ways(encoder, &ways);
+        micro_close(encoder);
+    }
+    for (const char *way : wanted)
+        if (!ways.count(way)) why += std::string("no shape has ") + way + "\n";
+    std::string all;
+    for (const std::string &way : ways) all += (all.empty() ? "" : ", ") + way;
+    ok(why.empty(), "encoder, no report from shapes with " + all, why);
+}
+
 /* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer at all. */
 static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts) {
     options.on_deadlock = machine::OnDeadlock::drain;
@@ -110,17 +146,21 @@ static void test_lost_arrivals(const MicroShape &shape) {
     micro_close(encoder);
 }
 
-int main(void) {
-    test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 5);
-    /* an odd number of heads, tiles of one to three stages, token and layer outputs */
-    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 3);
-    test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 200);
-    test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 20);
-    test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 3);
+/* test_encoder: everything. test_encoder N: under N protocol seeds. */
+int main(int count, char **argument) {
+    const unsigned seeds = count > 1 ? (unsigned)atoi(argument[1]) : 200;
+    test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
+    /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 5);
+    test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 6, NO_POLL_LIMIT, LATENCY}, 5);
+    test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
+    test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
+    test_encoder_protocol({64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds);
+    test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY}, seeds / 10);
+    test_encoder_ways();
+    test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
-    test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 2);
-    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 6, NO_POLL_LIMIT, LATENCY}, 3);
-    test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY}, 20);
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
     return finish();
 }
