@@ -414,8 +414,12 @@ void memory_begin_launch(void) {
     memset((void *)ARENA, 0, used);
     memset(shadow[TOP], 0, used / LARGEST_PIECE * sizeof(Cell));
     used = world->launch.grid <= MAX_CTAS ? world->launch.grid * SHARED_WINDOW : 0;
+    uintptr_t done = 0; /* whole allocations: what lies between their parts has readers too */
     for (auto &entry : blocks) {
-        const uintptr_t begin = entry.second.begin / LARGEST_PIECE * LARGEST_PIECE, end = (entry.second.end + LARGEST_PIECE - 1) / LARGEST_PIECE * LARGEST_PIECE;
+        const uintptr_t begin = entry.second.whole_begin / LARGEST_PIECE * LARGEST_PIECE;
+        const uintptr_t end = (entry.second.whole_end + LARGEST_PIECE - 1) / LARGEST_PIECE * LARGEST_PIECE;
+        if (end <= done) continue;
+        done = end;
         each_cell(begin, end - begin, [](Cell *cell, uintptr_t) {
             *cell = {std::min(cell->write, HOST_EVENT), 0};
             return true;
