@@ -692,7 +692,8 @@ enum {
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024,
-    MGV__MAX_REGISTERS = 65536,         /* of one multiprocessor */
+    /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than that. */
+    MGV__MAX_REGISTERS = 65536 / MGV__KERNEL_THREADS / 8 * 8 * MGV__KERNEL_THREADS,
     /* shared memory of one CTA, part by part: kernels/shared_memory.cuh asserts that it is this large */
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */

@@ -86,8 +86,8 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
     }
 }
 
-/* Mean and squared deviations of 64 columns of each row, in two passes and a fixed order. Taken before rounding: the norm then divides by what is a part in
-   10^5 off the rounded row's own, and 32 conversions back are saved. */
+/* Mean and squared deviations of 64 columns of each row, in two passes and a fixed order. Taken before rounding, which saves 32 conversions back: rounding
+   moves single values, hardly their mean and spread. */
 DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t part, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
     float sum[2] = {0, 0}, squares[2] = {0, 0};

@@ -984,7 +984,7 @@ static void plan_prints_the_schedule_of_the_gpu(void **state) {
     assert_non_null(strstr(said_out, "1 group of up to 64 pictures"));
     assert_non_null(strstr(said_out, "stages of the ring"));
     assert_non_null(strstr(said_out, "of 232448 bytes"));
-    assert_non_null(strstr(said_out, "of 65536"));
+    assert_non_null(strstr(said_out, "of 64512"));
     assert_non_null(strstr(said_out, "\nfc2 "));
     assert_non_null(strstr(said_out, "head fc2"));
     assert_non_null(strstr(said_out, "unfused"));
