@@ -209,6 +209,7 @@ struct LoadAction : Action {
 
 void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier, uint32_t multicast_mask, bool multicast) {
     MACHINE_ENTER(Op::tma_load);
+    needed();
     const TensorMap m = read_map(map, rank);
     Cta *target = cta_of_address(destination), *barrier_cta = cta_of_address(barrier);
     find_mbarrier(barrier, true, *self);
@@ -261,6 +262,7 @@ struct BulkLoadAction : Action {
 
 void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     MACHINE_ENTER(Op::bulk_load);
+    needed();
     Cta *target = cta_of_address(destination);
     find_mbarrier(barrier, true, *self);
     const uintptr_t from = (uintptr_t)source - ARENA;
@@ -290,7 +292,7 @@ void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint
 struct StoreQueue {
     struct Store {
         Observer issuer;
-        uint32_t pc, offset, bytes, clock;
+        uint32_t pc, offset, bytes, counted, clock; /* counted: on the mbarrier */
         uint8_t value[16];
     };
     uint32_t barrier; /* shared address */
@@ -313,7 +315,7 @@ struct StoreQueueAction : Action {
             if (queue->destination->alive == 0) report_at("cluster-exit:copy", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended", queue->destination->number);
             const uintptr_t to = shared_offset(queue->destination->number, s.offset);
             if (AsyncAccess(s.issuer, event).store(to, s.bytes)) memcpy(arena(to), s.value, s.bytes);
-            mbarrier_complete_bytes(queue->destination, queue->barrier & 0xffffff, s.bytes, queue->component, s.clock);
+            mbarrier_complete_bytes(queue->destination, queue->barrier & 0xffffff, s.counted, queue->component, s.clock);
         }
         queue->scheduled = false;
         queue_stores(queue);
@@ -338,6 +340,19 @@ static StoreQueue *store_queue(Warp *warp, uint32_t barrier, Cta *destination) {
     return queue;
 }
 
+/* Lanes that send at this place, this one and those that do not run: their bytes are counted with those of the first one that runs. */
+static uint32_t senders(void) {
+    const std::pair<uint32_t, uint32_t> place(self->warp->number, self->pc);
+    if (world->all_lanes) {
+        world->result.lanes.sending[place] |= 1u << self->lane;
+        return 1;
+    }
+    const auto found = world->options.lanes->sending.find(place);
+    if (found == world->options.lanes->sending.end()) return 1;
+    const uint32_t all = found->second, running = all & self->warp->running;
+    return (int)self->lane == __builtin_ctz(running) ? 1 + (uint32_t)__builtin_popcount(all & ~running) : 1;
+}
+
 void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t barrier) {
     MACHINE_ENTER(Op::st_async);
     Cta *target = cta_of_address(address);
@@ -353,6 +368,7 @@ void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t b
     store.pc = self->pc;
     store.offset = address & 0xffffff;
     store.bytes = bytes;
+    store.counted = bytes * senders();
     store.clock = ++queue->clock;
     memcpy(store.value, value, bytes);
     queue->stores.push_back(store);
@@ -444,6 +460,7 @@ struct StoreRead : Action {
 
 void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce) {
     MACHINE_ENTER(reduce ? Op::tma_reduce : Op::tma_store);
+    needed();
     const TensorMap m = read_map(map, rank);
     if (cta_of_address(source) != self->of) {
         report("out-of-bounds:window", "the source of a store lies in another CTA");
@@ -476,6 +493,7 @@ void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordina
 
 void op_bulk_commit(void) {
     MACHINE_ENTER(Op::bulk_commit);
+    needed();
     self->groups.push_back(self->open_group ? self->open_group : new BulkGroup());
     self->open_group = nullptr;
 }

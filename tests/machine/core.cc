@@ -162,14 +162,15 @@ static void thread_exit(void) {
     bool pending = false;
     for (BulkGroup *g : t->groups) pending |= g->reads != 0;
     if (pending) report("bulk-group:read", "the thread ends while its copies still read shared memory");
+    if (t->acquired) needed();
     t->state = State::done;
     Warp *warp = t->warp;
     warp->ready &= ~(1u << t->lane);
     warp->alive &= ~(1u << t->lane);
     world->alive--;
     Cta *cta = t->of;
-    cta->alive--;
-    cta->cluster->alive--;
+    cta->alive -= t->stands_for;
+    cta->cluster->alive -= t->stands_for;
     tcgen05_end_of_thread(t);
     progress();
     /* bar.sync 0 of all threads does not wait for those that have ended; nor does the cluster's barrier */
@@ -328,10 +329,20 @@ static bool check_launch(const Launch &l) {
     return !wrong;
 }
 
+static void choose_lanes(Warp *warp) {
+    const Options &options = world->options;
+    if (options.protocol && options.lanes) {
+        warp->running = options.lanes->needed[warp->number] | 1u << random_below(32);
+        world->all_lanes &= warp->running == 0xffffffffu;
+    } else if (options.protocol) {
+        warp->watched = 0x01010101u << random_below(8) | 1u << random_below(32);
+    }
+    warp->alive = warp->running;
+}
+
 static void build(const Launch &l) {
     const uint32_t warps = l.block / 32;
     world->capacity = l.grid * l.block + l.grid * (9 * warps + 192); /* a warp's matrix products, its st.async to eight mbarriers; copies */
-    world->components = l.grid * l.block;
     world->events.assign(2, Event());
     for (unsigned i = 0; i < l.grid / l.cluster; i++) {
         world->cluster.emplace_back(new Cluster());
@@ -355,10 +366,9 @@ static void build(const Launch &l) {
             warp->of = cta;
             warp->number = w;
             warp->registers = registers;
-            warp->alive = 0xffffffffu;
             warp->priority = (uint32_t)random_number();
-            warp->slot = world->components++;
-            if (world->options.protocol) warp->watched = 0x01010101u << random_below(8) | 1u << random_below(32);
+            choose_lanes(warp);
+            cta->group[w / 4].threads += (uint32_t)__builtin_popcount(warp->running);
             cta->warp.push_back(warp);
             for (uint32_t i = 0; i < 32; i++) {
                 Thread *t = new Thread();
@@ -367,16 +377,37 @@ static void build(const Launch &l) {
                 t->warp = warp;
                 t->of = cta;
                 t->cta = n;
-                t->component = n * l.block + t->number;
-                t->state = State::blocked;
                 warp->lane[i] = t;
                 cta->thread.push_back(t);
+                if (!(warp->running >> i & 1)) {
+                    t->state = State::done;
+                    continue;
+                }
+                if (i == 0) t->stands_for += 32 - (uint32_t)__builtin_popcount(warp->running);
+                t->state = State::blocked;
+                t->component = (uint32_t)world->threads.size();
+                world->threads.push_back(t);
                 prepare_stack(t, t->component);
                 make_ready(t);
             }
         }
     }
-    world->alive = l.grid * l.block;
+    world->components = world->alive = (uint32_t)world->threads.size();
+    for (auto &cta : world->cta)
+        for (Warp *warp : cta->warp) warp->slot = world->components++;
+}
+
+/* Of each warp of a CTA, over all CTAs. */
+static Lanes lanes_of_launch(void) {
+    Lanes lanes = std::move(world->result.lanes);
+    lanes.needed.resize(world->launch.block / 32);
+    for (auto &cta : world->cta)
+        for (Warp *warp : cta->warp) lanes.needed[warp->number] |= warp->needed;
+    for (auto &entry : lanes.sending) { /* one of them has to send for all */
+        uint32_t &needed = lanes.needed[entry.first.first];
+        if (!(needed & entry.second)) needed |= entry.second & -entry.second;
+    }
+    return lanes;
 }
 
 static void tear_down(void) {
@@ -428,6 +459,7 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
             arrivals.resize(std::max<size_t>(arrivals.size(), entry.second.number));
             arrivals[entry.second.number - 1] = entry.second.arrivals;
         }
+    world->result.lanes = lanes_of_launch();
     tear_down();
     Result result = std::move(world->result);
     world->cta.clear(); /* while clocks can still be freed */
@@ -438,6 +470,17 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
 /* ---- collectives of a warp ---- */
 
 void post(Op op) { self->posted = self->posted * 31 + (uint32_t)op + 1; }
+
+/* Lanes that have looked at flags share them out: each flag needs one of them. */
+static void note_acquired(Warp *warp, uint32_t mask) {
+    uintptr_t before = 0;
+    for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
+        Thread *t = warp->lane[__builtin_ctz(lanes)];
+        if (t->acquired && t->acquired != before) warp->needed |= 1u << t->lane;
+        before = t->acquired;
+        t->acquired = 0;
+    }
+}
 
 static void check_posted(const Warp *warp, uint32_t mask) {
     const Thread *first = warp->lane[__builtin_ctz(mask)];
@@ -456,6 +499,7 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
         report("warp:mask", "the thread's own lane is not in the mask 0x%08x", mask);
         stop_launch();
     }
+    mask &= warp->running;
     if (mask & ~warp->alive) {
         report("warp:ended", "lanes 0x%08x of the mask have ended", mask & ~warp->alive);
         stop_launch();
@@ -480,6 +524,7 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
     }
     c->arrived = 0;
     check_posted(warp, mask);
+    if (world->all_lanes) note_acquired(warp, mask);
     work(warp);
     for (uint32_t lanes = mask & ~(1u << t->lane); lanes; lanes &= lanes - 1) make_ready(warp->lane[__builtin_ctz(lanes)]);
 }
@@ -498,9 +543,11 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
         report("barrier:count", "barrier %u: comes with a count of %u while others wait with %u", id, threads, b.expected);
         stop_launch();
     }
+    if (t->acquired) needed();
+    t->acquired = 0;
     b.expected = threads;
     b.released.add(*t);
-    b.arrived++;
+    b.arrived += t->stands_for;
     if (b.arrived < (threads ? threads : t->of->alive)) {
         b.waiting.push_back(t);
         block("more arrivals");
@@ -525,7 +572,8 @@ void op_cluster_arrive(void) {
     }
     self->cluster_phase++;
     c.released.add(*self);
-    if (++c.arrived == c.alive) complete_cluster_phase(c);
+    c.arrived += self->stands_for;
+    if (c.arrived == c.alive) complete_cluster_phase(c);
 }
 
 void op_cluster_wait(void) {
@@ -540,6 +588,7 @@ void op_cluster_wait(void) {
 
 void op_warp_sync(uint32_t mask) {
     MACHINE_ENTER(Op::bar_warp_sync);
+    mask &= self->warp->running;
     collective(Op::bar_warp_sync, mask, nullptr, [mask](Warp *warp) {
         Released released;
         for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) released.add(*warp->lane[__builtin_ctz(lanes)]);
@@ -559,26 +608,27 @@ uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane, bool nu
     }
     Exchange mine = {value, source_lane % 32, 0};
     collective(Op::shuffle, mask, &mine, [mask](Warp *warp) {
-        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
+        for (uint32_t lanes = mask & warp->running; lanes; lanes &= lanes - 1) {
             Exchange *e = (Exchange *)warp->lane[__builtin_ctz(lanes)]->argument;
             if (!(mask >> e->source & 1)) {
                 report("warp:source", "reads lane %u, which is not in the mask 0x%08x", e->source, mask);
                 continue;
             }
-            e->result = ((Exchange *)warp->lane[e->source]->argument)->value;
+            e->result = warp->running >> e->source & 1 ? ((Exchange *)warp->lane[e->source]->argument)->value : e->value;
         }
     });
     return mine.result;
 }
 
+/* Lanes that do not run vote yes. */
 uint32_t op_ballot(uint32_t mask, bool predicate) {
     MACHINE_ENTER(Op::vote);
     Exchange mine = {predicate, 0, 0};
     collective(Op::vote, mask, &mine, [mask](Warp *warp) {
-        uint32_t ballot = 0;
-        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1)
+        uint32_t ballot = mask & ~warp->running;
+        for (uint32_t lanes = mask & warp->running; lanes; lanes &= lanes - 1)
             ballot |= ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->value << __builtin_ctz(lanes);
-        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->result = ballot;
+        for (uint32_t lanes = mask & warp->running; lanes; lanes &= lanes - 1) ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->result = ballot;
     });
     return mine.result;
 }
@@ -586,7 +636,7 @@ uint32_t op_ballot(uint32_t mask, bool predicate) {
 bool op_elect(uint32_t mask) {
     MACHINE_ENTER(Op::elect);
     post(Op::elect);
-    return self->lane == __builtin_ctz(mask);
+    return self->lane == __builtin_ctz(mask & self->warp->running);
 }
 
 /* Registers move between the warpgroups of a CTA; an increase waits until they are there. */
@@ -701,6 +751,7 @@ uint32_t op_cluster_size(void) { return self->of->cluster->size; }
 
 void op_mbarrier_init(uint32_t address, uint32_t count) {
     MACHINE_ENTER(Op::mbarrier_init);
+    needed();
     Cta *cta = cta_of_address(address);
     const uint32_t offset = offset_in_window(address);
     if (cta != self->of || address % 8 || count == 0 || count > (1u << 20) - 1) {
@@ -766,6 +817,7 @@ static void change_bytes(Cta *cta, uint32_t offset, Mbarrier &m, int64_t bytes) 
    CTAs; otherwise they learn from it only that reads of shared memory and asynchronous work have ended. */
 void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster) {
     MACHINE_ENTER(!expect ? Op::mbarrier_arrive : count ? Op::mbarrier_expect : Op::mbarrier_expect_only);
+    needed();
     Cta *cta = cta_of_address(address);
     Mbarrier &m = *find_mbarrier(address, false, *self);
     const uint32_t offset = offset_in_window(address);
@@ -898,6 +950,7 @@ uint32_t op_load_flag(const uint32_t *p, bool acquires) {
     t->poll.address = offset;
     t->poll.seen = *p;
     if (acquires) {
+        t->acquired = offset;
         auto found = world->flags.find(offset);
         if (found != world->flags.end()) acquire(*t, found->second);
     }
@@ -914,6 +967,7 @@ static void flag_changed(uintptr_t offset) {
 
 void op_store_flag(uint32_t *p, uint32_t value, bool releases) {
     MACHINE_ENTER(releases ? Op::st_release : Op::atomic);
+    needed();
     const uintptr_t offset = global_word(p);
     atomic_access(offset, 4, true, self->pc, self->op);
     Released &flag = world->flags[offset];
@@ -925,6 +979,7 @@ void op_store_flag(uint32_t *p, uint32_t value, bool releases) {
 
 uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bool releases, bool acquires) {
     MACHINE_ENTER(releases ? Op::red_release : Op::atomic);
+    needed();
     const uintptr_t offset = global_word(p);
     atomic_access(offset, 4, true, self->pc, self->op);
     const uint32_t old = *p;

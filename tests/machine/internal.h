@@ -196,6 +196,8 @@ struct Thread : Observer {
     uint32_t last_event = 0, last_event_pc = 0, last_event_clock = 0;
     Op last_event_op = Op::load;
     void *argument = nullptr; /* of the collective it waits in */
+    uint32_t stands_for = 1;  /* threads: lane 0 comes to barriers also for the lanes of its warp that do not run */
+    uintptr_t acquired = 0;   /* the flag that it has read since it last met the others */
     uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the other lanes: the same for all of them */
     /* wgmma */
     std::vector<Registers> registers;
@@ -226,6 +228,8 @@ struct Warp {
     uint32_t number = 0;
     Thread *lane[32];
     uint32_t ready = 0, polling = 0, alive = 0;
+    uint32_t running = 0xffffffffu; /* protocol mode may leave lanes out; lane 0 always runs */
+    uint32_t needed = 1;            /* lanes that have done something that others wait for */
     uint32_t watched = 0xffffffffu; /* lanes whose ordinary reads of shared memory are recorded */
     int ready_position = -1, polling_position = -1;
     uint32_t priority = 0;
@@ -244,13 +248,14 @@ struct Warp {
 };
 
 struct WarpGroup {
+    uint32_t threads = 0; /* that run */
     std::deque<std::shared_ptr<WgmmaOp>> queue; /* number executed + 1 first */
     uint64_t executed = 0;
     bool scheduled = false;
 };
 
 struct NamedBarrier {
-    uint32_t expected = 0, arrived = 0, generation = 0;
+    uint32_t expected = 0, arrived = 0;
     std::vector<Thread *> waiting;
     Released released;
 };
@@ -308,6 +313,8 @@ struct State_ {
     std::vector<std::unique_ptr<Cta>> cta;
     std::vector<std::unique_ptr<Cluster>> cluster;
     std::vector<Warp *> ready, polling;
+    bool all_lanes = true; /* they all run */
+    std::vector<Thread *> threads; /* that run, by component */
     std::vector<Action *> actions;
     std::vector<Event> events;
     std::vector<uint32_t> set_pool;
@@ -332,6 +339,8 @@ uint64_t random_number(void);
 inline uint32_t random_below(uint32_t n) { return (uint32_t)(random_number() % n); }
 
 /* core.cc */
+/* This lane does something that others wait for: it must run. */
+inline void needed(void) { self->warp->needed |= 1u << self->lane; }
 void block(const char *waits_for, const void *on = nullptr); /* until make_ready, or wake with the same `on` */
 void wake(Thread *thread, const void *on);
 void block_polling(void);            /* until make_ready, a spurious wake-up, or nothing else can run */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,18 @@ enum class OnDeadlock {
     drain, /* report nothing; keep failing the polls, so that the kernel's own watchdog ends the launch */
 };
 
+/* Which lanes of the warps of a CTA do what others wait for. A launch with all lanes finds it out; protocol mode can then do with a few. */
+struct Lanes {
+    std::vector<uint32_t> needed; /* of each warp: arrivals, copies, flags, elections, words in shared memory that decisions may hang on */
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> sending; /* (warp, place in the code): the lanes whose st.async is counted on an mbarrier */
+};
+
 struct Options {
     uint64_t seed = 1;
     Schedule schedule = Schedule::random;
     OnDeadlock on_deadlock = OnDeadlock::stop;
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
+    const Lanes *lanes = nullptr;   /* protocol mode: of each warp only the needed lanes run, and another that the seed draws; null: all of them */
     bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
     const char *unchecked = nullptr; /* a rule, or a kind of reports, that is not checked: what was planted against it must then pass */
     struct {
@@ -63,6 +71,7 @@ struct Result {
     bool deadlock = false;
     uint64_t steps = 0, async_operations = 0, accesses = 0;
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
+    Lanes lanes;                    /* of a launch in which all of them ran */
     bool has(const char *kind_or_rule) const {
         for (const Report &r : reports)
             if (r.kind == kind_or_rule || r.rule == kind_or_rule) return true;

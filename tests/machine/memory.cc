@@ -138,7 +138,7 @@ void Released::add_ended(Observer &from) {
         last.launch = world->number;
         last.all = from.seen;
         last.async = BaseRef();
-        for (uint32_t i = world->launch.grid * world->launch.block; i < world->components; i++)
+        for (uint32_t i = (uint32_t)world->threads.size(); i < world->components; i++)
             if (from.seen.at(i)) last.async.raise(i, from.seen.at(i));
     }
     seen.gather(last.async);
@@ -195,10 +195,9 @@ std::string source_line(uint32_t pc) {
 }
 
 static std::string describe_component(uint32_t component, uint32_t cta) {
-    const uint32_t threads = world->launch.grid * world->launch.block;
-    if (component >= threads) return format_text("CTA %u, asynchronous", cta);
-    const uint32_t thread = component % world->launch.block;
-    return format_text("CTA %u, thread %u (warp %u lane %u)", component / world->launch.block, thread, thread / 32, thread % 32);
+    if (component >= world->threads.size()) return format_text("CTA %u, asynchronous", cta);
+    const Thread *t = world->threads[component];
+    return format_text("CTA %u, thread %u (warp %u lane %u)", t->cta, t->number, t->number / 32, t->lane);
 }
 
 std::string describe_event(uint32_t id) {
@@ -556,7 +555,7 @@ static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t event) {
     Thread *const t = self;
     if (!cell->write) {
         if (out_of_bounds(at, 1, write)) return false;
-        if (!write && !is_slack(at)) {
+        if (!write && world->all_lanes && !is_slack(at)) {
             report("uninitialised:ordinary", "read of %s, which nobody has written", describe(at).c_str());
             return false;
         }
@@ -611,9 +610,9 @@ void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op o
     if (out_of_bounds(offset, bytes, write)) return;
     if (offset % bytes) report("misaligned:atomic", "atomic access at %s", describe(offset).c_str());
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
-        if (!cell->write) {
+        if (!cell->write && (world->all_lanes || write)) {
             report("uninitialised:atomic", "%s on %s, which nobody has written", op_text(op), describe(at).c_str());
-        } else if (cell->write != HOST_EVENT) {
+        } else if (cell->write > HOST_EVENT) {
             const Event &e = world->events[cell->write];
             if (!(e.flags & EVENT_ATOMIC) && !has_seen(*self, e)) report_conflict(at, write, cell->write, true);
         }
@@ -656,7 +655,7 @@ bool AsyncAccess::read_cell(Cell *cell, uintptr_t at, const char *what) {
     }
     if (cell->write == after.write && cell->read == after.read) return true;
     before = *cell;
-    if (!cell->write && !is_slack(at)) {
+    if (!cell->write && world->all_lanes && !is_slack(at)) {
         report_at("uninitialised:async", who, me.pc, me.op, "%s: read of %s, which nobody has written", what, describe(at).c_str());
         before.write = SPLIT;
         return false;
@@ -752,6 +751,7 @@ static void register_access(uintptr_t address, size_t bytes, bool write, uint32_
 static inline void hook(const void *pointer, size_t bytes, bool write, void *pc) {
     if (!self) return;
     const uintptr_t offset = (uintptr_t)pointer - ARENA;
+    if (write && offset < GLOBAL && bytes >= 4) needed(); /* smaller ones are taken for numbers */
     if (offset < ARENA_BYTES) generic_access(offset, bytes, write, (uint32_t)(uintptr_t)pc, write ? Op::store : Op::load);
     else if ((uintptr_t)pointer < self->registers_end && (uintptr_t)pointer + bytes > self->registers_begin) register_access((uintptr_t)pointer, bytes, write, (uint32_t)(uintptr_t)pc);
 }

@@ -146,7 +146,7 @@ struct WgmmaAction : Action {
 };
 
 static void schedule_group(WarpGroup *group) {
-    if (group->scheduled || group->queue.empty() || group->queue.front()->threads != 128) return;
+    if (group->scheduled || group->queue.empty() || group->queue.front()->threads != group->threads) return;
     group->scheduled = true;
     WgmmaAction *action = new WgmmaAction();
     action->group = group;
@@ -325,7 +325,7 @@ void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_trans
     post(Op::wgmma);
     t->now++;
     remember_registers(t, (uintptr_t)d, (uintptr_t)(d + columns / 2));
-    if (++op->threads == 128) schedule_group(&group);
+    if (++op->threads == group.threads) schedule_group(&group);
 }
 
 void op_wgmma_fence(void) {

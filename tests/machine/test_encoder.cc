@@ -47,13 +47,28 @@ static void test_encoder_arithmetic(const MicroShape &shape, unsigned seeds) {
            std::to_string(seeds) + " arithmetic seeds and all grids, relative error " + std::to_string(error) + ", at most " + std::to_string(seconds) + " s a run", why);
 }
 
+/* A protocol run with all lanes says which ones the others need. */
+static machine::Lanes find_lanes(MicroEncoder *encoder, std::string *why) {
+    const MicroRun run = micro_run(encoder, options_of(0, true), 0);
+    protocol_runs++;
+    if (!run.machine.reports.empty() || !run.verdict.empty()) *why = "all lanes: " + run.verdict + "\n" + run.machine.text();
+    return run.machine.lanes;
+}
+
+static machine::Options protocol_options(uint64_t seed, const machine::Lanes &lanes) {
+    machine::Options options = options_of(seed, true);
+    options.lanes = &lanes;
+    return options;
+}
+
 static void test_encoder_protocol(const MicroShape &shape, unsigned seeds) {
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
     std::string why;
+    const machine::Lanes lanes = find_lanes(encoder, &why);
     const auto start = std::chrono::steady_clock::now();
     for (uint64_t seed = 0; seed < seeds && why.empty(); seed++) {
-        const MicroRun run = micro_run(encoder, options_of(seed, true), 0);
+        const MicroRun run = micro_run(encoder, protocol_options(seed, lanes), 0);
         protocol_runs++;
         if (!run.machine.reports.empty() || !run.verdict.empty()) why = "seed " + std::to_string(seed) + ": " + run.verdict + "\n" + run.machine.text();
     }
@@ -98,12 +113,13 @@ static void test_encoder_ways(void) {
 }
 
 /* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer at all. */
-static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts) {
+static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts, unsigned *reports) {
     options.on_deadlock = machine::OnDeadlock::drain;
     options.maximum_reports = 1000;
     const MicroRun run = micro_run(encoder, options, lost_signal);
     protocol_runs++;
     *verdicts += !run.verdict.empty();
+    *reports += !run.machine.reports.empty();
     std::string fatal;
     for (const char *kind : {"deadlock", "livelock", "wgmma", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds"})
         for (const machine::Report &r : run.machine.reports)
@@ -116,33 +132,45 @@ static void test_lost_signals(const MicroShape &shape, uint32_t step) {
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
     std::string why;
-    unsigned lost = 0, verdicts = 0;
+    const machine::Lanes lanes = find_lanes(encoder, &why);
+    unsigned lost = 0, verdicts = 0, reports = 0;
     for (uint32_t counter = 1; counter <= micro_counters(encoder) && why.empty(); counter += step, lost++) {
-        const std::string fatal = run_with_loss(encoder, options_of(counter, true), counter, &verdicts);
+        const std::string fatal = run_with_loss(encoder, protocol_options(counter, lanes), counter, &verdicts, &reports);
         if (!fatal.empty()) why = "counter " + std::to_string(counter) + ": " + fatal;
     }
     ok(why.empty() && verdicts > 0, "encoder: " + std::to_string(lost) + " lost signals, " + std::to_string(verdicts) + " of which somebody waited for, all end by themselves", why);
     micro_close(encoder);
 }
 
-/* One lost arrival at every mbarrier, the first one or one in the middle, in either CTA: every wait inside a CTA gives up. */
+/* One lost arrival at every mbarrier of a CTA, the CTAs of a cluster in turn: every wait inside a cluster gives up. That of the first one is always missed. One in
+   the middle may be made good by the next arrival of another CTA, where those of a whole cluster arrive, or nobody may come to wait for it: then all is as it
+   should be, and the model has nothing to report. */
 static void test_lost_arrivals(const MicroShape &shape) {
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
-    const MicroRun whole = micro_run(encoder, options_of(0, true), 0);
-    const std::vector<unsigned> &arrivals = whole.machine.arrivals;
-    std::string why = whole.verdict;
-    unsigned lost = 0;
-    for (unsigned i = 0; i < arrivals.size() && why.empty(); i++, lost++) {
-        const unsigned cta = i / 2 % 2;
-        machine::Options options = options_of(i, true);
-        options.lost = {cta, i + 1, i % 2 ? arrivals[i] / 2 : 0};
-        unsigned verdicts = 0;
-        why = run_with_loss(encoder, options, 0, &verdicts);
-        if (why.empty() && !verdicts) why = "no verdict";
-        if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(i) + ", arrival " + std::to_string(options.lost.arrival) + ": " + why;
+    std::string why;
+    const machine::Lanes lanes = find_lanes(encoder, &why);
+    const unsigned ctas = shape.regime == LATENCY ? 4 : 2;
+    std::vector<std::vector<unsigned>> arrivals; /* of each CTA at each mbarrier, when none is lost */
+    for (unsigned cta = 0; cta < ctas; cta++) {
+        machine::Options options = protocol_options(0, lanes);
+        options.lost.cta = cta;
+        arrivals.push_back(micro_run(encoder, options, 0).machine.arrivals);
+        protocol_runs++;
     }
-    ok(why.empty() && lost > 0, "encoder: " + std::to_string(lost) + " lost arrivals at mbarriers, every one ends in the watchdog's verdict", why);
+    unsigned lost = 0, made_good = 0;
+    for (unsigned i = 0; i < 2 * arrivals[0].size() && why.empty(); i++, lost++) {
+        const unsigned mbarrier = i / 2, cta = mbarrier / 2 % ctas;
+        machine::Options options = protocol_options(i, lanes);
+        options.lost = {cta, mbarrier + 1, i % 2 ? arrivals[cta][mbarrier] / 2 : 0};
+        unsigned verdicts = 0, reports = 0;
+        why = run_with_loss(encoder, options, 0, &verdicts, &reports);
+        if (why.empty() && !verdicts && (i % 2 == 0 || reports)) why = "no verdict";
+        made_good += !verdicts;
+        if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(mbarrier) + ", arrival " + std::to_string(options.lost.arrival) + ": " + why;
+    }
+    ok(why.empty() && lost > 0, "encoder, " + micro_plan(encoder) + ": " + std::to_string(lost) + " lost arrivals at " + std::to_string(lost / 2) + " mbarriers, " +
+           std::to_string(lost - made_good) + " end in the watchdog's verdict, the others harm nothing", why);
     micro_close(encoder);
 }
 
@@ -162,5 +190,6 @@ int main(int count, char **argument) {
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
+    test_lost_arrivals({64, 8, 192, 72, 1, 2, 3, 2, 1, 2, POLL_LIMIT, LATENCY});
     return finish();
 }
