@@ -546,9 +546,8 @@ typedef int32_t mgv_backend;
 enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model and such models have run on a card, else the CPU; the log says why */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with a pooling head, heads of 64 columns and up to 256
-                             tokens. bf16
-                             weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with a pooling head, heads of up to 96 columns and up to
+                             256 tokens. bf16 weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
 typedef int32_t mgv_resize;
@@ -674,7 +673,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 2u
+#define MGV__KERNEL_VERSION 3u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -690,6 +689,8 @@ enum {
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
+    MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
+    MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024,
     /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than that. */
@@ -732,7 +733,8 @@ enum {
     MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
     MGV__KERNEL_WIDE,      /* latency regime: 64 x 96 tile a CTA */
     MGV__KERNEL_DEEP,      /* latency regime: 64 x 96 tile a cluster, each CTA a quarter of the products */
-    MGV__KERNEL_ROWS       /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
+    MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
+    MGV__KERNEL_ATTENTION_ONLINE /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -753,13 +755,13 @@ typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
     uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns; ATTENTION: parts of 128 queries that
-                                   are tiles of their own, 1: all queries of a head are one tile */
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns; ATTENTION, ATTENTION_ONLINE: parts of 128
+                                   queries that are tiles of their own, 1: all queries of a head are one tile */
     uint32_t columns;           /* valid columns of the target */
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
                                                        ROWS: a_map is one into buffers, store_map into outputs */
     uint32_t b_row;             /* first row of the weights in b_map */
-    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head */
+    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, where a tile's columns are the head's */
     uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, ROWS: of gamma, then beta */
     uint32_t column_sums;       /* POOL: sums of the scoring vectors */
     uint32_t table;             /* position table */
@@ -5239,7 +5241,9 @@ enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, M
 enum {
     MGV__MAP_A = 0,                                          /* + buffer: boxes of 128 rows that GEMMs read */
     MGV__MAP_STORE = MGV__DEVICE_BUFFER_COUNT,               /* + buffer: boxes of 64 rows that are written, and residuals */
-    MGV__MAP_KEYS = 2 * MGV__DEVICE_BUFFER_COUNT, MGV__MAP_QUERIES, MGV__MAP_POOL_TOKENS, MGV__MAP_POOL_SCORES,
+    MGV__MAP_KEYS = 2 * MGV__DEVICE_BUFFER_COUNT, MGV__MAP_QUERIES, /* with online softmax: the first 64 columns of heads */
+    MGV__MAP_KEYS_REST, MGV__MAP_QUERIES_REST,               /* the columns of heads behind these */
+    MGV__MAP_POOL_TOKENS, MGV__MAP_POOL_SCORES,
     MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
     /* the latency regime's */
     MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer */
@@ -5256,9 +5260,9 @@ typedef struct mgv__map_desc {
     int32_t pack;              /* of this pack, or -1: of `buffer` */
     uint32_t buffer;
     uint32_t element_bytes;    /* 2: bf16, 4: float32 */
-    uint64_t dims[3];
-    uint64_t strides[2];       /* bytes from one row, one group to the next */
-    uint32_t box[3];
+    uint64_t dims[4];          /* 0 behind the last */
+    uint64_t strides[3];       /* bytes from one row, one group to the next */
+    uint32_t box[4];           /* its rows are as long as the swizzle */
 } mgv__map_desc;
 
 typedef struct mgv__device_buffer {
@@ -5345,21 +5349,24 @@ enum {
     MGV__PLAN_LATENCY_ROWS = 448                                                 /* the latency regime is chosen up to as many rows */
 };
 
+static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
+
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_DEEP) return 1;
+    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP) return 1;
     if (kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_ROW_TILES : (uint32_t)MGV__CLUSTER;
 }
-static int mgv__plan_by_image(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL; }
+static int mgv__plan_by_image(uint32_t kind) { return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL; }
 
 /* What this version of the kernel runs; the sentence names the first rule that is broken. */
 static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
     uint64_t tokens = (uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch);
     if (c->family != MGV_FAMILY_SIGLIP)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs SigLIP models only; use the CPU backend");
-    if (c->head_dim != 64)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs heads of 64 columns, not %u; use the CPU backend", (uint64_t)c->head_dim);
+    if (c->head_dim % 8 || c->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
+                         (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)c->head_dim);
     if (tokens > MGV__MAX_KEYS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs up to %u tokens an image, not %u; use the CPU backend", (uint64_t)MGV__MAX_KEYS, tokens);
     if (c->heads < MGV__MATH_GROUPS || c->heads > 64 || c->hidden % 64 || c->intermediate % 8) /* pooling: a column tile for each math group */
@@ -5408,6 +5415,28 @@ static void mgv__plan_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64
     m->box[2] = 1;
 }
 
+/* A view of the heads that rows consist of: (column of the head, head, token, image). Boxes lie in one head and one image: what they have beyond the head's last
+   column or the image's last token is zero when it is loaded and is not stored. */
+static void mgv__plan_head_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t tokens, uint64_t images, uint32_t box_columns, uint32_t box_rows) {
+    const mgv__device_buffer *b = &plan->buffers[buffer];
+    const uint32_t head_dim = plan->config->head_dim;
+    mgv__map_desc *m = &plan->maps[map];
+    m->used = box_columns != 0;
+    m->pack = -1;
+    m->buffer = buffer;
+    m->element_bytes = b->element_bytes;
+    m->dims[0] = head_dim;
+    m->dims[1] = b->columns / head_dim;
+    m->dims[2] = tokens;
+    m->dims[3] = images;
+    m->strides[0] = (uint64_t)head_dim * b->element_bytes;
+    m->strides[1] = (uint64_t)b->pitch * b->element_bytes;
+    m->strides[2] = m->strides[1] * tokens;
+    m->box[0] = box_columns;
+    m->box[2] = box_rows;
+    m->box[1] = m->box[3] = 1;
+}
+
 static void mgv__plan_weight_map(mgv__plan *plan, uint32_t map, uint32_t pack, uint32_t box_rows, uint32_t rank) {
     mgv__map_desc *m = &plan->maps[map];
     m->used = plan->pack_rows[pack] != 0;
@@ -5422,6 +5451,12 @@ static void mgv__plan_weight_map(mgv__plan *plan, uint32_t map, uint32_t pack, u
     m->box[1] = box_rows;
     m->box[2] = rank == 3;
 }
+
+/* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
+static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->config->head_dim != 64; }
+
+/* Columns of the boxes behind a head's first 64. */
+static uint32_t mgv__plan_rest_columns(const mgv__config *c) { return c->head_dim <= 64 ? 0 : c->head_dim <= 80 ? 16 : 32; }
 
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
     mgv__plan_op *op = &plan->ops[plan->op_count++];
@@ -5504,7 +5539,8 @@ static void mgv__plan_list(mgv__plan *plan) {
     for (layer = 0; layer < c->layers; layer++) {
         mgv__plan_rows(plan, (int32_t)layer, 0);
         mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
-        op = mgv__plan_push(plan, "attention", (int32_t)layer, MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED);
+        op = mgv__plan_push(plan, "attention", (int32_t)layer, mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
+                            MGV__DEVICE_ATTENDED);
         op->kernel.column_tiles = mgv__ceil_div(c->heads, MGV__CLUSTER);
         op->kernel.a_map = MGV__MAP_KEYS;
         op->kernel.b_map = MGV__MAP_QUERIES;
@@ -5537,7 +5573,7 @@ static void mgv__plan_list(mgv__plan *plan) {
 }
 
 /* Whether the latency regime runs this model; the throughput regime does. */
-static int mgv__plan_latency_supported(const mgv__config *c) { return c->heads <= MGV__LATENCY_MAX_HEADS; }
+static int mgv__plan_latency_supported(const mgv__plan *plan) { return plan->config->heads <= MGV__LATENCY_MAX_HEADS && !mgv__plan_is_online(plan); }
 
 /* The rows of patches and of the stream are loaded in shares, by all CTAs of a cluster that need them. */
 static int mgv__plan_is_wide(const mgv__plan_op *op) { return op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_STREAM; }
@@ -5555,6 +5591,24 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     mgv__plan_weight_map(plan, MGV__MAP_LATENCY_SCORES, MGV__PACK_SCORES, MGV__LATENCY_MAX_HEADS, 3);
     for (i = 0; i < 6; i++)
         mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i / 2, i % 2 ? MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS / MGV__LATENCY_ROW_TILES, 3);
+}
+
+/* Of attention and of the pooling head: views of images. */
+static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
+    const uint32_t keys = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS, rest = mgv__plan_rest_columns(plan->config);
+    /* the value projection's tiles are heads: stored rows are (column, head, image) */
+    mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
+    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, keys);
+    if (!mgv__plan_is_online(plan)) {
+        mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
+        mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64);
+        return;
+    }
+    mgv__plan_head_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, 64, MGV__ONLINE_KEYS);
+    mgv__plan_head_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
+    mgv__plan_head_map(plan, MGV__MAP_KEYS_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
+    mgv__plan_head_map(plan, MGV__MAP_QUERIES_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
+    mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
 }
 
 static int mgv__row_outputs_equal(const mgv__row_outputs *a, const mgv__row_outputs *b) {
@@ -5626,10 +5680,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         m->strides[0] = (uint64_t)config->hidden * 2;
         m->strides[1] = (uint64_t)weighted->pitch * 2;
     }
-    i = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS;
-    mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, rows, i);
-    mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, rows, 64);
-    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, rows, i);
+    mgv__plan_attention_maps(plan, rows);
 
     for (i = 0; i < MGV__PACK_COUNT; i++) {
         plan->pack_pitch[i] = mgv__ceil_div(plan->pack_columns[i], 8) * 8;
@@ -5723,6 +5774,12 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         k->a_map = MGV__MAP_KEYS;
         k->b_map = MGV__MAP_QUERIES;
         return;
+    case MGV__KERNEL_ATTENTION_ONLINE:
+        k->k_blocks = mgv__ceil_div(plan->tokens, MGV__MATH_GROUPS * 64);
+        k->column_tiles = pairs * k->k_blocks;
+        k->a_map = MGV__MAP_KEYS;
+        k->b_map = MGV__MAP_QUERIES;
+        return;
     case MGV__KERNEL_POOL:
         k->column_tiles = 1;
         k->a_map = MGV__MAP_POOL_TOKENS;
@@ -5731,12 +5788,14 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     default: break;
     }
     k->k_blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
-    width = op->by_head || (k->flags & MGV__KERNEL_FLOAT_OUT) ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
+    if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
+    else width = k->flags & MGV__KERNEL_FLOAT_OUT ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
     k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
-    k->column_tiles = mgv__ceil_div(k->columns, width);
+    k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
     k->a_map = MGV__MAP_A + op->source;
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
-    if (units * k->column_tiles <= 2 * plan->clusters && k->columns % width == 0 && !(k->flags & MGV__KERNEL_WAIT_FIRST)) mgv__plan_prefetch(plan, op, width / MGV__CLUSTER);
+    if (units * k->column_tiles <= 2 * plan->clusters && k->columns == k->column_tiles * width && !(k->flags & MGV__KERNEL_WAIT_FIRST))
+        mgv__plan_prefetch(plan, op, width / MGV__CLUSTER);
 }
 
 /* The same in the latency regime. */
@@ -6110,7 +6169,7 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
         const char *label = op->label;
-        if (op->kernel.kind == MGV__KERNEL_PATCHES || op->kernel.kind == MGV__KERNEL_ATTENTION) continue;
+        if (op->kernel.kind == MGV__KERNEL_PATCHES || mgv__plan_is_attention(op->kernel.kind)) continue;
         if (op->kernel.kind == MGV__KERNEL_ROWS) continue;
         if (op->pack == MGV__PACK_PATCH && op->kernel.kind != MGV__KERNEL_POOL) {
             mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
@@ -6163,7 +6222,7 @@ static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
-    return k->kind != MGV__KERNEL_PATCHES && k->kind != MGV__KERNEL_ATTENTION && k->kind != MGV__KERNEL_POOL;
+    return k->kind != MGV__KERNEL_PATCHES && !mgv__plan_is_attention(k->kind) && k->kind != MGV__KERNEL_POOL;
 }
 /* A GEMM's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
 typedef struct mgv__gemm_shape {
@@ -6194,10 +6253,15 @@ static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_
     if (plan->regime == MGV__LATENCY) return 64;
     return k->k_blocks == 1 ? all : mgv__min_u32(all, 128);
 }
+/* Keys of a tile and columns of a head, as they are multiplied. */
+static uint32_t mgv__attention_keys(const mgv__plan *plan) {
+    return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : plan->maps[MGV__MAP_KEYS].box[1];
+}
+static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__plan_rest_columns(plan->config); }
 
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
-    const double keys = plan->maps[MGV__MAP_KEYS].box[1], side = plan->config->image_size;
+    const double keys = mgv__attention_keys(plan), side = plan->config->image_size;
     const mgv__regime *regime = &mgv__regimes[plan->regime];
     const double sharers = (double)regime->cluster / regime->cluster_images; /* CTAs that work on one image where tiles are of images */
     mgv__tile_clocks clocks = {0, 0, 1000};
@@ -6208,10 +6272,10 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         return mgv__schedule_gemm(plan, k, shape);
     }
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / 32; /* a byte in, two out; 3 channels */
-    if (k->kind == MGV__KERNEL_ATTENTION) {
-        const double queries = mgv__attention_queries(plan, k);
-        *flops = 4 * queries * keys * 64;
-        clocks.feed = (2 * keys / (plan->regime == MGV__LATENCY ? regime->cluster : 1) + 2 * queries) * 128 / 32;
+    if (mgv__plan_is_attention(k->kind)) {
+        const double queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
+        *flops = 4 * queries * keys * columns;
+        clocks.feed = (2 * keys / (plan->regime == MGV__LATENCY ? regime->cluster : 1) + 2 * queries) * 2 * columns / 32;
         clocks.edge = 2500 + queries * keys * (1.0 / 16 + 5.0 / 128); /* an exponential and five other instructions a score */
     }
     if (k->kind == MGV__KERNEL_POOL) {
@@ -6252,7 +6316,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     } else if (k->kind == MGV__KERNEL_PATCHES) {
         b.source = images * plan->config->image_size * plan->config->image_size * plan->config->channels;
         b.l2 = b.source;
-    } else if (k->kind == MGV__KERNEL_ATTENTION) {
+    } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
         b.l2 = 2.0 * rows * k->inner * (1 + 2 * (plan->regime == MGV__LATENCY ? 1 : k->k_blocks));
         b.passes = 4 * scores;
@@ -6280,7 +6344,7 @@ static double mgv__schedule_memory(const mgv__plan *plan, const mgv__plan_op *op
 static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op) {
     const mgv__kernel_op *k = &op->kernel;
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
-    if (k->kind == MGV__KERNEL_ATTENTION) return 4.0 * k->rows_total * plan->tokens * k->inner;
+    if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * plan->tokens * k->inner;
     return k->kind == MGV__KERNEL_POOL ? 4.0 * k->rows_total * k->heads * k->inner : 0;
 }
 
@@ -6293,7 +6357,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : k->kind == MGV__KERNEL_POOL ? "pool" : "product";
     out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
-    if (k->kind == MGV__KERNEL_ATTENTION) {
+    if (mgv__plan_is_attention(k->kind)) {
         out->kind = "attention";
         out->tile_rows = mgv__attention_queries(plan, k);
         out->tile_columns = plan->config->head_dim;
@@ -6447,7 +6511,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (!plan) return result;
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
     if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
-    if (mgv__plan_latency_supported(&model->config))
+    if (mgv__plan_latency_supported(plan))
         plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, MGV__SCHEDULE_LATENCY_CLUSTERS);
     if (result == MGV_OK) mgv__plan_schedule(plan, images, sms / MGV__CLUSTER);
     if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
@@ -6891,13 +6955,13 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     for (i = 0; i < MGV__MAP_COUNT; i++) {
         const mgv__map_desc *m = &plan->maps[i];
         const uint64_t offset = m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset;
-        const cuuint32_t steps[3] = {1, 1, 1}, rank = m->dims[2] ? 3 : 2;
+        const cuuint32_t steps[4] = {1, 1, 1, 1}, rank = m->dims[3] ? 4 : m->dims[2] ? 3 : 2, row_bytes = m->box[0] * m->element_bytes;
         CUtensorMap map;
         CUresult code;
         if (!m->used) continue;
         code = encode(&map, m->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, cuda->arena + offset,
-                      (const cuuint64_t *)m->dims, (const cuuint64_t *)m->strides, m->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                      (const cuuint64_t *)m->dims, (const cuuint64_t *)m->strides, m->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                      row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         if (code != CUDA_SUCCESS)
             return mgv__fail(error, MGV_ERROR_DEVICE, "tensor map %u (%u x %u x %u, box %u x %u) was refused by the driver (error %u)", (uint64_t)i, m->dims[0],
                              m->dims[1], m->dims[2], (uint64_t)m->box[0], (uint64_t)m->box[1], (uint64_t)code);
@@ -6964,7 +7028,7 @@ static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__c
     cudaLaunchAttribute attributes[2];
     int clusters = 0;
     cuda->plan->forced_regime = desc->regime;
-    if (!most || !mgv__plan_latency_supported(cuda->plan->config)) return MGV_OK;
+    if (!most || !mgv__plan_latency_supported(cuda->plan)) return MGV_OK;
     mgv__cuda_configure(cuda, MGV__LATENCY, 1, &config, attributes);
     config.numAttrs = 1;
     MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters, (&clusters, (const void *)cuda->kernel[MGV__LATENCY], &config), "asking how many clusters run at once");
@@ -9292,6 +9356,9 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
 static mgv_result mgv__gpu_check_seen(const mgv__config *c, mgv_error *error) {
     const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER;
     if (c->family != MGV_FAMILY_SIGLIP) return MGV_OK; /* which is refused with a better reason */
+    if (c->head_dim != 64)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel has not run on a card with heads of other than 64 columns; MGV_BACKEND_CUDA runs such models all the same");
     if (c->heads % MGV__CLUSTER == 0 && c->hidden > short_row && c->intermediate > short_row && 3 * c->patch * c->patch > short_row)
         return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED,

@@ -48,10 +48,9 @@ DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_column
 /* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left the
    tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they come
    with the last, when the tile before has been vacated. */
-DEVICE void load_vectors(Loader &self, const TileSlot &tile, uint32_t stage, uint32_t tile_columns) {
+DEVICE void load_vectors(Loader &self, uint32_t stage, uint32_t first, uint32_t bytes) {
     if (self.dog.aborted) return;
-    cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + tile.op.bias + tile.column * tile_columns, tile_columns * 4,
-                       shared_address(&self.shared->stage_full[stage]));
+    cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes, shared_address(&self.shared->stage_full[stage]));
 }
 
 DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t tile_columns) {
@@ -59,7 +58,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     const uint32_t a_bytes = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2, half = tile_columns / MGV__CLUSTER, half_bytes = half * MGV__GEMM_INNER * 2;
     const uint32_t depth = gemm_depth(tile_columns), stages = (op.k_blocks + depth - 1) / depth;
     const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS;
-    const uint32_t b_row = op.b_row + tile.column * tile_columns + self.cta * half;
+    const uint32_t first_column = tile.column * (op.a_column_step ? head_columns(op) : tile_columns), b_row = op.b_row + first_column + self.cta * half;
     const uint32_t a_column = tile.column * op.a_column_step;
     const uint32_t vector_bytes = tile_columns * 4, vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
     uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
@@ -72,7 +71,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         const uint32_t stage = self.stage.index, with_vectors = step == vector_step;
         if (with_vectors && stages <= MGV__STAGES) loader_wait_vacated(self, slot);
         loader_open_stage(self, self.stage, depth * (a_bytes + 2 * half_bytes) + (with_vectors ? vector_bytes : 0));
-        if (with_vectors) load_vectors(self, tile, stage, tile_columns);
+        if (with_vectors) load_vectors(self, stage, op.bias + first_column, vector_bytes);
         for (uint32_t block = 0; block < depth && !self.dog.aborted; block++)
             cp_async_bulk_tensor_2d_load_multicast(shared_address(self.shared->stage[stage]) + depth * a_bytes + (2 * block + self.cta) * half_bytes,
                                                    tensor_map(self.arguments, op.b_map), (int32_t)((step * depth + block) * MGV__GEMM_INNER), (int32_t)b_row,
@@ -107,6 +106,33 @@ DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__S
     }
 }
 
+DEVICE void load_box_4d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+    if (self.dog.aborted) return;
+    cp_async_bulk_tensor_4d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w,
+                                 shared_address(&self.shared->stage_full[stage]));
+}
+
+/* A stage of attention with online softmax: 64 columns of a block's keys, then of its values; what lies behind these columns, of keys, of values. */
+DEVICE constexpr uint32_t online_box(uint32_t part) { return part * MGV__ONLINE_KEYS * 128; }
+DEVICE constexpr uint32_t online_rest(uint32_t part, uint32_t rest) { return online_box(2) + part * MGV__ONLINE_KEYS * rest * 2; }
+static_assert(2 * MGV__ONLINE_KEYS * MGV__KERNEL_MAX_HEAD_DIM * 2 <= MGV__STAGE_BYTES, "a block of keys and values fits one stage");
+
+/* Keys and values block by block. The storers bring the queries. */
+DEVICE void load_attention_online(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const mgv__kernel_op &op = tile.op;
+    const AttentionPart part = attention_part(tile, self.cta);
+    const uint32_t image = image_number(op, tile.group, tile.unit), rest = rest_columns(op);
+    loader_wait_ready(self, slot);
+    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
+        loader_open_stage(self, self.stage, online_rest(2, rest));
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t head = (1 + i) * op.heads + part.head;
+            load_box_4d(self, self.stage.index, online_box(i), op.a_map, 0, head, row, image);
+            if (rest) load_box_4d(self, self.stage.index, online_rest(i, rest), op.a_map + MAP_REST, 64, head, row, image);
+        }
+    }
+}
+
 /* The image's tokens twice, in chunks of 64 columns: with the scoring vectors, then alone. */
 DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
     const mgv__kernel_op &op = tile.op;
@@ -133,6 +159,7 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         else if (tile.op.kind == MGV__KERNEL_GEMM_128) load_gemm(self, tile, slot, 128);
         else if (tile.op.kind == MGV__KERNEL_GEMM_64) load_gemm(self, tile, slot, 64);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) load_attention(self, tile, slot, key_block(tile.op.tokens));
+        else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) load_attention_online(self, tile, slot);
         else if (tile.op.kind == MGV__KERNEL_POOL) load_pool(self, tile, slot, key_block(tile.op.tokens));
         mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }

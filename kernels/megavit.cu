@@ -3,10 +3,11 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, pool, patches, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, attention_online, pool, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm.cuh"
+#include "attention_online.cuh"
 #include "pool.cuh"
 #include "patches.cuh"
 #include "rows.cuh"
@@ -48,6 +49,13 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         case MGV__KERNEL_ATTENTION:
             if (key_block(tile.op.tokens) == 208) attention_tile<208>(self, tile);
             else attention_tile<256>(self, tile);
+            break;
+        case MGV__KERNEL_ATTENTION_ONLINE:
+            switch (rest_columns(tile.op)) {
+            case 0: attention_online_tile<0>(self, tile); break;
+            case 16: attention_online_tile<16>(self, tile); break;
+            default: attention_online_tile<32>(self, tile); break;
+            }
             break;
         case MGV__KERNEL_POOL:
             if (key_block(tile.op.tokens) == 208) pool_tile<208>(self, tile);

@@ -177,6 +177,14 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
                  ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(source) : "memory");
 }
+DEVICE void cp_async_bulk_tensor_4d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier) : "memory");
+}
+DEVICE void cp_async_bulk_tensor_4d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w, uint32_t source) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+                 ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(source) : "memory");
+}
 /* Adds to what lies there, each element as one operation of relaxed.gpu; the type of the map says how. */
 DEVICE void cp_reduce_async_bulk_tensor_3d_add(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
     asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
@@ -303,6 +311,8 @@ PTX_WGMMA_SS(64, 128, 64, 65, 66, PTX_D32(d, 0), PTX_D32(d, 32))
 PTX_WGMMA_SS(96, 192, 96, 97, 98, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
 PTX_WGMMA_SS(104, 208, 104, 105, 106, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D8(d, 96))
 PTX_WGMMA_SS(128, 256, 128, 129, 130, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
+PTX_WGMMA_RS_TRANSPOSED_B(8, 16, 8, 9, 10, 11, 12, 13, PTX_D8(d, 0))
+PTX_WGMMA_RS_TRANSPOSED_B(16, 32, 16, 17, 18, 19, 20, 21, PTX_D16(d, 0))
 PTX_WGMMA_RS_TRANSPOSED_B(24, 48, 24, 25, 26, 27, 28, 29, PTX_D16(d, 0), PTX_D8(d, 16))
 PTX_WGMMA_RS_TRANSPOSED_B(32, 64, 32, 33, 34, 35, 36, 37, PTX_D32(d, 0))
 PTX_WGMMA_RS_TRANSPOSED_B(36, 72, 36, 37, 38, 39, 40, 41, PTX_D32(d, 0), PTX_D4(d, 32))

@@ -7,6 +7,8 @@
 
 #include "watchdog.cuh"
 
+DEVICE bool is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
+
 /* Rows of `group` that exist. */
 DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
     const uint32_t left = op.rows_total - group * op.rows_per_group;
@@ -20,7 +22,7 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     const mgv__kernel_op &op = tile.op;
     const uint32_t rows = rows_of_group(op, tile.group);
     uint32_t count = op.tokens;
-    if (op.kind == MGV__KERNEL_ATTENTION) first = tile.unit * op.tokens;
+    if (is_attention(op.kind)) first = tile.unit * op.tokens;
     else if (op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
     else { first = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS; count = MGV__GEMM_ROWS; }
     end = first + count < rows ? first + count : rows;
@@ -31,6 +33,14 @@ DEVICE void prefetch_weights(const mgv__kernel_arguments &arguments, const TileS
     if (!tile.op.prefetch_offset) return;
     const size_t first = (size_t)(tile.op.prefetch_offset - 1) * 16 + (size_t)(tile.column * MGV__CLUSTER + cta) * tile.op.prefetch_bytes;
     cp_async_bulk_prefetch_l2(arguments.weights + first, tile.op.prefetch_bytes);
+}
+
+/* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
+static constexpr uint32_t MAP_REST = 2;
+DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }
+DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
+    const uint32_t columns = head_columns(op);
+    return columns <= 64 ? 0 : columns <= 80 ? 16 : 32;
 }
 
 /* Head of this CTA's attention tile, and the first of its blocks of 64 queries and the one after its last. */

@@ -16,20 +16,28 @@ struct Storer {
         : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()) {}
 };
 
-/* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z). */
+/* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z), or (x + i * x_step, head, y, z) where rows are of heads. */
 struct ChunkWalk {
-    uint32_t count, x, y, z, x_step, y_step;
+    uint32_t count, x, y, z, x_step, y_step, head;
 };
+static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
 DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group, uint32_t tile_columns) {
     ChunkWalk walk;
     const uint32_t chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
+    const uint32_t row = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS + math_group * MGV__CHUNK_ROWS;
     walk.count = tile_columns / chunk_columns;
     walk.x = tile.column * tile_columns;
-    walk.y = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS + math_group * MGV__CHUNK_ROWS;
+    walk.y = row;
     walk.z = tile.group;
     walk.x_step = chunk_columns;
     walk.y_step = 0;
+    walk.head = NO_HEAD;
+    if (tile.op.a_column_step) { /* (column of the head, head, row) */
+        walk.x = 0;
+        walk.y = tile.column;
+        walk.z = row;
+    }
     return walk;
 }
 /* Blocks of 64 queries, dealt to the math groups in turn. */
@@ -43,6 +51,22 @@ DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t mat
     walk.z = image_number(tile.op, tile.group, tile.unit);
     walk.x_step = 0;
     walk.y_step = MGV__MATH_GROUPS * 64;
+    walk.head = NO_HEAD;
+    return walk;
+}
+/* At most one block of 64 queries a math group, in chunks of 64 columns; what the last one has beyond the head is cut off. The chunks are granted with the
+   queries in them. */
+DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    ChunkWalk walk;
+    const AttentionPart part = attention_part(tile, cta);
+    const uint32_t block = attention_first_block(tile, part, math_group);
+    walk.count = block < part.end ? 1 + (rest_columns(tile.op) != 0) : 0;
+    walk.x = 0;
+    walk.y = block * 64;
+    walk.z = image_number(tile.op, tile.group, tile.unit);
+    walk.x_step = 64;
+    walk.y_step = 0;
+    walk.head = part.head;
     return walk;
 }
 /* Chunks of 64 columns, dealt to the math groups in turn. */
@@ -54,6 +78,7 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     walk.z = image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + cta);
     walk.x_step = MGV__MATH_GROUPS * 64;
     walk.y_step = 0;
+    walk.head = NO_HEAD;
     return walk;
 }
 
@@ -61,10 +86,24 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
 DEVICE void storer_grant(Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
     const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]);
     if (self.dog.aborted) return;
+    if (walk.head != NO_HEAD) {
+        mbarrier_arrive_expect_tx(barrier, i ? 64 * rest_columns(tile.op) * 2 : MGV__CHUNK_BYTES);
+        cp_async_bulk_tensor_4d_load(shared_address(self.shared->chunk[self.math_group][buffer]), tensor_map(self.arguments, tile.op.b_map + i * MAP_REST),
+                                     (int32_t)(walk.x + i * walk.x_step), (int32_t)walk.head, (int32_t)walk.y, (int32_t)walk.z, barrier);
+        return;
+    }
     if ((tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) != MGV__KERNEL_RESIDUAL) { mbarrier_arrive(barrier); return; }
     mbarrier_arrive_expect_tx(barrier, MGV__CHUNK_BYTES);
     cp_async_bulk_tensor_3d_load(shared_address(self.shared->chunk[self.math_group][buffer]), tensor_map(self.arguments, tile.op.residual_map),
                                  (int32_t)(walk.x + i * walk.x_step), (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, barrier);
+}
+
+/* Sends chunk i of the tile to global memory. */
+DEVICE void storer_send(const Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t chunk) {
+    const CUtensorMap *map = tensor_map(self.arguments, tile.op.store_map);
+    const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
+    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(map, x, y, z, chunk);
+    else cp_async_bulk_tensor_4d_store(map, x, (int32_t)walk.head, y, z, chunk);
 }
 
 /* Counter of this CTA's tile, or NULL where it lies beyond the last row. */
@@ -73,7 +112,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     uint32_t first, end, index;
     tile_rows(tile, cta, first, end);
     if (first >= end) return 0;
-    const uint32_t by_image = op.kind == MGV__KERNEL_ATTENTION || op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES;
+    const uint32_t by_image = is_attention(op.kind) || op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES;
     index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__GEMM_ROWS);
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
@@ -86,8 +125,7 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
         const uint32_t buffer = self.chunk.index;
         wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
         if (!self.dog.aborted) {
-            cp_async_bulk_tensor_3d_store(tensor_map(self.arguments, tile.op.store_map), (int32_t)(walk.x + i * walk.x_step),
-                                          (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, shared_address(self.shared->chunk[self.math_group][buffer]));
+            storer_send(self, tile, walk, i, shared_address(self.shared->chunk[self.math_group][buffer]));
             cp_async_bulk_commit_group();
         }
         self.chunk.advance();
@@ -114,6 +152,7 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         else if (tile.op.kind == MGV__KERNEL_GEMM_128) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 128));
         else if (tile.op.kind == MGV__KERNEL_GEMM_64) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 64));
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) store_tile(self, tile, walk_attention(tile, self.cta, math_group));
+        else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) store_tile(self, tile, walk_attention_online(tile, self.cta, math_group));
         else if (tile.op.kind == MGV__KERNEL_POOL) store_tile(self, tile, walk_pool(tile, self.cta, math_group));
         mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }

@@ -432,6 +432,10 @@ static void test_what_auto_leaves_to_the_cpu(void **state) {
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "odd number of heads"));
     config = f->model->config;
+    config.head_dim = 72;
+    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "heads of other than 64 columns"));
+    config = f->model->config;
     config.intermediate = 512;
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
     config.family = MGV_FAMILY_QWEN3_VL;

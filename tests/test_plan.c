@@ -50,7 +50,8 @@ static void plan_free(mgv__plan *plan) {
 
 static void test_every_schedule_is_proved(void **state) {
     static const uint32_t images[] = {1, 2, 3, 7, 8, 33, 64, 105, 200}, clusters[] = {1, 17, 66}, groups[] = {0, 13, 1};
-    static const uint32_t shapes[][3] = {{224, 16, 12}, {256, 16, 12}, {256, 32, 12}, {224, 14, 12}, {224, 16, 3}}; /* side, patch, heads */
+    static const uint32_t shapes[][4] = {{224, 16, 12, 64}, {256, 16, 12, 64}, {256, 32, 12, 64}, {224, 14, 12, 64}, {224, 16, 3, 64},
+                                         {224, 14, 16, 72}, {256, 16, 16, 96}}; /* side, patch, heads, columns of a head */
     uint32_t s, i, c, g;
     (void)state;
     for (s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
@@ -59,16 +60,17 @@ static void test_every_schedule_is_proved(void **state) {
             mgv__plan *plan;
             config_of(&config, shapes[s][0], shapes[s][1], 3);
             config.heads = shapes[s][2];
-            config.hidden = 64 * config.heads;
+            config.head_dim = shapes[s][3];
+            config.hidden = config.head_dim * config.heads;
             config.intermediate = 4 * config.hidden;
             plan = plan_of(&config, 200, groups[g], 1 + g);
             for (i = 0; i < sizeof images / sizeof images[0]; i++)
                 for (c = 0; c < 6; c++) {
                     mgv_error error;
                     plan->forced_regime = 1 + c / 3;
-                    plan->latency_clusters = (clusters[c % 3] + 1) / 2;
+                    plan->latency_clusters = mgv__plan_latency_supported(plan) ? (clusters[c % 3] + 1) / 2 : 0;
                     mgv__plan_schedule(plan, images[i], clusters[c % 3]);
-                    assert_int_equal(plan->regime, c / 3);
+                    assert_int_equal(plan->regime, plan->latency_clusters ? c / 3 : MGV__THROUGHPUT);
                     assert_true(plan->segment_count <= plan->max_segments);
                     if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
                 }
@@ -203,9 +205,11 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     mgv_error error;
     (void)state;
     config_of(&config, 224, 16, 12);
-    config.head_dim = 72;
+    config.head_dim = 104;
     assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "72"));
+    assert_non_null(strstr(error.message, "to 96 columns, not 104"));
+    config.head_dim = 60;
+    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
     config_of(&config, 224, 16, 12);
     config.heads = 1;
     config.hidden = 64;

@@ -193,7 +193,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     c.linear(v + "head.mlp.fc1", f, d);
     c.linear(v + "head.mlp.fc2", d, f);
     const std::string config = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) +
-                               ",\"num_attention_heads\":" + std::to_string(d / 64) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
+                               ",\"num_attention_heads\":" + std::to_string(d / shape.head_dim) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
                                ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) + "}";
     const std::string tensors = c.file();
     mgv_memory_file files[2];

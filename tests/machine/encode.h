@@ -8,10 +8,11 @@
 #include "machine.h"
 
 struct MicroShape {
-    uint32_t image_size, patch, hidden, intermediate, layers; /* heads of 64 columns */
+    uint32_t image_size, patch, hidden, intermediate, layers;
     uint32_t images, max_images, group_images, lanes, clusters, poll_limit;
     uint32_t regime; /* 1: throughput, 2: latency */
     bool rows = false; /* token and layer outputs too */
+    uint32_t head_dim = 64;
 };
 struct MicroRun {
     machine::Result machine;

@@ -203,6 +203,14 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
     const int32_t c[3] = {x, y, z};
     machine::op_tma_store(map, 3, c, source, false);
 }
+DEVICE void cp_async_bulk_tensor_4d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w, uint32_t barrier) {
+    const int32_t c[4] = {x, y, z, w};
+    machine::op_tma_load(destination, map, 4, c, barrier, 0, false);
+}
+DEVICE void cp_async_bulk_tensor_4d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w, uint32_t source) {
+    const int32_t c[4] = {x, y, z, w};
+    machine::op_tma_store(map, 4, c, source, false);
+}
 DEVICE void cp_reduce_async_bulk_tensor_3d_add(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
     const int32_t c[3] = {x, y, z};
     machine::op_tma_store(map, 3, c, source, true);

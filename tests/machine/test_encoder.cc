@@ -180,6 +180,10 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 5);
+    /* heads of 72 and 96 columns, an odd number of them, 25 and 144 tokens */
+    test_encoder_arithmetic({40, 8, 576, 200, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 2);
+    test_encoder_arithmetic({96, 8, 192, 72, 2, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 2);
+    test_encoder_arithmetic({120, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 24}, 2);
     test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 6, NO_POLL_LIMIT, LATENCY}, 5);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);

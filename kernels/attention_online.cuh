@@ -1,0 +1,189 @@
+/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 96 columns. Keys and values come in blocks of 128; a row's
+   maximum and sum run along, and what has been added up is rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys are taken in order, so a row's
+   bits depend on its image only.
+
+   A head is taken as 64 columns and, for REST 16 or 32, as many behind them; columns beyond the head are zero in shared memory. A math group finds its 64
+   queries in the chunk buffers that its results go into. A stage of the ring holds a block of keys and values. The next block's scores are issued with the
+   products of this one. */
+#ifndef MGV_ATTENTION_ONLINE_CUH
+#define MGV_ATTENTION_ONLINE_CUH
+
+#include "math.cuh"
+
+enum { ONLINE_SCORES = MGV__ONLINE_KEYS / 2 }; /* accumulators of a thread */
+
+/* As matrix_descriptor, of rows of COLUMNS columns in a swizzle as wide as they are: 16 or 32 columns. */
+template <int COLUMNS> DEVICE uint64_t narrow_descriptor(uint32_t address) {
+    static_assert(COLUMNS == 16 || COLUMNS == 32, "rows of 32 or 64 bytes");
+    return (COLUMNS == 16 ? 3ull : 2ull) << 62 | (uint64_t)(COLUMNS * 16 / 16) << 32 | 0x10000 | ((address & 0x3FFFF) >> 4);
+}
+
+/* Of two rows: the largest score, what exponentials are scaled down by, this lane's share of their sum. */
+struct RunningSoftmax {
+    float most[2], sum[2];
+};
+
+/* Where a math group's queries are: 64 columns, what lies behind them. */
+struct OnlineQueries {
+    uint64_t box, rest;
+};
+template <int REST> DEVICE OnlineQueries online_queries(Math &self) {
+    OnlineQueries queries = {matrix_descriptor(math_take_chunk(self)), 0};
+    if constexpr (REST != 0) {
+        Ring<MGV__CHUNKS> second = self.chunk;
+        second.advance();
+        wait_barrier(self.dog, &self.shared->chunk_granted[self.group][second.index], second.parity, MGV__WAIT_CHUNK_GRANTED);
+        queries.rest = narrow_descriptor<REST>(shared_address(self.shared->chunk[self.group][second.index]));
+    }
+    return queries;
+}
+
+/* Issues the scores of one block. */
+template <int REST> DEVICE void online_scores(uint32_t stage, const OnlineQueries &queries, float (&s)[ONLINE_SCORES]) {
+    const uint64_t keys = matrix_descriptor(stage + online_box(0));
+#pragma unroll
+    for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries.box + 2 * k, keys + 2 * k, 1);
+    if constexpr (REST != 0) {
+        const uint64_t rest = narrow_descriptor<REST>(stage + online_rest(0, REST));
+#pragma unroll
+        for (int k = 0; k < REST / 16; k++) wgmma_m64k16_bf16_ss(s, queries.rest + 2 * k, rest + 2 * k, 1);
+    }
+    wgmma_commit_group();
+}
+
+/* Issues the products of one block's probabilities with its values. */
+template <int REST> DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
+    const uint64_t values = matrix_descriptor(stage + online_box(1));
+#pragma unroll
+    for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
+        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
+    if constexpr (REST != 0) {
+        const uint64_t rest = narrow_descriptor<REST>(stage + online_rest(1, REST));
+#pragma unroll
+        for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++)
+            wgmma_m64k16_bf16_rs_transposed_b(o_rest, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], rest + 2 * REST * k, 1);
+    }
+    wgmma_commit_group();
+}
+
+/* Scores of one block -> exponentials, in place; those of keys from `left` on become 0. Returns what everything before is to be multiplied by. */
+DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, float factor, RunningSoftmax &running, float (&scale)[2]) {
+    const uint32_t column = 2 * (lane % 4);
+    float most[2] = {running.most[0], running.most[1]};
+    if (left < MGV__ONLINE_KEYS) {
+#pragma unroll
+        for (int j = 0; j < ONLINE_SCORES / 4; j++) {
+            if (8 * j + column >= left) s[4 * j] = s[4 * j + 2] = -INFINITY;
+            if (8 * j + column + 1 >= left) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ONLINE_SCORES; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        most[r] = quad_max(most[r]);
+        scale[r] = ex2_approx((running.most[r] - most[r]) * factor);
+        running.most[r] = most[r];
+        running.sum[r] *= scale[r];
+    }
+    const float shift[2] = {-most[0] * factor, -most[1] * factor};
+#pragma unroll
+    for (int i = 0; i < ONLINE_SCORES; i++) {
+        s[i] = ex2_approx(s[i] * factor + shift[i / 2 & 1]);
+        running.sum[i / 2 & 1] += s[i];
+    }
+}
+
+/* COLUMNS columns of sums as a chunk of bf16. */
+template <int COLUMNS> DEVICE void online_write(Math &self, const float *o, const float (&rcp_sum)[2]) {
+    const uint32_t fragments = fragment_address(self, math_take_chunk(self));
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j += 2) {
+        const float *e = &o[4 * j];
+        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
+                    cvt_rn_bf16x2(e[4] * rcp_sum[0], e[5] * rcp_sum[0]), cvt_rn_bf16x2(e[6] * rcp_sum[1], e[7] * rcp_sum[1]));
+    }
+    math_give_chunk(self);
+}
+
+/* Exponentials -> A operands, and what has been added up rescaled. */
+template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], const float (&scale)[2], uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32],
+                                             float (&o_rest)[REST ? REST / 2 : 1]) {
+#pragma unroll
+    for (int i = 0; i < ONLINE_SCORES / 2; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+    for (int i = 0; i < 32; i++) o[i] *= scale[i / 2 & 1];
+#pragma unroll
+    for (int i = 0; i < REST / 2; i++) o_rest[i] *= scale[i / 2 & 1];
+}
+
+/* All keys for one block of queries. The last block's softmax and products are outside of the loop: nothing may be issued conditionally between products. */
+template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &op) {
+    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
+    RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
+    float s[ONLINE_SCORES], o[32], o_rest[REST ? REST / 2 : 1], scale[2];
+    uint32_t p[ONLINE_SCORES / 2], row = 0;
+    Ring<MGV__STAGES> values = self.stage; /* whose values are multiplied next; self.stage: whose keys are */
+    wgmma_registers_zero(o);
+    wgmma_registers_zero(o_rest);
+    wgmma_registers_zero(s);
+    const OnlineQueries queries = online_queries<REST>(self);
+    math_wait_stage(self, self.stage);
+    wgmma_registers_fence(s);
+    wgmma_fence();
+    online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(s);
+#pragma unroll 1
+    for (; row + MGV__ONLINE_KEYS < op.tokens; row += MGV__ONLINE_KEYS) {
+        online_softmax(s, MGV__ONLINE_KEYS, self.lane, factor, running, scale);
+        online_merge<REST>(s, scale, p, o, o_rest);
+        self.stage.advance();
+        math_wait_stage(self, self.stage);
+        wgmma_registers_zero(s);
+        wgmma_registers_fence(s);
+        wgmma_registers_fence(o);
+        wgmma_registers_fence(o_rest);
+        wgmma_fence();
+        online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
+        online_values<REST>(shared_address(self.shared->stage[values.index]), p, o, o_rest);
+        wgmma_wait_group<0>();
+        wgmma_registers_fence(s);
+        wgmma_registers_fence(o);
+        wgmma_registers_fence(o_rest);
+        math_leave_stage(self, values.index);
+        values.advance();
+    }
+    online_softmax(s, op.tokens - row, self.lane, factor, running, scale);
+    online_merge<REST>(s, scale, p, o, o_rest);
+    wgmma_registers_fence(o);
+    wgmma_registers_fence(o_rest);
+    wgmma_fence();
+    online_values<REST>(shared_address(self.shared->stage[values.index]), p, o, o_rest);
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(o);
+    wgmma_registers_fence(o_rest);
+    math_leave_stage(self, values.index);
+    self.stage.advance();
+    math_group_sync(self); /* results go where queries lie: all warps are done with them */
+    const float rcp_sum[2] = {1.0f / quad_sum(running.sum[0]), 1.0f / quad_sum(running.sum[1])};
+    online_write<64>(self, o, rcp_sum);
+    if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
+}
+
+template <int REST> DEVICE void attention_online_tile(Math &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const AttentionPart part = attention_part(tile, self.cta);
+    const uint32_t block = attention_first_block(tile, part, self.group), blocks = (op.tokens + MGV__ONLINE_KEYS - 1) / MGV__ONLINE_KEYS;
+    if (block < part.end) {
+        online_block<REST>(self, op);
+        return;
+    }
+    for (uint32_t i = 0; i < blocks; i++, self.stage.advance()) { /* an image's last part may have one block only */
+        math_wait_stage(self, self.stage);
+        warp_sync();
+        math_leave_stage(self, self.stage.index);
+    }
+}
+
+#endif /* MGV_ATTENTION_ONLINE_CUH */
