@@ -95,6 +95,11 @@ struct BoxRow {
 };
 
 static uint32_t row_bytes(const TensorMap &m) { return (uint32_t)m.box[0] * m.element_bytes; }
+static uint64_t tensor_bytes(const TensorMap &m) {
+    uint64_t bytes = (uint64_t)m.dim[0] * m.element_bytes;
+    for (int i = 1; i < m.rank; i++) bytes += (uint64_t)(m.dim[i] - 1) * m.stride[i - 1];
+    return bytes;
+}
 /* From row to row in shared memory: rows shorter than the swizzle leave the rest of its bytes alone (recorded/). */
 static uint32_t row_pitch(const TensorMap &m) { return m.swizzle ? 16u << m.swizzle : row_bytes(m); }
 static uint32_t tile_bytes(const TensorMap &m) { return box_bytes(m) / row_bytes(m) * row_pitch(m); }
@@ -194,6 +199,13 @@ struct LoadAction : Action {
         const uintptr_t to = shared_offset(destination->number, offset);
         const bool closed = rows_are_closed(map);
         if (closed) writes.write(to, box_bytes(map), "destination");
+        const uintptr_t first = map.base - ARENA;
+        if (numbers || !closed || !reads.constant(first, first + tensor_bytes(map) - 1)) copy_rows(reads, writes, to);
+        slot->busy = false;
+        mbarrier_complete_bytes(destination, barrier, box_bytes(map), slot->component, slot->clock);
+    }
+    void copy_rows(AsyncAccess &reads, AsyncAccess &writes, uintptr_t to) {
+        const bool closed = rows_are_closed(map), numbers = !world->options.protocol;
         each_row(map, coordinate, to, [&](const BoxRow &r) {
             const bool readable = r.begin == r.end || reads.read(r.global, r.end - r.begin, "source");
             if (!closed) each_unit(map, r.row, 0, row_bytes(map), [&](uintptr_t unit, uint32_t, uint32_t bytes) { writes.write(unit, bytes, "destination"); });
@@ -202,8 +214,6 @@ struct LoadAction : Action {
             if (readable)
                 each_unit(map, r.row, r.begin, r.end, [&](uintptr_t unit, uint32_t at, uint32_t bytes) { memcpy(arena(unit), arena(r.global + at - r.begin), bytes); });
         });
-        slot->busy = false;
-        mbarrier_complete_bytes(destination, barrier, box_bytes(map), slot->component, slot->clock);
     }
 };
 

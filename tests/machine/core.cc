@@ -176,7 +176,7 @@ static void thread_exit(void) {
     /* bar.sync 0 of all threads does not wait for those that have ended; nor does the cluster's barrier */
     NamedBarrier &all = cta->barrier[0];
     if (all.arrived && all.expected == 0 && all.arrived == cta->alive) {
-        for (Thread *w : all.waiting) { acquire(*w, all.released); make_ready(w); }
+        for (Thread *w : all.waiting) { adopt(*w, all.released); make_ready(w); }
         all = NamedBarrier();
     }
     Cluster &cluster = *cta->cluster;
@@ -192,10 +192,11 @@ static void run_thread(Thread *t) {
 
 /* Each lane that is ready goes on until it waits or yields. */
 static void run_warp(Warp *warp) {
-    const uint32_t lanes = warp->ready, first = random_below(32);
-    for (uint32_t i = 0; i < 32 && !world->stopping; i++) {
-        const uint32_t lane = (first + i) % 32;
-        if (!(lanes & warp->ready & 1u << lane)) continue;
+    const uint32_t first = random_below(32);
+    uint64_t lanes = (uint64_t)warp->ready << 32 | warp->ready;
+    for (lanes = lanes >> first & 0xffffffffu; lanes && !world->stopping; lanes &= lanes - 1) {
+        const uint32_t lane = (first + (uint32_t)__builtin_ctzll(lanes)) % 32;
+        if (!(warp->ready >> lane & 1)) continue;
         world->result.steps++;
         run_thread(warp->lane[lane]);
     }
@@ -332,7 +333,9 @@ static bool check_launch(const Launch &l) {
 static void choose_lanes(Warp *warp) {
     const Options &options = world->options;
     if (options.protocol && options.lanes) {
-        warp->running = options.lanes->needed[warp->number] | 1u << random_below(32);
+        const uint32_t needed = options.lanes->needed[warp->number], drawn = 1u << random_below(32);
+        warp->running = needed | drawn;
+        warp->watched = drawn | (needed & (uint32_t)random_number() & (uint32_t)random_number());
         world->all_lanes &= warp->running == 0xffffffffu;
     } else if (options.protocol) {
         warp->watched = 0x01010101u << random_below(8) | 1u << random_below(32);
@@ -343,7 +346,6 @@ static void choose_lanes(Warp *warp) {
 static void build(const Launch &l) {
     const uint32_t warps = l.block / 32;
     world->capacity = l.grid * l.block + l.grid * (9 * warps + 192); /* a warp's matrix products, its st.async to eight mbarriers; copies */
-    world->events.assign(2, Event());
     for (unsigned i = 0; i < l.grid / l.cluster; i++) {
         world->cluster.emplace_back(new Cluster());
         Cluster &c = *world->cluster.back();
@@ -462,6 +464,7 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
     world->result.lanes = lanes_of_launch();
     tear_down();
     Result result = std::move(world->result);
+    memory_end_launch();
     world->cta.clear(); /* while clocks can still be freed */
     world->flags.clear();
     return result;
@@ -555,9 +558,9 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
     }
     NamedBarrier done = std::move(b);
     b = NamedBarrier();
-    acquire(*t, done.released);
+    adopt(*t, done.released);
     for (Thread *w : done.waiting) {
-        acquire(*w, done.released);
+        adopt(*w, done.released);
         make_ready(w);
     }
     progress();
@@ -592,7 +595,7 @@ void op_warp_sync(uint32_t mask) {
     collective(Op::bar_warp_sync, mask, nullptr, [mask](Warp *warp) {
         Released released;
         for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) released.add(*warp->lane[__builtin_ctz(lanes)]);
-        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) acquire(*warp->lane[__builtin_ctz(lanes)], released);
+        for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) adopt(*warp->lane[__builtin_ctz(lanes)], released);
     });
 }
 
@@ -761,6 +764,8 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
     if (cta->mbarrier.count(offset)) report("mbarrier:once", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
     Mbarrier &m = cta->mbarrier[offset];
     m = Mbarrier();
+    if (cta->mbarrier_at.size() <= offset / 8) cta->mbarrier_at.resize(offset / 8 + 1);
+    cta->mbarrier_at[offset / 8] = &m;
     m.expected = m.pending = count;
     m.number = (unsigned)cta->mbarrier.size();
     m.init_event = new_event(self->component, self->now, self->pc, self->cta, Op::mbarrier_init, EVENT_BARRIER);
@@ -776,12 +781,11 @@ void op_fence_mbarrier_init(void) {
 Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {
     Cta *cta = cta_of_address(address);
     const uint32_t offset = offset_in_window(address);
-    auto found = cta->mbarrier.find(offset);
-    if (address % 8 || found == cta->mbarrier.end()) {
+    Mbarrier *m = cta->find_mbarrier(offset);
+    if (!m) {
         report("mbarrier:initialised", "there is no initialised mbarrier at %s", describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
-    Mbarrier *m = &found->second;
     const Event &e = world->events[m->init_event];
     const bool seen = e.component == who.component || who.seen.at(e.component) >= e.clock;
     const bool fenced = m->fenced || std::max(e.component == who.component ? who.own_shared : 0, who.shared.at(e.component)) >= e.clock;
@@ -797,9 +801,9 @@ void complete_phase_if_due(Cta *, uint32_t, Mbarrier &m) {
     m.phase++;
     m.pending = m.expected;
     m.expected_bytes = 0;
-    m.completed = m.current;
+    m.completed = std::move(m.current);
     m.current.clear();
-    m.completed_cluster = m.current_cluster;
+    m.completed_cluster = std::move(m.current_cluster);
     m.current_cluster.clear();
     progress();
     std::vector<Thread *> waiting = std::move(m.waiting);
@@ -847,9 +851,8 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
 }
 
 void mbarrier_complete_bytes(Cta *cta, uint32_t offset, uint64_t bytes, uint32_t component, uint32_t clock) {
-    auto found = cta->mbarrier.find(offset);
-    if (found == cta->mbarrier.end()) return; /* reported at the issue */
-    Mbarrier &m = found->second;
+    if (!cta->find_mbarrier(offset)) return; /* reported at the issue */
+    Mbarrier &m = *cta->find_mbarrier(offset);
     m.current.seen.raise(component, clock);
     m.current.last_seen = BaseRef();
     change_bytes(cta, offset, m, -(int64_t)bytes);
@@ -858,9 +861,8 @@ void mbarrier_complete_bytes(Cta *cta, uint32_t offset, uint64_t bytes, uint32_t
 }
 
 void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32_t clock, Observer &issuer) {
-    auto found = cta->mbarrier.find(offset);
-    if (found == cta->mbarrier.end()) return;
-    Mbarrier &m = found->second;
+    if (!cta->find_mbarrier(offset)) return;
+    Mbarrier &m = *cta->find_mbarrier(offset);
     m.current.add_ended(issuer); /* what ended before the work began: the copies that brought its operands */
     m.current.seen.raise(component, clock);
     m.current.last_seen = BaseRef();
@@ -899,7 +901,6 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
         }
         m->waiting.push_back(t);
         block_polling();
-        m = &cta->mbarrier[offset];
         m->waiting.erase(std::remove(m->waiting.begin(), m->waiting.end(), t), m->waiting.end());
         if ((m->phase & 1) == parity) return false;
     }

@@ -89,16 +89,18 @@ public:
     BaseRef(const BaseRef &other) : base(other.base) { if (base) base->references++; }
     BaseRef(BaseRef &&other) : base(other.base) { other.base = nullptr; }
     BaseRef &operator=(BaseRef other) { std::swap(base, other.base); return *this; }
-    ~BaseRef() { if (base && --base->references == 0) free(base); }
+    ~BaseRef() { if (base && --base->references == 0) release(base); }
     uint32_t at(uint32_t component) const { return base && component < base->size ? base->clock[component] : 0; }
     bool operator==(const BaseRef &other) const { return base == other.base; }
     bool operator!=(const BaseRef &other) const { return base != other.base; }
     explicit operator bool() const { return base != nullptr; }
     void join(const BaseRef &other);                /* pointers stay equal where nothing is new; remembers results */
     void gather(const BaseRef &other);              /* the same where this is the only reference, as a rule */
+    void gather_from(const BaseRef &other, uint32_t first); /* components from `first` on */
     void raise(uint32_t component, uint32_t clock); /* copies unless this is the only reference */
 private:
     static Base *create(uint32_t size);
+    static void release(Base *base);
     void own(uint32_t size); /* makes this the only reference to an array of at least this size */
     Base *base;
 };
@@ -117,12 +119,16 @@ struct Observer {
 /* What releases have left for acquires. */
 struct Released {
     BaseRef seen, shared, global, reads, published;
-    BaseRef last_seen, last_shared, last_global; /* the last ones joined, to skip them */
+    BaseRef last_seen, last_ended, last_shared, last_global, last_reads; /* the last ones joined, to skip them */
+    mutable struct {
+        BaseRef seen, shared, global, reads, published;
+    } before, after; /* of the last one that acquired this: the next one is mostly like it */
     void add(Observer &from);
     void add_ended(Observer &from); /* only that asynchronous work and reads of shared memory have ended */
     void clear() { *this = Released(); }
 };
 void acquire(Observer &to, const Released &from);
+void adopt(Observer &to, const Released &from); /* the same, by one who has added what it has seen */
 
 /* ---- shadow memory ---- */
 
@@ -218,7 +224,7 @@ struct Collective {
     Op op = Op::load;
 };
 
-struct WgmmaOp;
+struct WgmmaOp; /* tensor.cc */
 struct StoreQueue; /* async.cc */
 struct MatrixStore { /* stmatrix */
     uint32_t arrived = 0, address[32], value[32][4];
@@ -230,7 +236,7 @@ struct Warp {
     uint32_t ready = 0, polling = 0, alive = 0;
     uint32_t running = 0xffffffffu; /* protocol mode may leave lanes out; lane 0 always runs */
     uint32_t needed = 1;            /* lanes that have done something that others wait for */
-    uint32_t watched = 0xffffffffu; /* lanes whose ordinary reads of shared memory are recorded */
+    uint32_t watched = 0xffffffffu; /* lanes whose ordinary reads of shared memory and accumulators are looked at */
     int ready_position = -1, polling_position = -1;
     uint32_t priority = 0;
     Collective collective[4];
@@ -250,6 +256,7 @@ struct Warp {
 struct WarpGroup {
     uint32_t threads = 0; /* that run */
     std::deque<std::shared_ptr<WgmmaOp>> queue; /* number executed + 1 first */
+    std::shared_ptr<WgmmaOp> last;              /* executed */
     uint64_t executed = 0;
     bool scheduled = false;
 };
@@ -294,7 +301,9 @@ struct Cta {
     std::vector<Warp *> warp;
     std::vector<WarpGroup> group;
     NamedBarrier barrier[16];
-    std::unordered_map<uint32_t, Mbarrier> mbarrier;
+    std::unordered_map<uint32_t, Mbarrier> mbarrier; /* by offset in the window */
+    std::vector<Mbarrier *> mbarrier_at;             /* by offset / 8 */
+    Mbarrier *find_mbarrier(uint32_t offset) const { return offset % 8 || offset / 8 >= mbarrier_at.size() ? nullptr : mbarrier_at[offset / 8]; }
     std::vector<Slot> slot;
     uint32_t alive = 0, registers_free = 0;
     std::shared_ptr<TensorMemory> tensor_memory; /* since its first tcgen05 instruction */
@@ -336,7 +345,7 @@ inline bool checks(const char *rule) { return !world->options.unchecked || strcm
 extern Thread *self; /* null outside of kernel threads */
 
 uint64_t random_number(void);
-inline uint32_t random_below(uint32_t n) { return (uint32_t)(random_number() % n); }
+inline uint32_t random_below(uint32_t n) { return (uint32_t)((random_number() & 0xffffffffu) * n >> 32); }
 
 /* core.cc */
 /* This lane does something that others wait for: it must run. */
@@ -364,6 +373,7 @@ Cta *cta_of_address(uint32_t shared_address); /* reports and stops when there is
 /* memory.cc */
 void memory_init(void);
 void memory_begin_launch(void);
+void memory_end_launch(void);
 uint32_t new_event(uint32_t component, uint32_t clock, uint32_t pc, uint32_t cta, Op op, uint8_t flags);
 uint32_t thread_event(Thread *thread, uint32_t pc, Op op);
 uint32_t make_set(const uint32_t *events, uint32_t count);
@@ -376,6 +386,7 @@ class AsyncAccess {
 public:
     AsyncAccess(const Observer &who, uint32_t events);
     bool read(uintptr_t offset, size_t bytes, const char *what);
+    bool constant(uintptr_t first, uintptr_t last); /* whether the launch may write nothing from one of these bytes to the other: who reads there does not matter */
     bool read_whole_piece(uintptr_t offset); /* of LARGEST_PIECE bytes, if it has one history; otherwise it does nothing and returns false */
     bool write(uintptr_t offset, size_t bytes, const char *what);
     bool store(uintptr_t offset, size_t bytes); /* an ordinary write that is done later */

@@ -36,12 +36,26 @@ std::string format_text(const char *format, ...) {
 
 /* ---- clocks ---- */
 
+/* Arrays of multiples of 64 components, used again and again. */
+static std::vector<std::vector<Base *>> free_bases;
+
 Base *BaseRef::create(uint32_t size) {
-    Base *base = (Base *)malloc(sizeof(Base) + size * sizeof(uint32_t));
+    const uint32_t units = (size + 63) / 64;
+    if (units >= free_bases.size()) free_bases.resize(units + 1);
+    std::vector<Base *> &list = free_bases[units];
+    Base *base;
+    if (list.empty()) {
+        base = (Base *)malloc(sizeof(Base) + units * 64 * sizeof(uint32_t));
+    } else {
+        base = list.back();
+        list.pop_back();
+    }
     base->references = 1;
     base->size = size;
     return base;
 }
+
+void BaseRef::release(Base *base) { free_bases[(base->size + 63) / 64].push_back(base); }
 
 void BaseRef::own(uint32_t size) {
     if (base && base->references == 1 && base->size >= size) return;
@@ -59,12 +73,13 @@ void BaseRef::raise(uint32_t component, uint32_t clock) {
     base->clock[component] = clock;
 }
 
-/* Bit 0: a covers b; bit 1: b covers a. */
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned compare_clocks(const uint32_t *a, const uint32_t *b, uint32_t n) {
+/* The greater of each. Bit 0 of the answer: a covers b; bit 1: b covers a. */
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned join_clocks(uint32_t *to, const uint32_t *a, const uint32_t *b, uint32_t n) {
     uint32_t a_less = 0, b_less = 0;
     for (uint32_t i = 0; i < n; i++) {
         a_less |= a[i] < b[i];
         b_less |= b[i] < a[i];
+        to[i] = a[i] > b[i] ? a[i] : b[i];
     }
     return (a_less ? 0 : 1) | (b_less ? 0 : 2);
 }
@@ -80,6 +95,12 @@ void BaseRef::gather(const BaseRef &other) {
     }
     own(other.base->size);
     greater_clocks(base->clock, base->clock, other.base->clock, other.base->size);
+}
+
+void BaseRef::gather_from(const BaseRef &other, uint32_t first) {
+    if (!other.base || base == other.base || other.base->size <= first) return;
+    own(other.base->size);
+    greater_clocks(base->clock + first, base->clock + first, other.base->clock + first, other.base->size - first);
 }
 
 void BaseRef::join(const BaseRef &other) {
@@ -102,15 +123,14 @@ void BaseRef::join(const BaseRef &other) {
         *this = memo.result;
         return;
     }
-    const uint32_t both = std::min(base->size, other.base->size);
-    const unsigned covers = compare_clocks(base->clock, other.base->clock, both);
+    const BaseRef &longer = base->size >= other.base->size ? *this : other;
+    const uint32_t both = std::min(base->size, other.base->size), all = longer.base->size;
     BaseRef result;
+    result.base = create(all);
+    const unsigned covers = join_clocks(result.base->clock, base->clock, other.base->clock, both);
     if (covers & 1 && both == other.base->size) result = *this;
     else if (covers & 2 && both == base->size) result = other;
-    else {
-        result = *this;
-        result.gather(other);
-    }
+    else memcpy(result.base->clock + both, longer.base->clock + both, (all - both) * sizeof(uint32_t));
     memo.a = *this;
     memo.b = other;
     memo.result = result;
@@ -118,10 +138,11 @@ void BaseRef::join(const BaseRef &other) {
 }
 
 void Released::add(Observer &from) {
+    after.seen = BaseRef();
     if (from.seen != last_seen) { seen.gather(from.seen); last_seen = from.seen; }
     if (from.shared != last_shared) { shared.gather(from.shared); last_shared = from.shared; }
     if (from.global != last_global) { global.gather(from.global); last_global = from.global; }
-    reads.gather(from.reads);
+    if (from.reads != last_reads) { reads.gather(from.reads); last_reads = from.reads; }
     published.join(from.published);
     seen.raise(from.component, from.now);
     if (from.own_shared) shared.raise(from.component, from.own_shared);
@@ -130,30 +151,42 @@ void Released::add(Observer &from) {
 }
 
 void Released::add_ended(Observer &from) {
-    static struct {
-        uint64_t launch = 0;
-        BaseRef all, async;
-    } last;
-    if (last.launch != world->number || last.all != from.seen) {
-        last.launch = world->number;
-        last.all = from.seen;
-        last.async = BaseRef();
-        for (uint32_t i = (uint32_t)world->threads.size(); i < world->components; i++)
-            if (from.seen.at(i)) last.async.raise(i, from.seen.at(i));
+    if (from.seen != last_ended) {
+        seen.gather_from(from.seen, (uint32_t)world->threads.size());
+        reads.gather(from.seen);
+        last_ended = from.seen;
     }
-    seen.gather(last.async);
-    reads.gather(from.reads);
-    reads.gather(from.seen);
+    if (from.reads != last_reads) { reads.gather(from.reads); last_reads = from.reads; }
     reads.raise(from.component, from.now);
     from.now++;
 }
 
 void acquire(Observer &to, const Released &from) {
+    auto &before = from.before, &after = from.after;
+    to.now++;
+    if (after.seen && to.seen == before.seen && to.shared == before.shared && to.global == before.global && to.reads == before.reads && to.published == before.published) {
+        to.seen = after.seen;
+        to.shared = after.shared;
+        to.global = after.global;
+        to.reads = after.reads;
+        to.published = after.published;
+        return;
+    }
+    before = {to.seen, to.shared, to.global, to.reads, to.published};
     to.seen.join(from.seen);
     to.shared.join(from.shared);
     to.global.join(from.global);
     to.reads.join(from.reads);
     to.published.join(from.published);
+    after = {to.seen, to.shared, to.global, to.reads, to.published};
+}
+
+void adopt(Observer &to, const Released &from) {
+    to.seen = from.seen;
+    to.shared = from.shared;
+    to.global = from.global;
+    to.reads = from.reads;
+    to.published = from.published;
     to.now++;
 }
 
@@ -258,8 +291,9 @@ static constexpr uintptr_t piece_bytes(int level) { return (uintptr_t)2 << 3 * l
 static constexpr int TOP = 3;
 static_assert(piece_bytes(TOP) == LARGEST_PIECE, "levels of the shadow");
 
-/* Calls visit(cell, offset) for the largest pieces that make up [begin, end), until it returns false. */
-template <int LEVEL, class Visit> static inline bool walk(uintptr_t at, uintptr_t begin, uintptr_t end, const Visit &visit) {
+/* Calls visit(cell, offset) for the largest pieces that make up [begin, end), until it returns false. COARSE: 16 bytes that one access of this launch has written
+   are not taken apart. */
+template <int LEVEL, bool COARSE, class Visit> static inline bool walk(uintptr_t at, uintptr_t begin, uintptr_t end, const Visit &visit) {
     Cell *cell = shadow[LEVEL] + at / piece_bytes(LEVEL);
     if constexpr (LEVEL == 0) {
         return visit(cell, at);
@@ -267,13 +301,13 @@ template <int LEVEL, class Visit> static inline bool walk(uintptr_t at, uintptr_
         const bool whole = begin <= at && at + piece_bytes(LEVEL) <= end;
         Cell *parts = shadow[LEVEL - 1] + at / piece_bytes(LEVEL - 1);
         if (cell->write != SPLIT) {
-            if (whole) return visit(cell, at);
+            if (whole || (COARSE && LEVEL == 1 && cell->write > HOST_EVENT)) return visit(cell, at);
             for (int i = 0; i < 8; i++) parts[i] = *cell;
             cell->write = SPLIT;
         }
         const uintptr_t first = begin > at ? (begin - at) / piece_bytes(LEVEL - 1) * piece_bytes(LEVEL - 1) : 0;
         for (uintptr_t part = at + first; part < at + piece_bytes(LEVEL) && part < end; part += piece_bytes(LEVEL - 1))
-            if (!walk<LEVEL - 1>(part, begin, end, visit)) return false;
+            if (!walk<LEVEL - 1, COARSE>(part, begin, end, visit)) return false;
         if (whole && parts[0].write != SPLIT) {
             bool same = true;
             for (int i = 1; i < 8; i++) same &= parts[i].write == parts[0].write && parts[i].read == parts[0].read;
@@ -282,9 +316,9 @@ template <int LEVEL, class Visit> static inline bool walk(uintptr_t at, uintptr_
         return true;
     }
 }
-template <class Visit> static inline void each_cell(uintptr_t offset, size_t bytes, const Visit &visit) {
+template <bool COARSE = false, class Visit> static inline void each_cell(uintptr_t offset, size_t bytes, const Visit &visit) {
     for (uintptr_t at = offset / LARGEST_PIECE * LARGEST_PIECE; at < offset + bytes; at += LARGEST_PIECE)
-        if (!walk<TOP>(at, offset, offset + bytes, visit)) return;
+        if (!walk<TOP, COARSE>(at, offset, offset + bytes, visit)) return;
 }
 
 /* The cell that stands for these two bytes. */
@@ -406,9 +440,28 @@ bool global_written(const void *memory, size_t bytes) {
     return written;
 }
 
+/* The histories of a launch take megabytes: their memory serves the next one. */
+static void swap_histories(void) {
+    static std::vector<Event> events;
+    static std::vector<uint32_t> set_pool;
+    static std::vector<ReaderSet> sets;
+    static std::vector<ReaderMemo> set_memo;
+    events.swap(world->events);
+    set_pool.swap(world->set_pool);
+    sets.swap(world->sets);
+    set_memo.swap(world->set_memo);
+}
+
+void memory_end_launch(void) { swap_histories(); }
+
 /* After a launch all that it wrote counts as written by the host: launches of one stream are ordered. Shared memory is uninitialised anew. */
 void memory_begin_launch(void) {
     memory_init();
+    swap_histories();
+    world->events.assign(2, Event());
+    world->set_pool.clear();
+    world->sets.clear();
+    world->set_memo.assign(1 << 15, ReaderMemo());
     static uintptr_t used; /* bytes of shared memory that the last launch had */
     memset((void *)ARENA, 0, used);
     memset(shadow[TOP], 0, used / LARGEST_PIECE * sizeof(Cell));
@@ -494,15 +547,24 @@ template <class Visit> static void each_reader(uint32_t set, const Visit &visit)
     if (set) visit(set);
 }
 
+/* Whether the last of these readers is the thread itself, since when it has done nothing that others could be ordered by. */
+static inline bool is_last_reader(uint32_t readers, const Thread &t) {
+    if (!readers) return false;
+    if (readers & READ_SET) {
+        const ReaderSet &set = world->sets[readers & ~READ_SET];
+        readers = world->set_pool[set.begin + set.count - 1];
+    }
+    const Event &e = world->events[readers];
+    return e.component == t.component && e.clock == t.now;
+}
+
 static uint32_t first_reader(uint32_t set) { return set & READ_SET ? world->set_pool[world->sets[set & ~READ_SET].begin] : set; }
 
 /* The readers `old` without those that `who` knows to be done, and `added`. Valid for any cell: (component, now) of `added` fixes what it has seen.
    Large sets are only added to, and thinned out now and then. */
 static uint32_t add_readers(uint32_t old, uint32_t added, const Observer &who, bool async) {
     if (!old || old == added) return added;
-    std::vector<ReaderMemo> &memos = world->set_memo;
-    if (memos.empty()) memos.resize(1 << 15);
-    ReaderMemo &memo = memos[(old * 2654435761u ^ added * 2246822519u) >> 17];
+    ReaderMemo &memo = world->set_memo[(old * 2654435761u ^ added * 2246822519u) >> 17];
     if (memo.old == old && memo.added == added) return memo.result;
     static std::vector<uint32_t> all;
     all.clear();
@@ -551,7 +613,7 @@ static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool o
 }
 
 /* Returns false when the rest of the access is not worth looking at. */
-static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t event) {
+static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t pc, Op op) {
     Thread *const t = self;
     if (!cell->write) {
         if (out_of_bounds(at, 1, write)) return false;
@@ -570,17 +632,17 @@ static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t event) {
         return false;
     }
     if (!write) {
-        if (cell->read != event) cell->read = add_readers(cell->read, event, *t, false);
+        if (!is_last_reader(cell->read, *t)) cell->read = add_readers(cell->read, thread_event(t, pc, op), *t, false);
         return true;
     }
-    if (cell->read && cell->read != event)
+    if (cell->read)
         each_reader(cell->read, [&](uint32_t reader) {
             const Event &e = world->events[reader];
             if (e.component == t->component || read_has_ended(*t, e, at < GLOBAL)) return true;
             report_conflict(at, true, reader, false);
             return false;
         });
-    *cell = {event, 0};
+    *cell = {thread_event(t, pc, op), 0};
     return true;
 }
 
@@ -599,8 +661,9 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
     const Block *block = shared || write || !looks_well ? nullptr : block_of(offset);
     const bool constant = block && block->read_only && offset + bytes <= block->end; /* nobody will write it: its readers do not matter */
     if (!constant && !(looks_well && unwatched) && (looks_well || !out_of_bounds(offset, bytes, write))) {
-        const uint32_t event = thread_event(t, pc, op);
-        each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) { return generic_cell(cell, at, write, event); });
+        const auto visit = [&](Cell *cell, uintptr_t at) { return generic_cell(cell, at, write, pc, op); };
+        if (!write && world->options.protocol) each_cell<true>(offset, bytes, visit);
+        else each_cell(offset, bytes, visit);
     }
     t->pc = last;
     t->op = last_op;
@@ -677,6 +740,10 @@ bool AsyncAccess::read(uintptr_t offset, size_t bytes, const char *what) {
     if (read_only && cell_at(offset)->write == HOST_EVENT && cell_at(offset + bytes - 1)->write == HOST_EVENT) return true; /* nobody will write it */
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) { return read_cell(cell, at, what); });
     return true;
+}
+
+bool AsyncAccess::constant(uintptr_t first, uintptr_t last) {
+    return bounds(first, 1, false, "source") && read_only && last < end && cell_at(first)->write == HOST_EVENT && cell_at(last)->write == HOST_EVENT;
 }
 
 bool AsyncAccess::read_whole_piece(uintptr_t offset) {

@@ -43,10 +43,14 @@ struct WgmmaOp : Product {
     uint64_t number;
     bool protocol;
     uint32_t threads = 0; /* that have issued it */
+    uint32_t commits; /* before it */
     uint32_t pc;
     Observer issuer[4];
-    float *d[128];
-    uint32_t a_registers[128][4];
+    struct Numbers {
+        float *d[128];
+        uint32_t a_registers[128][4];
+    };
+    std::unique_ptr<Numbers> numbers; /* none in protocol mode */
     Cta *cta;
     uint32_t first_warp;
 };
@@ -130,7 +134,7 @@ multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int 
 /* Calls visit(accumulator, sum) for each: accumulator i of thread t is row 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 q + i % 2. */
 template <class Visit> static void each_accumulator(const WgmmaOp &op, float (*sum)[256], const Visit &visit) {
     for (int t = 0; t < 128; t++) {
-        float *low = sum[t / 32 * 16 + t % 32 / 4] + t % 4 * 2, *high = low + 8 * 256, *d = op.d[t];
+        float *low = sum[t / 32 * 16 + t % 32 / 4] + t % 4 * 2, *high = low + 8 * 256, *d = op.numbers->d[t];
         for (int n = 0; n < op.columns; n += 8, d += 4) {
             visit(d[0], low[n]);
             visit(d[1], low[n + 1]);
@@ -172,7 +176,20 @@ struct Operand {
     }
 };
 
-static void execute(WgmmaOp &op) {
+/* Protocol mode: whether the product reads the same bytes of shared memory as the one before it, whose end is waited for together with its own: then what is
+   known of that one's reads holds for both. Rows of 128 bytes count as read whole (fetch_eight_rows). */
+static bool reads_the_same(const WgmmaOp &op, const WgmmaOp *last) {
+    const uint64_t within_rows = 7 << 1; /* start addresses within the 128 bytes */
+    if (!op.protocol || !last || last->commits != op.commits || op.a_transposed || last->a_transposed || op.b_transposed || last->b_transposed) return false;
+    if (op.a_in_registers || last->a_in_registers || op.columns != last->columns || ((op.a ^ last->a) & ~within_rows) || ((op.b ^ last->b) & ~within_rows)) return false;
+    if (op.a >> 62 != 1 || op.b >> 62 != 1) return false; /* 128-byte swizzle */
+    for (int w = 0; w < 4; w++)
+        if (op.issuer[w].seen != last->issuer[w].seen || op.issuer[w].shared != last->issuer[w].shared) return false;
+    return true;
+}
+
+static void execute(WgmmaOp &op, const WgmmaOp *last) {
+    if (reads_the_same(op, last)) return;
     const int k_count = op.fp8 ? 32 : 16, unit_elements = op.fp8 ? 16 : 8, k_units = k_count / unit_elements;
     Thread *const keep = self;
     self = op.cta->warp[op.first_warp]->lane[0];
@@ -190,7 +207,7 @@ static void execute(WgmmaOp &op) {
         for (int t = 0; t < 128 && !op.protocol; t++)
             for (int r = 0; r < 4; r++) { /* kernels.md 1.3 */
                 const int row = t / 32 * 16 + t % 32 / 4 + (r & 1) * 8;
-                const uint32_t v = op.a_registers[t][r];
+                const uint32_t v = op.numbers->a_registers[t][r];
                 if (op.fp8) for (int i = 0; i < 4; i++) a[row][t % 4 * 4 + (r >> 1) * 16 + i] = e4m3_to_float((uint8_t)(v >> 8 * i));
                 else for (int i = 0; i < 2; i++) a[row][t % 4 * 2 + (r >> 1) * 8 + i] = bf16_to_float((uint16_t)(v >> 16 * i));
             }
@@ -254,10 +271,13 @@ void WgmmaAction::run() {
     std::shared_ptr<WgmmaOp> op = group->queue.front();
     group->queue.pop_front();
     group->scheduled = false;
-    execute(*op);
+    execute(*op, group->last.get());
     group->executed = op->number;
-    for (uint32_t w = 0; w < 4; w++)
-        for (Thread *t : op->cta->warp[op->first_warp + w]->lane) wake(t, group);
+    group->last = op;
+    for (uint32_t w = 0; w < 4; w++) {
+        const Warp *warp = op->cta->warp[op->first_warp + w];
+        for (uint32_t lanes = warp->running; lanes; lanes &= lanes - 1) wake(warp->lane[__builtin_ctz(lanes)], group);
+    }
     progress();
     schedule_group(group);
 }
@@ -279,6 +299,8 @@ static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
     *(Product *)op = mine;
     op->number = number;
     op->protocol = world->options.protocol;
+    if (!op->protocol) op->numbers.reset(new WgmmaOp::Numbers());
+    op->commits = t->commits;
     op->pc = t->pc;
     op->cta = t->of;
     op->first_warp = t->warp->number / 4 * 4;
@@ -320,11 +342,11 @@ void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_trans
     const uint32_t number = t->number % 128;
     WgmmaOp *op = product_of(group, {columns, fp8, a_in_registers, a_transposed, b_transposed, scale_d, a, b});
     if (t->lane == 0) op->issuer[number / 32] = *t;
-    op->d[number] = d;
-    if (a_in_registers) memcpy(op->a_registers[number], a_registers, sizeof op->a_registers[number]);
+    if (op->numbers) op->numbers->d[number] = d;
+    if (op->numbers && a_in_registers) memcpy(op->numbers->a_registers[number], a_registers, sizeof op->numbers->a_registers[number]);
     post(Op::wgmma);
     t->now++;
-    remember_registers(t, (uintptr_t)d, (uintptr_t)(d + columns / 2));
+    if (t->warp->watched >> t->lane & 1) remember_registers(t, (uintptr_t)d, (uintptr_t)(d + columns / 2));
     if (++op->threads == group.threads) schedule_group(&group);
 }
 
