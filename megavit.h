@@ -546,8 +546,8 @@ typedef int32_t mgv_backend;
 enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model and such models have run on a card, else the CPU; the log says why */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with a pooling head, heads of up to 96 columns and up to
-                             256 tokens. bf16 weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with a pooling head and heads of up to 96 columns.
+                             bf16 weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
 typedef int32_t mgv_resize;
@@ -734,7 +734,8 @@ enum {
     MGV__KERNEL_WIDE,      /* latency regime: 64 x 96 tile a CTA */
     MGV__KERNEL_DEEP,      /* latency regime: 64 x 96 tile a cluster, each CTA a quarter of the products */
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
-    MGV__KERNEL_ATTENTION_ONLINE /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
+    MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
+    MGV__KERNEL_POOL_SUMS  /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -755,14 +756,14 @@ typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
     uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL: chunks of 64 columns; ATTENTION, ATTENTION_ONLINE: parts of 128
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL, POOL_SUMS: chunks of 64 columns; ATTENTION, ATTENTION_ONLINE: parts of 128
                                    queries that are tiles of their own, 1: all queries of a head are one tile */
     uint32_t columns;           /* valid columns of the target */
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
-                                                       ROWS: a_map is one into buffers, store_map into outputs */
+                                                       ROWS: a_map is one into buffers, store_map into outputs; POOL_SUMS: b_map is one into buffers */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, where a tile's columns are the head's */
-    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, ROWS: of gamma, then beta */
+    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, ROWS: of gamma, then beta */
     uint32_t column_sums;       /* POOL: sums of the scoring vectors */
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
@@ -5232,7 +5233,9 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
 
 enum {
     MGV__DEVICE_PATCHES = 0, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED, MGV__DEVICE_MLP, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED,
-    MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__DEVICE_BUFFER_COUNT
+    MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED,
+    MGV__DEVICE_SCORES,                                      /* of the pooling head, where there are too many tokens to hold them at once */
+    MGV__DEVICE_BUFFER_COUNT
 };
 /* Packed weights lie in one matrix for each row length. */
 enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_COUNT };
@@ -5350,25 +5353,25 @@ enum {
 };
 
 static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
+static int mgv__plan_is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
+/* Buffers that have one row an image. */
+static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
     if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP) return 1;
-    if (kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL) return mgv__regimes[regime].cluster_images;
+    if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_ROW_TILES : (uint32_t)MGV__CLUSTER;
 }
-static int mgv__plan_by_image(uint32_t kind) { return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_POOL; }
+static int mgv__plan_by_image(uint32_t kind) { return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind); }
 
 /* What this version of the kernel runs; the sentence names the first rule that is broken. */
 static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
-    uint64_t tokens = (uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch);
     if (c->family != MGV_FAMILY_SIGLIP)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs SigLIP models only; use the CPU backend");
     if (c->head_dim % 8 || c->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
                          (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)c->head_dim);
-    if (tokens > MGV__MAX_KEYS)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs up to %u tokens an image, not %u; use the CPU backend", (uint64_t)MGV__MAX_KEYS, tokens);
     if (c->heads < MGV__MATH_GROUPS || c->heads > 64 || c->hidden % 64 || c->intermediate % 8) /* pooling: a column tile for each math group */
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
                          "multiple of 8; this model has %u heads, %u and %u columns", (uint64_t)MGV__MATH_GROUPS, (uint64_t)c->heads,
@@ -5526,6 +5529,23 @@ static void mgv__plan_rows(mgv__plan *plan, int32_t layer, uint32_t norm) {
     }
 }
 
+/* The pooling head up to the weighted sums of tokens: one operation, or two where the scores of all tokens cannot be held at once. */
+static mgv__plan_op *mgv__plan_pool(mgv__plan *plan) {
+    const mgv__config *c = plan->config;
+    const int online = plan->tokens > MGV__MAX_KEYS;
+    mgv__plan_op *op;
+    if (online) mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
+    op = online ? mgv__plan_push(plan, "head sums", -1, MGV__KERNEL_POOL_SUMS, MGV__DEVICE_SCORES, MGV__DEVICE_WEIGHTED)
+                : mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL, MGV__DEVICE_STREAM, MGV__DEVICE_WEIGHTED);
+    op->kernel.k_blocks = c->hidden / 64;
+    op->kernel.scale = 1;
+    op->kernel.bias = mgv__plan_vector(plan, 2 * c->hidden); /* gamma, beta of the last norm */
+    if (online) return op;
+    op->kernel.column_sums = mgv__plan_vector(plan, 64);
+    plan->pack_rows[MGV__PACK_SCORES] = c->heads;
+    return op;
+}
+
 /* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
 static void mgv__plan_list(mgv__plan *plan) {
     const mgv__config *c = plan->config;
@@ -5551,16 +5571,7 @@ static void mgv__plan_list(mgv__plan *plan) {
         mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
     }
     if (!c->use_head) return;
-    op = mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL, MGV__DEVICE_STREAM, MGV__DEVICE_WEIGHTED);
-    op->kernel.column_tiles = 1;
-    op->kernel.k_blocks = c->hidden / 64;
-    op->kernel.a_map = MGV__MAP_POOL_TOKENS;
-    op->kernel.b_map = MGV__MAP_POOL_SCORES;
-    op->kernel.store_map = MGV__MAP_STORE + MGV__DEVICE_WEIGHTED;
-    op->kernel.scale = 1;
-    op->kernel.bias = mgv__plan_vector(plan, 2 * c->hidden); /* gamma, beta of the last norm */
-    op->kernel.column_sums = mgv__plan_vector(plan, 64);
-    plan->pack_rows[MGV__PACK_SCORES] = c->heads;
+    op = mgv__plan_pool(plan);
     mgv__plan_rows(plan, (int32_t)c->layers, 0); /* nothing overwrites the stream from here on, and nobody waits for these */
     mgv__plan_rows(plan, MGV__ROWS_TOKENS_OUTPUT, op->kernel.bias);
     op = mgv__plan_gemm(plan, "head values", -1, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
@@ -5582,8 +5593,8 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     const uint64_t images = (uint64_t)plan->groups * plan->group_images;
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        uint32_t head = i >= MGV__DEVICE_WEIGHTED, shared = i == MGV__DEVICE_PATCHES || i == MGV__DEVICE_STREAM;
-        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV) continue;
+        uint32_t head = (uint32_t)mgv__plan_rows_are_images(i), shared = i == MGV__DEVICE_PATCHES || i == MGV__DEVICE_STREAM;
+        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES) continue;
         mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups,
                       shared ? MGV__LATENCY_ROWS / MGV__LATENCY_COLUMN_TILES : MGV__LATENCY_ROWS);
     }
@@ -5596,9 +5607,10 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
 /* Of attention and of the pooling head: views of images. */
 static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS, rest = mgv__plan_rest_columns(plan->config);
+    const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
     mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
-    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, keys);
+    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
     if (!mgv__plan_is_online(plan)) {
         mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
         mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64);
@@ -5653,6 +5665,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * config->hidden, 3 * config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, config->hidden, config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, config->intermediate, config->intermediate, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads, mgv__ceil_div(config->heads, 4) * 4, 0, 4);
     rows = (uint64_t)plan->groups * plan->group_images;
     mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, rows, config->hidden, config->hidden, 0, 2);
@@ -5666,9 +5679,10 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     mgv__plan_list(plan);
 
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        uint32_t head = i >= MGV__DEVICE_WEIGHTED;
+        int head = mgv__plan_rows_are_images(i);
         uint64_t per_group = head ? rows : rows_per_group, groups = head ? 1 : plan->groups;
-        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
+        if (!plan->buffers[i].bytes) continue;
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES) mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
         if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; groups = rows; }
         if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED) mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
     }
@@ -5785,6 +5799,11 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         k->a_map = MGV__MAP_POOL_TOKENS;
         k->b_map = MGV__MAP_POOL_SCORES;
         return;
+    case MGV__KERNEL_POOL_SUMS:
+        k->column_tiles = mgv__ceil_div(k->k_blocks, MGV__MATH_GROUPS);
+        k->a_map = MGV__MAP_POOL_TOKENS;
+        k->b_map = op->source;
+        return;
     default: break;
     }
     k->k_blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
@@ -5840,7 +5859,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         mgv__plan_op *op = &plan->ops[i];
         mgv__kernel_op *k = &op->kernel;
         const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
-        uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED, signals = 0;
+        uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED, signals = 0;
         k->flags = (k->flags & ~(uint32_t)(MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL)) | plan->ablations;
         k->rows_total = head ? images : images * plan->tokens;
         k->kind = op->kind;
@@ -6121,20 +6140,26 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
     for (i = 0; i < plan->tokens * op->kernel.columns; i++) p->vectors[op->kernel.table + i] = mgv__tensor_value(table, i);
 }
 
-/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale, times the last norm's gamma. What is the same for all tokens is left out. */
+/* Gamma and beta of the last norm, for the pooling head's sums and for token outputs. */
+static void mgv__pack_norm(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *norm) {
+    const uint32_t width = p->plan->config->hidden;
+    uint32_t k;
+    for (k = 0; k < width; k++) {
+        p->vectors[op->kernel.bias + k] = mgv__tensor_value(&p->tensors[norm->weight[0]], k);
+        p->vectors[op->kernel.bias + width + k] = mgv__tensor_value(&p->tensors[norm->bias[0]], k);
+    }
+}
+
+/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale, times the last norm's gamma. What is the same for all tokens is left out.
+   As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
 static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
     const mgv__plan *plan = p->plan;
-    const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim;
-    const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe];
-    const mgv__tensor *gamma = &p->tensors[norm->weight[0]], *beta = &p->tensors[norm->bias[0]];
+    const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim, pack = op->kernel.kind == MGV__KERNEL_POOL ? (uint32_t)MGV__PACK_SCORES : op->pack;
+    const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe], *gamma = &p->tensors[norm->weight[0]];
     uint32_t head, j, k;
-    for (k = 0; k < width; k++) {
-        p->vectors[op->kernel.bias + k] = mgv__tensor_value(gamma, k);
-        p->vectors[op->kernel.bias + width + k] = mgv__tensor_value(beta, k);
-    }
     for (head = 0; head < plan->config->heads; head++) {
-        uint16_t *out = p->weights + plan->pack_offset[MGV__PACK_SCORES] / 2 + (uint64_t)head * plan->pack_pitch[MGV__PACK_SCORES];
-        double sum = 0, u[MGV__PLAN_MAX_WIDTH];
+        uint16_t *out = p->weights + plan->pack_offset[pack] / 2 + (uint64_t)(op->kernel.b_row + head) * plan->pack_pitch[pack];
+        double sum = 0, mean = 0, u[MGV__PLAN_MAX_WIDTH];
         for (k = 0; k < width; k++) u[k] = 0;
         for (j = head * head_dim; j < (head + 1) * head_dim; j++) {
             double q = mgv__packer_bias(p, from->bias[0], j);
@@ -6142,7 +6167,16 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const
             for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
         }
         for (k = 0; k < width; k++) {
-            out[k] = mgv__bf16_round((float)(u[k] * from->scale * mgv__tensor_value(gamma, k)));
+            u[k] *= from->scale * mgv__tensor_value(gamma, k);
+            mean += u[k] / width;
+        }
+        if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
+            for (k = 0; k < width; k++) u[k] -= mean;
+            mgv__pack_centred(out, u, width);
+            continue;
+        }
+        for (k = 0; k < width; k++) {
+            out[k] = mgv__bf16_round((float)u[k]);
             sum += mgv__bf16_value(out[k]);
         }
         p->vectors[op->kernel.column_sums + head] = (float)sum;
@@ -6171,10 +6205,13 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
         const char *label = op->label;
         if (op->kernel.kind == MGV__KERNEL_PATCHES || mgv__plan_is_attention(op->kernel.kind)) continue;
         if (op->kernel.kind == MGV__KERNEL_ROWS) continue;
-        if (op->pack == MGV__PACK_PATCH && op->kernel.kind != MGV__KERNEL_POOL) {
-            mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
-        } else if (op->kernel.kind == MGV__KERNEL_POOL) {
+        if (mgv__plan_is_pool(op->kernel.kind)) mgv__pack_norm(&p, op, mgv__packer_find(&p, "post norm", -1));
+        if (strcmp(label, "head scores") == 0) {
             mgv__pack_scores(&p, op, mgv__packer_find(&p, "head attention", -1), mgv__packer_find(&p, "post norm", -1));
+        } else if (op->kernel.kind == MGV__KERNEL_POOL_SUMS) {
+            continue;
+        } else if (op->pack == MGV__PACK_PATCH) {
+            mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
         } else if (op->by_head) {
             const mgv__op *from = mgv__packer_find(&p, "head attention", -1);
             for (row = 0; row < op->kernel.columns; row++) {
@@ -6222,7 +6259,7 @@ static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
-    return k->kind != MGV__KERNEL_PATCHES && !mgv__plan_is_attention(k->kind) && k->kind != MGV__KERNEL_POOL;
+    return k->kind != MGV__KERNEL_PATCHES && !mgv__plan_is_attention(k->kind) && !mgv__plan_is_pool(k->kind);
 }
 /* A GEMM's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
 typedef struct mgv__gemm_shape {
@@ -6283,6 +6320,12 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = 2 * keys * k->inner * 2 / sharers / 32;
         clocks.edge = 5000;
     }
+    if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
+        const double tokens = mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
+        *flops = 2 * 64 * tokens * 64 * (uint32_t)MGV__MATH_GROUPS;
+        clocks.feed = tokens * (k->inner / 8.0 + 4.0 * k->heads + 128) * (uint32_t)MGV__MATH_GROUPS / 32;
+        clocks.edge = 5000 + tokens * 64 * (uint32_t)MGV__MATH_GROUPS * (1.0 / 16 + 5.0 / 128);
+    }
     clocks.matrix = *flops / MGV__SCHEDULE_FLOPS_A_CLOCK;
     return clocks;
 }
@@ -6322,10 +6365,12 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.passes = 4 * scores;
     } else {
         b.target = images * target->columns * target->element_bytes;
-        b.weights = 2.0 * k->heads * k->inner;
-        b.l2 = 2 * b.source + images * 2.0 * plan->maps[k->b_map].box[1] * k->inner;
-        b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS;
-        b.passes = 2 * b.source + 4 * b.source; /* the norm; keys and values written and read */
+        const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
+        if (k->kind == MGV__KERNEL_POOL) b.weights = 2.0 * k->heads * k->inner;
+        b.l2 = k->kind == MGV__KERNEL_POOL ? 2 * stream + images * 2.0 * plan->maps[k->b_map].box[1] * k->inner
+                                           : stream + b.source * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
+        b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
+        b.passes = 2 * stream + 4 * stream; /* the norm; keys and values written and read */
     }
     b.l2 += b.target + b.residual + b.statistics;
     return b;
@@ -6345,6 +6390,7 @@ static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op)
     const mgv__kernel_op *k = &op->kernel;
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
     if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * plan->tokens * k->inner;
+    if (k->kind == MGV__KERNEL_POOL_SUMS) return 2.0 * k->rows_total * k->heads * k->inner; /* the scores have been counted */
     return k->kind == MGV__KERNEL_POOL ? 4.0 * k->rows_total * k->heads * k->inner : 0;
 }
 
@@ -6354,7 +6400,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     memset(out, 0, sizeof *out);
     out->label = op->label;
     out->layer = op->layer;
-    out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : k->kind == MGV__KERNEL_POOL ? "pool" : "product";
+    out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : mgv__plan_is_pool(k->kind) ? "pool" : "product";
     out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
     if (mgv__plan_is_attention(k->kind)) {
@@ -9356,9 +9402,10 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
 static mgv_result mgv__gpu_check_seen(const mgv__config *c, mgv_error *error) {
     const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER;
     if (c->family != MGV_FAMILY_SIGLIP) return MGV_OK; /* which is refused with a better reason */
-    if (c->head_dim != 64)
+    if (c->head_dim != 64 || (c->image_size / c->patch) * (c->image_size / c->patch) > MGV__MAX_KEYS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel has not run on a card with heads of other than 64 columns; MGV_BACKEND_CUDA runs such models all the same");
+                         "the GPU kernel has not run on a card with heads of other than 64 columns or with more than %u tokens; MGV_BACKEND_CUDA runs such "
+                         "models all the same", (uint64_t)MGV__MAX_KEYS);
     if (c->heads % MGV__CLUSTER == 0 && c->hidden > short_row && c->intermediate > short_row && 3 * c->patch * c->patch > short_row)
         return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -9802,7 +9849,7 @@ static uint32_t mgv__validation_twin(const mgv__program *program, const mgv__pla
 }
 
 /* Rows of a device buffer that one picture has. */
-static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED ? 1 : plan->tokens; }
+static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) { return mgv__plan_rows_are_images(buffer) ? 1 : plan->tokens; }
 
 static mgv_result mgv__validation_fetch(const mgv__validator *v, uint32_t buffer, uint8_t *rows, mgv_error *error) {
     const mgv__cuda *cuda = v->gpu->gpu->cuda;

@@ -171,19 +171,21 @@ template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &o
     if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
 }
 
+/* A math group without work lets the tile's stages pass. */
+DEVICE void online_let_pass(Math &self, const mgv__kernel_op &op) {
+#pragma unroll 1
+    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
+        math_wait_stage(self, self.stage);
+        warp_sync(); /* lane 0 leaves for the warp: no lane may still be looking */
+        math_leave_stage(self, self.stage.index);
+    }
+}
+
 template <int REST> DEVICE void attention_online_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
-    const uint32_t block = attention_first_block(tile, part, self.group), blocks = (op.tokens + MGV__ONLINE_KEYS - 1) / MGV__ONLINE_KEYS;
-    if (block < part.end) {
-        online_block<REST>(self, op);
-        return;
-    }
-    for (uint32_t i = 0; i < blocks; i++, self.stage.advance()) { /* an image's last part may have one block only */
-        math_wait_stage(self, self.stage);
-        warp_sync();
-        math_leave_stage(self, self.stage.index);
-    }
+    if (attention_first_block(tile, part, self.group) < part.end) online_block<REST>(self, op);
+    else online_let_pass(self, op); /* an image's last part may have one block only */
 }
 
 #endif /* MGV_ATTENTION_ONLINE_CUH */

@@ -15,7 +15,7 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 
 DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowParts &parts) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t row = gemm_row(self, tile), last = op.rows_per_group - 1, base = tile.group * op.rows_per_group;
+    const uint32_t row = gemm_row(self, tile), last = rows_of_group(op, tile.group) - 1, base = tile.group * op.rows_per_group;
     fetch_row_parts(self.arguments, op, row <= last ? base + row : NO_ROW, row + 8 <= last ? base + row + 8 : NO_ROW,
                     self.lane % 4, parts);
 }
@@ -98,11 +98,11 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
     for (int i = 0; i < 32; i++) squares[i / 2 & 1] += (v[i] - mean[i / 2 & 1]) * (v[i] - mean[i / 2 & 1]);
     squares[0] = quad_sum(squares[0]);
     squares[1] = quad_sum(squares[1]);
-    const uint32_t parts = op.columns / 64;
+    const uint32_t parts = op.columns / 64, rows = rows_of_group(op, tile.group);
     if (self.lane % 4 || part >= parts) return;
     float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
-    if (row < op.rows_per_group) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
-    if (row + 8 < op.rows_per_group) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
+    if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
+    if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
 /* Writes 64 columns as one chunk of bf16, with the residual added that lies in the chunk. */

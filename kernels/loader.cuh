@@ -147,6 +147,18 @@ DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     }
 }
 
+/* The image's tokens in blocks, 64 columns of them for each math group. */
+DEVICE void load_pool_sums(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta);
+    loader_wait_ready(self, slot);
+    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
+        loader_open_stage(self, self.stage, online_box(MGV__MATH_GROUPS));
+        for (uint32_t i = 0; i < MGV__MATH_GROUPS; i++)
+            load_box_3d(self, self.stage.index, online_box(i), op.a_map, (tile.column * MGV__MATH_GROUPS + i) * 64, row, image);
+    }
+}
+
 DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= 208 ? 208 : 256; }
 
 DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
@@ -161,6 +173,7 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) load_attention(self, tile, slot, key_block(tile.op.tokens));
         else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) load_attention_online(self, tile, slot);
         else if (tile.op.kind == MGV__KERNEL_POOL) load_pool(self, tile, slot, key_block(tile.op.tokens));
+        else if (tile.op.kind == MGV__KERNEL_POOL_SUMS) load_pool_sums(self, tile, slot);
         mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }

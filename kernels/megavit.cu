@@ -3,12 +3,12 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, attention_online, pool, patches, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, attention_online, pool, pool_sums, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm.cuh"
 #include "attention_online.cuh"
-#include "pool.cuh"
+#include "pool_sums.cuh"
 #include "patches.cuh"
 #include "rows.cuh"
 
@@ -38,7 +38,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM) || tile.op.kind == MGV__KERNEL_POOL || tile.op.kind == MGV__KERNEL_ROWS)
+        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM) || is_pool(tile.op.kind) || tile.op.kind == MGV__KERNEL_ROWS)
             wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (tile.op.kind) {
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
@@ -61,6 +61,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
             if (key_block(tile.op.tokens) == 208) pool_tile<208>(self, tile);
             else pool_tile<256>(self, tile);
             break;
+        case MGV__KERNEL_POOL_SUMS: pool_sums_tile(self, tile); break;
         }
         warp_sync();
         if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));

@@ -10,6 +10,28 @@
 
 #include "attention.cuh"
 
+/* 64 columns of z from the sums over tokens, and out. */
+DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, float (&z)[32], const float (&offset)[2], const float (&rcp_sum)[2]) {
+    const uint32_t fragments = fragment_address(self, math_take_chunk(self));
+    const float *gamma = self.arguments.vectors + op.bias + block * 64 + 2 * (self.lane % 4), *beta = gamma + op.inner;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        float *e = &z[4 * j];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float g0, g1, b0, b1;
+            ld_global_nc_v2f32(gamma + 8 * (j + i), g0, g1);
+            ld_global_nc_v2f32(beta + 8 * (j + i), b0, b1);
+            e[4 * i] = (e[4 * i] - offset[0]) * rcp_sum[0] * g0 + b0;
+            e[4 * i + 1] = (e[4 * i + 1] - offset[0]) * rcp_sum[0] * g1 + b1;
+            e[4 * i + 2] = (e[4 * i + 2] - offset[1]) * rcp_sum[1] * g0 + b0;
+            e[4 * i + 3] = (e[4 * i + 3] - offset[1]) * rcp_sum[1] * g1 + b1;
+        }
+        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
+    }
+    math_give_chunk(self);
+}
+
 template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), images = op.rows_total / op.tokens;
@@ -84,24 +106,7 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
             wgmma_commit_group();
             wgmma_wait_group<0>();
             wgmma_registers_fence(z);
-            const uint32_t fragments = fragment_address(self, math_take_chunk(self));
-            const float *gamma = self.arguments.vectors + op.bias + block * 64 + column, *beta = gamma + op.inner;
-#pragma unroll
-            for (int j = 0; j < 8; j += 2) {
-                float *e = &z[4 * j];
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    float g0, g1, b0, b1;
-                    ld_global_nc_v2f32(gamma + 8 * (j + i), g0, g1);
-                    ld_global_nc_v2f32(beta + 8 * (j + i), b0, b1);
-                    e[4 * i] = (e[4 * i] - offset[0]) * rcp_sum[0] * g0 + b0;
-                    e[4 * i + 1] = (e[4 * i + 1] - offset[0]) * rcp_sum[0] * g1 + b1;
-                    e[4 * i + 2] = (e[4 * i + 2] - offset[1]) * rcp_sum[1] * g0 + b0;
-                    e[4 * i + 3] = (e[4 * i + 3] - offset[1]) * rcp_sum[1] * g1 + b1;
-                }
-                stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
-            }
-            math_give_chunk(self);
+            pool_write(self, op, block, z, offset, rcp_sum);
         }
         warp_sync();
         math_leave_stage(self, self.stage.index);

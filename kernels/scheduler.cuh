@@ -8,6 +8,7 @@
 #include "watchdog.cuh"
 
 DEVICE bool is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
+DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
 
 /* Rows of `group` that exist. */
 DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
@@ -23,7 +24,7 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     const uint32_t rows = rows_of_group(op, tile.group);
     uint32_t count = op.tokens;
     if (is_attention(op.kind)) first = tile.unit * op.tokens;
-    else if (op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
+    else if (is_pool(op.kind) || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
     else { first = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS; count = MGV__GEMM_ROWS; }
     end = first + count < rows ? first + count : rows;
 }

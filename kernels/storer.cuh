@@ -82,6 +82,15 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     return walk;
 }
 
+/* A chunk of 64 columns a math group. */
+DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    ChunkWalk walk = walk_pool(tile, cta, math_group);
+    const uint32_t block = tile.column * MGV__MATH_GROUPS + math_group;
+    walk.count = block < tile.op.k_blocks;
+    walk.x = block * 64;
+    return walk;
+}
+
 /* Gives `buffer` to the math group for chunk i of the tile. */
 DEVICE void storer_grant(Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
     const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]);
@@ -112,7 +121,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     uint32_t first, end, index;
     tile_rows(tile, cta, first, end);
     if (first >= end) return 0;
-    const uint32_t by_image = is_attention(op.kind) || op.kind == MGV__KERNEL_POOL || op.kind == MGV__KERNEL_PATCHES;
+    const uint32_t by_image = is_attention(op.kind) || is_pool(op.kind) || op.kind == MGV__KERNEL_PATCHES;
     index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__GEMM_ROWS);
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
@@ -154,6 +163,7 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) store_tile(self, tile, walk_attention(tile, self.cta, math_group));
         else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) store_tile(self, tile, walk_attention_online(tile, self.cta, math_group));
         else if (tile.op.kind == MGV__KERNEL_POOL) store_tile(self, tile, walk_pool(tile, self.cta, math_group));
+        else if (tile.op.kind == MGV__KERNEL_POOL_SUMS) store_tile(self, tile, walk_pool_sums(tile, self.cta, math_group));
         mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }

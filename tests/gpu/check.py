@@ -1,7 +1,8 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN WORD...
-words: stages errors bits launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=...; throughput, latency, chosen: the regime of
-the words that follow"""
+words: stages errors bits launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
+regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, time and peer
+that follow, or so many layers of it"""
 import copy, ctypes, sys, tempfile, time
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
@@ -11,6 +12,11 @@ torch.set_grad_enabled(False)
 NAMES = ('patches', 'stream', 'qkv', 'attended', 'mlp', 'weighted', 'head attended', 'head out', 'head mlp', 'pooled')
 failures = []
 regime = 0  # 0: the plan chooses
+MODELS = {'base-224': {}, 'base-512': dict(image_size=512),
+          'so400m-224': dict(image_size=224, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
+          'so400m-384': dict(image_size=384, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
+          'giant-384': dict(image_size=384, patch_size=16, hidden_size=1536, intermediate_size=6144, num_attention_heads=16, num_hidden_layers=40)}
+chosen_model = 'base-224'
 
 
 def verdict(ok, text):
@@ -52,7 +58,7 @@ class Engine:
 
     def poison(self):
         """NaN into every buffer that the kernel writes."""
-        for number in range(10):
+        for number in range(11):
             bytes_ = self.lib.harness_buffer_bytes(self.h, number)
             nan = torch.full((bytes_ // 4,), 0x7FFF7FFF, dtype=torch.int32, device='cuda')
             torch.cuda.synchronize()
@@ -177,8 +183,8 @@ def errors(lib, kernels, where):
 
 
 def bits(lib, kernels, where):
-    make_model(where, num_hidden_layers=4)
-    pixels = pictures(64, 224, 3)
+    make_model(where, **dict(MODELS[chosen_model], num_hidden_layers=4))
+    pixels = pictures(64, side_of(chosen_model), 3)
     engine = Engine(lib, where, kernels, 64)
     engine.run(pixels)
     first, same = engine.buffer(9, 64), True
@@ -277,12 +283,30 @@ def engines(lib, kernels, where):
         for work in works: work.engine.close()
 
 
+def side_of(name): return MODELS[name].get('image_size', 224)
+
+
+def flops_of(model):
+    """Of one picture, as PyTorch would do it: a multiply-add is two."""
+    c = model.config
+    d, f, p = c.hidden_size, c.intermediate_size, 3 * c.patch_size ** 2
+    n = (c.image_size // c.patch_size) ** 2
+    return 2 * n * d * p + c.num_hidden_layers * (8 * n * d * d + 4 * n * d * f + 4 * n * n * d) + 4 * n * d * d + 4 * n * d + 4 * d * d + 4 * d * f
+
+
 def odd(lib, kernels, where):
     for name, config, side in (('256 tokens', dict(image_size=256, num_hidden_layers=3), 256), ('64 tokens, patch 32', dict(image_size=256, patch_size=32, num_hidden_layers=3), 256),
                                ('patch 14, 1024 wide', dict(patch_size=14, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=3), 224),
                                ('3 heads, 192 wide', dict(hidden_size=192, intermediate_size=768, num_attention_heads=3, num_hidden_layers=3), 224),
                                ('2 heads, MLP of 200, patch 8', dict(image_size=96, patch_size=8, hidden_size=128, intermediate_size=200, num_attention_heads=2, num_hidden_layers=3), 96),
-                               ('MLP of 4304', dict(intermediate_size=4304, num_hidden_layers=3), 224)):
+                               ('MLP of 4304', dict(intermediate_size=4304, num_hidden_layers=3), 224),
+                               ('so400m, 256 tokens', dict(MODELS['so400m-224'], num_hidden_layers=3), 224),
+                               ('so400m, 729 tokens', dict(MODELS['so400m-384'], num_hidden_layers=3), 384),
+                               ('giant, 256 tokens', dict(MODELS['giant-384'], image_size=256, num_hidden_layers=3), 256),
+                               ('giant, 576 tokens', dict(MODELS['giant-384'], num_hidden_layers=3), 384),
+                               ('base, 576 tokens', dict(image_size=384, num_hidden_layers=3), 384),
+                               ('base, 1024 tokens', dict(image_size=512, num_hidden_layers=3), 512),
+                               ('3 heads, 289 tokens', dict(image_size=136, patch_size=8, hidden_size=192, intermediate_size=768, num_attention_heads=3, num_hidden_layers=3), 136)):
         model = make_model(where, **config)
         engine = Engine(lib, where, kernels, 9)
         pixels = pictures(9, side, 4)
@@ -335,11 +359,11 @@ def timed(lib, kernels, where, settings):
     import pynvml
     pynvml.nvmlInit()
     card = pynvml.nvmlDeviceGetHandleByIndex(0)
-    model = make_model(where)
-    flops = 35.42e9
+    model = make_model(where, **MODELS[chosen_model])
+    flops = flops_of(model)
     for images, group, lanes in settings:
         engine = Engine(lib, where, kernels, images, group, lanes)
-        inputs = [pictures(images, 224, 20 + i) for i in range(4)]
+        inputs = [pictures(images, side_of(chosen_model), 20 + i) for i in range(4)]
         for i in range(5): engine.run(inputs[i % 4])
         pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(200 if images <= 64 else 40)]
         for i, (a, b) in enumerate(pairs):
@@ -361,8 +385,28 @@ def timed(lib, kernels, where, settings):
             clock = pynvml.nvmlDeviceGetClockInfo(card, 1)
             torch.cuda.synchronize()
         seconds, joules = time.perf_counter() - start, (pynvml.nvmlDeviceGetTotalEnergyConsumption(card) - joules) / 1e3
-        print(f'time B={images:4d} group {group:3d} lanes {lanes} {engine.ran()}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} cold {cold[0].elapsed_time(cold[1]):.3f} ms, {joules / done / images * 1e3:.1f} mJ/img {joules / seconds:.0f} W {clock} MHz {said or ""}', flush=True)
+        print(f'{chosen_model} time B={images:4d} group {group:3d} lanes {lanes} {engine.ran()}: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s  error {error:.1e} cold {cold[0].elapsed_time(cold[1]):.3f} ms, {joules / done / images * 1e3:.1f} mJ/img {joules / seconds:.0f} W {clock} MHz {said or ""}', flush=True)
         engine.close()
+
+
+def peer(lib, kernels, where, settings):
+    """transformers in bf16 with scaled_dot_product_attention, uint8 pixels on the card, as a CUDA graph: what is there without writing a line of one's own."""
+    model = make_model(where, **MODELS[chosen_model])
+    flops, model = flops_of(model), model.to(torch.bfloat16)
+    for (images,) in settings:
+        pixels = pictures(images, side_of(chosen_model), 20)
+        run = lambda: model(pixel_values=normalised(pixels).bfloat16()).pooler_output
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3): run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph): run()
+        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(30)]
+        for a, b in pairs: a.record(); graph.replay(); b.record()
+        torch.cuda.synchronize()
+        ms = sorted(a.elapsed_time(b) for a, b in pairs)[15]
+        print(f'{chosen_model} peer B={images:4d} transformers bf16, {model.config._attn_implementation}, CUDA graph: {ms:8.3f} ms {images / ms * 1e3:8.0f} img/s {images * flops / ms / 1e9:6.0f} TFLOP/s', flush=True)
 
 
 def profile(lib, kernels, where, settings):
@@ -393,8 +437,12 @@ if __name__ == '__main__':
         for word in what:
             if word in ('chosen', 'throughput', 'latency'):
                 regime = ('chosen', 'throughput', 'latency').index(word)
+            elif word.startswith('model='):
+                chosen_model, _, layers = word[6:].partition('/')
+                if layers: MODELS[word[6:]] = dict(MODELS[chosen_model], num_hidden_layers=int(layers))
+                chosen_model = word[6:]
             elif '=' in word:
-                {'time': timed, 'profile': profile, 'ladder': ladder}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
+                {'time': timed, 'profile': profile, 'ladder': ladder, 'peer': peer}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
             else:
                 globals()[word](library, kernels, where)
     print(f'{len(failures)} failures', flush=True)

@@ -183,19 +183,24 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 5);
-    /* heads of 72 and 96 columns, an odd number of them, 25 and 144 tokens */
-    test_encoder_arithmetic({40, 8, 576, 200, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 2);
-    test_encoder_arithmetic({96, 8, 192, 72, 2, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 2);
-    test_encoder_arithmetic({120, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 24}, 2);
+    /* heads of 72, 96 and 24 columns; 289 tokens, with an odd number of heads and a last group that is not full */
+    test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 1);
+    test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
+    test_encoder_arithmetic({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 24}, 1);
+    test_encoder_arithmetic({136, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 1);
     test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 6, NO_POLL_LIMIT, LATENCY}, 5);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds);
+    test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 4);
+    test_encoder_protocol({136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds / 20);
     test_encoder_protocol({64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds);
     test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY}, seeds / 10);
     test_encoder_ways();
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
+    test_lost_signals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96}, 7);
+    test_lost_arrivals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96});
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
     test_lost_arrivals({64, 8, 192, 72, 1, 2, 3, 2, 1, 2, POLL_LIMIT, LATENCY});
     return finish();

@@ -1,0 +1,88 @@
+/* megavit: the pooling head's weighted sums for any number of tokens, 64 columns a math warpgroup. The formulas are those of pool.cuh; the scores are there,
+   from a GEMM with the last norm folded in, and are taken in blocks of 128 tokens with online softmax, as in attention_online.cuh. */
+#ifndef MGV_POOL_SUMS_CUH
+#define MGV_POOL_SUMS_CUH
+
+#include "attention_online.cuh"
+#include "pool.cuh"
+
+enum { POOL_TABLE_BYTES = MGV__ONLINE_KEYS * 8 }; /* (mean, rstd) of a block's tokens */
+static_assert(MGV__ONLINE_KEYS == 128, "a thread of the warpgroup takes a token");
+static_assert(2 * POOL_TABLE_BYTES <= MGV__CHUNK_BYTES, "the tables of two blocks lie in a chunk");
+
+/* Scores of the heads `row` and `row` + 8 for a block of tokens, where accumulators have them; 0 where there is no head or no token. */
+DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32_t image, uint32_t first, uint32_t row, float (&s)[ONLINE_SCORES]) {
+    const uint32_t pitch = (op.heads + 3) / 4 * 4, last = image < op.rows_total / op.tokens ? op.tokens : 0;
+    const float *scores = (const float *)self.arguments.buffers[op.b_map] + (size_t)image * op.tokens * pitch;
+#pragma unroll
+    for (int i = 0; i < ONLINE_SCORES; i++) {
+        const uint32_t head = row + i / 2 % 2 * 8, token = first + i / 4 * 8 + 2 * (self.lane % 4) + i % 2;
+        s[i] = head < op.heads && token < last ? ld_relaxed_gpu_f32(scores + token * pitch + head) : 0;
+    }
+}
+
+/* Exponentials -> weights as A operands, exp(s) rstd, and their sum over mean. table: of the block. */
+DEVICE void pool_weights(const Math &self, const float (&s)[ONLINE_SCORES], uint32_t table, uint32_t (&w)[ONLINE_SCORES / 2], float (&offset)[2]) {
+#pragma unroll
+    for (int j = 0; j < ONLINE_SCORES / 4; j++) {
+        float mean0, rstd0, mean1, rstd1;
+        shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4)) * 8, mean0, rstd0);
+        shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4) + 1) * 8, mean1, rstd1);
+        w[2 * j] = cvt_rn_bf16x2(s[4 * j] * rstd0, s[4 * j + 1] * rstd1);
+        w[2 * j + 1] = cvt_rn_bf16x2(s[4 * j + 2] * rstd0, s[4 * j + 3] * rstd1);
+        offset[0] += bf16_low(w[2 * j]) * mean0 + bf16_high(w[2 * j]) * mean1;
+        offset[1] += bf16_low(w[2 * j + 1]) * mean0 + bf16_high(w[2 * j + 1]) * mean1;
+    }
+}
+
+/* All tokens for 64 columns. */
+DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), exists = image < op.rows_total / op.tokens;
+    const uint32_t tables = math_take_chunk(self); /* this group's until its result is written there */
+    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
+    RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
+    float s[ONLINE_SCORES], z[32], scale[2], offset[2] = {0, 0};
+    uint32_t w[ONLINE_SCORES / 2];
+    wgmma_registers_zero(z);
+#pragma unroll 1
+    for (uint32_t first = 0; first < op.tokens; first += MGV__ONLINE_KEYS) {
+        const uint32_t table = tables + first / MGV__ONLINE_KEYS % 2 * POOL_TABLE_BYTES, token = first + self.thread;
+        float mean = 0, rstd = 0;
+        pool_fetch_scores(self, op, image, first, self.warp * 16 + self.lane / 4, s);
+        if (exists && token < op.tokens) row_statistics(self.arguments, op, image * op.tokens + token, mean, rstd);
+        shared_store_v2f32(table + self.thread * 8, mean, rstd);
+        math_group_sync(self);
+        online_softmax(s, op.tokens - first, self.lane, factor, running, scale);
+        offset[0] *= scale[0];
+        offset[1] *= scale[1];
+        pool_weights(self, s, table, w, offset);
+#pragma unroll
+        for (int i = 0; i < 32; i++) z[i] *= scale[i / 2 & 1];
+        math_wait_stage(self, self.stage);
+        const uint64_t tokens = matrix_descriptor(shared_address(self.shared->stage[self.stage.index]) + online_box(self.group));
+        wgmma_registers_fence(z);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++)
+            wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], tokens + 128 * k, 1);
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
+        wgmma_registers_fence(z);
+        math_leave_stage(self, self.stage.index);
+        self.stage.advance();
+    }
+    math_group_sync(self); /* the result goes where the tables lie */
+    const float rcp_sum[2] = {1.0f / quad_sum(running.sum[0]), 1.0f / quad_sum(running.sum[1])};
+    offset[0] = quad_sum(offset[0]);
+    offset[1] = quad_sum(offset[1]);
+    pool_write(self, op, block, z, offset, rcp_sum);
+}
+
+DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
+    const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
+    if (block < tile.op.k_blocks) pool_sums_block(self, tile, block);
+    else online_let_pass(self, tile.op);
+}
+
+#endif /* MGV_POOL_SUMS_CUH */
