@@ -9400,12 +9400,12 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 /* What AUTO leaves to the CPU: shapes that the kernel takes and that ran on the model of the machine, but not on a card yet. */
 static mgv_result mgv__gpu_check_seen(const mgv__config *c, mgv_error *error) {
-    const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER;
+    const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER, most_tokens = 729;
     if (c->family != MGV_FAMILY_SIGLIP) return MGV_OK; /* which is refused with a better reason */
-    if (c->head_dim != 64 || (c->image_size / c->patch) * (c->image_size / c->patch) > MGV__MAX_KEYS)
+    if ((c->head_dim != 64 && c->head_dim != 72 && c->head_dim != 96) || (c->image_size / c->patch) * (c->image_size / c->patch) > most_tokens)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel has not run on a card with heads of other than 64 columns or with more than %u tokens; MGV_BACKEND_CUDA runs such "
-                         "models all the same", (uint64_t)MGV__MAX_KEYS);
+                         "the GPU kernel has not run on a card with heads of other than 64, 72 or 96 columns, or with more than %u tokens; MGV_BACKEND_CUDA "
+                         "runs such models all the same", (uint64_t)most_tokens);
     if (c->heads % MGV__CLUSTER == 0 && c->hidden > short_row && c->intermediate > short_row && 3 * c->patch * c->patch > short_row)
         return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED,

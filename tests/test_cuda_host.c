@@ -433,8 +433,13 @@ static void test_what_auto_leaves_to_the_cpu(void **state) {
     assert_non_null(strstr(error.message, "odd number of heads"));
     config = f->model->config;
     config.head_dim = 72;
+    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_OK);
+    config.head_dim = 80;
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "heads of other than 64 columns"));
+    assert_non_null(strstr(error.message, "heads of other than 64, 72 or 96 columns"));
+    config = f->model->config;
+    config.image_size = 28 * config.patch;
+    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
     config = f->model->config;
     config.intermediate = 512;
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
