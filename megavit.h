@@ -5749,12 +5749,17 @@ static double mgv__plan_waves(uint32_t tiles, uint32_t clusters) {
     return tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
 }
 
+/* Of an operation's tiles, how many are half as wide as the others: the kernel's last tile of 256 columns is one of 128 where no more are left. */
+static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uint32_t width) {
+    return width == 256 && (columns - 1) % 256 < 128 ? row_units : 0;
+}
+
 /* Tile width of a GEMM: the one whose waves take least time. */
 static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op *op, uint32_t clusters) {
     uint32_t best = 256, width;
     double best_time = 0;
     for (width = 256; width >= 64; width /= 2) {
-        uint32_t tiles = row_units * mgv__ceil_div(op->columns, width);
+        uint32_t tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
         mgv__tile_clocks clocks = mgv__gemm_clocks(width, op->k_blocks);
         double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge, waves = mgv__plan_waves(tiles, clusters);
         if (width == 256 || waves * tile < best_time) {
@@ -6418,7 +6423,8 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     const mgv__plan_op *op = &plan->ops[segment->op];
     const mgv__kernel_op *k = &op->kernel;
     const uint32_t tiles = segment[1].first_tile - segment->first_tile, first_row = segment->group * k->rows_per_group;
-    const double rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row), waves = mgv__plan_waves(tiles, plan->clusters);
+    const uint32_t narrow = k->kind == MGV__KERNEL_GEMM_256 ? mgv__plan_narrow_tiles(tiles / k->column_tiles, k->columns, 256) : 0;
+    const double rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row), waves = mgv__plan_waves(tiles - narrow / 2, plan->clusters);
     const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, all = mgv__schedule_sms(plan);
     const mgv__schedule_bytes b = mgv__schedule_count(plan, op, rows, tiles);
     const int weights_move = (double)plan->weight_bytes > MGV__SCHEDULE_L2_BYTES || segment->group == 0;
@@ -6428,7 +6434,7 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     out->tiles += tiles;
     if (out->clusters < mgv__min_u32(tiles, plan->clusters)) out->clusters = mgv__min_u32(tiles, plan->clusters);
     out->waves += waves;
-    out->tile_flops += flops * tiles * mgv__regimes[plan->regime].cluster;
+    out->tile_flops += flops * (tiles - narrow / 2.0) * mgv__regimes[plan->regime].cluster;
     out->l2_bytes += (uint64_t)b.l2;
     out->plain_l2_bytes += (uint64_t)b.l2;
     out->memory_bytes += memory;
@@ -9400,7 +9406,7 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 /* What AUTO leaves to the CPU: shapes that the kernel takes and that ran on the model of the machine, but not on a card yet. */
 static mgv_result mgv__gpu_check_seen(const mgv__config *c, mgv_error *error) {
-    const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER, most_tokens = 729;
+    const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER, most_tokens = 1024;
     if (c->family != MGV_FAMILY_SIGLIP) return MGV_OK; /* which is refused with a better reason */
     if ((c->head_dim != 64 && c->head_dim != 72 && c->head_dim != 96) || (c->image_size / c->patch) * (c->image_size / c->patch) > most_tokens)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,

@@ -60,6 +60,14 @@ DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
    warpgroups change places from tile to tile. */
 DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) { return part.first + (group ^ tile.turn); }
 
+/* The last tile of 256 columns is one of 128 where the operation has no more left: half of its products would be cut off where they are stored. */
+DEVICE void narrow_last_tile(TileSlot &tile) {
+    if (tile.op.kind != MGV__KERNEL_GEMM_256 || tile.column + 1 < tile.op.column_tiles || (tile.op.columns - 1) % 256 >= 128) return;
+    tile.op.kind = MGV__KERNEL_GEMM_128;
+    tile.op.b_map++; /* the map of 128 columns follows */
+    tile.column *= 2;
+}
+
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Watchdog dog(arguments);
     Ring<MGV__SLOTS> slot;
@@ -84,6 +92,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
                 tile.unit = at.first_unit + local / tile.op.column_tiles;
                 tile.column = local % tile.op.column_tiles;
                 tile.turn = slot.index % MGV__MATH_GROUPS;
+                narrow_last_tile(tile);
             }
         }
         warp_sync();

@@ -438,7 +438,7 @@ static void test_what_auto_leaves_to_the_cpu(void **state) {
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "heads of other than 64, 72 or 96 columns"));
     config = f->model->config;
-    config.image_size = 28 * config.patch;
+    config.image_size = 33 * config.patch;
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
     config = f->model->config;
     config.intermediate = 512;

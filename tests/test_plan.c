@@ -274,7 +274,9 @@ static void test_costs_add_up(void **state) {
                 const double longest = fmax(fmax(op->matrix_us, op->l2_us), op->memory_us);
                 if (!nearly(op->flops, images[i] * flops_of(op->label, &config))) fail_msg("%s: %g FLOP", op->label, op->flops);
                 assert_true(op->tile_flops >= op->flops);
-                assert_true(op->clusters >= 1 && op->clusters <= info.clusters && op->waves * info.clusters >= op->tiles * (1 - 1e-9));
+                const uint32_t last_is_half = kernel->kind == MGV__KERNEL_GEMM_256 && (kernel->columns - 1) % 256 < 128;
+                const double whole = op->tiles - last_is_half * 0.5 * op->tiles / kernel->column_tiles;
+                assert_true(op->clusters >= 1 && op->clusters <= info.clusters && op->waves * info.clusters >= whole * (1 - 1e-9));
                 assert_true(nearly(op->us, longest + op->edge_us + op->handoff_us));
                 assert_true(op->plain_memory_bytes >= op->memory_bytes || info.groups > 1);
                 if (strcmp(op->kind, "product") == 0) { /* A for each column tile, B for each tile, the result once: nothing less */
