@@ -223,7 +223,7 @@ $(BUILD)/machine/%.o: tests/machine/%.cc
 $(BUILD)/machine/encode.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized
 
 # The kernel's flavour of the sanitizer has no hooks for copies of structures: they get the model's.
-MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O2 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \
+MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \
                  objcopy --redefine-sym memcpy=__asan_memcpy --redefine-sym memmove=__asan_memmove --redefine-sym memset=__asan_memset $@
 
 $(BUILD)/machine/%.cu.o: tests/machine/%.cu

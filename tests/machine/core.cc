@@ -250,8 +250,74 @@ static std::string describe_wait(const Thread *t) {
     return text + t->detail;
 }
 
+/* ---- who waits for whom ---- */
+
+/* Threads whose arrival the waiting thread misses, as far as their arrivals in earlier phases tell: those of them that have come least often. */
+static std::vector<Thread *> missing_threads(const Thread *t) {
+    std::vector<Thread *> missing;
+    if (t->state == State::polling && t->op == Op::mbarrier_wait) {
+        const Mbarrier *m = t->of->find_mbarrier((uint32_t)(t->poll.address % SHARED_WINDOW));
+        if (!m || !m->pending) return missing;
+        uint32_t least = ~0u;
+        for (const Arrivals &a : m->arrived) least = std::min(least, a.count);
+        for (const Arrivals &a : m->arrived)
+            if (a.count == least) missing.push_back(world->threads[a.component]);
+        return missing;
+    }
+    for (const Collective &c : t->warp->collective)
+        if (t->state == State::blocked && c.arrived >> t->lane & 1)
+            for (uint32_t lanes = c.mask & ~c.arrived; lanes; lanes &= lanes - 1) missing.push_back(t->warp->lane[__builtin_ctz(lanes)]);
+    return missing;
+}
+
+/* Of several threads that come to the mbarrier this one alone is missed. */
+static bool misses_one(const Thread *t) {
+    if (t->op != Op::mbarrier_wait || missing_threads(t).size() != 1) return false;
+    const Mbarrier *m = t->of->find_mbarrier((uint32_t)(t->poll.address % SHARED_WINDOW));
+    return m && m->pending == 1 && m->arrived.size() > 1;
+}
+
+/* The waits that hold up the others. From each thread the way goes to the one that it misses, and so on: best it ends in a circle, next best with somebody who
+   misses one of several; otherwise nothing is known. */
+static std::vector<Thread *> waits_at_fault(void) {
+    std::vector<Thread *> best;
+    int best_score = 0;
+    for (Thread *first : world->threads) {
+        std::vector<Thread *> way;
+        Thread *t = first;
+        while (t && t->state != State::done && std::find(way.begin(), way.end(), t) == way.end()) {
+            way.push_back(t);
+            const std::vector<Thread *> missing = missing_threads(t);
+            t = missing.empty() ? nullptr : missing[0];
+        }
+        const bool circle = t && t->state != State::done, ended = t && t->state == State::done;
+        if (circle) way.erase(way.begin(), std::find(way.begin(), way.end(), t));
+        else if (way.size() > 2) way.erase(way.begin(), way.end() - 2);
+        bool one = false;
+        for (const Thread *w : way) one |= misses_one(w);
+        const int score = (circle || ended) + 2 * one;
+        if (score > best_score) best = way, best_score = score;
+    }
+    return best;
+}
+
+static std::string describe_fault(void) {
+    std::string text;
+    for (const Thread *t : waits_at_fault()) {
+        const std::vector<Thread *> missing = missing_threads(t);
+        text += "\n    " + describe_thread(t) + ": " + describe_wait(t);
+        if (missing.empty()) continue;
+        text += "; misses " + describe_thread(missing[0]);
+        if (missing.size() > 1) text += format_text(" or one of %zu others", missing.size() - 1);
+        if (missing[0]->state == State::done) text += ", which has ended";
+    }
+    return text;
+}
+
 static void report_deadlock(void) {
     std::string text = "no thread can go on and no asynchronous work is left.";
+    const std::string fault = describe_fault();
+    if (!fault.empty()) text += " It comes down to:" + fault + "\n  All waits:";
     unsigned lines = 0;
     for (auto &cta : world->cta)
         for (Warp *warp : cta->warp) {
@@ -300,6 +366,8 @@ static void schedule(void) {
         } else if (++quiet_rounds > 8 && options.on_deadlock == OnDeadlock::stop) {
             report_deadlock();
             return;
+        } else if (quiet_rounds == 8 && world->result.stuck.empty()) {
+            world->result.stuck = describe_fault();
         }
         while (!world->polling.empty()) wake_pollers(world->polling.back());
     }
@@ -817,6 +885,15 @@ static void change_bytes(Cta *cta, uint32_t offset, Mbarrier &m, int64_t bytes) 
         report_plain("tx-count:range", offset, format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes, describe(shared_offset(cta->number, offset)).c_str()));
 }
 
+static void note_arrival(Mbarrier &m) {
+    for (Arrivals &a : m.arrived)
+        if (a.component == self->component) {
+            a.count++;
+            return;
+        }
+    m.arrived.push_back({self->component, 1});
+}
+
 /* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the cluster's other
    CTAs; otherwise they learn from it only that reads of shared memory and asynchronous work have ended. */
 void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster) {
@@ -831,7 +908,10 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
     }
     if (cta->alive == 0) report("cluster-exit:arrival", "arrives at an mbarrier of CTA %u, which has ended", cta->number);
     const auto &lost = world->options.lost;
-    if (count && m.arrivals++ == lost.arrival && m.number == lost.mbarrier && cta->number == lost.cta) return;
+    if (count && m.arrivals++ == lost.arrival && m.number == lost.mbarrier && cta->number == lost.cta) {
+        world->result.lost_at = describe(shared_offset(cta->number, offset));
+        return;
+    }
     if (expect) {
         change_bytes(cta, offset, m, bytes);
         m.expected_bytes += bytes;
@@ -841,6 +921,7 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         stop_launch();
     }
     if (count) {
+        note_arrival(m);
         if (cta == self->of) m.current.add(*self);
         else m.current.add_ended(*self);
         if (cta != self->of && releases_cluster) m.current_cluster.add(*self);

@@ -267,6 +267,9 @@ struct NamedBarrier {
     Released released;
 };
 
+struct Arrivals { /* of one thread at one mbarrier */
+    uint32_t component, count;
+};
 struct Mbarrier {
     uint32_t expected = 0, pending = 0;
     int64_t bytes = 0;
@@ -278,6 +281,7 @@ struct Mbarrier {
     std::vector<Thread *> waiting;
     uint64_t expected_bytes = 0; /* announced in this phase, for reports */
     unsigned number = 0, arrivals = 0; /* in the order of initialisation; of all phases */
+    std::vector<Arrivals> arrived;     /* of all phases, for reports of deadlocks */
 };
 
 struct Slot { /* a component for asynchronous work */

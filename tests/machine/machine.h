@@ -70,6 +70,8 @@ struct Result {
     std::vector<Report> reports;
     bool deadlock = false;
     uint64_t steps = 0, async_operations = 0, accesses = 0;
+    std::string lost_at; /* the mbarrier of Options::lost */
+    std::string stuck; /* OnDeadlock::drain: the waits that held up the others when nothing went on for the first time, as far as they are known */
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
     Lanes lanes;                    /* of a launch in which all of them ran */
     bool has(const char *kind_or_rule) const {

@@ -28,7 +28,7 @@ enum {
     X(bytes_16_too_many, "deadlock")                                                                                                       \
     X(bytes_16_too_few, "deadlock")                                                                                                        \
     X(full_wait_dropped, "race")                                                                                                           \
-    X(full_wait_phase_off, "race:async-read")                                                                                              \
+    X(full_wait_phase_off, "race")                                                                                                         \
     X(empty_wait_dropped, "mbarrier:count")                                                                                                \
     X(empty_wait_phase_off, "deadlock")                                                                                                    \
     X(empty_count_too_small, "race")                                                                                                       \

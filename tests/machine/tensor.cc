@@ -189,7 +189,6 @@ static bool reads_the_same(const WgmmaOp &op, const WgmmaOp *last) {
 }
 
 static void execute(WgmmaOp &op, const WgmmaOp *last) {
-    if (reads_the_same(op, last)) return;
     const int k_count = op.fp8 ? 32 : 16, unit_elements = op.fp8 ? 16 : 8, k_units = k_count / unit_elements;
     Thread *const keep = self;
     self = op.cta->warp[op.first_warp]->lane[0];
@@ -201,6 +200,7 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
     for (uint32_t w = 0; w < 4; w++)
         event[w] = new_event(op.cta->warp[op.first_warp + w]->slot, (uint32_t)op.number, op.pc, op.cta->number, Op::wgmma, EVENT_ASYNC);
     const uint32_t all = make_set(event, 4);
+    const bool known = reads_the_same(op, last);
 
     static float a[64][32], b[32 * 256];
     if (op.a_in_registers) {
@@ -215,7 +215,7 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
         const MatrixDescriptor m = decode(op.a, "descriptor of A");
         float unit[16];
         if (!op.a_transposed) check_k_span(m, (uint32_t)k_units, "descriptor of A");
-        for (uint32_t w = 0; w < 4; w++) { /* each warp reads its 16 rows */
+        for (uint32_t w = 0; w < 4 && !known; w++) { /* each warp reads its 16 rows */
             Operand operand(op, w, event[w], "A");
             if (!op.a_transposed) {
                 for (uint32_t first = 16 * w; first < 16 * w + 16; first += 8) {
@@ -237,7 +237,7 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
     for (int w = 1; w < 4; w++) same &= op.issuer[w].seen == op.issuer[0].seen && op.issuer[w].shared == op.issuer[0].shared;
     const uint32_t columns = (uint32_t)op.columns;
     if (!op.b_transposed) check_k_span(m, (uint32_t)k_units, "descriptor of B");
-    for (uint32_t w = 0; w < (same ? 1u : 4u); w++) {
+    for (uint32_t w = 0; w < (known ? 0u : same ? 1u : 4u); w++) {
         Operand operand(op, w, same ? all : event[w], "B");
         const uint32_t rows = op.b_transposed ? 16 : columns, units = op.b_transposed ? columns / 8 : (uint32_t)k_units;
         for (uint32_t first = 0; first < rows; first += 8) {

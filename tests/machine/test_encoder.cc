@@ -116,13 +116,19 @@ static void test_encoder_ways(void) {
 }
 
 /* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer at all. */
-static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts, unsigned *reports) {
+struct Losses {
+    unsigned runs = 0, verdicts = 0, reports = 0; /* verdicts of the watchdog; runs with a report of the model */
+    unsigned named = 0;                           /* the model's account of the waits at fault has the mbarrier that lost an arrival */
+};
+static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, Losses *losses) {
     options.on_deadlock = machine::OnDeadlock::drain;
     options.maximum_reports = 1000;
     const MicroRun run = micro_run(encoder, options, lost_signal);
     protocol_runs++;
-    *verdicts += !run.verdict.empty();
-    *reports += !run.machine.reports.empty();
+    losses->runs++;
+    losses->verdicts += !run.verdict.empty();
+    losses->reports += !run.machine.reports.empty();
+    losses->named += !run.machine.lost_at.empty() && run.machine.stuck.find(run.machine.lost_at + ":") != std::string::npos;
     std::string fatal;
     for (const char *kind : {"deadlock", "livelock", "wgmma", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds"})
         for (const machine::Report &r : run.machine.reports)
@@ -136,12 +142,12 @@ static void test_lost_signals(const MicroShape &shape, uint32_t step) {
     if (!encoder) return;
     std::string why;
     const machine::Lanes lanes = find_lanes(encoder, &why);
-    unsigned lost = 0, verdicts = 0, reports = 0;
-    for (uint32_t counter = 1; counter <= micro_counters(encoder) && why.empty(); counter += step, lost++) {
-        const std::string fatal = run_with_loss(encoder, protocol_options(counter, lanes), counter, &verdicts, &reports);
+    Losses losses;
+    for (uint32_t counter = 1; counter <= micro_counters(encoder) && why.empty(); counter += step) {
+        const std::string fatal = run_with_loss(encoder, protocol_options(counter, lanes), counter, &losses);
         if (!fatal.empty()) why = "counter " + std::to_string(counter) + ": " + fatal;
     }
-    ok(why.empty() && verdicts > 0, "encoder: " + std::to_string(lost) + " lost signals, " + std::to_string(verdicts) + " of which somebody waited for, all end by themselves", why);
+    ok(why.empty() && losses.verdicts > 0, "encoder: " + std::to_string(losses.runs) + " lost signals, " + std::to_string(losses.verdicts) + " of which somebody waited for, all end by themselves", why);
     micro_close(encoder);
 }
 
@@ -161,19 +167,20 @@ static void test_lost_arrivals(const MicroShape &shape) {
         arrivals.push_back(micro_run(encoder, options, 0).machine.arrivals);
         protocol_runs++;
     }
-    unsigned lost = 0, made_good = 0;
-    for (unsigned i = 0; i < 2 * arrivals[0].size() && why.empty(); i++, lost++) {
+    Losses losses;
+    for (unsigned i = 0; i < 2 * arrivals[0].size() && why.empty(); i++) {
         const unsigned mbarrier = i / 2, cta = mbarrier / 2 % ctas;
         machine::Options options = protocol_options(i, lanes);
         options.lost = {cta, mbarrier + 1, i % 2 ? arrivals[cta][mbarrier] / 2 : 0};
-        unsigned verdicts = 0, reports = 0;
-        why = run_with_loss(encoder, options, 0, &verdicts, &reports);
-        if (why.empty() && !verdicts && (i % 2 == 0 || reports)) why = "no verdict";
-        made_good += !verdicts;
+        const Losses before = losses;
+        why = run_with_loss(encoder, options, 0, &losses);
+        const bool verdict = losses.verdicts > before.verdicts, reported = losses.reports > before.reports;
+        if (why.empty() && !verdict && (i % 2 == 0 || reported)) why = "no verdict";
         if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(mbarrier) + ", arrival " + std::to_string(options.lost.arrival) + ": " + why;
     }
-    ok(why.empty() && lost > 0, "encoder, " + micro_plan(encoder) + ": " + std::to_string(lost) + " lost arrivals at " + std::to_string(lost / 2) + " mbarriers, " +
-           std::to_string(lost - made_good) + " end in the watchdog's verdict, the others harm nothing", why);
+    ok(why.empty() && losses.named > losses.runs / 3, "encoder, " + micro_plan(encoder) + ": " + std::to_string(losses.runs) + " lost arrivals at " +
+           std::to_string(losses.runs / 2) + " mbarriers, " + std::to_string(losses.verdicts) + " end in the watchdog's verdict, the others harm nothing; the model names the mbarrier in " +
+           std::to_string(losses.named), why);
     micro_close(encoder);
 }
 
