@@ -546,8 +546,8 @@ typedef int32_t mgv_backend;
 enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model and such models have run on a card, else the CPU; the log says why */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with a pooling head and heads of up to 96 columns.
-                             bf16 weights and activations, fp32 sums: about 5e-3 relative L2 against the CPU */
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with heads of up to 96 columns. bf16 weights and activations,
+                             fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
 typedef int32_t mgv_resize;
@@ -5315,6 +5315,7 @@ typedef struct mgv__plan {
     uint64_t pack_offset[MGV__PACK_COUNT];  /* bytes, in the block of packed weights */
     uint64_t weight_bytes;
     uint32_t vector_count;                  /* floats */
+    uint32_t norm;                          /* gamma, then beta of the last norm among the vectors */
     uint32_t counter_count;
     uint64_t stats_offset, counters_offset, weights_offset, vectors_offset, arena_bytes;
     uint64_t ops_offset, segments_offset;   /* of the first schedule; the others follow, schedule_bytes apart */
@@ -5510,9 +5511,8 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
-/* The rows of the stream, where they are complete, into every output that wants layer `layer` or the tokens. norm: of the tokens, where
-   gamma and beta are. */
-static void mgv__plan_rows(mgv__plan *plan, int32_t layer, uint32_t norm) {
+/* The rows of the stream, where they are complete, into every output that wants layer `layer` or the tokens. */
+static void mgv__plan_rows(mgv__plan *plan, int32_t layer) {
     uint32_t i;
     const int tokens = layer == MGV__ROWS_TOKENS_OUTPUT;
     for (i = 0; i < plan->outputs.count; i++) {
@@ -5524,13 +5524,13 @@ static void mgv__plan_rows(mgv__plan *plan, int32_t layer, uint32_t norm) {
         op->kernel.store_map = i;
         if (!tokens) continue;
         op->kernel.flags = MGV__KERNEL_FOLD_NORM;
-        op->kernel.bias = norm;
+        op->kernel.bias = plan->norm;
         op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
     }
 }
 
 /* The pooling head up to the weighted sums of tokens: one operation, or two where the scores of all tokens cannot be held at once. */
-static mgv__plan_op *mgv__plan_pool(mgv__plan *plan) {
+static void mgv__plan_pool(mgv__plan *plan) {
     const mgv__config *c = plan->config;
     const int online = plan->tokens > MGV__MAX_KEYS;
     mgv__plan_op *op;
@@ -5539,11 +5539,10 @@ static mgv__plan_op *mgv__plan_pool(mgv__plan *plan) {
                 : mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL, MGV__DEVICE_STREAM, MGV__DEVICE_WEIGHTED);
     op->kernel.k_blocks = c->hidden / 64;
     op->kernel.scale = 1;
-    op->kernel.bias = mgv__plan_vector(plan, 2 * c->hidden); /* gamma, beta of the last norm */
-    if (online) return op;
+    op->kernel.bias = plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
+    if (online) return;
     op->kernel.column_sums = mgv__plan_vector(plan, 64);
     plan->pack_rows[MGV__PACK_SCORES] = c->heads;
-    return op;
 }
 
 /* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
@@ -5557,7 +5556,7 @@ static void mgv__plan_list(mgv__plan *plan) {
     mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
     mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH, MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
     for (layer = 0; layer < c->layers; layer++) {
-        mgv__plan_rows(plan, (int32_t)layer, 0);
+        mgv__plan_rows(plan, (int32_t)layer);
         mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
         op = mgv__plan_push(plan, "attention", (int32_t)layer, mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
                             MGV__DEVICE_ATTENDED);
@@ -5570,10 +5569,11 @@ static void mgv__plan_list(mgv__plan *plan) {
         mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
         mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
     }
+    if (c->use_head) mgv__plan_pool(plan);
+    else plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
+    mgv__plan_rows(plan, (int32_t)c->layers); /* nothing overwrites the stream from here on, and nobody waits for these */
+    mgv__plan_rows(plan, MGV__ROWS_TOKENS_OUTPUT);
     if (!c->use_head) return;
-    op = mgv__plan_pool(plan);
-    mgv__plan_rows(plan, (int32_t)c->layers, 0); /* nothing overwrites the stream from here on, and nobody waits for these */
-    mgv__plan_rows(plan, MGV__ROWS_TOKENS_OUTPUT, op->kernel.bias);
     op = mgv__plan_gemm(plan, "head values", -1, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
     op->by_head = 1;
     op->kernel.a_column_step = c->hidden;
@@ -5594,7 +5594,7 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         uint32_t head = (uint32_t)mgv__plan_rows_are_images(i), shared = i == MGV__DEVICE_PATCHES || i == MGV__DEVICE_STREAM;
-        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES) continue;
+        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || !plan->buffers[i].bytes) continue;
         mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups,
                       shared ? MGV__LATENCY_ROWS / MGV__LATENCY_COLUMN_TILES : MGV__LATENCY_ROWS);
     }
@@ -5609,7 +5609,7 @@ static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS, rest = mgv__plan_rest_columns(plan->config);
     const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
-    mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
+    if (plan->config->use_head) mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
     mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
     if (!mgv__plan_is_online(plan)) {
         mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
@@ -5637,7 +5637,7 @@ static void mgv__plan_want(mgv__plan *plan, const mgv__row_outputs *outputs) {
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images, mgv_error *error) {
     uint32_t rows_per_group, i;
-    uint64_t rows, at = 0;
+    uint64_t rows, head_rows, at = 0;
     mgv_result result = mgv__plan_supported(config, error);
     if (result != MGV_OK) return result;
     memset(plan, 0, sizeof *plan);
@@ -5665,13 +5665,14 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * config->hidden, 3 * config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, config->hidden, config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, config->intermediate, config->intermediate, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads, mgv__ceil_div(config->heads, 4) * 4, 0, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, config->use_head && plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads, mgv__ceil_div(config->heads, 4) * 4, 0, 4);
     rows = (uint64_t)plan->groups * plan->group_images;
-    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, rows, config->hidden, config->hidden, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, rows, config->hidden, config->hidden, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, rows, config->intermediate, config->intermediate, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, rows, config->hidden, config->hidden, 0, 4);
+    head_rows = config->use_head ? rows : 0;
+    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, config->hidden, config->hidden, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, config->hidden, config->hidden, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, config->intermediate, config->intermediate, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, head_rows, config->hidden, config->hidden, 0, 4);
 
     plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
     plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = config->hidden;
@@ -5686,7 +5687,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; groups = rows; }
         if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED) mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
     }
-    {   /* weighted sums: (column, head, image) */
+    if (config->use_head) { /* weighted sums: (column, head, image) */
         mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
         mgv__map_desc *m = &plan->maps[MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
         mgv__plan_map(plan, MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, config->heads, rows, MGV__CHUNK_ROWS);
@@ -6146,12 +6147,13 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
 }
 
 /* Gamma and beta of the last norm, for the pooling head's sums and for token outputs. */
-static void mgv__pack_norm(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *norm) {
+static void mgv__pack_norm(const mgv__packer *p, const mgv__op *norm) {
     const uint32_t width = p->plan->config->hidden;
+    float *out = p->vectors + p->plan->norm;
     uint32_t k;
     for (k = 0; k < width; k++) {
-        p->vectors[op->kernel.bias + k] = mgv__tensor_value(&p->tensors[norm->weight[0]], k);
-        p->vectors[op->kernel.bias + width + k] = mgv__tensor_value(&p->tensors[norm->bias[0]], k);
+        out[k] = mgv__tensor_value(&p->tensors[norm->weight[0]], k);
+        out[width + k] = mgv__tensor_value(&p->tensors[norm->bias[0]], k);
     }
 }
 
@@ -6205,12 +6207,12 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
     p.vectors = (float *)(void *)packed;
     p.weights = (uint16_t *)(void *)(packed + (plan->weights_offset - plan->vectors_offset));
     memset(packed, 0, (size_t)mgv__plan_packed_bytes(plan));
+    mgv__pack_norm(&p, mgv__packer_find(&p, "post norm", -1));
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
         const char *label = op->label;
         if (op->kernel.kind == MGV__KERNEL_PATCHES || mgv__plan_is_attention(op->kernel.kind)) continue;
         if (op->kernel.kind == MGV__KERNEL_ROWS) continue;
-        if (mgv__plan_is_pool(op->kernel.kind)) mgv__pack_norm(&p, op, mgv__packer_find(&p, "post norm", -1));
         if (strcmp(label, "head scores") == 0) {
             mgv__pack_scores(&p, op, mgv__packer_find(&p, "head attention", -1), mgv__packer_find(&p, "post norm", -1));
         } else if (op->kernel.kind == MGV__KERNEL_POOL_SUMS) {
@@ -6612,13 +6614,6 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
    Nothing in the block is an index or a size: whatever its bytes are, the kernel stays inside its buffers. */
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
-static int mgv__has_tap(const mgv__program *program, mgv_output_kind kind) {
-    uint32_t i;
-    for (i = 0; i < program->tap_count; i++)
-        if (program->taps[i].kind == kind) return 1;
-    return 0;
-}
-
 enum {
     MGV__PACKED_VERSION = 1,   /* of the header */
     MGV__PACK_VERSION = 2,     /* of what packed bytes mean; where they lie is in the hash of the layout */
@@ -6689,6 +6684,7 @@ static uint64_t mgv__packed_layout_hash(const mgv__plan *plan) {
         mgv__hash_number(&hash, plan->pack_pitch[i]);
         mgv__hash_number(&hash, (double)plan->pack_offset[i]);
     }
+    mgv__hash_number(&hash, plan->norm);
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
         mgv__hash_text(&hash, plan->ops[i].label);
@@ -6806,9 +6802,6 @@ static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t c
     mgv__packed_header header;
     mgv_result result;
     mgv__plan *plan;
-    if (!mgv__has_tap(&model->program, MGV_OUTPUT_POOLED))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel gives pooled vectors only, and this model has no pooling head; use the CPU backend");
     plan = mgv__plan_make(&model->allocator, &model->config, 1, &result, error);
     if (!plan) return result;
     mgv__packed_describe(&header, plan, model->hash);
@@ -9096,9 +9089,6 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     if (!cuda_desc.kernels)
         return mgv__fail(error, MGV_ERROR_NO_DEVICE,
                          "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
-    if (!mgv__has_tap(&model->program, MGV_OUTPUT_POOLED))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel runs models with a pooling head only; use the CPU backend");
     gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
     if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
@@ -9408,6 +9398,9 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
 static mgv_result mgv__gpu_check_seen(const mgv__config *c, mgv_error *error) {
     const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER, most_tokens = 1024;
     if (c->family != MGV_FAMILY_SIGLIP) return MGV_OK; /* which is refused with a better reason */
+    if (!c->use_head)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel has not run on a card without a pooling head; MGV_BACKEND_CUDA runs such models all the same");
     if ((c->head_dim != 64 && c->head_dim != 72 && c->head_dim != 96) || (c->image_size / c->patch) * (c->image_size / c->patch) > most_tokens)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel has not run on a card with heads of other than 64, 72 or 96 columns, or with more than %u tokens; MGV_BACKEND_CUDA "
@@ -9839,7 +9832,7 @@ typedef struct mgv__validator {
     mgv__validation_input inputs[MGV__VALIDATION_INPUTS];
     uint32_t input_count;      /* of the operation at hand */
     uint8_t *result;           /* what it leaves on the card, all pictures */
-    float *wide, *pooled;      /* one picture's rows in float32; [image_count, hidden] */
+    float *wide, *whole;       /* one picture's rows in float32; what the GPU's whole encode gives, [image_count, rows, hidden] */
     mgv_validation_report *report;
     void *user;
     uint32_t failures;
@@ -10042,14 +10035,17 @@ static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
     return result;
 }
 
-static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, float *rows, mgv_error *error) {
+/* Rows of one picture that stand for the whole encode: the pooled one, or its tokens where there is no pooling head. */
+static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) { return gpu->model->config.use_head ? 1 : gpu->gpu->cuda->plan->tokens; }
+
+static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint32_t rows_each, float *rows, mgv_error *error) {
     mgv_output output;
     mgv_encode_desc desc;
     memset(&output, 0, sizeof output);
     memset(&desc, 0, sizeof desc);
-    output.kind = MGV_OUTPUT_POOLED;
+    output.kind = engine->model->config.use_head ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     output.data = rows;
-    output.capacity = (uint64_t)count * engine->model->config.hidden;
+    output.capacity = (uint64_t)count * rows_each * engine->model->config.hidden;
     desc.images = images;
     desc.image_count = count;
     desc.outputs = &output;
@@ -10059,20 +10055,20 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
 
 /* Whole encodes, each side by itself. It comes first: pictures are checked by it, and lie on the card afterwards. */
 static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
-    const uint32_t columns = v->model->config.hidden, ops = v->gpu->gpu->cuda->plan->op_count;
+    const uint32_t columns = v->model->config.hidden, ops = v->gpu->gpu->cuda->plan->op_count, rows = mgv__validation_whole_rows(v->gpu);
     const double tolerance = sqrt(2.0 * ops) * MGV__BF16_STEP;
     mgv__comparison c;
     uint32_t i;
-    mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, v->pooled, error);
+    mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, rows, v->whole, error);
     memset(&c, 0, sizeof c);
     for (i = 0; i < v->image_count && result == MGV_OK; i++) {
         mgv_image image;
         double scale;
         result = mgv__take_image(&image, v->images, i, error);
-        if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, v->wide, error);
+        if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, rows, v->wide, error);
         if (result != MGV_OK) break;
-        scale = mgv__root_mean_square(v->wide, columns);
-        mgv__comparison_add(&c, v->pooled + (size_t)i * columns, v->wide, columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
+        scale = mgv__root_mean_square(v->wide, (uint64_t)rows * columns);
+        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
     }
     if (result == MGV_OK) mgv__validation_tell(v, "whole encode", -1, &c, columns, tolerance);
     return result;
@@ -10091,8 +10087,8 @@ static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_d
     for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
     v->result = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
     v->wide = (float *)mgv__alloc(&desc->allocator, floats * sizeof(float));
-    v->pooled = (float *)mgv__alloc(&desc->allocator, (size_t)v->image_count * v->model->config.hidden * sizeof(float));
-    if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->pooled) return MGV_OK;
+    v->whole = (float *)mgv__alloc(&desc->allocator, (size_t)v->image_count * mgv__validation_whole_rows(v->gpu) * v->model->config.hidden * sizeof(float));
+    if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->whole) return MGV_OK;
     return mgv__fail_nomem(error, "validation", (uint64_t)rows * (MGV__VALIDATION_INPUTS + 1) * v->image_count);
 }
 
@@ -10101,7 +10097,7 @@ static void mgv__validation_free(mgv__validator *v, const mgv_engine_desc *desc)
     for (i = 0; i < MGV__VALIDATION_INPUTS; i++) mgv__free(&desc->allocator, v->inputs[i].rows);
     mgv__free(&desc->allocator, v->result);
     mgv__free(&desc->allocator, v->wide);
-    mgv__free(&desc->allocator, v->pooled);
+    mgv__free(&desc->allocator, v->whole);
     mgv_engine_destroy(v->cpu);
     mgv_engine_destroy(v->gpu);
 }
@@ -10114,6 +10110,7 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     d.workspace_bytes = 0;
     d.max_tokens = 0;
     d.max_images = v->image_count + 2; /* rows that no picture has */
+    d.max_row_outputs = !v->model->config.use_head;
     d.backend = MGV_BACKEND_CUDA;
     result = mgv_engine_create(&v->gpu, v->model, &d, error);
     d.max_images = 1;

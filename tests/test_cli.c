@@ -1078,7 +1078,7 @@ static void pack_refuses_and_leaves_nothing(void **state) {
     (void)state;
     snprintf(path, sizeof path, "%s", in_scratch("refused.mgvp"));
     assert_bad_file(run("pack", "--model", MODEL, "-o", path), "a width that is a multiple of 64");
-    assert_bad_file(run("pack", "--model", VARIABLE_MODEL, "-o", path), "no pooling head");
+    assert_bad_file(run("pack", "--model", VARIABLE_MODEL, "-o", path), "SigLIP models only");
     assert_bad_file(run("pack", "--model", hopper_model(), "--arch", "sm_42", "-o", path), "there is no kernel for the architecture");
     assert_bad_file(run("pack", "--model", in_scratch("nowhere"), "-o", path), "config.json");
     assert_bad_file(run("pack", "--model", hopper_model(), "-o", in_scratch("nowhere/x.mgvp")), "cannot write");

@@ -432,6 +432,10 @@ static void test_what_auto_leaves_to_the_cpu(void **state) {
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "odd number of heads"));
     config = f->model->config;
+    config.use_head = 0;
+    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "without a pooling head"));
+    config = f->model->config;
     config.head_dim = 72;
     assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_OK);
     config.head_dim = 80;

@@ -78,6 +78,35 @@ static void test_every_schedule_is_proved(void **state) {
         }
 }
 
+/* Without a pooling head there are token and layer outputs only. */
+static void test_models_without_a_head(void **state) {
+    static const uint32_t sides[] = {224, 384};
+    mgv__row_outputs outputs;
+    uint32_t s, images;
+    (void)state;
+    memset(&outputs, 0, sizeof outputs);
+    outputs.count = 2;
+    outputs.layer[0] = MGV__ROWS_TOKENS_OUTPUT;
+    outputs.layer[1] = 3;
+    for (s = 0; s < 2; s++) {
+        mgv__config config;
+        mgv__plan *plan;
+        mgv_error error;
+        config_of(&config, sides[s], 16, 3);
+        config.use_head = 0;
+        plan = plan_of(&config, 64, 13, 2);
+        assert_int_equal(plan->buffers[MGV__DEVICE_POOLED].bytes, 0);
+        mgv__plan_want(plan, &outputs);
+        assert_string_equal(plan->ops[plan->op_count - 1].label, "tokens");
+        assert_int_equal(plan->ops[plan->op_count - 1].kernel.bias, plan->norm);
+        for (images = 1; images <= 64; images += 9) {
+            mgv__plan_schedule(plan, images, 66);
+            if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        }
+        plan_free(plan);
+    }
+}
+
 static void refused(mgv__plan *plan, const char *word) {
     mgv_error error;
     assert_int_equal(mgv__plan_validate(plan, plan->counts, &error), MGV_ERROR_UNSUPPORTED);
@@ -334,6 +363,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_centred_rows_sum_to_zero),
         cmocka_unit_test(test_every_schedule_is_proved),
+        cmocka_unit_test(test_models_without_a_head),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_parts_and_ablations),

@@ -61,7 +61,8 @@ static void leave_patches(const mgv__plan *plan, uint8_t *arena, uint32_t image,
     free(patches);
 }
 
-static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixels, uint32_t op_count) {
+/* tokens: where the list has an operation behind those of f->plan, it is this output. */
+static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixels, uint32_t op_count, float *tokens) {
     const mgv__program *program = &f->model->program;
     mgv__cpu_run run;
     uint32_t k, next = 0;
@@ -70,7 +71,7 @@ static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixe
     f->twin->job.image = 0;
     mgv__job_prepare(f->twin);
     mgv__job_cpu_run(f->twin, &run);
-    for (k = 0; k < op_count; k++) {
+    for (k = 0; k < op_count && k < f->plan->op_count; k++) {
         const mgv__plan_op *op = &f->plan->ops[k];
         const uint32_t twin = mgv__validation_twin(program, op);
         const int faulty = f->fault.label && strcmp(f->fault.label, op->label) == 0;
@@ -80,6 +81,9 @@ static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixe
         leave(f->plan, arena, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[twin].target],
               faulty ? &f->fault : NULL);
     }
+    if (op_count <= f->plan->op_count) return;
+    for (; next < program->op_count; next++) mgv__cpu_run_op(&run, &program->ops[next]);
+    memcpy(tokens + (size_t)image * TOKENS * MICRO_WIDTH, f->twin->buffers[program->ops[program->op_count - 1].target], TOKENS * MICRO_WIDTH * sizeof *tokens);
 }
 
 static void fake_kernel(const void *argument) {
@@ -88,10 +92,10 @@ static void fake_kernel(const void *argument) {
     uint32_t segment = 0, op_count = 0, image;
     for (; arguments->segments[segment].first_tile < arguments->total_tiles; segment++)
         if (arguments->segments[segment].op >= op_count) op_count = arguments->segments[segment].op + 1;
-    for (image = 0; image < IMAGES; image++) play(playing, arena, image, arguments->pixels + (size_t)image * IMAGE_BYTES, op_count);
+    for (image = 0; image < IMAGES; image++) play(playing, arena, image, arguments->pixels + (size_t)image * IMAGE_BYTES, op_count, arguments->outputs[0]);
 }
 
-static int set_up(void **state) {
+static int set_up_with(void **state, int use_head) {
     fixture *f = (fixture *)calloc(1, sizeof *f);
     mgv_engine_desc desc;
     mgv_error error;
@@ -99,6 +103,8 @@ static int set_up(void **state) {
     size_t i;
     memset(&desc, 0, sizeof desc);
     micro_make(&f->micro, 1);
+    if (!use_head) strcpy(strrchr(f->micro.config, '}'), ",\"vision_use_head\":false}");
+    f->micro.files[0].bytes = strlen(f->micro.config);
     f->model = micro_open(&f->micro, &error);
     if (!f->model) fail_msg("%s", error.message);
     desc.backend = MGV_BACKEND_CPU;
@@ -113,6 +119,8 @@ static int set_up(void **state) {
     *state = f;
     return 0;
 }
+static int set_up(void **state) { return set_up_with(state, 1); }
+static int set_up_without_head(void **state) { return set_up_with(state, 0); }
 static int tear_down(void **state) {
     fixture *f = (fixture *)*state;
     const mgv_allocator allocator = {NULL, NULL, NULL};
@@ -166,6 +174,25 @@ static void test_a_right_kernel(void **state) {
     assert_int_equal(failures, 0);
     assert_int_equal(f->row_count, f->plan->op_count + 1); /* and the whole encode */
     assert_int_equal(compared, f->plan->op_count);
+}
+
+/* Without a pooling head the whole encode is compared by its tokens. */
+static void test_a_model_without_a_head(void **state) {
+    fixture *f = (fixture *)*state;
+    uint32_t failures = 9, i;
+    mgv_error error;
+    memset(&f->fault, 0, sizeof f->fault);
+    if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(failures, 0);
+    assert_int_equal(f->row_count, f->plan->op_count + 2);
+    assert_string_equal(f->rows[0].label, "whole encode");
+    assert_int_equal(f->rows[0].rows, IMAGES * TOKENS);
+    assert_string_equal(f->rows[f->row_count - 1].label, "tokens"); /* which the whole encode has compared */
+    for (i = 0; i + 1 < f->row_count; i++) assert_true(f->rows[i].compared && f->rows[i].ok);
+    f->fault.label = "fc2";
+    f->fault.change = NAN;
+    if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_true(failures >= 2 && !f->rows[0].ok);
 }
 
 /* One wrong value, or one that is no number, in one row of one picture: this operation is named, this place, and no other operation. */
@@ -254,6 +281,7 @@ static void test_every_call_fails(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_right_kernel, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_model_without_a_head, set_up_without_head, tear_down),
         cmocka_unit_test_setup_teardown(test_faults_are_found_where_they_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_validated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_call_fails, set_up, tear_down),

@@ -72,21 +72,22 @@ struct MicroEncoder {
     void *device_pixels = nullptr;
 };
 
-/* Tokens, the embeddings, an output twice, the last layer's. */
+/* The pooled row; tokens, the embeddings, an output twice, the last layer's. */
 static void choose_outputs(MicroEncoder *m) {
     static const mgv_output_kind kinds[] = {MGV_OUTPUT_POOLED, MGV_OUTPUT_LAYER, MGV_OUTPUT_TOKENS,
                                             MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER};
     const uint32_t grid = m->shape.image_size / m->shape.patch;
     const uint32_t layers[] = {0, m->shape.layers, 0, 1, 0, 1};
-    m->outputs.resize(m->shape.rows ? 6 : 1);
+    const size_t skipped = m->shape.head ? 0 : 1;
+    m->outputs.resize(m->shape.rows ? 6 - skipped : 1);
     m->expected.resize(m->outputs.size());
     for (size_t i = 0; i < m->outputs.size(); i++) {
         mgv_output *output = &m->outputs[i];
         memset(output, 0, sizeof *output);
-        output->kind = kinds[i];
-        output->index = layers[i];
+        output->kind = kinds[i + skipped];
+        output->index = layers[i + skipped];
         output->capacity = (uint64_t)m->shape.images * m->shape.hidden;
-        if (kinds[i] != MGV_OUTPUT_POOLED) output->capacity *= grid * grid;
+        if (output->kind != MGV_OUTPUT_POOLED) output->capacity *= grid * grid;
         m->expected[i].resize(output->capacity);
         output->data = m->expected[i].data();
     }
@@ -152,7 +153,7 @@ static void name_buffers(MicroEncoder *m) {
 
 /* The kernel is to write all but the pooled rows itself, at places that begin at no multiple of eight bytes. */
 static void place_outputs(MicroEncoder *m) {
-    for (size_t i = 1; i < m->outputs.size(); i++) {
+    for (size_t i = m->shape.head; i < m->outputs.size(); i++) {
         const uint32_t k = m->cuda->outputs.count++;
         const bool tokens = m->outputs[i].kind == MGV_OUTPUT_TOKENS;
         m->cuda->outputs.layer[k] = tokens ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)m->outputs[i].index;
@@ -185,16 +186,19 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         c.linear(l + "mlp.fc2", d, f);
     }
     c.norm(v + "post_layernorm", d);
-    c.add(v + "head.probe", {1, 1, d}, 1, 0);
-    c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
-    c.add(v + "head.attention.in_proj_bias", {3 * d}, 0.1f, 0);
-    c.linear(v + "head.attention.out_proj", d, d);
-    c.norm(v + "head.layernorm", d);
-    c.linear(v + "head.mlp.fc1", f, d);
-    c.linear(v + "head.mlp.fc2", d, f);
+    if (shape.head) {
+        c.add(v + "head.probe", {1, 1, d}, 1, 0);
+        c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
+        c.add(v + "head.attention.in_proj_bias", {3 * d}, 0.1f, 0);
+        c.linear(v + "head.attention.out_proj", d, d);
+        c.norm(v + "head.layernorm", d);
+        c.linear(v + "head.mlp.fc1", f, d);
+        c.linear(v + "head.mlp.fc2", d, f);
+    }
     const std::string config = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) +
                                ",\"num_attention_heads\":" + std::to_string(d / shape.head_dim) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
-                               ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) + "}";
+                               ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) +
+                               (shape.head ? "}" : ",\"vision_use_head\":false}");
     const std::string tensors = c.file();
     mgv_memory_file files[2];
     memset(files, 0, sizeof files);
@@ -279,7 +283,7 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         if (i != MGV__DEVICE_PATCHES && plan->buffers[i].bytes) machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, i));
     for (uint32_t k = 0; k < m->cuda->outputs.count; k++)
-        machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + 1].size() * sizeof(float));
+        machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + m->shape.head].size() * sizeof(float));
     machine::runtime.options = options;
     m->cuda->arguments.lost_signal = lost_signal;
     mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, nullptr, &error);
@@ -287,7 +291,7 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
-    take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0]);
-    for (size_t i = 1; i < m->expected.size(); i++) take_output(&run, m->cuda->arguments.outputs[i - 1], m->expected[i]);
+    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0]);
+    for (size_t i = m->shape.head; i < m->expected.size(); i++) take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i]);
     return run;
 }

@@ -13,6 +13,7 @@ struct MicroShape {
     uint32_t regime; /* 1: throughput, 2: latency */
     bool rows = false; /* token and layer outputs too */
     uint32_t head_dim = 64;
+    bool head = true; /* a pooling head; without one there are token and layer outputs only */
 };
 struct MicroRun {
     machine::Result machine;

@@ -195,6 +195,8 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
     test_encoder_arithmetic({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 24}, 1);
     test_encoder_arithmetic({136, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 1);
+    /* no pooling head */
+    test_encoder_arithmetic({64, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 64, false}, 1);
     test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 6, NO_POLL_LIMIT, LATENCY}, 5);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
