@@ -112,7 +112,7 @@ void BaseRef::join(const BaseRef &other) {
     struct Memo {
         BaseRef a, b, result;
     };
-    static std::vector<Memo> memos(4096);
+    static std::vector<Memo> memos(256); /* few: what they keep should stay in the cache */
     static uint64_t memos_of;
     if (memos_of != world->number) {
         for (Memo &m : memos) m = Memo();
