@@ -6068,23 +6068,31 @@ static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i)
 /* The next bf16 towards zero (away 0) or away from it (away 1). */
 static uint16_t mgv__bf16_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
 
+/* How far a rounded value is from the exact one, and the step to its neighbour beyond that. */
+static double mgv__pack_error(uint16_t h, double exact, double *step) {
+    const float value = mgv__bf16_value(h);
+    const double error = value - exact;
+    *step = (double)mgv__bf16_value(mgv__bf16_neighbour(h, (error > 0) == (value < 0))) - value;
+    return error;
+}
+
 /* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as bf16 allows: rounding to nearest leaves a sum of some
    ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the product, whatever it is. */
 static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count) {
-    double sum = 0, least;
+    double sum = 0, least, errors[MGV__PLAN_MAX_WIDTH], steps[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
     for (k = 0; k < count; k++) {
         out[k] = mgv__bf16_round((float)exact[k]);
         sum += mgv__bf16_value(out[k]);
+        errors[k] = mgv__pack_error(out[k], exact[k], &steps[k]);
     }
     for (least = 0.45; least > 0; least -= 0.05) /* of an ulp: how far the rounding must have gone the same way as the sum */
         for (k = 0; k < count; k++) {
-            const float value = mgv__bf16_value(out[k]);
-            const uint16_t other = mgv__bf16_neighbour(out[k], (sum > 0) == (value < 0));
-            const double ulp = fabs((double)mgv__bf16_value(other) - value), error = value - exact[k];
-            if ((out[k] & 0x7FFFu) == 0 || (error > 0) != (sum > 0) || fabs(error) < least * ulp || ulp > 1.5 * fabs(sum)) continue;
-            out[k] = other;
-            sum += mgv__bf16_value(other) - (double)value;
+            if (fabs(steps[k]) > 1.5 * fabs(sum) || fabs(errors[k]) < least * fabs(steps[k])) continue; /* most: what is told from their sign comes last */
+            if ((errors[k] > 0) != (sum > 0) || (out[k] & 0x7FFFu) == 0) continue;
+            out[k] = mgv__bf16_neighbour(out[k], (steps[k] > 0) == (mgv__bf16_value(out[k]) > 0));
+            sum += steps[k];
+            errors[k] = mgv__pack_error(out[k], exact[k], &steps[k]);
         }
 }
 
@@ -6410,6 +6418,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : mgv__plan_is_pool(k->kind) ? "pool" : "product";
     out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
+    if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * (uint32_t)MGV__MATH_GROUPS;
     if (mgv__plan_is_attention(k->kind)) {
         out->kind = "attention";
         out->tile_rows = mgv__attention_queries(plan, k);
