@@ -708,17 +708,18 @@ enum {
 /* The same of the latency regime, for few images: another kernel, on the same buffers and packed weights. */
 enum {
     MGV__LATENCY_CLUSTER = 4,
-    MGV__LATENCY_ROWS = 64,             /* rows and columns of one CTA's matrix tile; both math warpgroups work on it */
-    MGV__LATENCY_COLUMNS = 128,
-    MGV__LATENCY_ROW_TILES = 1,         /* row tiles of a cluster where each CTA has a tile of its own: 1, 2 or 4; its other CTAs are column tiles */
-    MGV__LATENCY_STAGES = 8,
-    MGV__LATENCY_STAGE_BYTES = (MGV__LATENCY_ROWS + MGV__LATENCY_COLUMNS) * MGV__GEMM_INNER * 2,
+    MGV__LATENCY_COLUMNS = 64,          /* columns of one CTA's matrix tile, */
+    MGV__LATENCY_SHORT_ROWS = 104,      /* and its rows: these, or the next; the plan has one for all tiles */
+    MGV__LATENCY_MAX_ROWS = 128,
+    MGV__LATENCY_STAGES = 6,
+    MGV__LATENCY_STAGE_BYTES = (MGV__LATENCY_COLUMNS + MGV__LATENCY_MAX_ROWS) * MGV__GEMM_INNER * 2,
     MGV__LATENCY_MAX_HEADS = 16,        /* of the pooling head */
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
-    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_ROWS / 4 * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
+    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
+    MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
     MGV__LATENCY_POOL_BYTES = MGV__LATENCY_MAX_HEADS * (2 * (MGV__MAX_KEYS + 8) + 8),
-    MGV__LATENCY_BARRIER_BYTES = 8 * (2 * MGV__LATENCY_STAGES + 3 * MGV__SLOTS + 3),
-    MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_STAGES * MGV__LATENCY_STAGE_BYTES + MGV__LATENCY_SUM_BYTES + MGV__LATENCY_POOL_BYTES +
+    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 4 + 8 * (2 * MGV__LATENCY_STAGES + 3 * MGV__SLOTS + 3), /* and the rows' norms */
+    MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_STAGES * MGV__LATENCY_STAGE_BYTES + MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES + MGV__LATENCY_POOL_BYTES +
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
@@ -731,8 +732,8 @@ enum {
     MGV__KERNEL_GEMM_64,
     MGV__KERNEL_ATTENTION, /* one head of one image a CTA; latency regime: a cluster */
     MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
-    MGV__KERNEL_WIDE,      /* latency regime: 64 x 96 tile a CTA */
-    MGV__KERNEL_DEEP,      /* latency regime: 64 x 96 tile a cluster, each CTA a quarter of the products */
+    MGV__KERNEL_WIDE,      /* latency regime: 104 or 128 rows, 64 columns a CTA */
+    MGV__KERNEL_DEEP,      /* latency regime: such a tile a cluster, each CTA a quarter of the products */
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
     MGV__KERNEL_POOL_SUMS  /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
@@ -830,7 +831,8 @@ typedef struct mgv__kernel_arguments {
     uint32_t image_size, patch, grid; /* side of the image, of a patch, patches in a row */
     uint32_t patch_pitch;       /* elements from one patch row to the next */
     uint32_t lost_signal;       /* test: a signal that is not given, 1 + index of the counter */
-    uint32_t reserved[5];
+    uint32_t latency_rows;      /* rows of a matrix tile in the latency regime */
+    uint32_t reserved[4];
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
@@ -5252,8 +5254,9 @@ enum {
     MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer */
     MGV__MAP_LATENCY_TOKENS = MGV__MAP_LATENCY_A + MGV__DEVICE_BUFFER_COUNT, /* boxes of 64 tokens of an image */
     MGV__MAP_LATENCY_SCORES,
-    MGV__MAP_LATENCY_WEIGHTS,                                /* + 2 pack + (0 shared in the cluster, 1 whole) */
-    MGV__MAP_COUNT = MGV__MAP_LATENCY_WEIGHTS + 6
+    MGV__MAP_LATENCY_KEYS,                                   /* half of an image's keys or values */
+    MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
+    MGV__MAP_COUNT = MGV__MAP_LATENCY_WEIGHTS + 3
 };
 MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
 MGV__STATIC_ASSERT((int)MGV__DEVICE_BUFFER_COUNT <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
@@ -5341,17 +5344,23 @@ enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
 typedef struct mgv__regime {
     const char *kernel;
     uint32_t cluster;          /* CTAs */
-    uint32_t row_tile;         /* rows of a CTA's tile, and of a counter */
+    uint32_t row_tile;         /* rows of a CTA's tile, and of a counter; 0: mgv__plan_latency_rows */
     uint32_t cluster_images;   /* images of a cluster, where tiles are of images but for attention */
 } mgv__regime;
 static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
     {"megavit_encode_sm_90a", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
-    {"megavit_encode_latency_sm_90a", MGV__LATENCY_CLUSTER, MGV__LATENCY_ROWS, 1}
+    {"megavit_encode_latency_sm_90a", MGV__LATENCY_CLUSTER, 0, 1}
 };
-enum {
-    MGV__LATENCY_COLUMN_TILES = MGV__LATENCY_CLUSTER / MGV__LATENCY_ROW_TILES,  /* of a cluster, where each CTA has a tile of its own */
-    MGV__PLAN_LATENCY_ROWS = 448                                                 /* the latency regime is chosen up to as many rows */
-};
+enum { MGV__PLAN_LATENCY_ROWS = 448 }; /* the latency regime is chosen up to as many rows */
+
+/* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
+static uint32_t mgv__plan_latency_rows(uint32_t tokens) {
+    const uint32_t few = MGV__LATENCY_SHORT_ROWS, many = MGV__LATENCY_MAX_ROWS;
+    return mgv__ceil_div(tokens, few) * few <= mgv__ceil_div(tokens, many) * many ? few : many;
+}
+static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
+    return plan->regime == MGV__LATENCY ? mgv__plan_latency_rows(plan->tokens) : mgv__regimes[plan->regime].row_tile;
+}
 
 static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
 static int mgv__plan_is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
@@ -5362,7 +5371,7 @@ static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DE
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
     if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP) return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
-    return kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_ROW_TILES : (uint32_t)MGV__CLUSTER;
+    return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
 }
 static int mgv__plan_by_image(uint32_t kind) { return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind); }
 
@@ -5586,22 +5595,24 @@ static void mgv__plan_list(mgv__plan *plan) {
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) { return plan->config->heads <= MGV__LATENCY_MAX_HEADS && !mgv__plan_is_online(plan); }
 
-/* The rows of patches and of the stream are loaded in shares, by all CTAs of a cluster that need them. */
-static int mgv__plan_is_wide(const mgv__plan_op *op) { return op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_STREAM; }
+/* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
+static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
+    return k->columns > plan->config->hidden && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
+}
 
 static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     const uint64_t images = (uint64_t)plan->groups * plan->group_images;
+    const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        uint32_t head = (uint32_t)mgv__plan_rows_are_images(i), shared = i == MGV__DEVICE_PATCHES || i == MGV__DEVICE_STREAM;
+        uint32_t head = (uint32_t)mgv__plan_rows_are_images(i);
         if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || !plan->buffers[i].bytes) continue;
-        mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups,
-                      shared ? MGV__LATENCY_ROWS / MGV__LATENCY_COLUMN_TILES : MGV__LATENCY_ROWS);
+        mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups, row_tile);
     }
+    mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
     mgv__plan_map(plan, MGV__MAP_LATENCY_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, 64);
     mgv__plan_weight_map(plan, MGV__MAP_LATENCY_SCORES, MGV__PACK_SCORES, MGV__LATENCY_MAX_HEADS, 3);
-    for (i = 0; i < 6; i++)
-        mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i / 2, i % 2 ? MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS / MGV__LATENCY_ROW_TILES, 3);
+    for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
 }
 
 /* Of attention and of the pooling head: views of images. */
@@ -5655,7 +5666,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->group_images = mgv__min_u32(group_images, max_images);
     plan->groups = mgv__ceil_div(max_images, plan->group_images);
     rows_per_group = plan->group_images * plan->tokens;
-    plan->group_tiles = mgv__ceil_div(rows_per_group, 4 * MGV__LATENCY_ROWS) * 4;
+    plan->group_tiles = mgv__ceil_div(rows_per_group, 4 * 64) * 4; /* more than either regime has */
     rows = (uint64_t)plan->groups * rows_per_group;
     if (rows * (config->hidden / 64) > 0x40000000u)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold", (uint64_t)max_images, (uint64_t)plan->tokens);
@@ -5826,8 +5837,8 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
 /* The same in the latency regime. */
 static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
-    const uint32_t wide = (uint32_t)mgv__plan_is_wide(op), blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
-    const uint32_t columns = op->by_head ? plan->config->head_dim : wide ? MGV__LATENCY_COLUMN_TILES * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
+    const uint32_t wide = (uint32_t)mgv__plan_is_wide(plan, k), blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
+    const uint32_t columns = wide ? MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
     k->store_map = op->target;
     k->residual_map = op->target == MGV__DEVICE_POOLED ? (uint32_t)MGV__DEVICE_HEAD_OUT : op->target;
     switch (op->kind) {
@@ -5835,6 +5846,7 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     case MGV__KERNEL_ATTENTION:
         k->column_tiles = plan->config->heads;
         k->a_map = MGV__MAP_QUERIES;
+        k->b_map = MGV__MAP_LATENCY_KEYS;
         return;
     case MGV__KERNEL_POOL:
         k->column_tiles = 1;
@@ -5847,7 +5859,7 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     k->k_blocks = wide ? blocks : mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER);
     k->column_tiles = mgv__ceil_div(k->columns, columns);
     k->a_map = MGV__MAP_LATENCY_A + op->source;
-    k->b_map = MGV__MAP_LATENCY_WEIGHTS + 2 * op->pack + !wide;
+    k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;
     if (k->columns % columns == 0) mgv__plan_prefetch(plan, op, columns / MGV__LATENCY_CLUSTER);
 }
 
@@ -5875,7 +5887,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
-            k->wait_divisor = !source->by_image ? mgv__regimes[plan->regime].row_tile : head ? 1 : plan->tokens;
+            k->wait_divisor = !source->by_image ? mgv__plan_row_tile(plan) : head ? 1 : plan->tokens;
             k->wait_threshold = written[op->source];
         }
         k->signal_counter = target->counter;
@@ -5892,7 +5904,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     if (op_number < plan->op_first || (plan->op_limit && op_number >= plan->op_limit)) return;
     if (first_row >= k->rows_total) return;
     rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row);
-    units = mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__regimes[plan->regime].row_tile));
+    units = mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
     segment->op = op_number;
     segment->group = group;
     segment->first_unit = 0;
@@ -5936,7 +5948,7 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
 static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta, uint32_t *first, uint32_t *end) {
     const mgv__regime *regime = &mgv__regimes[plan->regime];
     uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
-    uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : regime->row_tile, unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
+    uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : mgv__plan_row_tile(plan), unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
     *first = (unit * unit_tiles + cta / (regime->cluster / unit_tiles)) * count;
     *end = mgv__min_u32(*first + count, rows);
 }
@@ -5995,7 +6007,7 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
                 return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) waits for %u signals of counter %u, but %u come before it",
                                  op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i, i < plan->counter_count ? (uint64_t)counts[i] : 0);
     }
-    index = k->signal_counter + segment->group * k->signal_stride + first / (target->by_image ? k->tokens : mgv__regimes[plan->regime].row_tile);
+    index = k->signal_counter + segment->group * k->signal_stride + first / (target->by_image ? k->tokens : mgv__plan_row_tile(plan));
     if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's", op->label,
                          (uint64_t)segment->op, (uint64_t)index);
@@ -6282,17 +6294,16 @@ typedef struct mgv__gemm_shape {
 } mgv__gemm_shape;
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
     mgv__gemm_shape shape;
-    shape.rows = mgv__regimes[plan->regime].row_tile;
+    shape.rows = mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
     if (plan->regime == MGV__THROUGHPUT) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
-    shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_COLUMN_TILES : shape.columns;
+    shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_CLUSTER : shape.columns;
     return shape;
 }
 static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
     double a = 128.0 * shape.rows, b = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
     if (plan->regime == MGV__THROUGHPUT) return mgv__gemm_clocks(shape.columns, k->k_blocks);
-    if (k->kind == MGV__KERNEL_WIDE) a /= (uint32_t)MGV__LATENCY_COLUMN_TILES, b /= (uint32_t)MGV__LATENCY_ROW_TILES;
     clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
     clocks.feed = k->k_blocks * (a + b) / 32;
     clocks.edge = 2000;
@@ -6327,7 +6338,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     if (mgv__plan_is_attention(k->kind)) {
         const double queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
         *flops = 4 * queries * keys * columns;
-        clocks.feed = (2 * keys / (plan->regime == MGV__LATENCY ? regime->cluster : 1) + 2 * queries) * 2 * columns / 32;
+        clocks.feed = (2 * keys + 2 * queries) * 2 * columns / 32;
         clocks.edge = 2500 + queries * keys * (1.0 / 16 + 5.0 / 128); /* an exponential and five other instructions a score */
     }
     if (k->kind == MGV__KERNEL_POOL) {
@@ -6363,7 +6374,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     b.target = rows * target->columns * target->element_bytes;
     if (mgv__is_gemm(k)) {
         b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
-        b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles;
+        b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles * (k->kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_CLUSTER : 1);
         b.l2 += 2.0 * tiles * mgv__schedule_shape(plan, k).cluster_columns * plan->pack_pitch[op->pack];
         if (k->flags & MGV__KERNEL_RESIDUAL) b.residual = 2.0 * rows * target->columns;
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
@@ -6469,10 +6480,10 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     uint32_t i;
     if (plan->regime == MGV__LATENCY) {
         info->shared[0] = mgv__schedule_part("stages of the ring", MGV__LATENCY_STAGES, MGV__LATENCY_STAGE_BYTES);
-        info->shared[1] = mgv__schedule_part("sums of the cluster", 1, MGV__LATENCY_SUM_BYTES);
+        info->shared[1] = mgv__schedule_part("sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES);
         info->shared[2] = mgv__schedule_part("weights of the pooling head", 1, MGV__LATENCY_POOL_BYTES);
         info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
-        info->shared[4] = mgv__schedule_part("barriers", 1, MGV__LATENCY_BARRIER_BYTES);
+        info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
         info->roles[0] = mgv__schedule_part("loader, scheduler", 128, MGV__COPY_REGISTERS);
     } else {
         info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
@@ -7230,6 +7241,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->patch = config->patch;
     arguments->grid = config->image_size / config->patch;
     arguments->patch_pitch = plan->patch_pitch;
+    arguments->latency_rows = mgv__plan_latency_rows(cuda->plan->tokens);
     arguments->poll_limit = desc->poll_limit ? desc->poll_limit : 400000;
     return mgv__cuda_encode_maps(cuda, error);
 }

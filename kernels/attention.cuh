@@ -7,23 +7,23 @@
 
 #include "math.cuh"
 
-/* Scores -> exponentials, in place, and the reciprocal of each row's sum. Columns from `tokens` on become 0. */
-template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t tokens, uint32_t lane, float scale, float (&rcp_sum)[2]) {
+/* Scores -> exponentials below the row's largest score, in place, with that score and the exponentials' sum. Columns from `keys` on become 0; a row may have none. */
+template <int KEYS> DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&most)[2], float (&sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
-    float max0 = -INFINITY, max1 = -INFINITY, sum0 = 0, sum1 = 0;
+    float max0 = -1e30f, max1 = -1e30f, sum0 = 0, sum1 = 0; /* finite: -INFINITY less itself is no number */
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
-        if (8 * j + 8 > (int)tokens) { /* the only groups with columns beyond the last token */
-            if (8 * j + column >= tokens) s[4 * j] = s[4 * j + 2] = -INFINITY;
-            if (8 * j + column + 1 >= tokens) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
+        if (8 * j + 8 > (int)keys) { /* the only groups with columns beyond the last token */
+            if (8 * j + column >= keys) s[4 * j] = s[4 * j + 2] = -INFINITY;
+            if (8 * j + column + 1 >= keys) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
         }
         max0 = fmaxf(max0, fmaxf(s[4 * j], s[4 * j + 1]));
         max1 = fmaxf(max1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
     }
-    max0 = quad_max(max0);
-    max1 = quad_max(max1);
+    most[0] = quad_max(max0);
+    most[1] = quad_max(max1);
     const float factor = scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
-    const float shift0 = -max0 * factor, shift1 = -max1 * factor;
+    const float shift0 = -most[0] * factor, shift1 = -most[1] * factor;
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
         s[4 * j] = ex2_approx(s[4 * j] * factor + shift0);
@@ -33,8 +33,16 @@ template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t toke
         sum0 += s[4 * j] + s[4 * j + 1];
         sum1 += s[4 * j + 2] + s[4 * j + 3];
     }
-    rcp_sum[0] = 1.0f / quad_sum(sum0);
-    rcp_sum[1] = 1.0f / quad_sum(sum1);
+    sum[0] = quad_sum(sum0);
+    sum[1] = quad_sum(sum1);
+}
+
+/* Of all keys, with the reciprocal of each row's sum. */
+template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t tokens, uint32_t lane, float scale, float (&rcp_sum)[2]) {
+    float most[2], sum[2];
+    softmax_part<KEYS>(s, tokens, lane, scale, most, sum);
+    rcp_sum[0] = 1.0f / sum[0];
+    rcp_sum[1] = 1.0f / sum[1];
 }
 
 /* Scores and probabilities share registers: the accumulators of 16 columns are, packed, the A operand of 16 keys. */

@@ -13,7 +13,7 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t thread = (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
     patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit), thread,
                      tile.op.column_tiles * MGV__LATENCY_CLUSTER * 32 * LATENCY_MATH_WARPS);
-    latency_signal(self, tile, LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS, thread % (32 * LATENCY_MATH_WARPS) == 0);
+    latency_signal(self, tile);
 }
 
 DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
@@ -25,7 +25,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
             wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
             shared->decision[turn] = !self.dog.aborted && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
         }
-        bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS);
+        latency_sync();
         if (!warp_uniform(shared->decision[turn])) break;
         const TileSlot &tile = shared->slot[slot.index];
         self.lane = opaque(self.lane);
@@ -36,14 +36,15 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         switch (warp_uniform(tile.op.kind)) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
         case MGV__KERNEL_WIDE:
-        case MGV__KERNEL_DEEP: latency_gemm_tile(self, tile); break;
+        case MGV__KERNEL_DEEP:
+            if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
+            else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
+            break;
         case MGV__KERNEL_ATTENTION:
-            if (key_block(tile.op.tokens) == 208) latency_attention_tile<208>(self, tile);
-            else latency_attention_tile<256>(self, tile);
+            if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_attention_tile<latency_half_keys(MGV__LATENCY_SHORT_ROWS)>(self, tile);
+            else latency_attention_tile<latency_half_keys(MGV__LATENCY_MAX_ROWS)>(self, tile);
             break;
-        case MGV__KERNEL_POOL:
-            latency_pool_tile(self, tile);
-            break;
+        case MGV__KERNEL_POOL: latency_pool_tile(self, tile); break;
         }
         warp_sync();
         if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));

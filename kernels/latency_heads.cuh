@@ -5,79 +5,105 @@
 #include "latency_gemm.cuh"
 #include "attention.cuh"
 
-/* The accumulators of 64 columns, or of what is left of them, within those of a row of KEYS columns. */
-template <int COUNT> DEVICE float (&latency_part(float *s))[COUNT] { return *(float (*)[COUNT])s; }
-
 /* Address of box `box` of a tile whose first stage is `first`, two boxes a stage. */
-DEVICE uint32_t latency_box(const LatencyMath &self, LatencyStage first, uint32_t box) {
-    const uint32_t index = first.index + box / 2;
-    return shared_address(self.shared->stage[index >= MGV__LATENCY_STAGES ? index - MGV__LATENCY_STAGES : index]) + box % 2 * LATENCY_BOX_BYTES;
-}
+DEVICE uint32_t latency_box(const LatencyMath &self, LatencyStage first, uint32_t box) { return latency_stage_address(self, latency_stage_after(first, box / 2)) + box % 2 * LATENCY_BOX_BYTES; }
 DEVICE void latency_wait_stages(LatencyMath &self, LatencyStage &stage, int count) {
 #pragma unroll 1
     for (int i = 0; i < count; i++, stage.advance()) latency_wait_stage(self, stage);
 }
 
-/* One block of 64 queries, by the first math group; the other one lets the stages pass. */
+/* --- attention --------------------------------------------------------------------------------------------------- */
+
+/* What both math groups have of this thread's two rows: largest score, sum of exponentials, 16 of the weighted values' columns, those that this group ends. */
+struct LatencyAttended {
+    float most[2], sum[2], values[16];
+};
+/* Each group has seen half of the keys. Weights of either are brought to the larger of their maxima. */
+DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&most)[2], const float (&sum)[2], const float (&o)[32], LatencyAttended &joined) {
+    const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self), from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float away[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            away[e] = self.group ? o[4 * i + e] : o[16 + 4 * i + e];
+            joined.values[4 * i + e] = self.group ? o[16 + 4 * i + e] : o[4 * i + e];
+        }
+        shared_store_v4f32(to + i * LATENCY_GROUP_BYTES, away[0], away[1], away[2], away[3]);
+    }
+    shared_store_v4f32(to + 4 * LATENCY_GROUP_BYTES, most[0], most[1], sum[0], sum[1]);
+    latency_sync();
+    float other_most[2], other_sum[2], own_weight[2], other_weight[2];
+    shared_load_v4f32(from + 4 * LATENCY_GROUP_BYTES, other_most[0], other_most[1], other_sum[0], other_sum[1]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        joined.most[r] = fmaxf(most[r], other_most[r]);
+        own_weight[r] = ex2_approx((most[r] - joined.most[r]) * factor);
+        other_weight[r] = ex2_approx((other_most[r] - joined.most[r]) * factor);
+        joined.sum[r] = sum[r] * own_weight[r] + other_sum[r] * other_weight[r];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float other[4];
+        shared_load_v4f32(from + i * LATENCY_GROUP_BYTES, other[0], other[1], other[2], other[3]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) joined.values[4 * i + e] = joined.values[4 * i + e] * own_weight[e / 2] + other[e] * other_weight[e / 2];
+    }
+}
+
+/* One block of 64 queries; KEYS: of one math group. */
 template <int KEYS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const LatencyStage first = self.stage;
-    const int scored = MGV__LATENCY_CLUSTER / 2 + 1; /* stages with queries and keys */
-    latency_wait_stages(self, self.stage, scored);
-    uint32_t query = self.cta * 64 + self.warp * 16;
-    float o[32], rcp_sum[2] = {0, 0};
-    if (self.group == 0) {
-        const uint64_t queries = matrix_descriptor(latency_box(self, first, 0));
-        float s[KEYS / 2];
-        wgmma_registers_zero(s);
-        wgmma_registers_fence(s);
-        wgmma_fence();
+    const LatencyStage first = self.stage, keys = latency_stage_after(first, self.group), values = latency_stage_after(first, 2 + self.group);
+    const uint32_t first_key = self.group * KEYS, exist = op.tokens > first_key ? op.tokens - first_key : 0;
+    float s[KEYS / 2], o[32], most[2] = {0, 0}, sum[2] = {0, 0};
+    uint32_t p[KEYS / 4], query = self.cta * 64 + self.warp * 16;
+    latency_wait_stage(self, first);
+    latency_wait_stage(self, keys);
+    const uint64_t a = matrix_descriptor(latency_stage_address(self, first)), b = matrix_descriptor(latency_stage_address(self, keys) + LATENCY_WEIGHT_BYTES);
+    wgmma_registers_zero(s);
+    wgmma_registers_fence(s);
+    wgmma_fence();
 #pragma unroll
-        for (int block = 0; block < (KEYS + 63) / 64; block++) {
-            const uint64_t keys = matrix_descriptor(latency_box(self, first, 1 + block));
+    for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, a + 2 * k, b + 2 * k, 1);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(s);
+    if (query < op.tokens) softmax_part<KEYS>(s, exist, self.lane, op.scale, most, sum); /* else no row of this warp exists */
+    pack_probabilities<KEYS>(s, p);
+    latency_wait_stage(self, values);
+    const uint64_t v = matrix_descriptor(latency_stage_address(self, values) + LATENCY_WEIGHT_BYTES);
+    wgmma_registers_zero(o);
+    wgmma_registers_fence(o);
+    wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                if (KEYS - block * 64 >= 64) wgmma_m64k16_bf16_ss(latency_part<32>(s + block * 32), queries + 2 * k, keys + 2 * k, 1);
-                else wgmma_m64k16_bf16_ss(latency_part<KEYS % 64 / 2 + (KEYS % 64 == 0) * 32>(s + block * 32), queries + 2 * k, keys + 2 * k, 1);
-            }
-        }
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(s);
-        uint32_t p[KEYS / 4];
-        if (query < op.tokens) softmax_rows<KEYS>(s, op.tokens, self.lane, op.scale, rcp_sum); /* else no row of this warp exists */
-        pack_probabilities<KEYS>(s, p);
-        latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES - scored);
-        wgmma_registers_zero(o);
-        wgmma_registers_fence(o);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
-            wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3],
-                                              matrix_descriptor(latency_box(self, first, 1 + MGV__LATENCY_CLUSTER + k / 4)) + 128 * (k % 4), 1);
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(o);
-    } else {
-        latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES - scored);
-    }
-    warp_sync(); /* some lanes leave for the warp: no lane may still be looking */
+    for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
+        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], v + 128 * k, 1);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(o);
+    latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES); /* those of the other group, too: all warps leave a stage once each time */
+    warp_sync(); /* one lane leaves for the warp: no lane may still be looking */
     LatencyStage left = first;
 #pragma unroll 1
     for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
-    if (self.group || self.cta * 64 >= op.tokens) return;
+    if (self.cta * 64 >= op.tokens) return;
 
+    LatencyAttended joined;
+    latency_join_halves(self, op.scale * 1.4426950409f, most, sum, o, joined); /* exp(x) = 2^(x log2 e) */
     query += self.lane / 4;
-    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] +
-                   ((size_t)image_number(op, tile.group, tile.unit) * op.tokens + query) * op.columns + tile.column * 64 + latency_pair_column(self.lane);
+    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] + ((size_t)image_number(op, tile.group, tile.unit) * op.tokens + query) * op.columns + tile.column * 64 +
+                   self.group * 32 + latency_pair_column(self.lane);
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        if (i % 4 >= 2) continue; /* traded with the two before */
-        const float *e = &o[2 * i], rcp = rcp_sum[i % 2];
-        latency_store_pair(self.lane, to + (size_t)8 * (i % 2) * op.columns + i / 2 * 8, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp), cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp),
-                           query + 8 * (i % 2) < op.tokens);
+    for (int r = 0; r < 2; r++) {
+        const float rcp = 1.0f / joined.sum[r];
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+            const float *e = &joined.values[8 * pair + 2 * r];
+            latency_store_pair(self.lane, to + (size_t)8 * r * op.columns + pair * 16, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp), cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < op.tokens);
+        }
     }
-    latency_signal(self, tile, LATENCY_SYNC_GROUP, 128, self.warp == 0 && self.lane == 0);
+    latency_signal(self, tile);
 }
 
 /* --- pooling head ------------------------------------------------------------------------------------------------ */
@@ -191,12 +217,13 @@ DEVICE void latency_pool_tile(LatencyMath &self, const TileSlot &tile) {
     LatencyNorms norms;
     float acc[4];
     latency_fetch_parts(self, op, first_row + self.cta * 64 + self.warp * 16, first_row + op.tokens - 1, parts);
-    latency_products(self, op.k_blocks, LATENCY_BOX_BYTES + self.group * 8 * 128, acc, [&]() { latency_merge_parts(self, op, parts, norms); });
+    latency_products<4>(self, op.k_blocks, LATENCY_BOX_BYTES + self.group * 8 * 128, 0, acc, [&]() { latency_merge_parts(self, op, parts, norms); });
     latency_send_scores(self, tile, acc, token, norms);
     if (self.group == 0 && self.warp == 0 && self.lane == 0) latency_expect_exchange(self, LATENCY_POOL_BYTES);
     latency_wait_exchange(self);
     latency_pool_weights(self, op);
-    bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS);
+    latency_end_exchange(self);
+    latency_sync();
 
     uint32_t w[MGV__MAX_KEYS / 4]; /* heads are the rows: the plan has up to MGV__LATENCY_MAX_HEADS, those of one warp */
 #pragma unroll
@@ -213,9 +240,7 @@ DEVICE void latency_pool_tile(LatencyMath &self, const TileSlot &tile) {
         left.advance();
         latency_leave_stage(self, left);
     }
-    latency_signal(self, tile, LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS, self.group == 0 && self.warp == 0 && self.lane == 0);
-    if (self.warp == 0) latency_end_exchange(self);
-    self.exchange.advance();
+    latency_signal(self, tile);
 }
 
 #endif /* MGV_LATENCY_HEADS_CUH */

@@ -26,6 +26,9 @@ DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
 DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
 }
+DEVICE void shared_store_v4f32(uint32_t address, float x, float y, float z, float w) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
 DEVICE void shared_load_v4f32(uint32_t address, float &x, float &y, float &z, float &w) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "r"(address) : "memory");
 }
@@ -221,6 +224,7 @@ DEVICE float ld_global_nc_f32(const float *p) { float v; asm volatile("ld.global
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p)); }
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE void st_global_u32(void *p, uint32_t v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory"); }
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -242,6 +246,10 @@ DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000
 /* Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. sm_90+ */
 DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+/* Transposed: the row that a lane gives the address of gets a column. */
+DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) { /* sm_75+ */
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
@@ -279,7 +287,9 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
 #define PTX_R36 PTX_R32 ", %32, %33, %34, %35"
 #define PTX_R40 PTX_R36 ", %36, %37, %38, %39"
 #define PTX_R48 PTX_R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define PTX_R64 PTX_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PTX_R52 PTX_R48 ", %48, %49, %50, %51"
+#define PTX_R56 PTX_R52 ", %52, %53, %54, %55"
+#define PTX_R64 PTX_R56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define PTX_R96 PTX_R64 \
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
@@ -307,6 +317,8 @@ PTX_WGMMA_SS(32, 64, 32, 33, 34, PTX_D32(d, 0))
 PTX_WGMMA_SS(36, 72, 36, 37, 38, PTX_D32(d, 0), PTX_D4(d, 32))
 PTX_WGMMA_SS(40, 80, 40, 41, 42, PTX_D32(d, 0), PTX_D8(d, 32))
 PTX_WGMMA_SS(48, 96, 48, 49, 50, PTX_D32(d, 0), PTX_D16(d, 32))
+PTX_WGMMA_SS(52, 104, 52, 53, 54, PTX_D32(d, 0), PTX_D16(d, 32), PTX_D4(d, 48))
+PTX_WGMMA_SS(56, 112, 56, 57, 58, PTX_D32(d, 0), PTX_D16(d, 32), PTX_D8(d, 48))
 PTX_WGMMA_SS(64, 128, 64, 65, 66, PTX_D32(d, 0), PTX_D32(d, 32))
 PTX_WGMMA_SS(96, 192, 96, 97, 98, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
 PTX_WGMMA_SS(104, 208, 104, 105, 106, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D8(d, 96))
@@ -343,6 +355,8 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
 #undef PTX_R36
 #undef PTX_R40
 #undef PTX_R48
+#undef PTX_R52
+#undef PTX_R56
 #undef PTX_R64
 #undef PTX_R96
 #undef PTX_R104

@@ -112,6 +112,10 @@ DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_sha
 DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4, false); return v; }
 DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8, false); }
 DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8, false); x = v[0]; y = v[1]; }
+DEVICE void shared_store_v4f32(uint32_t address, float x, float y, float z, float w) {
+    const float v[4] = {x, y, z, w};
+    machine::op_shared_store(address, v, 16, false);
+}
 DEVICE void shared_load_v4f32(uint32_t address, float &x, float &y, float &z, float &w) {
     float v[4];
     machine::op_shared_load(address, v, 16, false);
@@ -237,6 +241,7 @@ DEVICE float ld_global_nc_f32(const float *p) { float v; machine::op_global_load
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, true); x = v[0]; y = v[1]; }
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
+DEVICE void st_global_u32(void *p, uint32_t v) { machine::op_global_store(p, &v, 4); }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { const uint32_t v[4] = {a, b, c, d}; machine::op_global_store(p, v, 16); }
 
@@ -259,6 +264,10 @@ DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000
 DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     uint32_t v[4] = {a, b, c, d};
     machine::op_matrix(address, v, true, false);
+}
+DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    uint32_t v[4] = {a, b, c, d};
+    machine::op_matrix(address, v, true, true);
 }
 DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     uint32_t v[4] = {0, 0, 0, 0};

@@ -199,6 +199,9 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 64, false}, 1);
     test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 4, NO_POLL_LIMIT, LATENCY}, 5);
+    /* tiles of 104 rows with a last group of four, of 128 rows; 256 keys */
+    test_encoder_arithmetic({80, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
+    test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds);
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 4);
