@@ -26,9 +26,10 @@ const char *encode_error(void) { return refusal.c_str(); }
 
 static const uint8_t element_bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
 
-CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims, const cuuint64_t *strides,
-                           const cuuint32_t *box, const cuuint32_t *element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                           CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+                           const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,
+                           CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                           CUtensorMapFloatOOBfill fill) {
     refusal.clear();
 #define RULE(holds, ...)                                                                                                                   \
     do {                                                                                                                                   \
@@ -52,12 +53,15 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
         RULE(box[i] >= 1 && box[i] <= 256, "box dimension %u is %u: 1 to 256", i, box[i]);
         RULE(element_strides[i] == 1, "element stride %u is %u: the model knows 1", i, element_strides[i]);
         if (i + 1 < rank) {
-            RULE(strides[i] % 16 == 0 && strides[i] < (1ull << 40), "stride %u is %lu bytes: a multiple of 16 below 2^40", i, (unsigned long)strides[i]);
-            RULE(strides[i] >= dims[i] * (i ? strides[i - 1] : element), "stride %u of %lu bytes is less than what dimension %u spans", i, (unsigned long)strides[i], i);
+            RULE(strides[i] % 16 == 0 && strides[i] < (1ull << 40), "stride %u is %lu bytes: a multiple of 16 below 2^40", i,
+                 (unsigned long)strides[i]);
+            RULE(strides[i] >= dims[i] * (i ? strides[i - 1] : element), "stride %u of %lu bytes is less than what dimension %u spans", i,
+                 (unsigned long)strides[i], i);
         }
     }
     RULE(box[0] * element % 16 == 0, "the box's inner side is %u bytes: a multiple of 16", box[0] * element);
-    RULE(box[0] * element <= swizzle_bytes[swizzle], "the box's inner side is %u bytes: at most the swizzle's %u", box[0] * element, swizzle_bytes[swizzle]);
+    RULE(box[0] * element <= swizzle_bytes[swizzle], "the box's inner side is %u bytes: at most the swizzle's %u", box[0] * element,
+         swizzle_bytes[swizzle]);
 #undef RULE
     TensorMap m = TensorMap();
     m.base = (uint64_t)(uintptr_t)address;
@@ -87,7 +91,8 @@ static uint32_t box_bytes(const TensorMap &m) {
 uintptr_t swizzle_address(uintptr_t address, unsigned swizzle_bits) { return address ^ ((address >> 7 & ((1u << swizzle_bits) - 1)) << 4); }
 static unsigned swizzle_bits_of(const TensorMap &m) { return m.swizzle; /* NONE 0, 32B 1, 64B 2, 128B 3 */ }
 
-/* A row of a box: `row` its first shared byte before the swizzle; [begin, end) the bytes of it that lie inside of the tensor, at `global` on. */
+/* A row of a box: `row` its first shared byte before the swizzle; [begin, end) the bytes of it that lie inside of the tensor, at `global`
+   on. */
 struct BoxRow {
     uintptr_t row;
     uint32_t begin, end;
@@ -157,15 +162,19 @@ static TensorMap read_map(const CUtensorMap *map, uint32_t rank) {
 /* Seen on an H200 (recorded/): anything else is an illegal instruction. */
 static void check_coordinates(const TensorMap &m, const int32_t *coordinate, bool store) {
     if ((int64_t)coordinate[0] * m.element_bytes % 16)
-        report("tensor-map:innermost", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", coordinate[0], m.element_bytes);
+        report("tensor-map:innermost", "innermost coordinate %d of %u-byte elements: a multiple of 16 bytes", coordinate[0],
+               m.element_bytes);
     for (uint32_t i = 0; store && i < m.rank; i++)
-        if (coordinate[i] < 0) report("tensor-map:store", "coordinate %u of a store is %d: a store may end behind the tensor, not begin before it", i, coordinate[i]);
+        if (coordinate[i] < 0)
+            report("tensor-map:store", "coordinate %u of a store is %d: a store may end behind the tensor, not begin before it", i,
+                   coordinate[i]);
 }
 
 static void check_shared_tile(const TensorMap &m, uint32_t address) {
     static const uint32_t pattern[] = {128, 256, 512, 1024};
     if (address % pattern[m.swizzle])
-        report("misaligned:tile", "shared address 0x%x of a tile with swizzle %u: a multiple of %u", address & 0xffffff, m.swizzle ? 16u << m.swizzle : 0, pattern[m.swizzle]);
+        report("misaligned:tile", "shared address 0x%x of a tile with swizzle %u: a multiple of %u", address & 0xffffff,
+               m.swizzle ? 16u << m.swizzle : 0, pattern[m.swizzle]);
     if ((address & 0xffffff) + tile_bytes(m) > SHARED_RESERVED + world->launch.dynamic_shared)
         report("out-of-bounds:tile", "a tile of %u bytes ends behind the CTA's shared memory", tile_bytes(m));
 }
@@ -194,7 +203,8 @@ struct LoadAction : Action {
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::tma_load, EVENT_ASYNC);
         const bool numbers = !world->options.protocol;
-        if (destination->alive == 0) report_at("cluster-exit:copy", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
+        if (destination->alive == 0)
+            report_at("cluster-exit:copy", issuer, pc, Op::tma_load, "the bytes land in CTA %u, which has ended", destination->number);
         AsyncAccess reads(issuer, event), writes(issuer, event);
         const uintptr_t to = shared_offset(destination->number, offset);
         const bool closed = rows_are_closed(map);
@@ -208,16 +218,20 @@ struct LoadAction : Action {
         const bool closed = rows_are_closed(map), numbers = !world->options.protocol;
         each_row(map, coordinate, to, [&](const BoxRow &r) {
             const bool readable = r.begin == r.end || reads.read(r.global, r.end - r.begin, "source");
-            if (!closed) each_unit(map, r.row, 0, row_bytes(map), [&](uintptr_t unit, uint32_t, uint32_t bytes) { writes.write(unit, bytes, "destination"); });
+            if (!closed)
+                each_unit(map, r.row, 0, row_bytes(map),
+                          [&](uintptr_t unit, uint32_t, uint32_t bytes) { writes.write(unit, bytes, "destination"); });
             if (!numbers) return;
             each_unit(map, r.row, 0, row_bytes(map), [&](uintptr_t unit, uint32_t, uint32_t bytes) { memset(arena(unit), 0, bytes); });
             if (readable)
-                each_unit(map, r.row, r.begin, r.end, [&](uintptr_t unit, uint32_t at, uint32_t bytes) { memcpy(arena(unit), arena(r.global + at - r.begin), bytes); });
+                each_unit(map, r.row, r.begin, r.end,
+                          [&](uintptr_t unit, uint32_t at, uint32_t bytes) { memcpy(arena(unit), arena(r.global + at - r.begin), bytes); });
         });
     }
 };
 
-void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier, uint32_t multicast_mask, bool multicast) {
+void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier,
+                 uint32_t multicast_mask, bool multicast) {
     MACHINE_ENTER(Op::tma_load);
     needed();
     const TensorMap m = read_map(map, rank);
@@ -225,7 +239,8 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
     find_mbarrier(barrier, true, *self);
     check_shared_tile(m, destination);
     check_coordinates(m, coordinate, false);
-    if (target != barrier_cta) report("mbarrier:place", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
+    if (target != barrier_cta)
+        report("mbarrier:place", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
     Cluster &cluster = *self->of->cluster;
     if (multicast && (multicast_mask == 0 || multicast_mask >> cluster.size)) {
         report("multicast", "mask 0x%x in a cluster of %u", multicast_mask, cluster.size);
@@ -263,7 +278,8 @@ struct BulkLoadAction : Action {
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::bulk_load, EVENT_ASYNC);
         const uintptr_t to = shared_offset(destination->number, offset);
-        if (async_write(issuer, event, to, bytes, "destination") && async_read(issuer, event, source, bytes, "source") && !world->options.protocol)
+        if (async_write(issuer, event, to, bytes, "destination") && async_read(issuer, event, source, bytes, "source") &&
+            !world->options.protocol)
             memcpy(arena(to), arena(source), bytes);
         slot->busy = false;
         mbarrier_complete_bytes(destination, barrier, bytes, slot->component, slot->clock);
@@ -322,7 +338,9 @@ struct StoreQueueAction : Action {
             const StoreQueue::Store s = queue->stores.front();
             queue->stores.pop_front();
             const uint32_t event = new_event(queue->component, s.clock, s.pc, s.issuer.cta, Op::st_async, 0);
-            if (queue->destination->alive == 0) report_at("cluster-exit:copy", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended", queue->destination->number);
+            if (queue->destination->alive == 0)
+                report_at("cluster-exit:copy", s.issuer, s.pc, Op::st_async, "the bytes land in CTA %u, which has ended",
+                          queue->destination->number);
             const uintptr_t to = shared_offset(queue->destination->number, s.offset);
             if (AsyncAccess(s.issuer, event).store(to, s.bytes)) memcpy(arena(to), s.value, s.bytes);
             mbarrier_complete_bytes(queue->destination, queue->barrier & 0xffffff, s.counted, queue->component, s.clock);
@@ -423,7 +441,8 @@ struct StoreWrite : Action {
         }
     }
     void run() override {
-        const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, op, (uint8_t)(EVENT_ASYNC | (op == Op::tma_reduce ? EVENT_ATOMIC : 0)));
+        const uint32_t event =
+            new_event(slot->component, slot->clock, pc, issuer.cta, op, (uint8_t)(EVENT_ASYNC | (op == Op::tma_reduce ? EVENT_ATOMIC : 0)));
         size_t at = 0;
         AsyncAccess writes(issuer, event);
         each_row(map, coordinate, source, [&](const BoxRow &r) {
@@ -478,7 +497,8 @@ void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordina
     }
     check_shared_tile(m, source);
     check_coordinates(m, coordinate, true);
-    if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) report("tensor-map:type", "the model adds float32 and bfloat16 only");
+    if (reduce && m.type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 && m.type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16)
+        report("tensor-map:type", "the model adds float32 and bfloat16 only");
     if (!self->open_group) self->open_group = new BulkGroup();
     StoreWrite *write = new StoreWrite();
     write->map = m;

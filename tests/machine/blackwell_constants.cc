@@ -56,46 +56,32 @@ static std::vector<Field> matrix_table(uint64_t address, uint64_t leading, uint6
             {"swizzle", 61, 3, swizzle}};
 }
 
+/* What tables 42 and 43 have in common, between the bits `low` and `high` of each. */
+static std::vector<Field> operand_table(std::vector<Field> low, uint64_t n, uint64_t a, uint64_t b, uint64_t ta, uint64_t tb,
+                                        const std::vector<Field> &high) {
+    const Field common[] = {{"reserved", 6, 1, 0},    {"A", 7, 3, a},
+                            {"B", 10, 3, b},          {"negate A", 13, 1, 0},
+                            {"negate B", 14, 1, 0},   {"transpose A", 15, 1, ta},
+                            {"transpose B", 16, 1, tb}, {"N / 8", 17, 6, n / 8}};
+    low.insert(low.end(), std::begin(common), std::end(common));
+    low.insert(low.end(), high.begin(), high.end());
+    return low;
+}
+
 /* Table 42, .kind::f16 and .kind::f8f6f4. */
 static std::vector<Field> word_table(uint64_t m, uint64_t n, uint64_t a, uint64_t b, uint64_t ta, uint64_t tb) {
-    return {{"sparsity selector", 0, 2, 0},
-            {"sparsity", 2, 1, 0},
-            {"saturate", 3, 1, 0},
-            {"D is F32", 4, 2, 1},
-            {"reserved", 6, 1, 0},
-            {"A", 7, 3, a},
-            {"B", 10, 3, b},
-            {"negate A", 13, 1, 0},
-            {"negate B", 14, 1, 0},
-            {"transpose A", 15, 1, ta},
-            {"transpose B", 16, 1, tb},
-            {"N / 8", 17, 6, n / 8},
-            {"reserved", 23, 1, 0},
-            {"M / 16", 24, 5, m / 16},
-            {"reserved", 29, 1, 0},
-            {"maximum shift", 30, 2, 0}};
+    return operand_table({{"sparsity selector", 0, 2, 0}, {"sparsity", 2, 1, 0}, {"saturate", 3, 1, 0}, {"D is F32", 4, 2, 1}},
+                         n, a, b, ta, tb,
+                         {{"reserved", 23, 1, 0}, {"M / 16", 24, 5, m / 16}, {"reserved", 29, 1, 0}, {"maximum shift", 30, 2, 0}});
 }
 
 /* Table 43, .kind::mxf8f6f4. */
 static std::vector<Field> scaled_word_table(uint64_t m, uint64_t n, uint64_t a, uint64_t b, uint64_t ta, uint64_t tb, uint64_t sa,
                                             uint64_t sb) {
-    return {{"reserved", 0, 2, 0},
-            {"sparsity", 2, 1, 0},
-            {"reserved", 3, 1, 0},
-            {"scale id of B", 4, 2, sb},
-            {"reserved", 6, 1, 0},
-            {"A", 7, 3, a},
-            {"B", 10, 3, b},
-            {"negate A", 13, 1, 0},
-            {"negate B", 14, 1, 0},
-            {"transpose A", 15, 1, ta},
-            {"transpose B", 16, 1, tb},
-            {"N / 8", 17, 6, n / 8},
-            {"scales are UE8M0", 23, 1, 1},
-            {"reserved", 24, 3, 0},
-            {"M / 128", 27, 2, m / 128},
-            {"scale id of A", 29, 2, sa},
-            {"reserved", 31, 1, 0}};
+    return operand_table({{"reserved", 0, 2, 0}, {"sparsity", 2, 1, 0}, {"reserved", 3, 1, 0}, {"scale id of B", 4, 2, sb}},
+                         n, a, b, ta, tb,
+                         {{"scales are UE8M0", 23, 1, 1}, {"reserved", 24, 3, 0}, {"M / 128", 27, 2, m / 128},
+                          {"scale id of A", 29, 2, sa}, {"reserved", 31, 1, 0}});
 }
 
 static void test_matrix_descriptors() {
@@ -181,20 +167,10 @@ static void test_worked_constants() {
     }
 }
 
-static std::string text_of(const char *path) {
-    std::string text;
-    if (FILE *file = fopen(path, "rb")) {
-        char buffer[4096];
-        for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
-        fclose(file);
-    }
-    return text;
-}
-
 /* Every wrapper of kernels/ptx.cuh named tcgen05_... has a stand-in in the model and a place where ptxas sees it. */
 static void test_wrappers() {
-    const std::string wrappers = text_of("kernels/ptx.cuh"), model = text_of("tests/machine/ptx.h"),
-                      assembled = text_of("tests/machine/assemble.cu");
+    const std::string wrappers = file_text("kernels/ptx.cuh"), model = file_text("tests/machine/ptx.h"),
+                      assembled = file_text("tests/machine/assemble.cu");
     const std::string begin = "DEVICE void tcgen05_";
     std::string why;
     int count = 0;

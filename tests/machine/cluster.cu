@@ -1,5 +1,6 @@
-/* Tiles that a group of CTAs shares by multicast, multiplied one step behind; messages to the next CTA by st.async, through two buffers that are handed back;
-   ordinary stores into another CTA's shared memory and loads from it. Clusters of any size. Where `fault` says so, one line is wrong. */
+/* Tiles that a group of CTAs shares by multicast, multiplied one step behind; messages to the next CTA by st.async, through two buffers
+   that are handed back; ordinary stores into another CTA's shared memory and loads from it. Clusters of any size. Where `fault` says so,
+   one line is wrong. */
 #include "../../kernels/ptx.cuh"
 #include "cluster.h"
 
@@ -27,7 +28,8 @@ DEVICE void load_tile(ClusterShared *shared, const ClusterArguments &arguments, 
     if (FAULT(multicast_mask_of_other_group) && block == 1 && rank < group) mask <<= group;
     wait(shared_address(&shared->stage_empty[stage]), (block / 2 & 1) ^ 1);
     mbarrier_arrive_expect_tx(full, 64 * 128);
-    cp_async_bulk_tensor_2d_load_multicast(shared_address(shared->stage[stage]) + part * rows * 128, &arguments.tiles, 0, (int32_t)(block * 64 + part * rows), full, (uint16_t)mask);
+    cp_async_bulk_tensor_2d_load_multicast(shared_address(shared->stage[stage]) + part * rows * 128, &arguments.tiles, 0,
+                                           (int32_t)(block * 64 + part * rows), full, (uint16_t)mask);
 }
 
 /* Each warp tells every CTA of the group that it has left the stage. */
@@ -82,38 +84,45 @@ DEVICE void exchange_messages(ClusterShared *shared, const ClusterArguments &arg
             mbarrier_arrive_expect_tx_cluster(there, bytes - bytes / 2);
             if (FAULT(remote_expect_twice)) mbarrier_expect_tx_cluster(there, bytes);
         }
-        const uint32_t to = mapa_shared_cluster(shared_address(shared->message[buffer][thread]), next) + (FAULT(message_misaligned) ? 4 : 0);
+        const uint32_t to =
+            mapa_shared_cluster(shared_address(shared->message[buffer][thread]), next) + (FAULT(message_misaligned) ? 4 : 0);
         const uint32_t cta = blockIdx.x;
         if (!(FAULT(message_lane_missing) && thread == 77)) {
             const uint32_t barrier = FAULT(message_counted_at_home) ? full : there;
             if (round == 3) { /* the narrow form */
-                st_async_cluster_u64(to, cluster_message(cta, round, thread, 0) | (uint64_t)cluster_message(cta, round, thread, 1) << 32, barrier);
-                st_async_cluster_u64(to + 8, cluster_message(cta, round, thread, 2) | (uint64_t)cluster_message(cta, round, thread, 3) << 32, barrier);
+                st_async_cluster_u64(to, cluster_message(cta, round, thread, 0) | (uint64_t)cluster_message(cta, round, thread, 1) << 32,
+                                     barrier);
+                st_async_cluster_u64(
+                    to + 8, cluster_message(cta, round, thread, 2) | (uint64_t)cluster_message(cta, round, thread, 3) << 32, barrier);
             } else {
-                st_async_cluster_v4_u32(to, cluster_message(cta, round, thread, 0), cluster_message(cta, round, thread, 1), cluster_message(cta, round, thread, 2),
-                                        cluster_message(cta, round, thread, 3), barrier);
+                st_async_cluster_v4_u32(to, cluster_message(cta, round, thread, 0), cluster_message(cta, round, thread, 1),
+                                        cluster_message(cta, round, thread, 2), cluster_message(cta, round, thread, 3), barrier);
             }
         }
         if (!FAULT(message_wait_dropped)) wait(full, (round / 2 & 1) ^ (FAULT(message_wait_phase_off) && round >= 2 ? 1 : 0));
-        for (uint32_t i = 0; i < 4; i++) sum[i] += shared->message[buffer][(thread + 31 * round) % CLUSTER_THREADS / 32 * 32 + (thread + 5 * round) % 32][i];
+        for (uint32_t i = 0; i < 4; i++)
+            sum[i] += shared->message[buffer][(thread + 31 * round) % CLUSTER_THREADS / 32 * 32 + (thread + 5 * round) % 32][i];
         if (FAULT(message_left_by_one_warp)) {
             if (warp == 0 && lane < 4) mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->message_free[buffer]), before));
             continue;
         }
         if (!FAULT(message_left_without_warp_sync)) warp_sync();
-        if (lane == 0 && !FAULT(message_not_left)) mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->message_free[buffer]), before));
+        if (lane == 0 && !FAULT(message_not_left))
+            mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->message_free[buffer]), before));
     }
     for (uint32_t i = 0; i < 4; i++) arguments.received[(blockIdx.x * CLUSTER_THREADS + thread) * 4 + i] = sum[i];
 }
 
-/* Ordinary stores into the next CTA's shared memory, released and acquired at cluster scope; then loads from there, between two barriers of the cluster. */
+/* Ordinary stores into the next CTA's shared memory, released and acquired at cluster scope; then loads from there, between two barriers of
+   the cluster. */
 DEVICE void exchange_mail(ClusterShared *shared, const ClusterArguments &arguments, uint32_t next) {
     const uint32_t thread = threadIdx.x, lane = thread % 32, cta = blockIdx.x;
     const uint32_t to = mapa_shared_cluster(shared_address(shared->mail[thread]), next), full = shared_address(&shared->mail_full);
     if (FAULT(remote_store_after_arrival) && lane == 0) mbarrier_arrive_release_cluster(mapa_shared_cluster(full, next));
     if (FAULT(remote_store_by_local_instruction)) shared_store_u32(to, 0);
     if (thread % 2) {
-        st_shared_cluster_v4_u32(to, cluster_message(cta, 9, thread, 0), cluster_message(cta, 9, thread, 1), cluster_message(cta, 9, thread, 2), cluster_message(cta, 9, thread, 3));
+        st_shared_cluster_v4_u32(to, cluster_message(cta, 9, thread, 0), cluster_message(cta, 9, thread, 1),
+                                 cluster_message(cta, 9, thread, 2), cluster_message(cta, 9, thread, 3));
     } else {
         for (uint32_t i = 0; i < 4; i++) st_shared_cluster_u32(to + 4 * i, cluster_message(cta, 9, thread, i));
     }
@@ -141,7 +150,8 @@ DEVICE void exchange_mail(ClusterShared *shared, const ClusterArguments &argumen
 extern "C" __global__ void __launch_bounds__(CLUSTER_THREADS, 1) cluster_kernel(const __grid_constant__ ClusterArguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     ClusterShared *shared = (ClusterShared *)shared_bytes;
-    const uint32_t rank = cluster_ctarank(), size = nclusterid_x() ? gridDim.x / nclusterid_x() : 1, next = (rank + 1) % size, before = (rank + size - 1) % size;
+    const uint32_t rank = cluster_ctarank(), size = nclusterid_x() ? gridDim.x / nclusterid_x() : 1, next = (rank + 1) % size,
+                   before = (rank + size - 1) % size;
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
             mbarrier_init(shared_address(&shared->stage_full[i]), 1);

@@ -56,7 +56,9 @@ struct ClusterArguments {
     int fault;
 };
 /* What thread `thread` of a CTA sends in a round. */
-static inline uint32_t cluster_message(uint32_t cta, uint32_t round, uint32_t thread, uint32_t i) { return cta * 1000003u + round * 10007u + thread * 4 + i; }
+static inline uint32_t cluster_message(uint32_t cta, uint32_t round, uint32_t thread, uint32_t i) {
+    return cta * 1000003u + round * 10007u + thread * 4 + i;
+}
 
 extern "C" void cluster_kernel(ClusterArguments arguments);
 

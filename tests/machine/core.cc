@@ -233,9 +233,10 @@ static std::string describe_wait(const Thread *t) {
     const Poll &poll = t->poll;
     if (t->state == State::polling && t->op == Op::mbarrier_wait) {
         const Mbarrier &m = t->of->mbarrier[(uint32_t)(poll.address % SHARED_WINDOW)];
-        text += format_text(", %s: waits for parity %u, seen phase %lu of parity %lu, %u of %u arrivals missing, %ld bytes outstanding of %lu announced",
-                            describe(poll.address).c_str(), poll.expected, (unsigned long)m.phase, (unsigned long)(m.phase & 1), m.pending, m.expected,
-                            (long)m.bytes, (unsigned long)m.expected_bytes);
+        text += format_text(
+            ", %s: waits for parity %u, seen phase %lu of parity %lu, %u of %u arrivals missing, %ld bytes outstanding of %lu announced",
+            describe(poll.address).c_str(), poll.expected, (unsigned long)m.phase, (unsigned long)(m.phase & 1), m.pending, m.expected,
+            (long)m.bytes, (unsigned long)m.expected_bytes);
         if (m.pending == 0 && m.bytes != 0) text += " (announced bytes do not match what the copies bring)";
     } else if (t->state == State::polling && poll.address) {
         text += format_text(", %s: seen %u", describe(poll.address).c_str(), poll.seen);
@@ -252,7 +253,8 @@ static std::string describe_wait(const Thread *t) {
 
 /* ---- who waits for whom ---- */
 
-/* Threads whose arrival the waiting thread misses, as far as their arrivals in earlier phases tell: those of them that have come least often. */
+/* Threads whose arrival the waiting thread misses, as far as their arrivals in earlier phases tell: those of them that have come least
+   often. */
 static std::vector<Thread *> missing_threads(const Thread *t) {
     std::vector<Thread *> missing;
     if (t->state == State::polling && t->op == Op::mbarrier_wait) {
@@ -277,8 +279,8 @@ static bool misses_one(const Thread *t) {
     return m && m->pending == 1 && m->arrived.size() > 1;
 }
 
-/* The waits that hold up the others. From each thread the way goes to the one that it misses, and so on: best it ends in a circle, next best with somebody who
-   misses one of several; otherwise nothing is known. */
+/* The waits that hold up the others. From each thread the way goes to the one that it misses, and so on: best it ends in a circle, next
+   best with somebody who misses one of several; otherwise nothing is known. */
 static std::vector<Thread *> waits_at_fault(void) {
     std::vector<Thread *> best;
     int best_score = 0;
@@ -329,7 +331,9 @@ static void report_deadlock(void) {
                 }
             for (auto &entry : waits)
                 if (lines++ < 40)
-                    text += format_text("\n    CTA %u warp %u, %u lanes from lane %u: ", cta->number, warp->number, entry.second.second, entry.second.first) + entry.first;
+                    text += format_text("\n    CTA %u warp %u, %u lanes from lane %u: ", cta->number, warp->number, entry.second.second,
+                                        entry.second.first) +
+                            entry.first;
         }
     if (lines > 40) text += format_text("\n    ... and %u more", lines - 40);
     report_plain("deadlock", 0, text);
@@ -378,13 +382,14 @@ static void check_end(void) {
         for (auto &entry : cta->mbarrier)
             if (entry.second.bytes != 0)
                 report_plain("tx-count:end", entry.first,
-                             format_text("CTA %u ends with %ld bytes outstanding on the mbarrier at %s", cta->number, (long)entry.second.bytes,
-                                         describe(shared_offset(cta->number, entry.first)).c_str()));
+                             format_text("CTA %u ends with %ld bytes outstanding on the mbarrier at %s", cta->number,
+                                         (long)entry.second.bytes, describe(shared_offset(cta->number, entry.first)).c_str()));
 }
 
 static bool check_launch(const Launch &l) {
     const unsigned registers = l.registers ? l.registers : 65536 / (l.block ? l.block : 1) / 8 * 8;
-    const unsigned an_sm = std::min(228u * 1024 / (unsigned)(l.dynamic_shared + 1024), std::min(2048 / std::max(l.block, 1u), 65536 / std::max(registers * l.block, 1u)));
+    const unsigned an_sm = std::min(228u * 1024 / (unsigned)(l.dynamic_shared + 1024),
+                                    std::min(2048 / std::max(l.block, 1u), 65536 / std::max(registers * l.block, 1u)));
     const char *wrong = l.block == 0 || l.block > 1024 || l.block % 32  ? "block: a multiple of 32 up to 1024 threads"
                         : l.grid == 0 || l.grid > MAX_CTAS              ? "grid: 1 to 160 CTAs"
                         : l.cluster == 0 || l.cluster > 8               ? "cluster: 1 to 8 CTAs"
@@ -579,7 +584,8 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
     for (Collective &candidate : warp->collective)
         if (candidate.arrived && (candidate.mask & mask)) c = &candidate;
     if (c && (c->mask != mask || c->op != op)) {
-        report("warp:meeting", "lane %u comes to %s with mask 0x%08x while others of its warp wait in %s with mask 0x%08x", t->lane, op_text(op), mask, op_text(c->op), c->mask);
+        report("warp:meeting", "lane %u comes to %s with mask 0x%08x while others of its warp wait in %s with mask 0x%08x", t->lane,
+               op_text(op), mask, op_text(c->op), c->mask);
         stop_launch();
     }
     if (!c)
@@ -606,7 +612,8 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
     MACHINE_ENTER(Op::bar_sync);
     Thread *t = self;
     if (id >= 16 || threads % 32 || threads > world->launch.block) {
-        report("barrier:id", "barrier %u of %u threads: ids are 0 to 15, counts multiples of 32 up to the CTA's %u", id, threads, world->launch.block);
+        report("barrier:id", "barrier %u of %u threads: ids are 0 to 15, counts multiples of 32 up to the CTA's %u", id, threads,
+               world->launch.block);
         stop_launch();
     }
     NamedBarrier &b = t->of->barrier[id];
@@ -699,7 +706,8 @@ uint32_t op_ballot(uint32_t mask, bool predicate) {
         uint32_t ballot = mask & ~warp->running;
         for (uint32_t lanes = mask & warp->running; lanes; lanes &= lanes - 1)
             ballot |= ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->value << __builtin_ctz(lanes);
-        for (uint32_t lanes = mask & warp->running; lanes; lanes &= lanes - 1) ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->result = ballot;
+        for (uint32_t lanes = mask & warp->running; lanes; lanes &= lanes - 1)
+            ((Exchange *)warp->lane[__builtin_ctz(lanes)]->argument)->result = ballot;
     });
     return mine.result;
 }
@@ -829,7 +837,8 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
         report("mbarrier:address", "address 0x%08x (8-byte aligned, in this CTA), count %u (1 to 2^20-1)", address, count);
         stop_launch();
     }
-    if (cta->mbarrier.count(offset)) report("mbarrier:once", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
+    if (cta->mbarrier.count(offset))
+        report("mbarrier:once", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
     Mbarrier &m = cta->mbarrier[offset];
     m = Mbarrier();
     if (cta->mbarrier_at.size() <= offset / 8) cta->mbarrier_at.resize(offset / 8 + 1);
@@ -857,7 +866,9 @@ Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {
     const Event &e = world->events[m->init_event];
     const bool seen = e.component == who.component || who.seen.at(e.component) >= e.clock;
     const bool fenced = m->fenced || std::max(e.component == who.component ? who.own_shared : 0, who.shared.at(e.component)) >= e.clock;
-    if (!seen) report("mbarrier:order", "the mbarrier at %s is used without being ordered after its initialisation", describe(shared_offset(cta->number, offset)).c_str());
+    if (!seen)
+        report("mbarrier:order", "the mbarrier at %s is used without being ordered after its initialisation",
+               describe(shared_offset(cta->number, offset)).c_str());
     if ((by_async || cta->number != who.cta) && !fenced)
         report("mbarrier:fence", "the mbarrier at %s is used by the copy engine or another CTA, and no fence followed its initialisation",
                describe(shared_offset(cta->number, offset)).c_str());
@@ -882,7 +893,9 @@ void complete_phase_if_due(Cta *, uint32_t, Mbarrier &m) {
 static void change_bytes(Cta *cta, uint32_t offset, Mbarrier &m, int64_t bytes) {
     m.bytes += bytes;
     if (m.bytes > (1 << 20) - 1 || m.bytes < -((1 << 20) - 1))
-        report_plain("tx-count:range", offset, format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes, describe(shared_offset(cta->number, offset)).c_str()));
+        report_plain("tx-count:range", offset,
+                     format_text("%ld bytes outstanding on the mbarrier at %s: beyond 2^20-1", (long)m.bytes,
+                                 describe(shared_offset(cta->number, offset)).c_str()));
 }
 
 static void note_arrival(Mbarrier &m) {
@@ -894,8 +907,8 @@ static void note_arrival(Mbarrier &m) {
     m.arrived.push_back({self->component, 1});
 }
 
-/* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the cluster's other
-   CTAs; otherwise they learn from it only that reads of shared memory and asynchronous work have ended. */
+/* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the
+   cluster's other CTAs; otherwise they learn from it only that reads of shared memory and asynchronous work have ended. */
 void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster) {
     MACHINE_ENTER(!expect ? Op::mbarrier_arrive : count ? Op::mbarrier_expect : Op::mbarrier_expect_only);
     needed();
@@ -917,7 +930,8 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         m.expected_bytes += bytes;
     }
     if (count > m.pending) {
-        report("mbarrier:count", "more arrivals than the %u that the phase of %s expects", m.expected, describe(shared_offset(cta->number, offset)).c_str());
+        report("mbarrier:count", "more arrivals than the %u that the phase of %s expects", m.expected,
+               describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
     if (count) {
@@ -955,7 +969,8 @@ void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32
     complete_phase_if_due(cta, offset, m);
 }
 
-/* try_wait may suspend the thread, and fail without reason; test_wait only looks, but a thread that looks again and again lets others run. */
+/* try_wait may suspend the thread, and fail without reason; test_wait only looks, but a thread that looks again and again lets others
+   run. */
 bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster) {
     MACHINE_ENTER(Op::mbarrier_wait);
     Thread *t = self;
@@ -1015,7 +1030,8 @@ static uintptr_t global_word(const void *p) {
     return offset;
 }
 
-/* A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at all. */
+/* A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at
+   all. */
 uint32_t op_load_flag(const uint32_t *p, bool acquires) {
     MACHINE_ENTER(acquires ? Op::acquire : Op::relaxed);
     Thread *t = self;

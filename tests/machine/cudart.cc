@@ -53,7 +53,9 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
     else memcpy(to, from, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) { return cudaMemcpy(to, from, bytes, kind); }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+    return cudaMemcpy(to, from, bytes, kind);
+}
 cudaError_t cudaMemset(void *to, int byte, size_t bytes) {
     if (on_device(to)) machine::global_fill(to, byte, bytes);
     else memset(to, byte, bytes);
@@ -78,7 +80,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status)
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *, cudaJitOption *, void **, unsigned, cudaLibraryOption *, void **, unsigned) {
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *, cudaJitOption *, void **, unsigned, cudaLibraryOption *, void **,
+                                unsigned) {
     *library = (cudaLibrary_t)&token;
     return cudaSuccess;
 }
@@ -123,7 +126,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
     return runtime.last.has("launch") ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult *found) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found) {
     const bool known = strcmp(name, "cuTensorMapEncodeTiled") == 0;
     *function = known ? (void *)machine::tensor_map_encode : nullptr;
     *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

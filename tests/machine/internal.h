@@ -106,9 +106,10 @@ private:
 };
 
 /* Somebody who has seen things: a thread, or a piece of asynchronous work as of its issue.
-   seen: what happens before. shared, global: what is also ordered before asynchronous accesses to that memory, that is, what a proxy fence lies
-   behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is. published: of tcgen05, what
-   a fence::before_thread_sync or a commit lies behind on the path; tensor: what a fence::after_thread_sync has taken over from it (tcgen05.cc). */
+   seen: what happens before. shared, global: what is also ordered before asynchronous accesses to that memory, that is, what a proxy fence
+   lies behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is. published: of
+   tcgen05, what a fence::before_thread_sync or a commit lies behind on the path; tensor: what a fence::after_thread_sync has taken over
+   from it (tcgen05.cc). */
 struct Observer {
     BaseRef seen, shared, global, reads, published, tensor;
     uint32_t component = 0, now = 1;
@@ -204,7 +205,7 @@ struct Thread : Observer {
     void *argument = nullptr; /* of the collective it waits in */
     uint32_t stands_for = 1;  /* threads: lane 0 comes to barriers also for the lanes of its warp that do not run */
     uintptr_t acquired = 0;   /* the flag that it has read since it last met the others */
-    uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the other lanes: the same for all of them */
+    uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the others: the same for all */
     /* wgmma */
     std::vector<Registers> registers;
     uintptr_t registers_begin = 0, registers_end = 0;
@@ -307,7 +308,9 @@ struct Cta {
     NamedBarrier barrier[16];
     std::unordered_map<uint32_t, Mbarrier> mbarrier; /* by offset in the window */
     std::vector<Mbarrier *> mbarrier_at;             /* by offset / 8 */
-    Mbarrier *find_mbarrier(uint32_t offset) const { return offset % 8 || offset / 8 >= mbarrier_at.size() ? nullptr : mbarrier_at[offset / 8]; }
+    Mbarrier *find_mbarrier(uint32_t offset) const {
+        return offset % 8 || offset / 8 >= mbarrier_at.size() ? nullptr : mbarrier_at[offset / 8];
+    }
     std::vector<Slot> slot;
     uint32_t alive = 0, registers_free = 0;
     std::shared_ptr<TensorMemory> tensor_memory; /* since its first tcgen05 instruction */
@@ -384,14 +387,14 @@ uint32_t make_set(const uint32_t *events, uint32_t count);
 void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);
 void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);
 void barrier_word(uintptr_t offset, uint32_t event);
-/* What one piece of asynchronous work does to memory. `events`: of its readers or its writer, an event or a set. Keeps what it has found out of the last
-   cell, because the next ones are mostly like it. Accesses return false when they are out of bounds. */
+/* What one piece of asynchronous work does to memory. `events`: of its readers or its writer, an event or a set. Keeps what it has found
+   out of the last cell, because the next ones are mostly like it. Accesses return false when they are out of bounds. */
 class AsyncAccess {
 public:
     AsyncAccess(const Observer &who, uint32_t events);
     bool read(uintptr_t offset, size_t bytes, const char *what);
-    bool constant(uintptr_t first, uintptr_t last); /* whether the launch may write nothing from one of these bytes to the other: who reads there does not matter */
-    bool read_whole_piece(uintptr_t offset); /* of LARGEST_PIECE bytes, if it has one history; otherwise it does nothing and returns false */
+    bool constant(uintptr_t first, uintptr_t last); /* the launch writes nothing from one of these bytes to the other */
+    bool read_whole_piece(uintptr_t offset); /* of LARGEST_PIECE bytes, if it has one history; otherwise nothing, and false */
     bool write(uintptr_t offset, size_t bytes, const char *what);
     bool store(uintptr_t offset, size_t bytes); /* an ordinary write that is done later */
 private:
@@ -405,8 +408,12 @@ private:
     bool read_only = false;
     Cell before = {SPLIT, 0}, after = {SPLIT, 0};
 };
-inline bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what) { return AsyncAccess(who, events).read(offset, bytes, what); }
-inline bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what) { return AsyncAccess(who, event).write(offset, bytes, what); }
+inline bool async_read(const Observer &who, uint32_t events, uintptr_t offset, size_t bytes, const char *what) {
+    return AsyncAccess(who, events).read(offset, bytes, what);
+}
+inline bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what) {
+    return AsyncAccess(who, event).write(offset, bytes, what);
+}
 uint32_t read_only_until(uintptr_t offset);
 bool region_of(uintptr_t offset, uintptr_t *begin, uintptr_t *end, const char **name, bool *read_only);
 inline uint8_t *arena(uintptr_t offset) { return (uint8_t *)(ARENA + offset); }

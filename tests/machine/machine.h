@@ -1,9 +1,11 @@
-/* An executable model of a Hopper GPU, and of the parts of Blackwell that README.md names: runs kernels compiled as ordinary C++ and reports what the hardware would let pass.
+/* An executable model of a Hopper GPU, and of the parts of Blackwell that README.md names: runs kernels compiled as ordinary C++ and
+   reports what the hardware would let pass.
 
    Every CUDA thread is a fiber on one OS thread. Asynchronous work (copies, matrix products) is done later, in any legal order, by a
    scheduler that a seed drives. Every byte of shared and global memory has a shadow that knows who wrote and who read it last; vector
    clocks say whether an access is ordered after those. The ordinary loads and stores of a kernel are seen through the compiler's
-   address-sanitizer hooks (the kernel's flavour: calls, no shadow of its own), which this model implements itself. README.md says what is modelled and what is not. */
+   address-sanitizer hooks (the kernel's flavour: calls, no shadow of its own), which this model implements itself. README.md says what is
+   modelled and what is not. */
 #ifndef MACHINE_H
 #define MACHINE_H
 
@@ -33,7 +35,7 @@ enum class OnDeadlock {
 /* Which lanes of the warps of a CTA do what others wait for. A launch with all lanes finds it out; protocol mode can then do with a few. */
 struct Lanes {
     std::vector<uint32_t> needed; /* of each warp: arrivals, copies, flags, elections, words in shared memory that decisions may hang on */
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> sending; /* (warp, place in the code): the lanes whose st.async is counted on an mbarrier */
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> sending; /* (warp, place in the code): the lanes that do an st.async there */
 };
 
 struct Options {
@@ -41,7 +43,7 @@ struct Options {
     Schedule schedule = Schedule::random;
     OnDeadlock on_deadlock = OnDeadlock::stop;
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
-    const Lanes *lanes = nullptr;   /* protocol mode: of each warp only the needed lanes run, and another that the seed draws; null: all of them */
+    const Lanes *lanes = nullptr;   /* protocol mode: of each warp these run, and another that the seed draws; null: all of them */
     bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
     const char *unchecked = nullptr; /* a rule, or a kind of reports, that is not checked: what was planted against it must then pass */
     struct {
@@ -71,7 +73,7 @@ struct Result {
     bool deadlock = false;
     uint64_t steps = 0, async_operations = 0, accesses = 0;
     std::string lost_at; /* the mbarrier of Options::lost */
-    std::string stuck; /* OnDeadlock::drain: the waits that held up the others when nothing went on for the first time, as far as they are known */
+    std::string stuck;   /* OnDeadlock::drain: the waits that held up the others when nothing went on for the first time, if known */
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
     Lanes lanes;                    /* of a launch in which all of them ran */
     bool has(const char *kind_or_rule) const {
@@ -109,8 +111,9 @@ void global_reset(void); /* frees all blocks */
 
 /* The encode call of the driver, with every rule of it checked; a refused map is CUDA_ERROR_INVALID_VALUE and encode_error() says why. */
 CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
-                           const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
-                           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+                           const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,
+                           CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                           CUtensorMapFloatOOBfill fill);
 const char *encode_error(void);
 
 } // namespace machine

@@ -74,7 +74,8 @@ void BaseRef::raise(uint32_t component, uint32_t clock) {
 }
 
 /* The greater of each. Bit 0 of the answer: a covers b; bit 1: b covers a. */
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned join_clocks(uint32_t *to, const uint32_t *a, const uint32_t *b, uint32_t n) {
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned join_clocks(uint32_t *to, const uint32_t *a,
+                                                                                                         const uint32_t *b, uint32_t n) {
     uint32_t a_less = 0, b_less = 0;
     for (uint32_t i = 0; i < n; i++) {
         a_less |= a[i] < b[i];
@@ -83,7 +84,8 @@ __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) sta
     }
     return (a_less ? 0 : 1) | (b_less ? 0 : 2);
 }
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void greater_clocks(uint32_t *to, const uint32_t *a, const uint32_t *b, uint32_t n) {
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void greater_clocks(uint32_t *to, const uint32_t *a,
+                                                                                                        const uint32_t *b, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) to[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
@@ -164,7 +166,8 @@ void Released::add_ended(Observer &from) {
 void acquire(Observer &to, const Released &from) {
     auto &before = from.before, &after = from.after;
     to.now++;
-    if (after.seen && to.seen == before.seen && to.shared == before.shared && to.global == before.global && to.reads == before.reads && to.published == before.published) {
+    if (after.seen && to.seen == before.seen && to.shared == before.shared && to.global == before.global && to.reads == before.reads &&
+        to.published == before.published) {
         to.seen = after.seen;
         to.shared = after.shared;
         to.global = after.global;
@@ -195,7 +198,9 @@ static bool has_seen(const Observer &who, const Event &e) {
 }
 
 /* Whether the read `e` has ended before `who` writes. */
-static bool read_has_ended(const Observer &who, const Event &e, bool shared) { return has_seen(who, e) || (shared && who.reads.at(e.component) >= e.clock); }
+static bool read_has_ended(const Observer &who, const Event &e, bool shared) {
+    return has_seen(who, e) || (shared && who.reads.at(e.component) >= e.clock);
+}
 
 static bool has_fenced(const Observer &who, const Event &e, bool shared) {
     const uint32_t own = e.component == who.component ? (shared ? who.own_shared : who.own_global) : 0;
@@ -260,8 +265,10 @@ void report(const char *rule, const char *format, ...) {
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    report_plain(rule, self ? self->pc : 0,
-                 self ? format_text("%s, %s, at %s: %s", describe_thread(self).c_str(), op_text(self->op), source_line(self->pc).c_str(), text) : std::string(text));
+    report_plain(
+        rule, self ? self->pc : 0,
+        self ? format_text("%s, %s, at %s: %s", describe_thread(self).c_str(), op_text(self->op), source_line(self->pc).c_str(), text)
+             : std::string(text));
 }
 
 void report_at(const char *rule, const Observer &who, uint32_t pc, Op op, const char *format, ...) {
@@ -271,7 +278,8 @@ void report_at(const char *rule, const Observer &who, uint32_t pc, Op op, const 
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     report_plain(rule, pc,
-                 format_text("%s, %s, issued at %s: %s", describe_component(who.component, who.cta).c_str(), op_text(op), source_line(pc).c_str(), text));
+                 format_text("%s, %s, issued at %s: %s", describe_component(who.component, who.cta).c_str(), op_text(op),
+                             source_line(pc).c_str(), text));
 }
 
 /* ---- global memory ---- */
@@ -291,8 +299,8 @@ static constexpr uintptr_t piece_bytes(int level) { return (uintptr_t)2 << 3 * l
 static constexpr int TOP = 3;
 static_assert(piece_bytes(TOP) == LARGEST_PIECE, "levels of the shadow");
 
-/* Calls visit(cell, offset) for the largest pieces that make up [begin, end), until it returns false. COARSE: 16 bytes that one access of this launch has written
-   are not taken apart. */
+/* Calls visit(cell, offset) for the largest pieces that make up [begin, end), until it returns false. COARSE: 16 bytes that one access of
+   this launch has written are not taken apart. */
 template <int LEVEL, bool COARSE, class Visit> static inline bool walk(uintptr_t at, uintptr_t begin, uintptr_t end, const Visit &visit) {
     Cell *cell = shadow[LEVEL] + at / piece_bytes(LEVEL);
     if constexpr (LEVEL == 0) {
@@ -337,7 +345,8 @@ static void set_cells(uintptr_t offset, size_t bytes, Cell value) {
 }
 
 static void *address_space(void *at, size_t bytes) {
-    void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0), -1, 0);
+    void *memory =
+        mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0), -1, 0);
     if (memory != MAP_FAILED && (!at || memory == at)) return memory;
     perror("machine: address space");
     _exit(2);
@@ -346,7 +355,8 @@ static void *address_space(void *at, size_t bytes) {
 void memory_init(void) {
     if (shadow[0]) return;
     address_space((void *)ARENA, ARENA_BYTES);
-    for (int level = 0; level <= TOP; level++) shadow[level] = (Cell *)address_space(nullptr, ARENA_BYTES / piece_bytes(level) * sizeof(Cell));
+    for (int level = 0; level <= TOP; level++)
+        shadow[level] = (Cell *)address_space(nullptr, ARENA_BYTES / piece_bytes(level) * sizeof(Cell));
 }
 
 void *global_allocate(size_t bytes, const char *name) {
@@ -454,7 +464,7 @@ static void swap_histories(void) {
 
 void memory_end_launch(void) { swap_histories(); }
 
-/* After a launch all that it wrote counts as written by the host: launches of one stream are ordered. Shared memory is uninitialised anew. */
+/* After a launch all that it wrote counts as written by the host: launches of one stream are ordered. Shared memory is new. */
 void memory_begin_launch(void) {
     memory_init();
     swap_histories();
@@ -502,8 +512,10 @@ std::string describe(uintptr_t offset) {
     const char *name;
     bool read_only;
     if (offset < GLOBAL)
-        return format_text("shared memory of CTA %u, byte %lu", (unsigned)(offset / SHARED_WINDOW), (unsigned long)(offset % SHARED_WINDOW - SHARED_RESERVED));
-    if (region_of(offset, &begin, &end, &name, &read_only)) return format_text("%s, byte %lu of %lu", name, (unsigned long)(offset - begin), (unsigned long)(end - begin));
+        return format_text("shared memory of CTA %u, byte %lu", (unsigned)(offset / SHARED_WINDOW),
+                           (unsigned long)(offset % SHARED_WINDOW - SHARED_RESERVED));
+    if (region_of(offset, &begin, &end, &name, &read_only))
+        return format_text("%s, byte %lu of %lu", name, (unsigned long)(offset - begin), (unsigned long)(end - begin));
     auto after = blocks.upper_bound(offset);
     if (after != blocks.begin()) {
         const Block &block = (--after)->second;
@@ -560,8 +572,8 @@ static inline bool is_last_reader(uint32_t readers, const Thread &t) {
 
 static uint32_t first_reader(uint32_t set) { return set & READ_SET ? world->set_pool[world->sets[set & ~READ_SET].begin] : set; }
 
-/* The readers `old` without those that `who` knows to be done, and `added`. Valid for any cell: (component, now) of `added` fixes what it has seen.
-   Large sets are only added to, and thinned out now and then. */
+/* The readers `old` without those that `who` knows to be done, and `added`. Valid for any cell: (component, now) of `added` fixes what it
+   has seen. Large sets are only added to, and thinned out now and then. */
 static uint32_t add_readers(uint32_t old, uint32_t added, const Observer &who, bool async) {
     if (!old || old == added) return added;
     ReaderMemo &memo = world->set_memo[(old * 2654435761u ^ added * 2246822519u) >> 17];
@@ -608,8 +620,8 @@ static bool out_of_bounds(uintptr_t offset, size_t bytes, bool write) {
 
 static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool other_writes) {
     if (is_slack(offset)) return;
-    report(write ? "race:write" : "race:read", "%s of %s is not ordered after the %s by %s", write ? "write" : "read", describe(offset).c_str(), other_writes ? "write" : "read",
-           describe_event(other).c_str());
+    report(write ? "race:write" : "race:read", "%s of %s is not ordered after the %s by %s", write ? "write" : "read",
+           describe(offset).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
 /* Returns false when the rest of the access is not worth looking at. */
@@ -655,7 +667,8 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
     t->op = op;
     const bool shared = offset < GLOBAL;
     const bool unwatched = shared && !write && !(t->warp->watched >> t->lane & 1);
-    const bool looks_well = shared ? offset % SHARED_WINDOW >= SHARED_RESERVED && offset % SHARED_WINDOW + bytes <= SHARED_RESERVED + world->launch.dynamic_shared &&
+    const bool looks_well = shared ? offset % SHARED_WINDOW >= SHARED_RESERVED &&
+                                         offset % SHARED_WINDOW + bytes <= SHARED_RESERVED + world->launch.dynamic_shared &&
                                          offset / SHARED_WINDOW == t->cta
                                    : cell_at(offset)->write != 0;
     const Block *block = shared || write || !looks_well ? nullptr : block_of(offset);
@@ -697,7 +710,8 @@ AsyncAccess::AsyncAccess(const Observer &by, uint32_t e) : who(by), events(e), m
 
 void AsyncAccess::conflict(uintptr_t at, bool writes, uint32_t other, bool other_writes, int order) const {
     if (is_slack(at)) return;
-    report_at(order == 1 ? (writes ? "race:async-write" : "race:async-read") : (writes ? "proxy:write" : "proxy:read"), who, me.pc, me.op, order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
+    report_at(order == 1 ? (writes ? "race:async-write" : "race:async-read") : (writes ? "proxy:write" : "proxy:read"), who, me.pc, me.op,
+              order == 1 ? "%s of %s is not ordered after the %s by %s" : "%s of %s: no proxy fence after the %s by %s",
               writes ? "write" : "read", describe(at).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
@@ -706,7 +720,8 @@ bool AsyncAccess::bounds(uintptr_t offset, size_t bytes, bool writes, const char
     const char *name;
     before.write = SPLIT;
     if (region_of(offset, &begin, &end, &name, &read_only) && offset + bytes <= end && !(writes && read_only)) return true;
-    report_at(writes && read_only ? "read-only:async" : "out-of-bounds:async", who, me.pc, me.op, "%s: %lu bytes at %s", what, (unsigned long)bytes, describe(offset).c_str());
+    report_at(writes && read_only ? "read-only:async" : "out-of-bounds:async", who, me.pc, me.op, "%s: %lu bytes at %s", what,
+              (unsigned long)bytes, describe(offset).c_str());
     end = 0;
     return false;
 }
@@ -725,7 +740,8 @@ bool AsyncAccess::read_cell(Cell *cell, uintptr_t at, const char *what) {
     }
     if (cell->write > HOST_EVENT) {
         const Event &e = world->events[cell->write];
-        if (e.flags & EVENT_BARRIER) report_at("mbarrier:data", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
+        if (e.flags & EVENT_BARRIER)
+            report_at("mbarrier:data", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
         else if (int order = async_order(who, e, at < GLOBAL)) conflict(at, false, cell->write, true, order);
     }
     if (!cell->write) before.write = SPLIT;
@@ -737,13 +753,15 @@ bool AsyncAccess::read_cell(Cell *cell, uintptr_t at, const char *what) {
 
 bool AsyncAccess::read(uintptr_t offset, size_t bytes, const char *what) {
     if (!bounds(offset, bytes, false, what)) return false;
-    if (read_only && cell_at(offset)->write == HOST_EVENT && cell_at(offset + bytes - 1)->write == HOST_EVENT) return true; /* nobody will write it */
+    if (read_only && cell_at(offset)->write == HOST_EVENT && cell_at(offset + bytes - 1)->write == HOST_EVENT)
+        return true; /* nobody will write it */
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) { return read_cell(cell, at, what); });
     return true;
 }
 
 bool AsyncAccess::constant(uintptr_t first, uintptr_t last) {
-    return bounds(first, 1, false, "source") && read_only && last < end && cell_at(first)->write == HOST_EVENT && cell_at(last)->write == HOST_EVENT;
+    return bounds(first, 1, false, "source") && read_only && last < end && cell_at(first)->write == HOST_EVENT &&
+           cell_at(last)->write == HOST_EVENT;
 }
 
 bool AsyncAccess::read_whole_piece(uintptr_t offset) {
@@ -763,7 +781,8 @@ bool AsyncAccess::write(uintptr_t offset, size_t bytes, const char *what) {
             before = *cell;
             if (cell->write > HOST_EVENT) {
                 const Event &e = world->events[cell->write];
-                if (e.flags & EVENT_BARRIER) report_at("mbarrier:data", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
+                if (e.flags & EVENT_BARRIER)
+                    report_at("mbarrier:data", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
                 else if (int order = async_order(who, e, shared)) conflict(at, true, cell->write, true, order);
             }
             each_reader(cell->read, [&](uint32_t reader) {
@@ -783,7 +802,8 @@ bool AsyncAccess::store(uintptr_t offset, size_t bytes) {
     each_cell(offset, bytes, [&](Cell *cell, uintptr_t at) {
         if (cell->write > HOST_EVENT) {
             const Event &e = world->events[cell->write];
-            if (e.flags & EVENT_BARRIER) report_at("mbarrier:data", who, me.pc, me.op, "overwrites the mbarrier at %s", describe(at).c_str());
+            if (e.flags & EVENT_BARRIER)
+                report_at("mbarrier:data", who, me.pc, me.op, "overwrites the mbarrier at %s", describe(at).c_str());
             else if (!has_seen(who, e)) conflict(at, true, cell->write, true, 1);
         }
         each_reader(cell->read, [&](uint32_t reader) {
@@ -820,7 +840,8 @@ static inline void hook(const void *pointer, size_t bytes, bool write, void *pc)
     const uintptr_t offset = (uintptr_t)pointer - ARENA;
     if (write && offset < GLOBAL && bytes >= 4) needed(); /* smaller ones are taken for numbers */
     if (offset < ARENA_BYTES) generic_access(offset, bytes, write, (uint32_t)(uintptr_t)pc, write ? Op::store : Op::load);
-    else if ((uintptr_t)pointer < self->registers_end && (uintptr_t)pointer + bytes > self->registers_begin) register_access((uintptr_t)pointer, bytes, write, (uint32_t)(uintptr_t)pc);
+    else if ((uintptr_t)pointer < self->registers_end && (uintptr_t)pointer + bytes > self->registers_begin)
+        register_access((uintptr_t)pointer, bytes, write, (uint32_t)(uintptr_t)pc);
 }
 
 } // namespace machine

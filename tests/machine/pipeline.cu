@@ -1,5 +1,6 @@
-/* C = A B^T by cluster 0 (64 rows a CTA, B shared by multicast), stored by the copy engine; then cluster 1 loads C as soon as flags say that it is there
-   and computes R = S C, S a matrix in registers. C is stored twice, so that buffers are used again. Where `fault` says so, one line is wrong. */
+/* C = A B^T by cluster 0 (64 rows a CTA, B shared by multicast), stored by the copy engine; then cluster 1 loads C as soon as flags say
+   that it is there and computes R = S C, S a matrix in registers. C is stored twice, so that buffers are used again. Where `fault` says so,
+   one line is wrong. */
 #include "../../kernels/ptx.cuh"
 #include "pipeline.h"
 
@@ -22,12 +23,16 @@ DEVICE uint64_t descriptor(uint32_t address) { return 0x4000004000010000ull | ((
 DEVICE void loader(PipelineShared *shared, const PipelineArguments &arguments, uint32_t cta) {
     for (uint32_t block = 0; block < PIPELINE_BLOCKS; block++) {
         const uint32_t stage = block % PIPELINE_STAGES, round = block / PIPELINE_STAGES;
-        const uint32_t full = shared_address(&shared->stage_full[stage]), at = shared_address(shared->stage[stage]) + (FAULT(stage_misaligned) ? 128 : 0);
-        if (!FAULT(empty_wait_dropped)) wait(shared_address(&shared->stage_empty[stage]), (round & 1) ^ (FAULT(empty_wait_phase_off) ? 0 : 1));
+        const uint32_t full = shared_address(&shared->stage_full[stage]),
+                       at = shared_address(shared->stage[stage]) + (FAULT(stage_misaligned) ? 128 : 0);
+        if (!FAULT(empty_wait_dropped))
+            wait(shared_address(&shared->stage_empty[stage]), (round & 1) ^ (FAULT(empty_wait_phase_off) ? 0 : 1));
         mbarrier_arrive_expect_tx(full, 2 * 64 * 128 + (FAULT(bytes_16_too_many) ? 16 : 0) - (FAULT(bytes_16_too_few) ? 16 : 0));
-        cp_async_bulk_tensor_2d_load(at, &arguments.a, (int32_t)(block * 64) + (FAULT(coordinate_not_16_bytes) ? 1 : 0), (int32_t)(cta * 64) + (FAULT(coordinate_off) ? 1 : 0), full);
-        cp_async_bulk_tensor_2d_load_multicast(at + 64 * 128 + cta * 32 * 128, &arguments.b, (int32_t)(block * 64), (int32_t)(cta * 32), full,
-                                               FAULT(multicast_mask_one) ? (uint16_t)(1 << cta) : FAULT(multicast_mask_beyond) ? 7 : 3);
+        cp_async_bulk_tensor_2d_load(at, &arguments.a, (int32_t)(block * 64) + (FAULT(coordinate_not_16_bytes) ? 1 : 0),
+                                     (int32_t)(cta * 64) + (FAULT(coordinate_off) ? 1 : 0), full);
+        cp_async_bulk_tensor_2d_load_multicast(at + 64 * 128 + cta * 32 * 128, &arguments.b, (int32_t)(block * 64), (int32_t)(cta * 32),
+                                               full, FAULT(multicast_mask_one) ? (uint16_t)(1 << cta) :
+                                                     FAULT(multicast_mask_beyond) ? 7 : 3);
     }
 }
 
@@ -72,12 +77,14 @@ DEVICE void math_product(PipelineShared *shared, const PipelineArguments &argume
         if (!FAULT(stage_left_before_wgmma_wait) && !FAULT(wgmma_wait_dropped)) wgmma_wait_group<0>();
         if (FAULT(one_warp_leaves_for_all)) {
             if (warp == 0 && lane < 4) mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
-            if (warp == 0 && lane >= 4 && lane < 8) mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->stage_empty[stage]), cta ^ 1));
+            if (warp == 0 && lane >= 4 && lane < 8)
+                mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->stage_empty[stage]), cta ^ 1));
             continue;
         }
         if (lane == 0) mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
         if (FAULT(one_arrival_too_many) && lane < 8) mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
-        if (lane == 1 && !FAULT(peer_not_told)) mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->stage_empty[stage]), cta ^ 1));
+        if (lane == 1 && !FAULT(peer_not_told))
+            mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->stage_empty[stage]), cta ^ 1));
     }
     if (FAULT(stage_left_before_wgmma_wait)) wgmma_wait_group<0>();
 }
@@ -116,7 +123,8 @@ DEVICE void second_cluster(PipelineShared *shared, const PipelineArguments &argu
             if (!FAULT(proxy_fence_after_poll_dropped)) fence_proxy_async_global();
             if (copy && !FAULT(overwrite_unordered)) wait(shared_address(&shared->stage_empty[0]), 0);
             mbarrier_arrive_expect_tx(full, 64 * 128);
-            cp_async_bulk_tensor_3d_load(shared_address(shared->stage[0]), FAULT(map_wrong_rank) ? &arguments.a : &arguments.c_load, 0, (int32_t)(cta * 64), (int32_t)copy, full);
+            cp_async_bulk_tensor_3d_load(shared_address(shared->stage[0]), FAULT(map_wrong_rank) ? &arguments.a : &arguments.c_load, 0,
+                                         (int32_t)(cta * 64), (int32_t)copy, full);
         }
         if (!math) continue;
         wait(full, copy);
@@ -157,7 +165,8 @@ extern "C" __global__ void __launch_bounds__(PIPELINE_THREADS, 1) pipeline_kerne
     if (threadIdx.x == 0) {
         for (int i = 0; i < PIPELINE_STAGES; i++) {
             mbarrier_init(shared_address(&shared->stage_full[i]), 1);
-            mbarrier_init(shared_address(&shared->stage_empty[i]), (first ? 8 : 4) + (FAULT(empty_count_too_large) ? 1 : 0) - (FAULT(empty_count_too_small) && first ? 4 : 0));
+            mbarrier_init(shared_address(&shared->stage_empty[i]),
+                          (first ? 8 : 4) + (FAULT(empty_count_too_large) ? 1 : 0) - (FAULT(empty_count_too_small) && first ? 4 : 0));
         }
         mbarrier_init(shared_address(&shared->chunk_written), 4);
         mbarrier_init(shared_address(&shared->chunk_free), 1);

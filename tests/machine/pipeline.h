@@ -1,4 +1,5 @@
-/* The kernel in which faults are planted: a small copy of what the real kernels do, on every primitive that they use. pipeline.cu, test_machine.cc */
+/* The kernel in which faults are planted: a small copy of what the real kernels do, on every primitive that they use. pipeline.cu,
+   test_machine.cc */
 #ifndef MACHINE_PIPELINE_H
 #define MACHINE_PIPELINE_H
 

@@ -1,5 +1,5 @@
-/* Records on a Hopper GPU what the model must reproduce: `record FILE`. Built and run by record.sh. Cases run in a process of their own each, up to the next
-   one that hardware refuses: such a case takes the whole process with it. */
+/* Records on a Hopper GPU what the model must reproduce: `record FILE`. Built and run by record.sh. Cases run in a process of their own
+   each, up to the next one that hardware refuses: such a case takes the whole process with it. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,21 +26,28 @@ static int launch(const RecordArguments &arguments, uint32_t ctas) {
     return (int)error;
 }
 
-/* Records the cases from `first` on. Exit status: 0 when the last one is done, 1 when a case failed; the number of the case goes to `at`. */
+/* Records the cases from `first` on. Exit status: 0 when the last one is done, 1 when a case failed; the number of the case goes to
+   `at`. */
 static int record(const char *path, int first, int at) {
     void *entry = NULL;
     cudaDriverEntryPointQueryResult found;
     FILE *file = fopen(path, "ab");
-    if (!file || cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess || !entry) {
+    if (!file || cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess ||
+        !entry) {
         fprintf(stderr, "no file to write, or no Hopper GPU\n");
         return 2;
     }
     cudaFuncSetAttribute(record_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RECORD_SHARED);
     for (int i = first; i < RECORD_CASES; i++) {
         if (write(at, &i, sizeof i) != sizeof i) return 2;
-        const int failed = record_run((record_encode)entry, launch, [&](int, const std::vector<uint8_t> &bytes) { fwrite(bytes.data(), 1, bytes.size(), file); }, i, i + 1);
+        const int failed =
+            record_run((record_encode)entry, launch,
+                       [&](int, const std::vector<uint8_t> &bytes) { fwrite(bytes.data(), 1, bytes.size(), file); }, i, i + 1);
         fflush(file);
-        fprintf(stderr, "%2d %s: %s\n", i, record_cases[i].name, failed >= 0 ? "FAILED" : record_refused(record_cases[i]) ? "refused, as it must be" : "recorded");
+        fprintf(stderr, "%2d %s: %s\n", i, record_cases[i].name,
+                failed >= 0                       ? "FAILED"
+                : record_refused(record_cases[i]) ? "refused, as it must be"
+                                                  : "recorded");
         if (failed >= 0 || record_refused(record_cases[i])) return 1;
     }
     return 0;

@@ -33,8 +33,8 @@ struct RecordCase {
     uint32_t dims[3], box[3];  /* of the tensor, of the box */
     int32_t at[3];
 };
-/* The copy engine refuses a box whose innermost coordinate is not a multiple of 16 bytes, and a store before the tensor's start, with an illegal instruction:
-   found by recording. */
+/* The copy engine refuses a box whose innermost coordinate is not a multiple of 16 bytes, and a store before the tensor's start, with an
+   illegal instruction: found by recording. */
 static inline bool record_refused(const RecordCase &c) {
     if (c.mode > RECORD_REDUCE_3D) return false;
     return c.at[0] * c.element_bytes % 16 != 0 || (c.mode >= RECORD_STORE_3D && (c.at[0] < 0 || c.at[1] < 0 || c.at[2] < 0));
@@ -160,7 +160,8 @@ static inline RECORD_DEVICE uint8_t record_byte(uint32_t i) { return (uint8_t)((
 static inline RECORD_DEVICE uint32_t record_addend(uint32_t i, int element_bytes) {
     const uint32_t hash = (i + 1) * 2654435761u ^ (i + 7) * 2246822519u >> 5;
     if (element_bytes == 4) return (hash & 0x80000000u) | (124 + (hash >> 23 & 7)) << 23 | (hash & 0x7fffff);
-    const uint32_t low = (hash & 0x8000u) | (124 + (hash >> 7 & 7)) << 7 | (hash >> 10 & 0x7f), high = (hash >> 16 & 0x8000u) | (124 + (hash >> 23 & 7)) << 7 | (hash >> 16 & 0x7f);
+    const uint32_t low = (hash & 0x8000u) | (124 + (hash >> 7 & 7)) << 7 | (hash >> 10 & 0x7f),
+                   high = (hash >> 16 & 0x8000u) | (124 + (hash >> 23 & 7)) << 7 | (hash >> 16 & 0x7f);
     return low | high << 16;
 }
 static inline RECORD_DEVICE uint32_t record_word(uint32_t i) {

@@ -9,27 +9,33 @@
 
 #include "record.h"
 
-typedef CUresult (*record_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
-                                  CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+typedef CUresult (*record_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                                  const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                  CUtensorMapFloatOOBfill);
 
 static bool record_map(record_encode encode, CUtensorMap *map, const RecordCase &c, void *memory) {
     const cuuint32_t rank = (c.mode >= RECORD_LOAD_3D && c.mode <= RECORD_REDUCE_3D) || c.mode == RECORD_FLAGS ? 3 : 2, ones[3] = {1, 1, 1};
     const cuuint64_t dims[3] = {c.dims[0], c.dims[1], c.dims[2]};
-    const cuuint64_t strides[2] = {(cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes, (cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes * c.dims[1]};
-    const CUtensorMapDataType type = c.element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : c.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    return encode(map, type, rank, memory, dims, strides, c.box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, (CUtensorMapSwizzle)c.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const cuuint64_t strides[2] = {(cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes,
+                                   (cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes * c.dims[1]};
+    const CUtensorMapDataType type = c.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                     : c.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    return encode(map, type, rank, memory, dims, strides, c.box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, (CUtensorMapSwizzle)c.swizzle,
+                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* launch(arguments, CTAs of its one cluster) runs the kernel and returns 0 when it ran well, which it must not where the case is one that hardware refuses.
-   Returns the number of the first case that failed, or -1. */
-template <class Launch, class Keep> int record_run(record_encode encode, const Launch &launch, const Keep &keep, int first = 0, int end = RECORD_CASES) {
+/* launch(arguments, CTAs of its one cluster) runs the kernel and returns 0 when it ran well, which it must not where the case is one that
+   hardware refuses. Returns the number of the first case that failed, or -1. */
+template <class Launch, class Keep>
+int record_run(record_encode encode, const Launch &launch, const Keep &keep, int first = 0, int end = RECORD_CASES) {
     static const RecordCase a_case = {"A", RECORD_LOAD_2D, 0, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}};
     for (int i = first; i < end; i++) {
         const RecordCase &c = record_cases[i];
         const size_t elements = (size_t)c.dims[0] * c.dims[1] * c.dims[2], bytes = elements * (size_t)c.element_bytes;
         std::vector<uint8_t> tensor(bytes), a(64 * 64 * 2), out(RECORD_OUT);
-        for (size_t j = 0; j < bytes; j++) tensor[j] = c.mode == RECORD_WGMMA_E4M3 ? record_e4m3((uint32_t)j + 9, !c.at[2]) : record_byte((uint32_t)j);
+        for (size_t j = 0; j < bytes; j++)
+            tensor[j] = c.mode == RECORD_WGMMA_E4M3 ? record_e4m3((uint32_t)j + 9, !c.at[2]) : record_byte((uint32_t)j);
         for (uint32_t j = 0; (record_product(c) || c.mode == RECORD_WGMMA_ROUNDED) && j < elements; j++) {
             const uint16_t v = c.mode == RECORD_WGMMA_ROUNDED ? record_rough_number(j + 5000) : record_number(j + 5);
             memcpy(&tensor[2 * j], &v, 2);
@@ -48,7 +54,9 @@ template <class Launch, class Keep> int record_run(record_encode encode, const L
         RecordArguments arguments;
         memset((void *)&arguments, 0, sizeof arguments);
         void *tensor_memory, *a_memory, *out_memory, *flags_memory;
-        if (cudaMalloc(&tensor_memory, bytes) || cudaMalloc(&a_memory, a.size()) || cudaMalloc(&out_memory, RECORD_OUT) || cudaMalloc(&flags_memory, 32)) return i;
+        if (cudaMalloc(&tensor_memory, bytes) || cudaMalloc(&a_memory, a.size()) || cudaMalloc(&out_memory, RECORD_OUT) ||
+            cudaMalloc(&flags_memory, 32))
+            return i;
         cudaMemset(flags_memory, 0, 32);
         cudaMemcpy(tensor_memory, tensor.data(), bytes, cudaMemcpyHostToDevice);
         cudaMemcpy(a_memory, a.data(), a.size(), cudaMemcpyHostToDevice);
@@ -69,7 +77,8 @@ template <class Launch, class Keep> int record_run(record_encode encode, const L
         }
         if (failed) return i;
         out.resize(record_out_bytes(c));
-        cudaMemcpy(out.data(), c.mode == RECORD_STORE_3D || c.mode == RECORD_REDUCE_3D ? tensor_memory : out_memory, out.size(), cudaMemcpyDeviceToHost);
+        cudaMemcpy(out.data(), c.mode == RECORD_STORE_3D || c.mode == RECORD_REDUCE_3D ? tensor_memory : out_memory, out.size(),
+                   cudaMemcpyDeviceToHost);
         keep(i, out);
         cudaFree(tensor_memory);
         cudaFree(a_memory);

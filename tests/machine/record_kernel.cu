@@ -81,7 +81,8 @@ DEVICE void record_multicast(RecordShared *shared, const RecordArguments &argume
     }
     record_cluster_sync();
     if (threadIdx.x == 0)
-        cp_async_bulk_tensor_2d_load_multicast(tile + cta * 1024, &arguments.map, 0, (int32_t)(cta * 8), barrier, (uint16_t)(masks >> 4 * cta & 15));
+        cp_async_bulk_tensor_2d_load_multicast(tile + cta * 1024, &arguments.map, 0, (int32_t)(cta * 8), barrier,
+                                               (uint16_t)(masks >> 4 * cta & 15));
     record_wait(barrier, 0);
 }
 
@@ -94,10 +95,12 @@ DEVICE void record_cluster_stores(RecordShared *shared, const RecordArguments &a
         mbarrier_expect_tx_cluster(counted, 1024);
         mbarrier_arrive_expect_tx_cluster(counted, 2048);
     }
-    st_async_cluster_v4_u32(there + thread * 16, record_word(value), record_word(value + 4), record_word(value + 8), record_word(value + 12), counted);
+    st_async_cluster_v4_u32(there + thread * 16, record_word(value), record_word(value + 4), record_word(value + 8),
+                            record_word(value + 12), counted);
     st_async_cluster_u64(there + 2048 + thread * 8, record_word(value + 1) | (uint64_t)record_word(value + 2) << 32, counted);
     if (thread < 64) {
-        st_shared_cluster_v4_u32(there + 3072 + thread * 16, record_word(value + 3), record_word(value + 5), record_word(value + 6), record_word(value + 7));
+        st_shared_cluster_v4_u32(there + 3072 + thread * 16, record_word(value + 3), record_word(value + 5), record_word(value + 6),
+                                 record_word(value + 7));
         warp_sync();
         if (thread % 32 == 0) mbarrier_arrive_release_cluster(mapa_shared_cluster(second, next));
     }
@@ -110,9 +113,11 @@ DEVICE void record_await(const uint32_t *flag, uint32_t value) {
     for (int i = 0; i < RECORD_PATIENCE && ld_acquire_gpu(flag) < value; i++) nanosleep(100);
 }
 
-/* Three rounds: a box into global memory, a flag, the next CTA's box from there after its flag, a flag back. Leaves the last box and the sums of all. */
+/* Three rounds: a box into global memory, a flag, the next CTA's box from there after its flag, a flag back. Leaves the last box and the
+   sums of all. */
 DEVICE void record_flags(RecordShared *shared, const RecordArguments &arguments) {
-    const uint32_t thread = threadIdx.x, cta = cluster_ctarank(), next = (cta + 1) % arguments.n, barrier = shared_address(&shared->barrier);
+    const uint32_t thread = threadIdx.x, cta = cluster_ctarank(), next = (cta + 1) % arguments.n,
+                   barrier = shared_address(&shared->barrier);
     uint32_t *box = (uint32_t *)shared->tile, *loaded = box + 1024, *sums = box + 512;
     for (uint32_t i = thread; i < 512; i += 128) sums[i] = 0;
     for (uint32_t round = 0; round < 3; round++) {
@@ -166,11 +171,13 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         for (uint32_t i = thread; i < arguments.dump / 4; i += 128) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
     } else if (mode == RECORD_STORE_3D || mode == RECORD_REDUCE_3D) {
         if (mode == RECORD_REDUCE_3D)
-            for (uint32_t i = thread; i < arguments.bytes / 4; i += 128) ((uint32_t *)shared->tile)[i] = record_addend(i, arguments.element_bytes);
+            for (uint32_t i = thread; i < arguments.bytes / 4; i += 128)
+                ((uint32_t *)shared->tile)[i] = record_addend(i, arguments.element_bytes);
         fence_proxy_async_shared_cta();
         bar_sync_all();
         if (thread == 0) {
-            if (mode == RECORD_REDUCE_3D) cp_reduce_async_bulk_tensor_3d_add(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
+            if (mode == RECORD_REDUCE_3D)
+                cp_reduce_async_bulk_tensor_3d_add(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
             else cp_async_bulk_tensor_3d_store(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
             cp_async_bulk_commit_group();
             cp_async_bulk_wait_group<0>();
@@ -187,8 +194,10 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         const uint64_t wide_b = b ^ (uint64_t)(1 ^ 8192 / 16) << 16; /* 8 KB from one block of 64 columns to the next */
         if (mode == RECORD_WGMMA_RS) record_wgmma_rs<64>(b, out);
         else if (mode == RECORD_WGMMA_RS_WIDE) record_wgmma_rs<128>(wide_b, out);
-        else if (mode == RECORD_WGMMA_E4M3) record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k32_e4m3_ss(acc, a + 2 * k, b + 2 * k, 1); });
-        else if (mode == RECORD_WGMMA_ROUNDED) record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
+        else if (mode == RECORD_WGMMA_E4M3)
+            record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k32_e4m3_ss(acc, a + 2 * k, b + 2 * k, 1); });
+        else if (mode == RECORD_WGMMA_ROUNDED)
+            record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
         else if (mode == RECORD_WGMMA_MN_A)
             record_products<64>(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss_transposed_a(acc, a + 128 * k, b + 2 * k, 1); });
         else if (arguments.n == 48) record_wgmma<48>(a, b, out);
@@ -202,7 +211,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
     } else if (mode == RECORD_MATRIX) {
         if (thread < 32) {
             const uint32_t v = lane * 0x01000100u + 0x00030007u;
-            stmatrix_x4(tile + (lane * 5 % 32) * 32, v, v ^ 0x11110000u, v ^ 0x2222u, v ^ 0x33333333u); /* rows of 32 bytes, in a mixed order */
+            stmatrix_x4(tile + (lane * 5 % 32) * 32, v, v ^ 0x11110000u, v ^ 0x2222u,
+                        v ^ 0x33333333u); /* rows of 32 bytes, in a mixed order */
             warp_sync();
             uint32_t r[4];
             ldmatrix_x4(tile + (lane * 7 % 32) * 32, r[0], r[1], r[2], r[3]);

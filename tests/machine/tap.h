@@ -24,6 +24,16 @@ inline void ok(bool passed, const std::string &name, const std::string &why = ""
     fflush(stdout);
 }
 
+inline std::string file_text(const char *path) {
+    std::string text;
+    if (FILE *file = fopen(path, "rb")) {
+        char buffer[4096];
+        for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
+        fclose(file);
+    }
+    return text;
+}
+
 inline machine::Options options_of(uint64_t seed, bool protocol) {
     machine::Options options;
     options.seed = seed;
@@ -35,7 +45,8 @@ inline machine::Options options_of(uint64_t seed, bool protocol) {
 /* The last line; faults_unchecked: those that were planted once more with their rule switched off, and then passed. */
 inline int finish(const char *what = "machine model") {
     printf("1..%d\n", tests);
-    printf("# %s: kernels run under %u arithmetic and %u protocol seeds; %u of %u planted faults caught", what, arithmetic_runs, protocol_runs, faults_caught, faults_planted);
+    printf("# %s: kernels run under %u arithmetic and %u protocol seeds; %u of %u planted faults caught", what, arithmetic_runs,
+           protocol_runs, faults_caught, faults_planted);
     if (faults_unchecked) printf(", %u of them pass once their rule is not checked", faults_unchecked);
     printf("\n");
     return failures != 0;

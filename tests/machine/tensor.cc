@@ -22,9 +22,13 @@ static MatrixDescriptor decode(uint64_t d, const char *which) {
     m.swizzle_bits = bits_of_code[d >> 62 & 3];
     const uint64_t unused = d & ~(0x3fffull | 0x3fffull << 16 | 0x3fffull << 32 | 7ull << 49 | 3ull << 62);
     if (unused) report("descriptor:field", "%s: bits 0x%016lx lie in no field", which, (unsigned long)unused);
-    if (m.base_offset) report("descriptor:base-offset", "%s: base offset %u; the model knows tiles that begin at a multiple of their swizzle pattern, base offset 0", which, m.base_offset);
+    if (m.base_offset)
+        report("descriptor:base-offset",
+               "%s: base offset %u; the model knows tiles that begin at a multiple of their swizzle pattern, base offset 0", which,
+               m.base_offset);
     if (m.swizzle_bits && (m.start >> 7 & ((1u << m.swizzle_bits) - 1)))
-        report("descriptor:pattern", "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start, 128u << m.swizzle_bits);
+        report("descriptor:pattern", "%s: start 0x%x is not at the beginning of a swizzle pattern of %u bytes", which, m.start,
+               128u << m.swizzle_bits);
     return m;
 }
 
@@ -35,8 +39,8 @@ struct Product { /* what all threads of a warpgroup say of it */
     bool fp8, a_in_registers, a_transposed, b_transposed, scale_d;
     uint64_t a, b;
     bool operator==(const Product &o) const {
-        return columns == o.columns && fp8 == o.fp8 && a_in_registers == o.a_in_registers && a_transposed == o.a_transposed && b_transposed == o.b_transposed &&
-               scale_d == o.scale_d && a == o.a && b == o.b;
+        return columns == o.columns && fp8 == o.fp8 && a_in_registers == o.a_in_registers && a_transposed == o.a_transposed &&
+               b_transposed == o.b_transposed && scale_d == o.scale_d && a == o.a && b == o.b;
     }
 };
 struct WgmmaOp : Product {
@@ -69,7 +73,8 @@ static void unpack(const uint8_t *from, bool fp8, float *to) { /* 16 bytes */
 }
 
 /* WIDTH columns of four rows, in registers. */
-template <int WIDTH> static inline __attribute__((always_inline)) void multiply_block(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns) {
+template <int WIDTH> static inline __attribute__((always_inline)) void multiply_block(float (*sum)[256], const float (*a)[32],
+                                                                                      const float *b, int k_count, int columns) {
     float block[4][WIDTH];
     for (int r = 0; r < 4; r++)
         for (int i = 0; i < WIDTH; i++) block[r][i] = sum[r][i];
@@ -90,8 +95,9 @@ multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, i
     }
 }
 
-/* What an H200 makes of the products and the sum before them (recorded/, every bit): all are shifted to the largest exponent, a product's being the sum of its
-   factors', and lose what lies behind 25 fraction bits, with FP8 behind 13. Their sum is cut to float32, with FP8 to 13 fraction bits. Nothing is rounded. */
+/* What an H200 makes of the products and the sum before them (recorded/, every bit): all are shifted to the largest exponent, a product's
+   being the sum of its factors', and lose what lies behind 25 fraction bits, with FP8 behind 13. Their sum is cut to float32, with FP8 to
+   13 fraction bits. Nothing is rounded. */
 __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3"))) static void
 multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns, bool fp8) {
     const int fraction = fp8 ? 13 : 25, least = fp8 ? -6 : -126, none = -10000;
@@ -168,20 +174,24 @@ struct Operand {
         if (!access.read(offset, 16, which)) memset(to, 0, 16 * sizeof(float));
         else if (!op.protocol) unpack(arena(offset), op.fp8, to);
     }
-    /* Protocol mode: eight rows of 128 bytes at once, where copies have written all of them. The product reads a part of each row; whoever writes
-       there writes the whole. */
+    /* Protocol mode: eight rows of 128 bytes at once, where copies have written all of them. The product reads a part of each row; whoever
+       writes there writes the whole. */
     bool fetch_eight_rows(const MatrixDescriptor &m, uint32_t first) {
         const uintptr_t offset = shared_offset(op.cta->number, m.start / LARGEST_PIECE * LARGEST_PIECE + first / 8 * m.stride);
         return op.protocol && m.swizzle_bits == 3 && offset % LARGEST_PIECE == 0 && access.read_whole_piece(offset);
     }
 };
 
-/* Protocol mode: whether the product reads the same bytes of shared memory as the one before it, whose end is waited for together with its own: then what is
-   known of that one's reads holds for both. Rows of 128 bytes count as read whole (fetch_eight_rows). */
+/* Protocol mode: whether the product reads the same bytes of shared memory as the one before it, whose end is waited for together with its
+   own: then what is known of that one's reads holds for both. Rows of 128 bytes count as read whole (fetch_eight_rows). */
 static bool reads_the_same(const WgmmaOp &op, const WgmmaOp *last) {
     const uint64_t within_rows = 7 << 1; /* start addresses within the 128 bytes */
-    if (!op.protocol || !last || last->commits != op.commits || op.a_transposed || last->a_transposed || op.b_transposed || last->b_transposed) return false;
-    if (op.a_in_registers || last->a_in_registers || op.columns != last->columns || ((op.a ^ last->a) & ~within_rows) || ((op.b ^ last->b) & ~within_rows)) return false;
+    if (!op.protocol || !last || last->commits != op.commits || op.a_transposed || last->a_transposed || op.b_transposed ||
+        last->b_transposed)
+        return false;
+    if (op.a_in_registers || last->a_in_registers || op.columns != last->columns || ((op.a ^ last->a) & ~within_rows) ||
+        ((op.b ^ last->b) & ~within_rows))
+        return false;
     if (op.a >> 62 != 1 || op.b >> 62 != 1) return false; /* 128-byte swizzle */
     for (int w = 0; w < 4; w++)
         if (op.issuer[w].seen != last->issuer[w].seen || op.issuer[w].shared != last->issuer[w].shared) return false;
@@ -221,7 +231,8 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
                 for (uint32_t first = 16 * w; first < 16 * w + 16; first += 8) {
                     if (operand.fetch_eight_rows(m, first)) continue;
                     for (uint32_t r = first; r < first + 8; r++)
-                        for (uint32_t u = 0; u < (uint32_t)k_units; u++) operand.fetch(k_major(m, r, u), &a[r][u * (uint32_t)unit_elements]);
+                        for (uint32_t u = 0; u < (uint32_t)k_units; u++)
+                            operand.fetch(k_major(m, r, u), &a[r][u * (uint32_t)unit_elements]);
                 }
                 continue;
             }
@@ -311,14 +322,16 @@ static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
 static void remember_registers(Thread *t, uintptr_t begin, uintptr_t end) {
     for (Registers &r : t->registers)
         if (r.begin == begin && r.end == end) {
-            if (r.touched || t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
+            if (r.touched || t->fence_needed)
+                report("wgmma-fence", "no wgmma.fence since the kernel's start or the last ordinary access to the accumulators");
             r.touched = t->fence_needed = false;
             r.last_product = t->products;
             return;
         }
-    t->registers.erase(std::remove_if(t->registers.begin(), t->registers.end(),
-                                      [&](const Registers &r) { return r.begin < end && begin < r.end; }), /* the stack has been used anew */
-                       t->registers.end());
+    t->registers.erase(
+        std::remove_if(t->registers.begin(), t->registers.end(),
+                       [&](const Registers &r) { return r.begin < end && begin < r.end; }), /* the stack has been used anew */
+        t->registers.end());
     if (t->fence_needed) report("wgmma-fence", "no wgmma.fence since the kernel's start");
     t->fence_needed = false;
     t->registers.push_back({begin, end, t->products, false});
@@ -327,11 +340,13 @@ static void remember_registers(Thread *t, uintptr_t begin, uintptr_t end) {
 }
 
 /* A thread does not wait for the others of its warpgroup: the product is done some time after all have issued it. */
-void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a, const uint32_t *a_registers, uint64_t b, bool scale_d) {
+void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
+              const uint32_t *a_registers, uint64_t b, bool scale_d) {
     MACHINE_ENTER(Op::wgmma);
     Thread *t = self;
     if (columns < 8 || columns > 256 || columns % 8 || (fp8 && (a_transposed || b_transposed))) {
-        report("wgmma:shape", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns, a_transposed || b_transposed ? ", transposed" : "");
+        report("wgmma:shape", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns,
+               a_transposed || b_transposed ? ", transposed" : "");
         stop_launch();
     }
     if (t->warp->number / 4 * 4 + 4 > t->of->warp.size()) {
@@ -399,7 +414,9 @@ template <class Visit> static void each_pair(bool transposed, const Visit &visit
         }
 }
 
-static uint16_t *matrix_row(const Warp *warp, uint32_t address) { return (uint16_t *)arena(shared_offset(warp->of->number, address & 0xffffff)); }
+static uint16_t *matrix_row(const Warp *warp, uint32_t address) {
+    return (uint16_t *)arena(shared_offset(warp->of->number, address & 0xffffff));
+}
 
 static void store_matrices(Warp *warp, const MatrixStore &store, bool transposed) {
     each_pair(transposed, [&](uint32_t owner, uint32_t column, uint32_t lane, uint32_t half) {

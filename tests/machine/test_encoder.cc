@@ -43,8 +43,11 @@ static void test_encoder_arithmetic(const MicroShape &shape, unsigned seeds) {
         plan = micro_plan(encoder);
         micro_close(encoder);
     }
-    ok(why.empty(), "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + plan + ": no report, the same bits under " +
-           std::to_string(seeds) + " arithmetic seeds and all grids, relative error " + std::to_string(error) + ", at most " + std::to_string(seconds) + " s a run", why);
+    ok(why.empty(),
+       "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + plan +
+           ": no report, the same bits under " + std::to_string(seeds) + " arithmetic seeds and all grids, relative error " +
+           std::to_string(error) + ", at most " + std::to_string(seconds) + " s a run",
+       why);
 }
 
 /* A protocol run with all lanes says which ones the others need. */
@@ -70,18 +73,21 @@ static void test_encoder_protocol(const MicroShape &shape, unsigned seeds) {
     for (uint64_t seed = 0; seed < seeds && why.empty(); seed++) {
         const MicroRun run = micro_run(encoder, protocol_options(seed, lanes), 0);
         protocol_runs++;
-        if (!run.machine.reports.empty() || !run.verdict.empty()) why = "seed " + std::to_string(seed) + ": " + run.verdict + "\n" + run.machine.text();
+        if (!run.machine.reports.empty() || !run.verdict.empty())
+            why = "seed " + std::to_string(seed) + ": " + run.verdict + "\n" + run.machine.text();
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    ok(why.empty(), "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + micro_plan(encoder) + ": no report under " +
-           std::to_string(seeds) + " protocol seeds, " + std::to_string(seconds) + " s", why);
+    ok(why.empty(),
+       "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + micro_plan(encoder) +
+           ": no report under " + std::to_string(seeds) + " protocol seeds, " + std::to_string(seconds) + " s",
+       why);
     micro_close(encoder);
 }
 
 /* Shapes that go the other ways through the kernel: one arithmetic seed, and one protocol seed of every kind of schedule. */
 static void test_encoder_ways(void) {
     static const MicroShape shapes[] = {
-        {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT},  /* patches of odd sizes, two groups at once, five clusters: narrower tiles */
+        {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT},  /* patches of odd sizes, two groups, five clusters: narrow tiles */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT} /* so many clusters that a head's queries are shared out */
     };
@@ -115,7 +121,8 @@ static void test_encoder_ways(void) {
     ok(why.empty(), "encoder, no report from shapes with " + all, why);
 }
 
-/* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer at all. */
+/* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer
+   at all. */
 struct Losses {
     unsigned runs = 0, verdicts = 0, reports = 0; /* verdicts of the watchdog; runs with a report of the model */
     unsigned named = 0;                           /* the model's account of the waits at fault has the mbarrier that lost an arrival */
@@ -147,13 +154,16 @@ static void test_lost_signals(const MicroShape &shape, uint32_t step) {
         const std::string fatal = run_with_loss(encoder, protocol_options(counter, lanes), counter, &losses);
         if (!fatal.empty()) why = "counter " + std::to_string(counter) + ": " + fatal;
     }
-    ok(why.empty() && losses.verdicts > 0, "encoder: " + std::to_string(losses.runs) + " lost signals, " + std::to_string(losses.verdicts) + " of which somebody waited for, all end by themselves", why);
+    ok(why.empty() && losses.verdicts > 0,
+       "encoder: " + std::to_string(losses.runs) + " lost signals, " + std::to_string(losses.verdicts) +
+           " of which somebody waited for, all end by themselves",
+       why);
     micro_close(encoder);
 }
 
-/* One lost arrival at every mbarrier of a CTA, the CTAs of a cluster in turn: every wait inside a cluster gives up. That of the first one is always missed. One in
-   the middle may be made good by the next arrival of another CTA, where those of a whole cluster arrive, or nobody may come to wait for it: then all is as it
-   should be, and the model has nothing to report. */
+/* One lost arrival at every mbarrier of a CTA, the CTAs of a cluster in turn: every wait inside a cluster gives up. That of the first one
+   is always missed. One in the middle may be made good by the next arrival of another CTA, where those of a whole cluster arrive, or nobody
+   may come to wait for it: then all is as it should be, and the model has nothing to report. */
 static void test_lost_arrivals(const MicroShape &shape) {
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
@@ -176,11 +186,15 @@ static void test_lost_arrivals(const MicroShape &shape) {
         why = run_with_loss(encoder, options, 0, &losses);
         const bool verdict = losses.verdicts > before.verdicts, reported = losses.reports > before.reports;
         if (why.empty() && !verdict && (i % 2 == 0 || reported)) why = "no verdict";
-        if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(mbarrier) + ", arrival " + std::to_string(options.lost.arrival) + ": " + why;
+        if (!why.empty())
+            why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(mbarrier) + ", arrival " +
+                  std::to_string(options.lost.arrival) + ": " + why;
     }
-    ok(why.empty() && losses.named > losses.runs / 3, "encoder, " + micro_plan(encoder) + ": " + std::to_string(losses.runs) + " lost arrivals at " +
-           std::to_string(losses.runs / 2) + " mbarriers, " + std::to_string(losses.verdicts) + " end in the watchdog's verdict, the others harm nothing; the model names the mbarrier in " +
-           std::to_string(losses.named), why);
+    ok(why.empty() && losses.named > losses.runs / 3,
+       "encoder, " + micro_plan(encoder) + ": " + std::to_string(losses.runs) + " lost arrivals at " + std::to_string(losses.runs / 2) +
+           " mbarriers, " + std::to_string(losses.verdicts) +
+           " end in the watchdog's verdict, the others harm nothing; the model names the mbarrier in " + std::to_string(losses.named),
+       why);
     micro_close(encoder);
 }
 
@@ -204,6 +218,7 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds);
+    test_encoder_protocol({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10); /* the first shape of all */
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 4);
     test_encoder_protocol({136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds / 20);
     test_encoder_protocol({64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds);

@@ -28,13 +28,15 @@ static float from_bf16(uint16_t v) {
 
 /* ---- the pipeline, right and with a fault ---- */
 
-static bool encode(CUtensorMap *map, void *memory, unsigned rank, std::vector<uint64_t> dims, std::vector<uint32_t> box, CUtensorMapSwizzle swizzle) {
+static bool encode(CUtensorMap *map, void *memory, unsigned rank, std::vector<uint64_t> dims, std::vector<uint32_t> box,
+                   CUtensorMapSwizzle swizzle) {
     const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
     cuuint64_t strides[4];
     uint64_t bytes = 2;
     for (unsigned i = 0; i + 1 < rank; i++) strides[i] = bytes *= dims[i];
-    const CUresult result = machine::tensor_map_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, memory, dims.data(), strides, box.data(), ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                                       swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult result = machine::tensor_map_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, memory, dims.data(), strides,
+                                                       box.data(), ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                       CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result) printf("# encode: %s\n", machine::encode_error());
     return result == CUDA_SUCCESS;
 }
@@ -52,7 +54,8 @@ static machine::Result run_pipeline(int fault, const machine::Options &options) 
 
     PipelineArguments arguments;
     memset((void *)&arguments, 0, sizeof arguments);
-    uint16_t *a_memory = (uint16_t *)machine::global_allocate(a.size() * 2, "A"), *b_memory = (uint16_t *)machine::global_allocate(b.size() * 2, "B");
+    uint16_t *a_memory = (uint16_t *)machine::global_allocate(a.size() * 2, "A"),
+             *b_memory = (uint16_t *)machine::global_allocate(b.size() * 2, "B");
     arguments.c = (uint16_t *)machine::global_allocate(2 * PIPELINE_ROWS * PIPELINE_COLUMNS * 2, "C");
     arguments.flags = (uint32_t *)machine::global_allocate(4 * sizeof(uint32_t), "flags");
     arguments.result = (float *)machine::global_allocate(2 * 4096 * sizeof(float), "result");
@@ -67,10 +70,12 @@ static machine::Result run_pipeline(int fault, const machine::Options &options) 
     arguments.scale = scale_memory;
     arguments.fault = fault;
     bool encoded = encode(&arguments.a, a_memory, 2, {PIPELINE_INNER, PIPELINE_ROWS}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B);
-    encoded &= encode(&arguments.b, b_memory, 2, {PIPELINE_INNER, PIPELINE_COLUMNS}, {64, 32}, fault == FAULT_map_swizzle_none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B);
+    encoded &= encode(&arguments.b, b_memory, 2, {PIPELINE_INNER, PIPELINE_COLUMNS}, {64, 32},
+                      fault == FAULT_map_swizzle_none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B);
     encoded &= encode(&arguments.c_store, arguments.c, 3, {64, PIPELINE_ROWS, 2}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
     if (fault != FAULT_map_not_encoded)
-        encoded &= encode(&arguments.c_load, arguments.c, 3, {64, PIPELINE_ROWS, 2}, {64, fault == FAULT_map_box_short ? 32u : 64u, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+        encoded &= encode(&arguments.c_load, arguments.c, 3, {64, PIPELINE_ROWS, 2}, {64, fault == FAULT_map_box_short ? 32u : 64u, 1},
+                          CU_TENSOR_MAP_SWIZZLE_128B);
 
     machine::Launch launch;
     launch.kernel = "pipeline_kernel";
@@ -94,16 +99,16 @@ static machine::Result run_pipeline(int fault, const machine::Options &options) 
     for (size_t copy = 0; copy < 2; copy++)
         for (size_t i = 0; i < c.size() && wrong.empty(); i++)
             if (from_bf16(arguments.c[copy * c.size() + i]) != c[i])
-                wrong = "C[" + std::to_string(copy) + "][" + std::to_string(i / 64) + "][" + std::to_string(i % 64) + "] is " + std::to_string(from_bf16(arguments.c[copy * c.size() + i])) +
-                        ", not " + std::to_string(c[i]);
+                wrong = "C[" + std::to_string(copy) + "][" + std::to_string(i / 64) + "][" + std::to_string(i % 64) + "] is " +
+                        std::to_string(from_bf16(arguments.c[copy * c.size() + i])) + ", not " + std::to_string(c[i]);
     for (size_t t = 0; t < 2; t++)
         for (size_t r = 0; r < 64; r++)
             for (size_t n = 0; n < 64 && wrong.empty(); n++) {
                 float sum = 0;
                 for (size_t k = 1; k < 64; k += 2) sum += (float)(r % 3) * c[(t * 64 + k) * 64 + n];
                 if (arguments.result[t * 4096 + r * 64 + n] != sum * scale[n])
-                    wrong = "R[" + std::to_string(t) + "][" + std::to_string(r) + "][" + std::to_string(n) + "] is " + std::to_string(arguments.result[t * 4096 + r * 64 + n]) +
-                            ", not " + std::to_string(sum * scale[n]);
+                    wrong = "R[" + std::to_string(t) + "][" + std::to_string(r) + "][" + std::to_string(n) + "] is " +
+                            std::to_string(arguments.result[t * 4096 + r * 64 + n]) + ", not " + std::to_string(sum * scale[n]);
             }
     if (!wrong.empty()) result.reports.push_back({"numbers", wrong});
     return result;
@@ -127,7 +132,8 @@ static machine::Result run_cluster(int fault, uint32_t size, uint32_t clusters, 
     arguments.mail = (uint32_t *)machine::global_allocate(ctas * CLUSTER_THREADS * 16, "mail");
     arguments.group = size < 4 ? size : 4;
     arguments.fault = fault;
-    const bool encoded = encode(&arguments.tiles, tiles_memory, 2, {64, CLUSTER_BLOCKS * 64}, {64, 64 / arguments.group}, CU_TENSOR_MAP_SWIZZLE_128B);
+    const bool encoded =
+        encode(&arguments.tiles, tiles_memory, 2, {64, CLUSTER_BLOCKS * 64}, {64, 64 / arguments.group}, CU_TENSOR_MAP_SWIZZLE_128B);
 
     machine::Launch launch;
     launch.kernel = "cluster_kernel";
@@ -142,7 +148,8 @@ static machine::Result run_cluster(int fault, uint32_t size, uint32_t clusters, 
     std::string wrong;
     const auto check = [&](const char *what, uint32_t cta, size_t i, double is, double should) {
         if (is != should && wrong.empty())
-            wrong = std::string(what) + " of CTA " + std::to_string(cta) + ", element " + std::to_string(i) + ": " + std::to_string(is) + ", not " + std::to_string(should);
+            wrong = std::string(what) + " of CTA " + std::to_string(cta) + ", element " + std::to_string(i) + ": " + std::to_string(is) +
+                    ", not " + std::to_string(should);
     };
     for (uint32_t cta = 0; cta < ctas; cta++) {
         const uint32_t first = cta / size * size, before = first + (cta - first + size - 1) % size, next = first + (cta - first + 1) % size;
@@ -150,7 +157,8 @@ static machine::Result run_cluster(int fault, uint32_t size, uint32_t clusters, 
             float sum = 0;
             for (size_t block = 0; block < CLUSTER_BLOCKS; block++)
                 for (size_t k = 0; k < 64; k++)
-                    sum += from_bf16(tiles[(block * 64 + i / CLUSTER_COLUMNS) * 64 + k]) * from_bf16(tiles[(block * 64 + i % CLUSTER_COLUMNS) * 64 + k]);
+                    sum += from_bf16(tiles[(block * 64 + i / CLUSTER_COLUMNS) * 64 + k]) *
+                           from_bf16(tiles[(block * 64 + i % CLUSTER_COLUMNS) * 64 + k]);
             check("product", cta, i, arguments.product[cta * 64 * CLUSTER_COLUMNS + i], sum);
         }
         for (uint32_t i = 0; i < CLUSTER_THREADS * 4; i++) {
@@ -169,7 +177,8 @@ static machine::Result run_cluster(int fault, uint32_t size, uint32_t clusters, 
 
 /* ---- every kernel of the model's own: silent when it is right, and each fault reported ---- */
 
-static void test_silent(const char *name, unsigned arithmetic_seeds, unsigned protocol_seeds, const std::function<machine::Result(const machine::Options &)> &run) {
+static void test_silent(const char *name, unsigned arithmetic_seeds, unsigned protocol_seeds,
+                        const std::function<machine::Result(const machine::Options &)> &run) {
     for (int protocol = 0; protocol < 2; protocol++) {
         const unsigned seeds = protocol ? protocol_seeds : arithmetic_seeds;
         std::string why;
@@ -180,7 +189,10 @@ static void test_silent(const char *name, unsigned arithmetic_seeds, unsigned pr
             (protocol ? protocol_runs : arithmetic_runs)++;
         }
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        ok(why.empty(), std::string(name) + ": no report under " + std::to_string(seeds) + (protocol ? " protocol" : " arithmetic") + " seeds, " + std::to_string(seconds) + " s", why);
+        ok(why.empty(),
+           std::string(name) + ": no report under " + std::to_string(seeds) + (protocol ? " protocol" : " arithmetic") + " seeds, " +
+               std::to_string(seconds) + " s",
+           why);
     }
 }
 
@@ -201,7 +213,8 @@ static const Fault cluster_faults[] = {
 typedef std::function<machine::Result(int fault, const machine::Options &)> RunFault;
 
 /* The fault is reported by its rule under one of the seeds, and by nothing of that kind once the rule is not checked. */
-static bool test_fault(int fault, const Fault &planted, const char *mode, const RunFault &run, const std::function<machine::Options(uint64_t)> &options_of_seed, bool shown) {
+static bool test_fault(int fault, const Fault &planted, const char *mode, const RunFault &run,
+                       const std::function<machine::Options(uint64_t)> &options_of_seed, bool shown) {
     const std::string rule = planted.rule, kind = rule.substr(0, rule.find(':'));
     std::string seen;
     bool caught = false;
@@ -217,7 +230,8 @@ static bool test_fault(int fault, const Fault &planted, const char *mode, const 
     options.unchecked = planted.rule;
     const machine::Result result = run(fault, options);
     const bool passes = !result.has(kind.c_str());
-    ok(passes, std::string("planted fault ") + planted.name + mode + " is not reported without the rule " + rule, result.text().substr(0, 3000));
+    ok(passes, std::string("planted fault ") + planted.name + mode + " is not reported without the rule " + rule,
+       result.text().substr(0, 3000));
     faults_unchecked += caught && passes;
     return caught;
 }
@@ -252,19 +266,15 @@ static void test_deadlock_account(void) {
     const machine::Result result = run_pipeline(FAULT_none, options);
     const std::string text = result.text();
     protocol_runs++;
-    ok(result.has("deadlock") && text.find("It comes down to:") < text.find(result.lost_at + ":") && text.find(result.lost_at + ":") < text.find("All waits:"),
+    ok(result.has("deadlock") && text.find("It comes down to:") < text.find(result.lost_at + ":") &&
+           text.find(result.lost_at + ":") < text.find("All waits:"),
        "a deadlock's report begins with the wait that holds up the others", text);
 }
 
 /* ---- what a Hopper GPU did, replayed ---- */
 
 static void test_recorded(const char *path) {
-    std::vector<uint8_t> recorded;
-    if (FILE *file = fopen(path, "rb")) {
-        uint8_t buffer[4096];
-        for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) recorded.insert(recorded.end(), buffer, buffer + n);
-        fclose(file);
-    }
+    const std::string recorded = file_text(path);
     machine::global_reset();
     size_t at = 0;
     int refused = 0, to_refuse = 0;
@@ -284,12 +294,14 @@ static void test_recorded(const char *path) {
         [&](int i, const std::vector<uint8_t> &bytes) {
             const bool there = at + bytes.size() <= recorded.size();
             size_t first = 0;
-            while (there && first < bytes.size() && bytes[first] == recorded[at + first]) first++;
+            while (there && first < bytes.size() && bytes[first] == (uint8_t)recorded[at + first]) first++;
             ok(there && first == bytes.size(), std::string("recorded on an H200: ") + record_cases[i].name,
                there ? "byte " + std::to_string(first) + " of " + std::to_string(bytes.size()) + " differs" : "the recording is too short");
             at += bytes.size();
         });
-    ok(failed < 0 && at == recorded.size() && refused == to_refuse, "the model runs every recorded case, refuses the " + std::to_string(to_refuse) + " that the H200 refused, and the recording holds no more",
+    ok(failed < 0 && at == recorded.size() && refused == to_refuse,
+       "the model runs every recorded case, refuses the " + std::to_string(to_refuse) +
+           " that the H200 refused, and the recording holds no more",
        (failed < 0 ? "" : record_cases[failed].name) + std::string(" ") + machine::encode_error() + "\n" + last.text());
 }
 
@@ -300,11 +312,14 @@ int main(int count, char **argument) {
         test_recorded("tests/machine/recorded/h200.bin");
         test_silent("pipeline", 5, 200, [](const machine::Options &options) { return run_pipeline(FAULT_none, options); });
         for (const uint32_t size : {1, 2, 4, 8})
-            test_silent(("clusters of " + std::to_string(size)).c_str(), 5, size == 8 ? 40 : 200,
-                        [size](const machine::Options &options) { return run_cluster(CLUSTER_FAULT_none, size, size == 8 ? 1 : 2, options); });
+            test_silent(("clusters of " + std::to_string(size)).c_str(), 5, size == 8 ? 40 : 200, [size](const machine::Options &options) {
+                return run_cluster(CLUSTER_FAULT_none, size, size == 8 ? 1 : 2, options);
+            });
     }
     if (!only) test_deadlock_account();
     test_faults(pipeline_faults, only, run_pipeline);
-    test_faults(cluster_faults, only, [](int fault, const machine::Options &options) { return run_cluster(fault, fault == CLUSTER_FAULT_multicast_mask_of_other_group ? 8 : 4, 1, options); });
+    test_faults(cluster_faults, only, [](int fault, const machine::Options &options) {
+        return run_cluster(fault, fault == CLUSTER_FAULT_multicast_mask_of_other_group ? 8 : 4, 1, options);
+    });
     return finish();
 }
