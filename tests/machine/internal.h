@@ -107,11 +107,11 @@ private:
 
 /* Somebody who has seen things: a thread, or a piece of asynchronous work as of its issue.
    seen: what happens before. shared, global: what is also ordered before asynchronous accesses to that memory, that is, what a proxy fence
-   lies behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is. published: of
-   tcgen05, what a fence::before_thread_sync or a commit lies behind on the path; tensor: what a fence::after_thread_sync has taken over
-   from it (tcgen05.cc). */
+   lies behind on the path. reads: whose reads of shared memory are known to have ended, though nothing that they wrote is; fenced_reads: of
+   these, behind which a proxy fence lies as well. published: of tcgen05, what a fence::before_thread_sync or a commit lies behind on the
+   path; tensor: what a fence::after_thread_sync has taken over from it (tcgen05.cc). */
 struct Observer {
-    BaseRef seen, shared, global, reads, published, tensor;
+    BaseRef seen, shared, global, reads, fenced_reads, published, tensor;
     uint32_t component = 0, now = 1;
     uint32_t own_shared = 0, own_global = 0; /* this component's entries in shared and global */
     uint32_t cta = 0;
@@ -119,10 +119,10 @@ struct Observer {
 
 /* What releases have left for acquires. */
 struct Released {
-    BaseRef seen, shared, global, reads, published;
+    BaseRef seen, shared, global, reads, fenced_reads, published;
     BaseRef last_seen, last_ended, last_shared, last_global, last_reads; /* the last ones joined, to skip them */
     mutable struct {
-        BaseRef seen, shared, global, reads, published;
+        BaseRef seen, shared, global, reads, fenced_reads, published;
     } before, after; /* of the last one that acquired this: the next one is mostly like it */
     void add(Observer &from);
     void add_ended(Observer &from); /* only that asynchronous work and reads of shared memory have ended */

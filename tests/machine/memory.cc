@@ -145,6 +145,7 @@ void Released::add(Observer &from) {
     if (from.shared != last_shared) { shared.gather(from.shared); last_shared = from.shared; }
     if (from.global != last_global) { global.gather(from.global); last_global = from.global; }
     if (from.reads != last_reads) { reads.gather(from.reads); last_reads = from.reads; }
+    fenced_reads.gather(from.fenced_reads);
     published.join(from.published);
     seen.raise(from.component, from.now);
     if (from.own_shared) shared.raise(from.component, from.own_shared);
@@ -160,6 +161,9 @@ void Released::add_ended(Observer &from) {
     }
     if (from.reads != last_reads) { reads.gather(from.reads); last_reads = from.reads; }
     reads.raise(from.component, from.now);
+    fenced_reads.gather(from.fenced_reads);
+    fenced_reads.gather(from.shared);
+    if (from.own_shared) fenced_reads.raise(from.component, from.own_shared);
     from.now++;
 }
 
@@ -167,21 +171,24 @@ void acquire(Observer &to, const Released &from) {
     auto &before = from.before, &after = from.after;
     to.now++;
     if (after.seen && to.seen == before.seen && to.shared == before.shared && to.global == before.global && to.reads == before.reads &&
+        to.fenced_reads == before.fenced_reads &&
         to.published == before.published) {
         to.seen = after.seen;
         to.shared = after.shared;
         to.global = after.global;
         to.reads = after.reads;
+        to.fenced_reads = after.fenced_reads;
         to.published = after.published;
         return;
     }
-    before = {to.seen, to.shared, to.global, to.reads, to.published};
+    before = {to.seen, to.shared, to.global, to.reads, to.fenced_reads, to.published};
     to.seen.join(from.seen);
     to.shared.join(from.shared);
     to.global.join(from.global);
     to.reads.join(from.reads);
+    to.fenced_reads.join(from.fenced_reads);
     to.published.join(from.published);
-    after = {to.seen, to.shared, to.global, to.reads, to.published};
+    after = {to.seen, to.shared, to.global, to.reads, to.fenced_reads, to.published};
 }
 
 void adopt(Observer &to, const Released &from) {
@@ -189,6 +196,7 @@ void adopt(Observer &to, const Released &from) {
     to.shared = from.shared;
     to.global = from.global;
     to.reads = from.reads;
+    to.fenced_reads = from.fenced_reads;
     to.published = from.published;
     to.now++;
 }
@@ -700,7 +708,9 @@ void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op o
 void barrier_word(uintptr_t offset, uint32_t event) { set_cells(offset, 8, {event, 0}); }
 
 /* Whether asynchronous work of `who` is ordered after event `e`: 0 yes, 1 nothing orders them, 2 only the proxy fence is missing. */
-static int async_order(const Observer &who, const Event &e, bool shared) {
+static int async_order(const Observer &who, const Event &e, bool shared, bool read) {
+    /* It has ended, and somebody who knew that fenced before he told: reads, and what st.async brought for them. */
+    if (shared && (read || e.component >= world->threads.size()) && who.fenced_reads.at(e.component) >= e.clock) return 0;
     if (!has_seen(who, e)) return 1;
     if (e.flags & EVENT_ASYNC && (shared || e.cta == who.cta)) return 0; /* only through global memory does it matter whose work it was */
     return has_fenced(who, e, shared) ? 0 : 2;
@@ -742,7 +752,7 @@ bool AsyncAccess::read_cell(Cell *cell, uintptr_t at, const char *what) {
         const Event &e = world->events[cell->write];
         if (e.flags & EVENT_BARRIER)
             report_at("mbarrier:data", who, me.pc, me.op, "%s: reads the mbarrier at %s", what, describe(at).c_str());
-        else if (int order = async_order(who, e, at < GLOBAL)) conflict(at, false, cell->write, true, order);
+        else if (int order = async_order(who, e, at < GLOBAL, false)) conflict(at, false, cell->write, true, order);
     }
     if (!cell->write) before.write = SPLIT;
     if (!read_only) cell->read = add_readers(cell->read, events, who, true);
@@ -783,10 +793,10 @@ bool AsyncAccess::write(uintptr_t offset, size_t bytes, const char *what) {
                 const Event &e = world->events[cell->write];
                 if (e.flags & EVENT_BARRIER)
                     report_at("mbarrier:data", who, me.pc, me.op, "%s: overwrites the mbarrier at %s", what, describe(at).c_str());
-                else if (int order = async_order(who, e, shared)) conflict(at, true, cell->write, true, order);
+                else if (int order = async_order(who, e, shared, false)) conflict(at, true, cell->write, true, order);
             }
             each_reader(cell->read, [&](uint32_t reader) {
-                const int order = async_order(who, world->events[reader], shared);
+                const int order = async_order(who, world->events[reader], shared, true);
                 if (order) conflict(at, true, reader, false, order);
                 return order == 0;
             });
