@@ -133,7 +133,8 @@
 
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
-       neighbours there. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
+       neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
+       (up to two pictures of SigLIP2-base, six to ten, all others): compare bits between encodes of as many. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
        Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
    NUMBERS
@@ -688,6 +689,8 @@ enum {
     MGV__MATH_GROUPS = 2,               /* math warpgroups */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
+    MGV__SPLIT_COLUMNS = 192,           /* of a tile whose K the CTAs of a cluster share out; loaded in boxes of MGV__SPLIT_BOX rows of weights */
+    MGV__SPLIT_BOX = 64,
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */
@@ -701,8 +704,8 @@ enum {
     MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + 2 * MGV__MATH_GROUPS * MGV__CHUNKS + MGV__MATH_GROUPS),
     MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
                         MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
-    MGV__COPY_REGISTERS = 40,           /* of a thread of the first warpgroup: loader, scheduler, storers */
-    MGV__MATH_REGISTERS = 232           /* of a thread of a math warpgroup */
+    MGV__COPY_REGISTERS = 56,           /* of a thread of the first warpgroup: loader, scheduler, storers; with 40 the loader's loop spills */
+    MGV__MATH_REGISTERS = 224           /* of a thread of a math warpgroup */
 };
 
 /* The same of the latency regime, for few images: another kernel, on the same buffers and packed weights. */
@@ -714,6 +717,8 @@ enum {
     MGV__LATENCY_STAGES = 6,
     MGV__LATENCY_STAGE_BYTES = (MGV__LATENCY_COLUMNS + MGV__LATENCY_MAX_ROWS) * MGV__GEMM_INNER * 2,
     MGV__LATENCY_MAX_HEADS = 16,        /* of the pooling head */
+    MGV__LATENCY_COPY_REGISTERS = 40,
+    MGV__LATENCY_MATH_REGISTERS = 232,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
@@ -734,6 +739,7 @@ enum {
     MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
     MGV__KERNEL_WIDE,      /* latency regime: 104 or 128 rows, 64 columns a CTA */
     MGV__KERNEL_DEEP,      /* latency regime: such a tile a cluster, each CTA a quarter of the products */
+    MGV__KERNEL_SPLIT,     /* 128 x MGV__SPLIT_COLUMNS tile a cluster, each CTA half of the products */
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
     MGV__KERNEL_POOL_SUMS  /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
@@ -5258,6 +5264,8 @@ enum {
     MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
     MGV__MAP_COUNT = MGV__MAP_LATENCY_WEIGHTS + 3
 };
+enum { MGV__MAP_WEIGHTS_128 = 1 /* of the three of a pack */ };
+MGV__STATIC_ASSERT(128 / MGV__CLUSTER == (int)MGV__SPLIT_BOX, boxes_of_a_split_tile_are_those_of_a_tile_of_128_columns);
 MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
 MGV__STATIC_ASSERT((int)MGV__DEVICE_BUFFER_COUNT <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
 
@@ -5327,6 +5335,7 @@ typedef struct mgv__plan {
     uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
+    uint32_t split_least;                   /* MGV__PLAN_SPLIT_LEAST; tests: fewer */
     uint32_t forced_regime;                 /* tests: 1 + the regime of all schedules; 0: chosen */
     uint32_t lanes;                         /* groups that take turns */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
@@ -5351,7 +5360,10 @@ static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
     {"megavit_encode_sm_90a", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
     {"megavit_encode_latency_sm_90a", MGV__LATENCY_CLUSTER, 0, 1}
 };
-enum { MGV__PLAN_LATENCY_ROWS = 448 }; /* the latency regime is chosen up to as many rows */
+enum {
+    MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
+    MGV__PLAN_SPLIT_LEAST = 40, MGV__PLAN_SPLIT_MOST = 66 /* K is shared out where so many tiles do for a whole operation */
+};
 
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
 static uint32_t mgv__plan_latency_rows(uint32_t tokens) {
@@ -5369,7 +5381,7 @@ static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DE
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP) return 1;
+    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_SPLIT) return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
 }
@@ -5657,6 +5669,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->patch_columns = config->channels * config->patch * config->patch;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
+    plan->split_least = MGV__PLAN_SPLIT_LEAST;
     if (!group_images) { /* chosen: about 10,000 rows, where more than two such groups come together; measured on SigLIP2-base */
         group_images = plan->tokens < MGV__PLAN_GROUP_ROWS ? MGV__PLAN_GROUP_ROWS / plan->tokens : 1;
         if (max_images <= 2 * (uint64_t)group_images) group_images = max_images;
@@ -5756,6 +5769,13 @@ static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
     return clocks;
 }
 
+static mgv__tile_clocks mgv__split_clocks(uint32_t k_blocks) {
+    mgv__tile_clocks clocks = mgv__gemm_clocks(MGV__SPLIT_COLUMNS, mgv__ceil_div(k_blocks, MGV__CLUSTER));
+    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + MGV__SPLIT_COLUMNS * 128.0) / 32;
+    clocks.edge = 4000; /* the exchange among it */
+    return clocks;
+}
+
 /* Rounds in which `clusters` clusters work through an operation's tiles: whole ones while there are few, since the last is not full. */
 static double mgv__plan_waves(uint32_t tiles, uint32_t clusters) {
     return tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
@@ -5782,11 +5802,29 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
     return best;
 }
 
-/* What each CTA loads of the weights for one tile, `rows` rows of them, is fetched into the L2 cache ahead of time. */
+/* Whether the CTAs of a cluster share out the K of each tile, which is faster where one round of these tiles fills the
+   card and two rounds of others would be needed; where fewer do, narrow tiles are. It is other arithmetic, so it depends
+   on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
+static int mgv__plan_splits(const mgv__plan *plan, const mgv__plan_op *op) {
+    const mgv__kernel_op *k = &op->kernel;
+    const uint64_t tiles = mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS) * (uint64_t)(k->columns / MGV__SPLIT_COLUMNS);
+    return op->target == MGV__DEVICE_STREAM && k->columns % MGV__SPLIT_COLUMNS == 0 && tiles >= plan->split_least && tiles <= MGV__PLAN_SPLIT_MOST;
+}
+
+/* What each CTA loads of the weights for one tile, `rows` rows of them, is fetched into the L2 cache ahead of time. For the latency regime: in the other it costs
+   more than it gives. */
 static void mgv__plan_prefetch(const mgv__plan *plan, mgv__plan_op *op, uint32_t rows) {
     const uint64_t row_bytes = (uint64_t)plan->pack_pitch[op->pack] * 2;
     op->kernel.prefetch_bytes = rows * (uint32_t)row_bytes;
     op->kernel.prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + op->kernel.b_row * row_bytes) / 16) + 1;
+}
+
+/* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle. A tile has a block of
+   columns for each math warpgroup at least. */
+static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t clusters) {
+    uint32_t parts = mgv__min_u32(blocks / MGV__MATH_GROUPS, clusters / pairs);
+    while (parts > 1 && blocks < (parts - 1) * mgv__ceil_div(blocks, parts) + MGV__MATH_GROUPS) parts--;
+    return parts > 1 ? parts : 1;
 }
 
 /* Tiles and tensor maps of one operation in the throughput regime. */
@@ -5812,7 +5850,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         k->b_map = MGV__MAP_QUERIES;
         return;
     case MGV__KERNEL_POOL:
-        k->column_tiles = 1;
+        k->column_tiles = mgv__plan_pool_parts(k->k_blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
         k->a_map = MGV__MAP_POOL_TOKENS;
         k->b_map = MGV__MAP_POOL_SCORES;
         return;
@@ -5824,14 +5862,18 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     default: break;
     }
     k->k_blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
+    k->a_map = MGV__MAP_A + op->source;
+    if (mgv__plan_splits(plan, op)) {
+        k->kind = MGV__KERNEL_SPLIT;
+        k->column_tiles = k->columns / MGV__SPLIT_COLUMNS;
+        k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + MGV__MAP_WEIGHTS_128; /* whose boxes have MGV__SPLIT_BOX rows */
+        return;
+    }
     if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
     else width = k->flags & MGV__KERNEL_FLOAT_OUT ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
     k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
-    k->a_map = MGV__MAP_A + op->source;
-    k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? 1 : 2);
-    if (units * k->column_tiles <= 2 * plan->clusters && k->columns == k->column_tiles * width && !(k->flags & MGV__KERNEL_WAIT_FIRST))
-        mgv__plan_prefetch(plan, op, width / MGV__CLUSTER);
+    k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
 }
 
 /* The same in the latency regime. */
@@ -5865,7 +5907,7 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
 
 /* Signals of CTA `cta` when it has done its share of a tile. */
 static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
-    if (plan->regime == MGV__THROUGHPUT) return MGV__MATH_GROUPS;
+    if (plan->regime == MGV__THROUGHPUT) return k->kind == MGV__KERNEL_SPLIT ? 1 : MGV__MATH_GROUPS;
     return k->kind != MGV__KERNEL_ATTENTION || cta * 64 < plan->tokens; /* a block of queries each */
 }
 
@@ -6297,12 +6339,14 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
     shape.rows = mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
     if (plan->regime == MGV__THROUGHPUT) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
+    if (k->kind == MGV__KERNEL_SPLIT) shape.columns = MGV__SPLIT_COLUMNS;
     shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_CLUSTER : shape.columns;
     return shape;
 }
 static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
     double a = 128.0 * shape.rows, b = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
+    if (k->kind == MGV__KERNEL_SPLIT) return mgv__split_clocks(k->k_blocks);
     if (plan->regime == MGV__THROUGHPUT) return mgv__gemm_clocks(shape.columns, k->k_blocks);
     clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
     clocks.feed = k->k_blocks * (a + b) / 32;
@@ -6332,6 +6376,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     if (mgv__is_gemm(k)) {
         const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
         *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER;
+        if (k->kind == MGV__KERNEL_SPLIT) *flops /= (uint32_t)MGV__CLUSTER;
         return mgv__schedule_gemm(plan, k, shape);
     }
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / 32; /* a byte in, two out; 3 channels */
@@ -6484,7 +6529,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
         info->shared[2] = mgv__schedule_part("weights of the pooling head", 1, MGV__LATENCY_POOL_BYTES);
         info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
         info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
-        info->roles[0] = mgv__schedule_part("loader, scheduler", 128, MGV__COPY_REGISTERS);
+        info->roles[0] = mgv__schedule_part("loader, scheduler", 128, MGV__LATENCY_COPY_REGISTERS);
     } else {
         info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
         info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
@@ -6495,7 +6540,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     }
     for (i = 0; i < MGV_SCHEDULE_SHARED_PARTS; i++) info->shared_bytes += info->shared[i].count * info->shared[i].each;
     info->shared_limit = MGV__MAX_SHARED_BYTES;
-    info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS, MGV__MATH_REGISTERS);
+    info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS, plan->regime == MGV__LATENCY ? (uint32_t)MGV__LATENCY_MATH_REGISTERS : (uint32_t)MGV__MATH_REGISTERS);
     for (i = 0; i < MGV_SCHEDULE_ROLES; i++) info->registers += info->roles[i].count * info->roles[i].each;
     info->register_limit = MGV__MAX_REGISTERS;
 }

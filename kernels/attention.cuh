@@ -7,16 +7,23 @@
 
 #include "math.cuh"
 
+/* Columns FIRST to END - 1, but for those of tokens, become -infinity. */
+template <int FIRST, int END, int COUNT> DEVICE void softmax_mask(float (&s)[COUNT], uint32_t tokens, uint32_t column) {
+#pragma unroll
+    for (int j = FIRST / 8; j < END / 8; j++) {
+        if (8 * j + column >= tokens) s[4 * j] = s[4 * j + 2] = -INFINITY;
+        if (8 * j + column + 1 >= tokens) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
+    }
+}
+
 /* Scores -> exponentials below the row's largest score, in place, with that score and the exponentials' sum. Columns from `keys` on become 0; a row may have none. */
 template <int KEYS> DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&most)[2], float (&sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float max0 = -1e30f, max1 = -1e30f, sum0 = 0, sum1 = 0; /* finite: -INFINITY less itself is no number */
+    softmax_mask<KEYS - 16, KEYS>(s, keys, column);
+    if (keys < KEYS - 16) softmax_mask<0, KEYS - 16>(s, keys, column); /* rare, so that most often this code is not even fetched */
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
-        if (8 * j + 8 > (int)keys) { /* the only groups with columns beyond the last token */
-            if (8 * j + column >= keys) s[4 * j] = s[4 * j + 2] = -INFINITY;
-            if (8 * j + column + 1 >= keys) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
-        }
         max0 = fmaxf(max0, fmaxf(s[4 * j], s[4 * j + 1]));
         max1 = fmaxf(max1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
     }

@@ -10,7 +10,7 @@
 DEVICE float gelu_tanh_of_half(float h) { return h + h * tanh_approx(h * (1.5957691216f + 0.2854192650f * h * h)); }
 
 DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
-    return (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS + self.group * 64 + self.warp * 16 + self.lane / 4;
+    return gemm_first_row(tile, self.cta) + self.group * 64 + self.warp * 16 + self.lane / 4;
 }
 
 DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowParts &parts) {
@@ -20,10 +20,10 @@ DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowPar
                     self.lane % 4, parts);
 }
 
-/* The rows' statistics are fetched under the products of the first stage and merged under those of the third, or of the last if there are fewer. */
-template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], float (&rstd)[2]) {
+/* fold: there is a norm to fold. The rows' statistics are fetched under the products of the first stage and merged under those of the third, or of the last if there are fewer. */
+template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, uint32_t fold, float (&acc)[COLUMNS / 2], float (&rstd)[2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
-    const uint32_t steps = (tile.op.k_blocks + depth - 1) / depth, fold = tile.op.flags & MGV__KERNEL_FOLD_NORM, merge_step = steps > 2 ? 2 : steps - 1;
+    const uint32_t steps = gemm_steps(tile.op), merge_step = steps > 2 ? 2 : steps - 1;
     RowParts parts = {};
     wgmma_registers_zero(acc);
     for (uint32_t step = 0; step < steps; step++) {
@@ -68,7 +68,7 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
         for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_tanh_of_half(v[j]);
     }
     if (flags & MGV__KERNEL_TABLE) {
-        const uint32_t column = tile.column * (op.kind == MGV__KERNEL_GEMM_256 ? 256 : op.kind == MGV__KERNEL_GEMM_128 ? 128 : 64) + tile_column;
+        const uint32_t column = tile.column * gemm_columns(op.kind) + tile_column;
         const float *table = self.arguments.vectors + op.table + column;
         const float *row0 = table + (size_t)(row % op.tokens) * op.columns, *row1 = table + (size_t)((row + 8) % op.tokens) * op.columns;
 #pragma unroll
@@ -155,32 +155,95 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
     }
 }
 
-/* The epilogue, chunk by chunk. While a chunk's bytes find their way to shared memory the next chunk's values are worked out. */
-template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t flags = op.flags;
-    float acc[COLUMNS / 2], rstd[2] = {1, 1};
-    gemm_mainloop<COLUMNS>(self, tile, acc, rstd);
-    const uint32_t row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
-    if (COLUMNS == 64 && (flags & MGV__KERNEL_FLOAT_OUT)) { /* the plan gives float32 results narrow tiles */
+/* Rounds of EPILOGUE_COLUMNS columns, in chunks of 64. The next round's sums move down to where this one's were: all rounds share their code, which is so much
+   that, written out, it would be gone from the instruction cache when its turn comes again (NOTES: cold instructions). */
+enum { EPILOGUE_COLUMNS = 128 };
+template <int COLUMNS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], const float (&rstd)[2]) {
+    constexpr int ROUND = COLUMNS < EPILOGUE_COLUMNS ? COLUMNS : EPILOGUE_COLUMNS;
+    const uint32_t flags = tile.op.flags, row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+#pragma unroll 1
+    for (int column = 0; column < COLUMNS; column += ROUND) {
 #pragma unroll
-        for (int column = 0; column < COLUMNS; column += 32) {
-            float *v = &acc[column / 2];
-            const uint32_t chunk = math_take_chunk(self);
-            gemm_finish<32>(self, tile, flags, v, quad_column + column, row, rstd);
-            if (flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, v, tile.column * COLUMNS + quad_column + column, row);
-            gemm_write_float(self, chunk, v);
+        for (int chunk = 0; chunk < ROUND; chunk += 64) {
+            if (column + chunk >= COLUMNS) continue;
+            float *v = &acc[chunk / 2];
+            gemm_finish<64>(self, tile, flags, v, quad_column + column + chunk, row, rstd);
+            gemm_write_bf16(self, tile, flags, math_take_chunk(self), v, (tile.column * COLUMNS + column + chunk) / 64, row);
             math_give_chunk(self);
         }
-        return;
-    }
-    gemm_finish<64>(self, tile, flags, acc, quad_column, row, rstd);
 #pragma unroll
-    for (int column = 0; column < COLUMNS; column += 64) {
-        gemm_write_bf16(self, tile, flags, math_take_chunk(self), &acc[column / 2], (tile.column * COLUMNS + column) / 64, row);
-        if (column + 64 < COLUMNS) gemm_finish<64>(self, tile, flags, &acc[column / 2 + 32], quad_column + column + 64, row, rstd);
+        for (int i = 0; i + ROUND / 2 < COLUMNS / 2; i++) acc[i] = acc[i + ROUND / 2];
+    }
+}
+
+/* The same in float32, 32 columns a chunk: the plan gives float32 results narrow tiles. */
+DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[32], const float (&rstd)[2]) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+#pragma unroll
+    for (int column = 0; column < 64; column += 32) {
+        float *v = &acc[column / 2];
+        const uint32_t chunk = math_take_chunk(self);
+        gemm_finish<32>(self, tile, op.flags, v, quad_column + column, row, rstd);
+        if (op.flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, v, tile.column * 64 + quad_column + column, row);
+        gemm_write_float(self, chunk, v);
         math_give_chunk(self);
     }
+}
+
+template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+    float acc[COLUMNS / 2], rstd[2] = {1, 1};
+    gemm_mainloop<COLUMNS>(self, tile, tile.op.flags & MGV__KERNEL_FOLD_NORM, acc, rstd);
+    if constexpr (COLUMNS == 64) {
+        if (tile.op.flags & MGV__KERNEL_FLOAT_OUT) {
+            gemm_epilogue_float(self, tile, acc, rstd);
+            return;
+        }
+    }
+    gemm_epilogue<COLUMNS>(self, tile, acc, rstd);
+}
+
+/* --- SPLIT: the CTAs of a cluster have half of K each ------------------------------------------------------------- */
+
+/* This math group's sums to the same one of the other CTA, into the stage that follows both CTAs' products. When it is empty here it is empty there: both
+   CTAs' math warps leave a stage in both. */
+DEVICE void split_send(Math &self, const float (&acc)[MGV__SPLIT_COLUMNS / 2]) {
+    wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
+    if (self.dog.aborted) return;
+    const uint32_t to = mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + self.thread * 16, self.cta ^ 1);
+    const uint32_t full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
+#pragma unroll
+    for (int i = 0; i < MGV__SPLIT_COLUMNS / 8; i++)
+        st_async_cluster_v4_u32(to + i * 128 * 16, __float_as_uint(acc[4 * i]), __float_as_uint(acc[4 * i + 1]), __float_as_uint(acc[4 * i + 2]),
+                                __float_as_uint(acc[4 * i + 3]), full);
+}
+
+/* Adds what the other CTA sent; a sum of two does not depend on their order. */
+DEVICE void split_add(Math &self, float (&acc)[MGV__SPLIT_COLUMNS / 2]) {
+    const uint32_t from = shared_address(self.shared->stage[self.stage.index]) + self.thread * 16;
+#pragma unroll
+    for (int i = 0; i < MGV__SPLIT_COLUMNS / 8; i++) {
+        float v[4];
+        shared_load_v4f32(from + i * 128 * 16, v[0], v[1], v[2], v[3]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) acc[4 * i + e] += v[e];
+    }
+    wgmma_registers_fence(acc);     /* the values have arrived */
+    fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write there next */
+}
+
+/* CTA c finishes the rows of math group c; the other math group goes on to its next tile. */
+DEVICE void split_tile(Math &self, const TileSlot &tile) {
+    const uint32_t finishes = self.group == self.cta;
+    float acc[MGV__SPLIT_COLUMNS / 2], rstd[2] = {1, 1};
+    gemm_mainloop<MGV__SPLIT_COLUMNS>(self, tile, 0, acc, rstd); /* what writes the stream folds no norm; who only sends could not signal that it has read statistics */
+    if (!finishes) split_send(self, acc);
+    math_wait_stage(self, self.stage); /* who has sent waits as well: nobody may miss a phase of a stage */
+    if (finishes) split_add(self, acc);
+    warp_sync();
+    math_leave_stage(self, self.stage.index);
+    self.stage.advance();
+    if (finishes) gemm_epilogue<MGV__SPLIT_COLUMNS>(self, tile, acc, rstd);
 }
 
 #endif /* MGV_GEMM_CUH */

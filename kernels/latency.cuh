@@ -64,11 +64,11 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
     barrier_cluster_wait_acquire();
 
     if (threadIdx.x < 128) {
-        setmaxnreg_dec<MGV__COPY_REGISTERS>();
+        setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
         if (threadIdx.x < 32) latency_loader_role(shared, arguments);
         else if (threadIdx.x < 64) latency_scheduler_role(shared, arguments);
     } else {
-        setmaxnreg_inc<MGV__MATH_REGISTERS>();
+        setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
         latency_math_role(shared, arguments, threadIdx.x / 128 - 1);
     }
     wait_for_cluster(dog);

@@ -1,7 +1,8 @@
 /* megavit: the loader. One thread that keeps the ring of stages full through the copy engine.
 
    GEMM: A is this CTA's own 128 x 64 block. B is shared by the cluster: each CTA loads half of its rows and multicasts them to both, so a stage is
-   free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write. */
+   free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write.
+   SPLIT: both CTAs have one tile and half of K each, so each loads an A and a B of its own; one more stage, which the other CTA fills, follows. */
 #ifndef MGV_LOADER_CUH
 #define MGV_LOADER_CUH
 
@@ -15,6 +16,8 @@ struct Loader {
     uint32_t cta;
     __device__ __forceinline__ Loader(SharedMemory *s, const mgv__kernel_arguments &a) : shared(s), arguments(a), dog(a), cta(cluster_ctarank()) {}
 };
+
+enum { GEMM_A_BYTES = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 /* of a block of 64 columns of A */ };
 
 DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uint32_t index) { return (const CUtensorMap *)&arguments.maps[index]; }
 
@@ -42,9 +45,6 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
                                  shared_address(&self.shared->stage_full[stage]));
 }
 
-/* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
-DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
-
 /* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left the
    tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they come
    with the last, when the tile before has been vacated. */
@@ -53,41 +53,91 @@ DEVICE void load_vectors(Loader &self, uint32_t stage, uint32_t first, uint32_t 
     cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes, shared_address(&self.shared->stage_full[stage]));
 }
 
-DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t tile_columns) {
+/* What the stages of one GEMM tile have in common. The tile lies in shared memory, where every field would be read again behind each instruction that
+   touches memory: one thread waits for all of that, and at 300 clocks a box it was what the tensor cores waited for. So it is read once. */
+struct GemmLoads {
+    const CUtensorMap *a_map, *b_map;
+    uint32_t a_x, a_row, group; /* of A's first block */
+    uint32_t b_x, b_row;        /* of the weights' first block; of those rows that this CTA loads */
+    uint32_t b_at;              /* where these rows lie in a stage */
+    uint32_t b_bytes;           /* of a block of weights in a stage */
+    uint32_t depth, split;
+};
+
+DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t a_bytes = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2, half = tile_columns / MGV__CLUSTER, half_bytes = half * MGV__GEMM_INNER * 2;
-    const uint32_t depth = gemm_depth(tile_columns), stages = (op.k_blocks + depth - 1) / depth;
-    const uint32_t row = (tile.unit * MGV__CLUSTER + self.cta) * MGV__GEMM_ROWS;
-    const uint32_t first_column = tile.column * (op.a_column_step ? head_columns(op) : tile_columns), b_row = op.b_row + first_column + self.cta * half;
-    const uint32_t a_column = tile.column * op.a_column_step;
-    const uint32_t vector_bytes = tile_columns * 4, vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
-    uint32_t ready = 0, waiting = 0; /* stages that have their weights but not their activations */
+    const uint32_t columns = gemm_columns(op.kind);
+    GemmLoads loads;
+    loads.split = op.kind == MGV__KERNEL_SPLIT;
+    loads.depth = gemm_depth(columns);
+    loads.a_map = tensor_map(self.arguments, op.a_map);
+    loads.b_map = tensor_map(self.arguments, op.b_map);
+    const uint32_t first_x = loads.split ? self.cta * gemm_steps(op) * MGV__GEMM_INNER : 0, own = loads.split ? 0 : self.cta * (columns / MGV__CLUSTER);
+    loads.a_x = tile.column * op.a_column_step + first_x;
+    loads.a_row = gemm_first_row(tile, self.cta);
+    loads.group = tile.group;
+    loads.b_x = first_x;
+    loads.b_row = op.b_row + gemm_first_column(tile) + own;
+    loads.b_at = loads.depth * GEMM_A_BYTES + own * MGV__GEMM_INNER * 2;
+    loads.b_bytes = columns * MGV__GEMM_INNER * 2;
+    return loads;
+}
+
+/* The weights of one stage: each CTA loads half of the rows for both or, of a SPLIT tile, all rows for itself. */
+DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+    const uint32_t full = shared_address(&self.shared->stage_full[stage]);
+    uint32_t to = shared_address(self.shared->stage[stage]) + loads.b_at, x = loads.b_x + step * loads.depth * MGV__GEMM_INNER;
+    if (self.dog.aborted) return;
+    if (loads.split) {
+#pragma unroll
+        for (uint32_t i = 0; i < MGV__SPLIT_COLUMNS; i += MGV__SPLIT_BOX)
+            cp_async_bulk_tensor_2d_load(to + i * MGV__GEMM_INNER * 2, loads.b_map, (int32_t)x, (int32_t)(loads.b_row + i), full);
+        return;
+    }
+    cp_async_bulk_tensor_2d_load_multicast(to, loads.b_map, (int32_t)x, (int32_t)loads.b_row, full, 3);
+    if (loads.depth > 1)
+        cp_async_bulk_tensor_2d_load_multicast(to + loads.b_bytes, loads.b_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.b_row, full, 3);
+}
+
+DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+    const uint32_t full = shared_address(&self.shared->stage_full[stage]), to = shared_address(self.shared->stage[stage]);
+    const uint32_t x = loads.a_x + step * loads.depth * MGV__GEMM_INNER;
+    if (self.dog.aborted) return;
+    cp_async_bulk_tensor_3d_load(to, loads.a_map, (int32_t)x, (int32_t)loads.a_row, (int32_t)loads.group, full);
+    if (loads.depth > 1)
+        cp_async_bulk_tensor_3d_load(to + GEMM_A_BYTES, loads.a_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.a_row, (int32_t)loads.group, full);
+}
+
+DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const GemmLoads loads = gemm_loads(self, tile);
+    const uint32_t stages = gemm_steps(tile.op), vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
+    uint32_t ready = 0, with_a = 0; /* stages that have their activations */
     Ring<MGV__STAGES> activations = self.stage;
-    if (op.flags & MGV__KERNEL_WAIT_FIRST) {
+    if (tile.op.flags & MGV__KERNEL_WAIT_FIRST) {
         loader_wait_ready(self, slot);
         ready = 1;
     }
     for (uint32_t step = 0; step < stages; step++) {
-        const uint32_t stage = self.stage.index, with_vectors = step == vector_step;
-        if (with_vectors && stages <= MGV__STAGES) loader_wait_vacated(self, slot);
-        loader_open_stage(self, self.stage, depth * (a_bytes + 2 * half_bytes) + (with_vectors ? vector_bytes : 0));
-        if (with_vectors) load_vectors(self, stage, op.bias + first_column, vector_bytes);
-        for (uint32_t block = 0; block < depth && !self.dog.aborted; block++)
-            cp_async_bulk_tensor_2d_load_multicast(shared_address(self.shared->stage[stage]) + depth * a_bytes + (2 * block + self.cta) * half_bytes,
-                                                   tensor_map(self.arguments, op.b_map), (int32_t)((step * depth + block) * MGV__GEMM_INNER), (int32_t)b_row,
-                                                   shared_address(&self.shared->stage_full[stage]), 3);
+        uint32_t vector_bytes = 0;
+        if (step == vector_step) {
+            if (stages <= MGV__STAGES) loader_wait_vacated(self, slot);
+            vector_bytes = gemm_columns(tile.op.kind) * 4;
+        }
+        loader_open_stage(self, self.stage, loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
+        if (vector_bytes) load_vectors(self, self.stage.index, tile.op.bias + gemm_first_column(tile), vector_bytes);
+        load_weights(self, loads, self.stage.index, step);
         self.stage.advance();
-        waiting++;
         if (!ready) {
-            const uint32_t can_run_ahead = waiting < MGV__STAGES && step + 1 < stages;
+            const uint32_t can_run_ahead = step + 1 < MGV__STAGES && step + 1 < stages;
             if (can_run_ahead && !mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity)) continue;
             loader_wait_ready(self, slot);
             ready = 1;
         }
-        for (; waiting; waiting--, activations.advance())
-            for (uint32_t block = 0; block < depth; block++)
-                load_box_3d(self, activations.index, block * a_bytes, op.a_map, a_column + ((step + 1 - waiting) * depth + block) * MGV__GEMM_INNER, row, tile.group);
+        for (; with_a <= step; with_a++, activations.advance()) load_activations(self, loads, activations.index, with_a);
     }
+    if (!loads.split) return;
+    loader_open_stage(self, self.stage, SPLIT_EXCHANGE_BYTES); /* where the other CTA's sums will come */
+    self.stage.advance();
 }
 
 /* Two stages: keys and two blocks of 64 queries, then values and, where the tile has them, two more blocks. */
@@ -133,13 +183,14 @@ DEVICE void load_attention_online(Loader &self, const TileSlot &tile, const Ring
     }
 }
 
-/* The image's tokens twice, in chunks of 64 columns: with the scoring vectors, then alone. */
+/* The image's tokens, in chunks of 64 columns: all with the scoring vectors, then those of this part alone. */
 DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), key_bytes = keys * 128;
     loader_wait_ready(self, slot);
-    for (uint32_t block = 0; block < 2 * op.k_blocks; block++) {
-        const uint32_t stage = self.stage.index, scoring = block < op.k_blocks, column = (scoring ? block : block - op.k_blocks) * 64;
+    const PoolPart part = pool_part(tile);
+    for (uint32_t block = 0; block < op.k_blocks + part.end - part.first; block++) {
+        const uint32_t stage = self.stage.index, scoring = block < op.k_blocks, column = (scoring ? block : part.first + block - op.k_blocks) * 64;
         loader_open_stage(self, self.stage, key_bytes + (scoring ? 64 * 128 : 0));
         load_box_3d(self, stage, 0, op.a_map, column, 0, image);
         if (scoring) load_box_3d(self, stage, key_bytes, op.b_map, column, 0, 0);
@@ -167,9 +218,7 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
         const TileSlot &tile = shared->slot[slot.index];
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
-        if (tile.op.kind == MGV__KERNEL_GEMM_256) load_gemm(self, tile, slot, 256);
-        else if (tile.op.kind == MGV__KERNEL_GEMM_128) load_gemm(self, tile, slot, 128);
-        else if (tile.op.kind == MGV__KERNEL_GEMM_64) load_gemm(self, tile, slot, 64);
+        if (gemm_columns(tile.op.kind)) load_gemm(self, tile, slot);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) load_attention(self, tile, slot, key_block(tile.op.tokens));
         else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) load_attention_online(self, tile, slot);
         else if (tile.op.kind == MGV__KERNEL_POOL) load_pool(self, tile, slot, key_block(tile.op.tokens));

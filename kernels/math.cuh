@@ -94,6 +94,7 @@ DEVICE void fetch_row_parts(const mgv__kernel_arguments &arguments, const mgv__k
     const float *part0 = arguments.stats + op.stats_in + (size_t)row0 * parts * 2, *part1 = arguments.stats + op.stats_in + (size_t)row1 * parts * 2;
 #pragma unroll
     for (int i = 0; i < MAX_PARTS_A_LANE; i++) {
+        if (i == MAX_PARTS_A_LANE / 2 && parts <= 2 * MAX_PARTS_A_LANE) break; /* most models': half of the code is not even fetched */
         if (i * 4 + quad_lane >= parts) continue;
         if (row0 != NO_ROW) ld_relaxed_gpu_v2f32(part0 + 2 * (i * 4 + quad_lane), held.mean[0][i], held.squares[0][i]);
         if (row1 != NO_ROW) ld_relaxed_gpu_v2f32(part1 + 2 * (i * 4 + quad_lane), held.mean[1][i], held.squares[1][i]);

@@ -13,6 +13,7 @@
 #include "rows.cuh"
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
+static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS, "and in the latency regime");
 
 /* Copies and arrivals of other CTAs may still be on their way to this one after an abort: let them land before shared memory goes away. */
 DEVICE void wait_for_cluster(Watchdog &dog) {
@@ -44,6 +45,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
+        case MGV__KERNEL_SPLIT: split_tile(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
         case MGV__KERNEL_ATTENTION:

@@ -93,9 +93,10 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
     offset[1] = quad_sum(offset[1]);
     math_group_sync(self);
 
-    for (uint32_t block = 0; block < op.k_blocks; block++) {
+    const PoolPart part = pool_part(tile);
+    for (uint32_t block = part.first; block < part.end; block++) {
         math_wait_stage(self, self.stage);
-        if (block % MGV__MATH_GROUPS == self.group) {
+        if ((block - part.first) % MGV__MATH_GROUPS == self.group) {
             const uint64_t tokens = matrix_descriptor(shared_address(self.shared->stage[self.stage.index]));
             float z[32];
             wgmma_registers_zero(z);

@@ -157,8 +157,6 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
 }
 /* Brings the cache line, or the part of it that memory gives at once, into the L2 cache. sm_70+ */
 DEVICE void prefetch_global_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-/* Brings bytes into the L2 cache; address and size are multiples of 16. */
-DEVICE void cp_async_bulk_prefetch_l2(const void *source, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory"); }
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");

@@ -10,6 +10,34 @@
 DEVICE bool is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
 DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
 
+/* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
+static constexpr uint32_t MAP_REST = 2;
+DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }
+DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
+    const uint32_t columns = head_columns(op);
+    return columns <= 64 ? 0 : columns <= 80 ? 16 : 32;
+}
+
+/* Columns of a GEMM tile; 0: no GEMM. */
+DEVICE uint32_t gemm_columns(uint32_t kind) {
+    return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_SPLIT ? MGV__SPLIT_COLUMNS : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : 0;
+}
+/* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
+DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
+/* Stages of products of one tile. The CTAs of a SPLIT tile have half of the blocks each; where their number is odd, the last one lies beyond the end
+   of the rows and is all zeros. */
+DEVICE uint32_t gemm_steps(const mgv__kernel_op &op) {
+    const uint32_t shares = op.kind == MGV__KERNEL_SPLIT ? MGV__CLUSTER : gemm_depth(gemm_columns(op.kind));
+    return (op.k_blocks + shares - 1) / shares;
+}
+/* First column of a GEMM tile. */
+DEVICE uint32_t gemm_first_column(const TileSlot &tile) {
+    return tile.column * (tile.op.a_column_step ? head_columns(tile.op) : gemm_columns(tile.op.kind));
+}
+/* First row, within its group, of this CTA's GEMM tile. */
+DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
+    return (tile.op.kind == MGV__KERNEL_SPLIT ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
+}
 /* Rows of `group` that exist. */
 DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
     const uint32_t left = op.rows_total - group * op.rows_per_group;
@@ -25,23 +53,8 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     uint32_t count = op.tokens;
     if (is_attention(op.kind)) first = tile.unit * op.tokens;
     else if (is_pool(op.kind) || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
-    else { first = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS; count = MGV__GEMM_ROWS; }
+    else { first = gemm_first_row(tile, cta); count = MGV__GEMM_ROWS; }
     end = first + count < rows ? first + count : rows;
-}
-
-/* Few tiles, long waits: the weights that this CTA will load are on their way to the L2 cache before anything else is known. */
-DEVICE void prefetch_weights(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
-    if (!tile.op.prefetch_offset) return;
-    const size_t first = (size_t)(tile.op.prefetch_offset - 1) * 16 + (size_t)(tile.column * MGV__CLUSTER + cta) * tile.op.prefetch_bytes;
-    cp_async_bulk_prefetch_l2(arguments.weights + first, tile.op.prefetch_bytes);
-}
-
-/* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
-static constexpr uint32_t MAP_REST = 2;
-DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }
-DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
-    const uint32_t columns = head_columns(op);
-    return columns <= 64 ? 0 : columns <= 80 ? 16 : 32;
 }
 
 /* Head of this CTA's attention tile, and the first of its blocks of 64 queries and the one after its last. */
@@ -66,6 +79,18 @@ DEVICE void narrow_last_tile(TileSlot &tile) {
     tile.op.kind = MGV__KERNEL_GEMM_128;
     tile.op.b_map++; /* the map of 128 columns follows */
     tile.column *= 2;
+}
+
+/* The blocks of 64 columns whose weighted sums this tile takes: all tiles of an image find its scores, and share out the columns. */
+struct PoolPart {
+    uint32_t first, end;
+};
+DEVICE PoolPart pool_part(const TileSlot &tile) {
+    const uint32_t blocks = tile.op.k_blocks, each = (blocks + tile.op.column_tiles - 1) / tile.op.column_tiles, first = tile.column * each;
+    PoolPart part;
+    part.first = first < blocks ? first : blocks;
+    part.end = first + each < blocks ? first + each : blocks;
+    return part;
 }
 
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
@@ -98,7 +123,6 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
         warp_sync();
         if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
         if (last) break;
-        if (lane == 0) prefetch_weights(arguments, tile, cta);
         if (tile.op.wait_divisor) {
             uint32_t first, end;
             tile_rows(tile, cta, first, end);

@@ -22,10 +22,10 @@ struct ChunkWalk {
 };
 static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
-DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group, uint32_t tile_columns) {
+DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    const uint32_t chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
-    const uint32_t row = (tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS + math_group * MGV__CHUNK_ROWS;
+    const uint32_t tile_columns = gemm_columns(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
+    const uint32_t row = gemm_first_row(tile, cta) + math_group * MGV__CHUNK_ROWS;
     walk.count = tile_columns / chunk_columns;
     walk.x = tile.column * tile_columns;
     walk.y = row;
@@ -72,8 +72,9 @@ DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint3
 /* Chunks of 64 columns, dealt to the math groups in turn. */
 DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    walk.count = (tile.op.k_blocks + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
-    walk.x = math_group * 64;
+    const PoolPart part = pool_part(tile);
+    walk.count = (part.end - part.first + MGV__MATH_GROUPS - 1 - math_group) / MGV__MATH_GROUPS;
+    walk.x = (part.first + math_group) * 64;
     walk.y = 0;
     walk.z = image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + cta);
     walk.x_step = MGV__MATH_GROUPS * 64;
@@ -89,6 +90,14 @@ DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t mat
     walk.count = block < tile.op.k_blocks;
     walk.x = block * 64;
     return walk;
+}
+
+DEVICE ChunkWalk walk_tile(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    if (tile.op.kind == MGV__KERNEL_ATTENTION) return walk_attention(tile, cta, math_group);
+    if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) return walk_attention_online(tile, cta, math_group);
+    if (tile.op.kind == MGV__KERNEL_POOL) return walk_pool(tile, cta, math_group);
+    if (tile.op.kind == MGV__KERNEL_POOL_SUMS) return walk_pool_sums(tile, cta, math_group);
+    return walk_gemm(tile, cta, math_group);
 }
 
 /* Gives `buffer` to the math group for chunk i of the tile. */
@@ -127,6 +136,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
 }
 
 DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk) {
+    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     uint32_t granted = 0;
     for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
         storer_grant(self, tile, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
@@ -145,8 +155,13 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
     }
     cp_async_bulk_wait_group<0>();
     fence_proxy_async_global();
-    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     if (counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+}
+
+/* PATCHES and ROWS write and signal by themselves; of a SPLIT tile each CTA has the rows of one math group. */
+DEVICE uint32_t stores_tile(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    if (tile.op.kind == MGV__KERNEL_SPLIT) return math_group == cta;
+    return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS;
 }
 
 DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
@@ -157,13 +172,7 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
         wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         fence_proxy_async_global();
-        if (tile.op.kind == MGV__KERNEL_GEMM_256) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 256));
-        else if (tile.op.kind == MGV__KERNEL_GEMM_128) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 128));
-        else if (tile.op.kind == MGV__KERNEL_GEMM_64) store_tile(self, tile, walk_gemm(tile, self.cta, math_group, 64));
-        else if (tile.op.kind == MGV__KERNEL_ATTENTION) store_tile(self, tile, walk_attention(tile, self.cta, math_group));
-        else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) store_tile(self, tile, walk_attention_online(tile, self.cta, math_group));
-        else if (tile.op.kind == MGV__KERNEL_POOL) store_tile(self, tile, walk_pool(tile, self.cta, math_group));
-        else if (tile.op.kind == MGV__KERNEL_POOL_SUMS) store_tile(self, tile, walk_pool_sums(tile, self.cta, math_group));
+        if (stores_tile(tile, self.cta, math_group)) store_tile(self, tile, walk_tile(tile, self.cta, math_group));
         mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }

@@ -107,6 +107,28 @@ static void test_models_without_a_head(void **state) {
     }
 }
 
+/* Sharing out K is other arithmetic: model and number of pictures choose it, never the card. */
+static void test_split_products(void **state) {
+    static const uint32_t clusters[] = {1, 17, 66};
+    mgv__config config;
+    mgv__plan *plan;
+    uint32_t images, c, i;
+    (void)state;
+    config_of(&config, 224, 16, 2);
+    plan = plan_of(&config, 64, 0, 1);
+    for (images = 1; images <= 64; images++)
+        for (c = 0; c < 3; c++) {
+            mgv__plan_schedule(plan, images, clusters[c]);
+            for (i = 0; i < plan->op_count; i++) {
+                const int splits = plan->ops[i].kernel.kind == MGV__KERNEL_SPLIT;
+                const int writes_stream = plan->ops[i].target == MGV__DEVICE_STREAM;
+                assert_int_equal(splits, writes_stream && images >= 6 && images <= 10);
+                if (splits) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_FOLD_NORM, 0);
+            }
+        }
+    plan_free(plan);
+}
+
 static void refused(mgv__plan *plan, const char *word) {
     mgv_error error;
     assert_int_equal(mgv__plan_validate(plan, plan->counts, &error), MGV_ERROR_UNSUPPORTED);
@@ -364,6 +386,7 @@ int main(void) {
         cmocka_unit_test(test_centred_rows_sum_to_zero),
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_models_without_a_head),
+        cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_parts_and_ablations),

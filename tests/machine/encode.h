@@ -14,6 +14,7 @@ struct MicroShape {
     bool rows = false; /* token and layer outputs too */
     uint32_t head_dim = 64;
     bool head = true; /* a pooling head; without one there are token and layer outputs only */
+    bool split = false; /* K is shared out over the pair wherever it can be */
 };
 struct MicroRun {
     machine::Result machine;

@@ -186,7 +186,6 @@ DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false
 
 DEVICE void prefetch_tensormap(const CUtensorMap *) {}
 DEVICE void prefetch_global_l2(const void *) {}
-DEVICE void cp_async_bulk_prefetch_l2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, 0, false);

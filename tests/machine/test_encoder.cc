@@ -89,9 +89,10 @@ static void test_encoder_ways(void) {
     static const MicroShape shapes[] = {
         {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT},  /* patches of odd sizes, two groups, five clusters: narrow tiles */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
-        {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT} /* so many clusters that a head's queries are shared out */
+        {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
+        {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true} /* K shared out over the pair */
     };
-    static const char *const wanted[] = {"patches of 16 tokens",    "product 128 x 64",  "product 128 x 128",      "product 128 x 256",
+    static const char *const wanted[] = {"patches of 16 tokens",    "product 128 x 64",  "product 128 x 128",      "product 128 x 256",  "product 128 x 192",
                                          "attention of 64 tokens",  "pool of 16 tokens", "attention of 128 tokens",
                                          "attention of 256 tokens", "pool of 225 tokens"};
     std::set<std::string> ways;
@@ -204,6 +205,9 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 5);
+    /* K shared out over the pair: one to five blocks a CTA, odd numbers of them */
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, 2);
+    test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, 1);
     /* heads of 72, 96 and 24 columns; 289 tokens, with an odd number of heads and a last group that is not full */
     test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 1);
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
@@ -217,6 +221,7 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({80, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
+    test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10); /* the first shape of all */
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 4);
@@ -224,6 +229,7 @@ int main(int count, char **argument) {
     test_encoder_protocol({64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds);
     test_encoder_protocol({64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY}, seeds / 10);
     test_encoder_ways();
+    test_lost_arrivals({64, 16, 576, 576, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 64, true, true});
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     test_lost_signals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96}, 7);
