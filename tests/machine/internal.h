@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <unordered_map>
 
 #include "machine.h"
@@ -331,6 +332,8 @@ struct State_ {
     std::vector<Warp *> ready, polling;
     bool all_lanes = true; /* they all run */
     std::vector<Thread *> threads; /* that run, by component */
+    std::set<uint32_t> word_stores; /* places in the code of ordinary stores of words to shared memory */
+    uint32_t last_word = 0;         /* event of the last one that somebody has loaded */
     std::vector<Action *> actions;
     std::vector<Event> events;
     std::vector<uint32_t> set_pool;

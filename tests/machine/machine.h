@@ -34,7 +34,7 @@ enum class OnDeadlock {
 
 /* Which lanes of the warps of a CTA do what others wait for. A launch with all lanes finds it out; protocol mode can then do with a few. */
 struct Lanes {
-    std::vector<uint32_t> needed; /* of each warp: arrivals, copies, flags, elections, words in shared memory that decisions may hang on */
+    std::vector<uint32_t> needed; /* of each warp: arrivals, copies, flags, words in shared memory that decisions may hang on */
     std::map<std::pair<uint32_t, uint32_t>, uint32_t> sending; /* (warp, place in the code): the lanes that do an st.async there */
 };
 

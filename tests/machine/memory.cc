@@ -845,10 +845,25 @@ static void register_access(uintptr_t address, size_t bytes, bool write, uint32_
     }
 }
 
+/* Decisions may hang on a word that a lane has stored by an ordinary store, if somebody loads it by an ordinary load: the lane is needed.
+   Numbers go through wrappers, or are smaller. */
+static void note_word(uintptr_t offset, bool write, uint32_t pc) {
+    if (write) {
+        world->word_stores.insert(pc);
+        return;
+    }
+    const uint32_t writer = cell_at(offset)->write;
+    if (writer <= HOST_EVENT || writer == world->last_word) return;
+    const Event &e = world->events[world->last_word = writer];
+    if (e.component >= world->threads.size() || !world->word_stores.count(e.pc)) return;
+    const Thread *from = world->threads[e.component];
+    from->warp->needed |= 1u << from->lane;
+}
+
 static inline void hook(const void *pointer, size_t bytes, bool write, void *pc) {
     if (!self) return;
     const uintptr_t offset = (uintptr_t)pointer - ARENA;
-    if (write && offset < GLOBAL && bytes >= 4) needed(); /* smaller ones are taken for numbers */
+    if (offset < GLOBAL && bytes >= 4 && world->all_lanes) note_word(offset, write, (uint32_t)(uintptr_t)pc);
     if (offset < ARENA_BYTES) generic_access(offset, bytes, write, (uint32_t)(uintptr_t)pc, write ? Op::store : Op::load);
     else if ((uintptr_t)pointer < self->registers_end && (uintptr_t)pointer + bytes > self->registers_begin)
         register_access((uintptr_t)pointer, bytes, write, (uint32_t)(uintptr_t)pc);
