@@ -5771,7 +5771,7 @@ static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
 
 static mgv__tile_clocks mgv__split_clocks(uint32_t k_blocks) {
     mgv__tile_clocks clocks = mgv__gemm_clocks(MGV__SPLIT_COLUMNS, mgv__ceil_div(k_blocks, MGV__CLUSTER));
-    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + MGV__SPLIT_COLUMNS * 128.0) / 32;
+    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * (uint32_t)MGV__SPLIT_COLUMNS) / 32;
     clocks.edge = 4000; /* the exchange among it */
     return clocks;
 }
