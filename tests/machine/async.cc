@@ -278,6 +278,8 @@ struct BulkLoadAction : Action {
     void run() override {
         const uint32_t event = new_event(slot->component, slot->clock, pc, issuer.cta, Op::bulk_load, EVENT_ASYNC);
         const uintptr_t to = shared_offset(destination->number, offset);
+        if (destination->alive == 0)
+            report_at("cluster-exit:copy", issuer, pc, Op::bulk_load, "the bytes land in CTA %u, which has ended", destination->number);
         if (async_write(issuer, event, to, bytes, "destination") && async_read(issuer, event, source, bytes, "source") &&
             !world->options.protocol)
             memcpy(arena(to), arena(source), bytes);

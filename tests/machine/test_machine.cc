@@ -9,6 +9,7 @@
 #include "cudart.h"
 #include "pipeline.h"
 #include "record_host.h"
+#include "rules.h"
 #include "tap.h"
 
 extern "C" void record_kernel(RecordArguments arguments);
@@ -29,14 +30,14 @@ static float from_bf16(uint16_t v) {
 /* ---- the pipeline, right and with a fault ---- */
 
 static bool encode(CUtensorMap *map, void *memory, unsigned rank, std::vector<uint64_t> dims, std::vector<uint32_t> box,
-                   CUtensorMapSwizzle swizzle) {
+                   CUtensorMapSwizzle swizzle, CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) {
     const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
     cuuint64_t strides[4];
-    uint64_t bytes = 2;
+    uint64_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
     for (unsigned i = 0; i + 1 < rank; i++) strides[i] = bytes *= dims[i];
-    const CUresult result = machine::tensor_map_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, memory, dims.data(), strides,
-                                                       box.data(), ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                                       CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult result =
+        machine::tensor_map_encode(map, type, rank, memory, dims.data(), strides, box.data(), ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result) printf("# encode: %s\n", machine::encode_error());
     return result == CUDA_SUCCESS;
 }
@@ -175,6 +176,64 @@ static machine::Result run_cluster(int fault, uint32_t size, uint32_t clusters, 
     return result;
 }
 
+/* ---- one misuse of an instruction each ---- */
+
+static machine::Result run_rules(int fault, const machine::Options &options) {
+    machine::global_reset();
+    RulesArguments arguments;
+    memset((void *)&arguments, 0, sizeof arguments);
+    arguments.tile = (uint16_t *)machine::global_allocate(64 * 128, "tile");
+    arguments.words = (uint32_t *)machine::global_allocate(256, "words");
+    arguments.unwritten = (uint32_t *)machine::global_allocate(256, "unwritten");
+    machine::global_fill(arguments.tile, 0, 64 * 128);
+    machine::global_fill(arguments.words, 0, 256);
+    arguments.fault = fault;
+    bool encoded = encode(&arguments.map, arguments.tile, 3, {64, 64, 1}, {64, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B);
+    encoded &= encode(&arguments.bytes_map, arguments.tile, 3, {128, 64, 1}, {128, 64, 1}, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_DATA_TYPE_UINT8);
+    memcpy(arguments.shifted_map + 16, &arguments.map, sizeof arguments.map);
+    machine::Launch launch;
+    launch.kernel = "rules_kernel";
+    launch.grid = 4;
+    launch.cluster = 2;
+    launch.block = RULES_THREADS;
+    launch.dynamic_shared = 64 * 128 + 3 * 8;
+    machine::Result result = machine::launch(launch, options, [&]() { rules_kernel(arguments); });
+    if (!encoded) result.reports.push_back({"encode", machine::encode_error()});
+    return result;
+}
+
+/* Launches that no GPU takes, and one that goes on for longer than it may. */
+static void test_limits(void) {
+    machine::Launch right;
+    right.grid = 132;
+    right.block = 384;
+    right.cluster = 2;
+    right.dynamic_shared = 227 * 1024;
+    std::vector<machine::Launch> wrong(8, right);
+    wrong[0].block = 100;
+    wrong[1].block = 1056;
+    wrong[2].grid = 0;
+    wrong[3].grid = 162;
+    wrong[4].cluster = 16, wrong[4].grid = 128;
+    wrong[5].grid = 131;
+    wrong[6].dynamic_shared++;
+    wrong[7].registers = 176;
+    std::string why;
+    const auto refused = [](const machine::Launch &launch) { return machine::launch(launch, machine::Options(), []() {}).has("launch"); };
+    if (refused(right)) why = "the right one is refused";
+    for (size_t i = 0; i < wrong.size(); i++)
+        if (!refused(wrong[i])) why += "launch " + std::to_string(i) + " is not refused\n";
+    right.grid = 134; /* one CTA a multiprocessor */
+    if (!refused(right)) why += "134 cooperative CTAs on 132 multiprocessors are not refused\n";
+    right.cooperative = false;
+    if (refused(right)) why += "134 CTAs that need not be resident at once are refused\n";
+    ok(why.empty(), "launches beyond a limit are refused", why);
+    machine::Options few_steps;
+    few_steps.maximum_steps = 100;
+    ok(run_rules(RULES_FAULT_none, few_steps).has("livelock"), "a launch that takes more steps than it may is reported as livelock");
+}
+
 /* ---- every kernel of the model's own: silent when it is right, and each fault reported ---- */
 
 static void test_silent(const char *name, unsigned arithmetic_seeds, unsigned protocol_seeds,
@@ -202,6 +261,11 @@ struct Fault {
 static const Fault pipeline_faults[] = {
 #define X(name, rule) {#name, rule},
     PIPELINE_FAULTS(X)
+#undef X
+};
+static const Fault rules_faults[] = {
+#define X(name, rule) {#name, rule},
+    RULES_FAULTS(X)
 #undef X
 };
 static const Fault cluster_faults[] = {
@@ -317,6 +381,11 @@ int main(int count, char **argument) {
             });
     }
     if (!only) test_deadlock_account();
+    if (!only) test_limits();
+    if (!only)
+        test_silent("the kernel of single misuses, without one", 24, 48,
+                    [](const machine::Options &options) { return run_rules(RULES_FAULT_none, options); });
+    test_faults(rules_faults, only, run_rules);
     test_faults(pipeline_faults, only, run_pipeline);
     test_faults(cluster_faults, only, [](int fault, const machine::Options &options) {
         return run_cluster(fault, fault == CLUSTER_FAULT_multicast_mask_of_other_group ? 8 : 4, 1, options);
