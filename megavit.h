@@ -5336,7 +5336,7 @@ typedef struct mgv__plan {
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least;                   /* MGV__PLAN_SPLIT_LEAST; tests: fewer */
-    uint32_t forced_regime;                 /* tests: 1 + the regime of all schedules; 0: chosen */
+    uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
     uint32_t lanes;                         /* groups that take turns */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
     uint32_t ablations;                     /* benchmarks: MGV__KERNEL_WAIT_* that every operation gets */
@@ -6319,6 +6319,10 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 #define MGV__SCHEDULE_L2_BYTES 50e6
 #define MGV__SCHEDULE_HANDOFF_US 1.5
 #define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
+/* tools/bench/feed.cu: rows that all CTAs load at once, rows of one CTA's own, and the sums of a DEEP tile through its cluster */
+#define MGV__SCHEDULE_SHARED_BYTES_A_CLOCK 100.0
+#define MGV__SCHEDULE_OWN_BYTES_A_CLOCK 44.0
+#define MGV__SCHEDULE_EXCHANGE_CLOCKS 2100.0
 #define MGV__SCHEDULE_MULTIPROCESSORS 132u
 #define MGV__SCHEDULE_LATENCY_CLUSTERS 30u /* clusters of four that fit this card at once */
 
@@ -6345,12 +6349,12 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 }
 static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
-    double a = 128.0 * shape.rows, b = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
+    const double activations = 128.0 * shape.rows, weights = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
     if (k->kind == MGV__KERNEL_SPLIT) return mgv__split_clocks(k->k_blocks);
     if (plan->regime == MGV__THROUGHPUT) return mgv__gemm_clocks(shape.columns, k->k_blocks);
     clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
-    clocks.feed = k->k_blocks * (a + b) / 32;
-    clocks.edge = 2000;
+    clocks.feed = k->k_blocks * (activations / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK + weights / MGV__SCHEDULE_OWN_BYTES_A_CLOCK);
+    clocks.edge = 2000 + (k->kind == MGV__KERNEL_DEEP ? MGV__SCHEDULE_EXCHANGE_CLOCKS : 0);
     return clocks;
 }
 
@@ -6984,7 +6988,7 @@ typedef struct mgv__cuda_desc {
     uint32_t group_images;   /* 0: chosen */
     uint32_t lanes;          /* 0: chosen */
     uint32_t max_clusters;   /* of the throughput regime, the latency regime has as many CTAs; 0: all */
-    uint32_t regime;         /* tests: 1 + regime; 0: chosen */
+    uint32_t regime;         /* 1 + regime; 0: chosen */
     uint32_t poll_limit;     /* 0: about a quarter of a second */
     const void *kernels;     /* the fatbin */
     mgv_allocator allocator;
@@ -9137,6 +9141,8 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.device = desc->device;
     cuda_desc.max_images = desc->max_images;
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
+    /* As in mgv__gpu_check_seen: the latency regime's kernel has run on a card, but not with its last changes. */
+    if (desc->backend == MGV_BACKEND_AUTO) cuda_desc.regime = 1 + MGV__THROUGHPUT;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
     cuda_desc.packed.path = desc->packed_path;
