@@ -134,7 +134,8 @@
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
-       (up to two pictures of SigLIP2-base, six to ten, all others): compare bits between encodes of as many. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
+       (up to two pictures of SigLIP2-base, six to ten, all others): compare bits between encodes of as many, with the same
+       backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
        Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
    NUMBERS
@@ -490,7 +491,8 @@ enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
 
 typedef struct mgv_schedule_info {
     uint32_t op_count;
-    const char *regime;                               /* "throughput" or "latency": which of the two kernels */
+    const char *regime;                               /* "throughput" or "latency": which of the two kernels. An engine of MGV_BACKEND_AUTO
+                                                         takes the first's schedule where this says latency (README, Limits) */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
     uint32_t groups, group_images;                    /* pictures that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
@@ -674,7 +676,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 3u
+#define MGV__KERNEL_VERSION 4u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {

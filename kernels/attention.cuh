@@ -58,6 +58,29 @@ template <int KEYS> DEVICE void pack_probabilities(const float (&s)[KEYS / 2], u
     for (int i = 0; i < KEYS / 4; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]);
 }
 
+/* Of 64 queries, in registers when they return: products with KEYS keys, and of their probabilities with as many values. */
+template <int KEYS> DEVICE void attention_scores(uint64_t queries, uint64_t keys, float (&s)[KEYS / 2]) {
+    wgmma_registers_zero(s);
+    wgmma_registers_fence(s);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries + 2 * k, keys + 2 * k, 1);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(s);
+}
+template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
+    wgmma_registers_zero(o);
+    wgmma_registers_fence(o);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
+        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(o);
+}
+
 template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     Ring<MGV__STAGES> first = self.stage, second = self.stage;
@@ -72,14 +95,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
         if (later) math_wait_stage(self, second);
         const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
         float s[KEYS / 2];
-        wgmma_registers_zero(s);
-        wgmma_registers_fence(s);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries + 2 * k, keys + 2 * k, 1);
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(s);
+        attention_scores<KEYS>(queries, keys, s);
 
         float rcp_sum[2] = {0, 0};
         uint32_t p[KEYS / 4];
@@ -88,15 +104,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
 
         if (!later) math_wait_stage(self, second);
         float o[32];
-        wgmma_registers_zero(o);
-        wgmma_registers_fence(o);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
-            wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(o);
+        attention_values<KEYS>(p, values, o);
 
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
 #pragma unroll

@@ -60,7 +60,7 @@ DEVICE void latency_signal(LatencyMath &self, const TileSlot &tile) {
     if (self.arguments.lost_signal != counter + 1) red_release_gpu_add(self.arguments.counters + counter, 1);
 }
 
-/* Two groups of 8 columns of a row, two columns of each in every lane of a quad: lanes trade, so that each has four neighbours of one group. `row` is where
+/* Two groups of 8 columns of a row, two columns of each in every lane of a quad: lanes trade, so that each has four neighbours of one group. `to` is where
    this lane's four columns of the first two groups lie: latency_pair_column columns behind the first. */
 DEVICE uint32_t latency_pair_column(uint32_t lane) { return 8 * (lane & 1) + 2 * (lane % 4 - (lane & 1)); }
 DEVICE void latency_store_pair(uint32_t lane, uint16_t *to, uint32_t first, uint32_t second, bool valid) {
@@ -89,7 +89,6 @@ DEVICE void latency_fetch_parts(const LatencyMath &self, const mgv__kernel_op &o
         if (2 * i + self.lane % 2 < parts) ld_relaxed_gpu_v2f32(from + 4 * i, held.mean[i], held.squares[i]);
     }
 }
-/* All parts are of one size, so the row's mean is the mean of the means, and its squared deviations are the parts' and those of their means. */
 /* Of the row of this lane and its neighbour. All parts are of one size, so the row's mean is the mean of the means, and its squared deviations are the
    parts' and those of their means. */
 DEVICE void latency_row_norm(const LatencyMath &self, const mgv__kernel_op &op, LatencyParts &held, float &mean, float &rstd) {
@@ -107,6 +106,7 @@ DEVICE void latency_row_norm(const LatencyMath &self, const mgv__kernel_op &op, 
     }
     rstd = rsqrtf((squares + shfl_bfly_f32(squares, 1)) * (rcp_parts / 64) + op.epsilon);
 }
+/* Of the two rows whose sums this lane has. */
 DEVICE void latency_merge_parts(const LatencyMath &self, const mgv__kernel_op &op, LatencyParts &held, LatencyNorms &norms) {
     float mean, rstd;
     latency_row_norm(self, op, held, mean, rstd);
@@ -120,7 +120,8 @@ DEVICE void latency_merge_parts(const LatencyMath &self, const mgv__kernel_op &o
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
-/* Blocks whose products are one group: from the end of one group's wait to the next one's first product some 300 clocks go by, whatever a group holds. */
+/* Blocks whose products are one group. From one group's wait to the next group's first product 100 to 200 clocks go by (tools/bench/feed.cu), so fewer groups
+   are for a loader that keeps up; with the slow one that they were timed with, one, two and three blocks gave 0.452, 0.455 and 0.496 ms. */
 enum { LATENCY_BLOCKS_A_GROUP = 2 };
 
 /* One group: products of STEPS steps of 16 columns of K, from `first_step` on, in each of BLOCKS stages. A begins a stage, B lies b_offset behind. */

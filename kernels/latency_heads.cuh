@@ -14,9 +14,9 @@ DEVICE void latency_wait_stages(LatencyMath &self, LatencyStage &stage, int coun
 
 /* --- attention --------------------------------------------------------------------------------------------------- */
 
-/* What both math groups have of this thread's two rows: largest score, sum of exponentials, 16 of the weighted values' columns, those that this group ends. */
+/* What both math groups have of this thread's two rows: sum of exponentials, 16 of the weighted values' columns, those that this group ends. */
 struct LatencyAttended {
-    float most[2], sum[2], values[16];
+    float sum[2], values[16];
 };
 /* Each group has seen half of the keys. Weights of either are brought to the larger of their maxima. */
 DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&most)[2], const float (&sum)[2], const float (&o)[32], LatencyAttended &joined) {
@@ -37,9 +37,9 @@ DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&m
     shared_load_v4f32(from + 4 * LATENCY_GROUP_BYTES, other_most[0], other_most[1], other_sum[0], other_sum[1]);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        joined.most[r] = fmaxf(most[r], other_most[r]);
-        own_weight[r] = ex2_approx((most[r] - joined.most[r]) * factor);
-        other_weight[r] = ex2_approx((other_most[r] - joined.most[r]) * factor);
+        const float largest = fmaxf(most[r], other_most[r]);
+        own_weight[r] = ex2_approx((most[r] - largest) * factor);
+        other_weight[r] = ex2_approx((other_most[r] - largest) * factor);
         joined.sum[r] = sum[r] * own_weight[r] + other_sum[r] * other_weight[r];
     }
 #pragma unroll
@@ -61,27 +61,11 @@ template <int KEYS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     latency_wait_stage(self, first);
     latency_wait_stage(self, keys);
     const uint64_t a = matrix_descriptor(latency_stage_address(self, first)), b = matrix_descriptor(latency_stage_address(self, keys) + LATENCY_WEIGHT_BYTES);
-    wgmma_registers_zero(s);
-    wgmma_registers_fence(s);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, a + 2 * k, b + 2 * k, 1);
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-    wgmma_registers_fence(s);
+    attention_scores<KEYS>(a, b, s);
     if (query < op.tokens) softmax_part<KEYS>(s, exist, self.lane, op.scale, most, sum); /* else no row of this warp exists */
     pack_probabilities<KEYS>(s, p);
     latency_wait_stage(self, values);
-    const uint64_t v = matrix_descriptor(latency_stage_address(self, values) + LATENCY_WEIGHT_BYTES);
-    wgmma_registers_zero(o);
-    wgmma_registers_fence(o);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
-        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], v + 128 * k, 1);
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-    wgmma_registers_fence(o);
+    attention_values<KEYS>(p, matrix_descriptor(latency_stage_address(self, values) + LATENCY_WEIGHT_BYTES), o);
     latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES); /* those of the other group, too: all warps leave a stage once each time */
     warp_sync(); /* one lane leaves for the warp: no lane may still be looking */
     LatencyStage left = first;

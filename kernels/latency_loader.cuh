@@ -209,27 +209,8 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
     const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank(), step = nclusterid_x();
     uint32_t segment = 0;
     for (uint32_t number = clusterid_x();; number += step, slot.advance()) {
-        TileSlot &tile = shared->slot[slot.index];
-        wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);
-        dog.aborted = !vote_all(!dog.aborted);
-        if (dog.aborted) break; /* the slot may still be in use; who waits for a tile sees the abort by itself */
-        const bool last = number >= arguments.total_tiles;
-        if (last) {
-            if (lane == 0) tile.op.kind = MGV__KERNEL_END;
-        } else {
-            while (number >= arguments.segments[segment + 1].first_tile) segment++;
-            const mgv__kernel_segment at = arguments.segments[segment];
-            ((uint32_t *)&tile.op)[lane] = ld_global_nc_u32((const uint32_t *)&arguments.ops[at.op] + lane);
-            warp_sync();
-            if (lane == 0) {
-                tile.group = at.group;
-                tile.unit = at.first_unit + (number - at.first_tile) / tile.op.column_tiles;
-                tile.column = (number - at.first_tile) % tile.op.column_tiles;
-            }
-        }
-        warp_sync();
-        if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
-        if (last) break;
+        if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
+        const TileSlot &tile = shared->slot[slot.index];
         if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES) prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
         latency_prefetch(arguments, tile, cta, lane);
     }

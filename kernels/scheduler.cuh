@@ -93,36 +93,45 @@ DEVICE PoolPart pool_part(const TileSlot &tile) {
     return part;
 }
 
+/* Fills the next slot with tile `number` and announces it, by the whole warp; beyond the last tile, the end. `segment` follows the numbers. Memory: that of
+   either regime. 0: there is nothing to go on with. */
+template <class Memory>
+DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog, const Ring<MGV__SLOTS> &slot, uint32_t number, uint32_t &segment) {
+    const uint32_t lane = threadIdx.x % 32;
+    TileSlot &tile = shared->slot[slot.index];
+    wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);
+    dog.aborted = !vote_all(!dog.aborted);
+    if (dog.aborted) return false; /* the slot may still be in use; who waits for a tile sees the abort by itself */
+    const bool last = number >= arguments.total_tiles;
+    if (last) {
+        if (lane == 0) tile.op.kind = MGV__KERNEL_END;
+    } else {
+        while (number >= arguments.segments[segment + 1].first_tile) segment++;
+        const mgv__kernel_segment at = arguments.segments[segment];
+        ((uint32_t *)&tile.op)[lane] = ld_global_nc_u32((const uint32_t *)&arguments.ops[at.op] + lane);
+        warp_sync();
+        if (lane == 0) {
+            const uint32_t local = number - at.first_tile;
+            tile.group = at.group;
+            tile.unit = at.first_unit + local / tile.op.column_tiles;
+            tile.column = local % tile.op.column_tiles;
+            tile.turn = slot.index % MGV__MATH_GROUPS;
+            narrow_last_tile(tile);
+        }
+    }
+    warp_sync();
+    if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
+    return !last;
+}
+
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Watchdog dog(arguments);
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank(), step = nclusterid_x();
     uint32_t segment = 0;
     for (uint32_t number = clusterid_x();; number += step) {
-        TileSlot &tile = shared->slot[slot.index];
-        wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);
-        dog.aborted = !vote_all(!dog.aborted);
-        if (dog.aborted) break; /* the slot may still be in use; who waits for a tile sees the abort by itself */
-        const bool last = number >= arguments.total_tiles;
-        if (last) {
-            if (lane == 0) tile.op.kind = MGV__KERNEL_END;
-        } else {
-            while (number >= arguments.segments[segment + 1].first_tile) segment++;
-            const mgv__kernel_segment at = arguments.segments[segment];
-            ((uint32_t *)&tile.op)[lane] = ld_global_nc_u32((const uint32_t *)&arguments.ops[at.op] + lane);
-            warp_sync();
-            if (lane == 0) {
-                const uint32_t local = number - at.first_tile;
-                tile.group = at.group;
-                tile.unit = at.first_unit + local / tile.op.column_tiles;
-                tile.column = local % tile.op.column_tiles;
-                tile.turn = slot.index % MGV__MATH_GROUPS;
-                narrow_last_tile(tile);
-            }
-        }
-        warp_sync();
-        if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
-        if (last) break;
+        if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
+        const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.wait_divisor) {
             uint32_t first, end;
             tile_rows(tile, cta, first, end);

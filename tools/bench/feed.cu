@@ -18,11 +18,11 @@ DEVICE void bulk_to_cluster(uint32_t to, uint32_t from, uint32_t bytes, uint32_t
     asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "r"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
-/* A: rows of one CTA alone; B: rows that SHARE neighbours in the cluster share. The math groups split the larger operand's rows. */
-template <int A, int B, int SHARE, int STAGES, int SPLIT_A> struct Shape {
+/* Rows of both operands in a stage, and how the math groups share them out: SPLIT_A: 64 rows of A each, else half of B's each. */
+template <int A, int B, int STAGES, int SPLIT_A> struct Shape {
     enum { A_BYTES = A * 128, B_BYTES = B * 128, STAGE = (A_BYTES + B_BYTES + 1023) / 1024 * 1024, N = SPLIT_A ? B : B / 2, BYTES = STAGES * STAGE + 1024 };
 };
-/* Weights are A (rows: 64 for each math group, or 64 in all), tokens are B. With SWAP the 64 rows of A are the tokens, shared, and B the weights. */
+/* Weights are A and a CTA's own, tokens are B and may come by multicast to SHARE CTAs; with SWAP the 64 rows of A are the tokens. */
 template <class S, int SHARE, int STAGES, int SPLIT_A, int SWAP>
 __global__ void __launch_bounds__(THREADS, 1) feed(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap tokens, uint32_t blocks, uint32_t parts,
                                                    uint32_t first_row, uint32_t rows, uint32_t *out) {
@@ -162,7 +162,7 @@ static void medians(uint32_t ctas, std::vector<uint32_t> &first, std::vector<uin
 static uint32_t median(std::vector<uint32_t> v) { std::sort(v.begin(), v.end()); return v[v.size() / 2]; }
 
 template <int A, int B, int SHARE, int STAGES, int SPLIT_A, int SWAP> static void test(const char *name, uint32_t ctas, uint32_t cluster) {
-    typedef Shape<A, B, SHARE, STAGES, SPLIT_A> S;
+    typedef Shape<A, B, STAGES, SPLIT_A> S;
     const uint32_t own = SWAP ? B : A, shared = SWAP ? A : B;
     const CUtensorMap weights = map_of(weights_memory, WEIGHT_ROWS, own), tokens = map_of(tokens_memory, TOKENS, shared);
     auto *kernel = feed<S, SHARE, STAGES, SPLIT_A, SWAP>;
