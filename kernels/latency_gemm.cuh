@@ -120,9 +120,9 @@ DEVICE void latency_merge_parts(const LatencyMath &self, const mgv__kernel_op &o
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
-/* Blocks whose products are one group. From one group's wait to the next group's first product 100 to 200 clocks go by (tools/bench/feed.cu), so fewer groups
-   are for a loader that keeps up; with the slow one that they were timed with, one, two and three blocks gave 0.452, 0.455 and 0.496 ms. */
-enum { LATENCY_BLOCKS_A_GROUP = 2 };
+/* Blocks whose products are one group. More would save some of the 100 to 200 clocks from one group's wait to the next group's first product
+   (tools/bench/feed.cu), but wait for more stages before each: one, two and three blocks gave 0.415, 0.429 and 0.458 ms. */
+enum { LATENCY_BLOCKS_A_GROUP = 1 };
 
 /* One group: products of STEPS steps of 16 columns of K, from `first_step` on, in each of BLOCKS stages. A begins a stage, B lies b_offset behind. */
 template <int BLOCKS, int STEPS, int COUNT> DEVICE void latency_product_group(LatencyMath &self, uint32_t b_offset, uint32_t first_step, float (&acc)[COUNT]) {
