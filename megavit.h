@@ -491,8 +491,7 @@ enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
 
 typedef struct mgv_schedule_info {
     uint32_t op_count;
-    const char *regime;                               /* "throughput" or "latency": which of the two kernels. An engine of MGV_BACKEND_AUTO
-                                                         takes the first's schedule where this says latency (README, Limits) */
+    const char *regime;                               /* "throughput" or "latency": which of the two kernels */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
     uint32_t groups, group_images;                    /* pictures that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
@@ -9143,8 +9142,6 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.device = desc->device;
     cuda_desc.max_images = desc->max_images;
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
-    /* As in mgv__gpu_check_seen: the latency regime's kernel has run on a card, but not with its last changes. */
-    if (desc->backend == MGV_BACKEND_AUTO) cuda_desc.regime = 1 + MGV__THROUGHPUT;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
     cuda_desc.packed.path = desc->packed_path;

@@ -813,25 +813,6 @@ static void test_the_callers_device(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
-/* The latency regime's kernel is for those who ask for CUDA, until its last changes have run on a card. */
-static void test_the_regime_of_auto(void **state) {
-    fixture *f = (fixture *)*state;
-    mgv_engine_desc asked = engine_desc(f, MGV_BACKEND_AUTO), desc;
-    mgv__gpu *gpu = NULL;
-    mgv_error error;
-    fake_reset();
-    fake.kernel = fake_kernel;
-    assert_int_equal(mgv__engine_take_desc(&desc, f->model, &asked, &error), MGV_OK);
-    if (mgv__gpu_create(&gpu, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
-    assert_int_equal(mgv__plan_regime(gpu->cuda->plan, 1), MGV__THROUGHPUT);
-    mgv__release_gpu(gpu, &desc.allocator);
-    desc.backend = MGV_BACKEND_CUDA;
-    if (mgv__gpu_create(&gpu, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
-    assert_int_equal(mgv__plan_regime(gpu->cuda->plan, 1), MGV__LATENCY);
-    mgv__release_gpu(gpu, &desc.allocator);
-    assert_int_equal(fake_alive(), 0);
-}
-
 /* Machines that cannot run the kernels: with MGV_BACKEND_CUDA an error, with MGV_BACKEND_AUTO the CPU, and both say the same sentence. */
 typedef struct machine {
     int *value;
@@ -944,7 +925,6 @@ int main(void) {
         cmocka_unit_test(test_packed_weights),
         cmocka_unit_test(test_validation),
         cmocka_unit_test(test_the_callers_device),
-cmocka_unit_test(test_the_regime_of_auto),
         cmocka_unit_test(test_machines_that_cannot),
         cmocka_unit_test(test_kernels_that_do_not_fit),
     };
