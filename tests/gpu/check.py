@@ -298,19 +298,25 @@ def flops_of(model):
     return 2 * n * d * p + c.num_hidden_layers * (8 * n * d * d + 4 * n * d * f + 4 * n * n * d) + 4 * n * d * d + 4 * n * d + 4 * d * d + 4 * d * f
 
 
+ODD = (('256 tokens', dict(image_size=256)), ('64 tokens, patch 32', dict(image_size=256, patch_size=32)),
+       ('patch 14, 1024 wide', dict(patch_size=14, hidden_size=1024, intermediate_size=4096, num_attention_heads=16)),
+       ('3 heads, 192 wide', dict(hidden_size=192, intermediate_size=768, num_attention_heads=3)),
+       ('2 heads, MLP of 200, patch 8', dict(image_size=96, patch_size=8, hidden_size=128, intermediate_size=200, num_attention_heads=2)),
+       ('MLP of 4304', dict(intermediate_size=4304)), ('so400m, 256 tokens', MODELS['so400m-224']), ('so400m, 729 tokens', MODELS['so400m-384']),
+       ('giant, 256 tokens', dict(MODELS['giant-384'], image_size=256)), ('giant, 576 tokens', MODELS['giant-384']),
+       ('base, 576 tokens', dict(image_size=384)), ('base, 1024 tokens', dict(image_size=512)), ('base, 2304 tokens', dict(image_size=768)),
+       ('3 heads, 289 tokens', dict(image_size=136, patch_size=8, hidden_size=192, intermediate_size=768, num_attention_heads=3)),
+       ('heads of 80', dict(hidden_size=640, intermediate_size=2560, num_attention_heads=8)),
+       ('heads of 80, 324 tokens', dict(image_size=288, hidden_size=640, intermediate_size=2560, num_attention_heads=8)),
+       ('heads of 24', dict(hidden_size=192, intermediate_size=768, num_attention_heads=8)),
+       ('heads of 8', dict(hidden_size=128, intermediate_size=512, num_attention_heads=16)),
+       ('heads of 40', dict(hidden_size=320, intermediate_size=1280, num_attention_heads=8)))
+
+
 def odd(lib, kernels, where):
-    for name, config, side in (('256 tokens', dict(image_size=256, num_hidden_layers=3), 256), ('64 tokens, patch 32', dict(image_size=256, patch_size=32, num_hidden_layers=3), 256),
-                               ('patch 14, 1024 wide', dict(patch_size=14, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=3), 224),
-                               ('3 heads, 192 wide', dict(hidden_size=192, intermediate_size=768, num_attention_heads=3, num_hidden_layers=3), 224),
-                               ('2 heads, MLP of 200, patch 8', dict(image_size=96, patch_size=8, hidden_size=128, intermediate_size=200, num_attention_heads=2, num_hidden_layers=3), 96),
-                               ('MLP of 4304', dict(intermediate_size=4304, num_hidden_layers=3), 224),
-                               ('so400m, 256 tokens', dict(MODELS['so400m-224'], num_hidden_layers=3), 224),
-                               ('so400m, 729 tokens', dict(MODELS['so400m-384'], num_hidden_layers=3), 384),
-                               ('giant, 256 tokens', dict(MODELS['giant-384'], image_size=256, num_hidden_layers=3), 256),
-                               ('giant, 576 tokens', dict(MODELS['giant-384'], num_hidden_layers=3), 384),
-                               ('base, 576 tokens', dict(image_size=384, num_hidden_layers=3), 384),
-                               ('base, 1024 tokens', dict(image_size=512, num_hidden_layers=3), 512),
-                               ('3 heads, 289 tokens', dict(image_size=136, patch_size=8, hidden_size=192, intermediate_size=768, num_attention_heads=3, num_hidden_layers=3), 136)):
+    for name, config in ODD:
+        side = config.get('image_size', 224)
+        config = dict(config, num_hidden_layers=3)
         model = make_model(where, **config)
         engine = Engine(lib, where, kernels, 9)
         pixels = pictures(9, side, 4)

@@ -1,5 +1,6 @@
 /* The CUDA backend through the public API, on a machine with a GPU: against the CPU backend, and against itself.
-   usage: test_engine DIRECTORY   of a SigLIP model; `make test-gpu` makes one of random weights. */
+   usage: test_engine DIRECTORY [devices]   of a SigLIP model; `make test-gpu` makes one of random weights.
+   With "devices" only what needs several GPUs. */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_CUDA
 #include "megavit.h"
@@ -329,8 +330,8 @@ static void test_refusals(bench *b) {
 static void print_if_wrong(void *user, const mgv_validation *row) {
     (void)user;
     if (!row->ok)
-        printf("     %s (layer %d): relative L2 %.2e, tolerance %.2e, %u bad values\n", row->label, (int)row->layer, row->relative_l2, row->tolerance,
-               (unsigned)row->bad);
+        printf("     %s (layer %d): relative L2 %.2e, tolerance %.2e, %u bad values\n", row->label, (int)row->layer, row->relative_l2,
+               row->tolerance, (unsigned)row->bad);
 }
 
 /* Every operation by itself, on an odd number of pictures. */
@@ -353,8 +354,9 @@ static void test_each_operation(bench *b) {
 enum { LANES = 2, REPLAYS = 100 };
 static const uint32_t lane_images[LANES] = {5, 2};
 
-/* An engine with a stream, pictures and results of its own. */
+/* An engine with a stream, pictures and results of its own, on one of the GPUs. */
 typedef struct lane {
+    int device;
     mgv_engine *engine;
     cudaStream_t stream;
     uint8_t *pixels;        /* on the card, [images, S, S, 3] */
@@ -368,24 +370,28 @@ typedef struct lane {
     mgv_encode_desc desc;
 } lane;
 
-static mgv_engine *engine_of(const bench *b, uint32_t max_images, uint32_t max_sms) {
+static mgv_engine *engine_on(const bench *b, int device, uint32_t max_images, uint32_t max_sms) {
     mgv_engine_desc desc;
     mgv_engine *engine;
     mgv_error error;
     memset(&desc, 0, sizeof desc);
     desc.backend = MGV_BACKEND_CUDA;
+    desc.device = device;
     desc.max_images = max_images;
     desc.max_sms = max_sms;
     need(mgv_engine_create(&engine, b->model, &desc, &error) == MGV_OK, error.message);
     return engine;
 }
+static mgv_engine *engine_of(const bench *b, uint32_t max_images, uint32_t max_sms) { return engine_on(b, 0, max_images, max_sms); }
 
-static void lane_open(const bench *b, lane *l, uint32_t images, uint32_t max_sms) {
+static void lane_open_on(const bench *b, lane *l, int device, uint32_t images, uint32_t max_sms) {
     uint32_t i;
     memset(l, 0, sizeof *l);
+    l->device = device;
     l->images = images;
     l->result_bytes = images * b->info.pooled_width * sizeof(float);
-    l->engine = engine_of(b, images, max_sms);
+    l->engine = engine_on(b, device, images, max_sms);
+    need(cudaSetDevice(device) == cudaSuccess, "choosing a device");
     need(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking) == cudaSuccess, "making a stream");
     need(cudaMalloc((void **)&l->pixels, images * picture_bytes(b)) == cudaSuccess, "device memory");
     need(cudaMalloc((void **)&l->pooled, l->result_bytes) == cudaSuccess, "device memory");
@@ -398,7 +404,9 @@ static void lane_open(const bench *b, lane *l, uint32_t images, uint32_t max_sms
     l->desc.outputs = &l->output;
     l->desc.output_count = 1;
     l->desc.stream = l->stream;
+    need(cudaSetDevice(0) == cudaSuccess, "choosing a device");
 }
+static void lane_open(const bench *b, lane *l, uint32_t images, uint32_t max_sms) { lane_open_on(b, l, 0, images, max_sms); }
 static void lane_close(lane *l) {
     need(mgv_engine_destroy(l->engine) == MGV_OK, "an engine ends");
     cudaStreamDestroy(l->stream);
@@ -537,8 +545,8 @@ static void test_graphs_of_host_memory(bench *b) {
     lane_close(&l);
 }
 
-/* Two engines at once, each with its share of the card, other batch sizes in flight in each round. */
-static void test_two_engines(bench *b, uint32_t max_sms) {
+/* Two engines at once, each with its share of a card or on a card of its own, other batch sizes in flight in each round. */
+static void test_two_engines(bench *b, uint32_t max_sms, int devices) {
     static const uint32_t counts[LANES][3] = {{33, 1, 8}, {2, 31, 16}};
     const size_t row = b->info.pooled_width * sizeof(float);
     lane lanes[LANES];
@@ -547,7 +555,7 @@ static void test_two_engines(bench *b, uint32_t max_sms) {
     uint32_t i, round, same = 1;
     double start, took;
     for (i = 0; i < LANES; i++) {
-        lane_open(b, &lanes[i], 33, max_sms);
+        lane_open_on(b, &lanes[i], (int)i % devices, 33, max_sms);
         for (round = 0; round < 3; round++) { /* alone */
             lanes[i].desc.image_count = counts[i][round];
             lane_send(b, &lanes[i], round);
@@ -573,20 +581,89 @@ static void test_two_engines(bench *b, uint32_t max_sms) {
         }
     }
     took = mgv__now_ms() - start;
-    snprintf(what, sizeof what, "two engines of %u multiprocessors (0: all) at once, 30 rounds in %.1f ms: the bits they have alone",
-             max_sms, took);
+    snprintf(what, sizeof what, "two engines of %u multiprocessors (0: all) on %d GPU%s at once, 30 rounds in %.1f ms: the bits they have "
+             "alone", max_sms, devices, devices == 1 ? "" : "s", took);
     report(b, (int)same, what);
+    for (i = 0; i < LANES; i++) {
+        lanes[i].desc.image_count = 7;
+        lane_send(b, &lanes[i], 1);
+        need(mgv_encode_blocking(lanes[i].engine, &lanes[i].desc, &error) == MGV_OK, error.message);
+        lane_fetch(&lanes[i], lanes[i].results);
+        need(cudaStreamSynchronize(lanes[i].stream) == cudaSuccess, "waiting");
+    }
+    report(b, memcmp(lanes[0].results, lanes[1].results, 7 * row) == 0, "and for the same seven pictures both give the same bits");
     for (i = 0; i < LANES; i++) lane_close(&lanes[i]);
+}
+
+/* An engine on each of the GPUs there are. The caller's current device stays what it is. */
+static void test_devices(bench *b) {
+    int devices = 0, current = -1;
+    need(cudaGetDeviceCount(&devices) == cudaSuccess, "counting the GPUs");
+    if (devices < 2) {
+        printf("     not run: engines on several GPUs, there is one\n");
+        return;
+    }
+    test_two_engines(b, 0, 2);
+    report(b, cudaGetDevice(&current) == cudaSuccess && current == 0, "the caller's current device is what it was");
+}
+
+/* What an engine takes from the CUDA runtime and gives back. The card's free memory would not tell: others have engines, too. */
+typedef struct taken {
+    uint32_t memory, pinned, events, libraries; /* alive */
+    uint32_t made;                              /* in all */
+} taken;
+static taken objects;
+static cudaError_t count_made(cudaError_t code, uint32_t *alive) {
+    *alive += code == cudaSuccess;
+    objects.made += code == cudaSuccess;
+    return code;
+}
+static cudaError_t count_gone(cudaError_t code, uint32_t *alive) {
+    *alive -= code == cudaSuccess;
+    return code;
+}
+static cudaError_t CUDARTAPI count_malloc(void **memory, size_t bytes) { return count_made(cudaMalloc(memory, bytes), &objects.memory); }
+static cudaError_t CUDARTAPI count_free(void *memory) { return count_gone(cudaFree(memory), &objects.memory); }
+static cudaError_t CUDARTAPI count_malloc_host(void **memory, size_t bytes) {
+    return count_made(cudaMallocHost(memory, bytes), &objects.pinned);
+}
+static cudaError_t CUDARTAPI count_free_host(void *memory) { return count_gone(cudaFreeHost(memory), &objects.pinned); }
+static cudaError_t CUDARTAPI count_event(cudaEvent_t *event, unsigned int flags) {
+    return count_made(cudaEventCreateWithFlags(event, flags), &objects.events);
+}
+static cudaError_t CUDARTAPI count_event_destroy(cudaEvent_t event) { return count_gone(cudaEventDestroy(event), &objects.events); }
+static cudaError_t CUDARTAPI count_library(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values,
+                                           unsigned int jit_count, enum cudaLibraryOption *options, void **values, unsigned int count) {
+    return count_made(cudaLibraryLoadData(library, code, jit, jit_values, jit_count, options, values, count), &objects.libraries);
+}
+static cudaError_t CUDARTAPI count_library_unload(cudaLibrary_t library) {
+    return count_gone(cudaLibraryUnload(library), &objects.libraries);
+}
+
+static mgv__cuda_calls counting_calls(void) {
+    mgv__cuda_calls calls = mgv__cuda_runtime;
+    calls.Malloc = count_malloc;
+    calls.Free = count_free;
+    calls.MallocHost = count_malloc_host;
+    calls.FreeHost = count_free_host;
+    calls.EventCreateWithFlags = count_event;
+    calls.EventDestroy = count_event_destroy;
+    calls.LibraryLoadData = count_library;
+    calls.LibraryUnload = count_library_unload;
+    return calls;
 }
 
 /* An engine that is destroyed while it works ends its work first; made and destroyed often, it leaves nothing behind. */
 static void test_destroy(bench *b) {
-    size_t before = 0, after = 0, total, bytes = MAX_IMAGES * b->info.pooled_width * sizeof(float);
+    const mgv__cuda_calls calls = counting_calls();
+    const size_t bytes = MAX_IMAGES * b->info.pooled_width * sizeof(float);
+    mgv_engine_desc engine_desc;
     mgv_image images[MAX_IMAGES];
     mgv_output output = output_at(b->got, MAX_IMAGES * b->info.pooled_width, MGV_PLACE_HOST);
     float *expected = (float *)malloc(bytes);
     mgv_encode_desc desc;
     mgv_error error;
+    char what[160];
     uint32_t i, same = 1;
     need(encode_pictures(b, b->gpu, b->device_pixels, MGV_PLACE_DEVICE, 0, MAX_IMAGES, &error) == MGV_OK, error.message);
     memcpy(expected, b->got, bytes);
@@ -596,16 +673,23 @@ static void test_destroy(bench *b) {
     desc.image_count = MAX_IMAGES;
     desc.outputs = &output;
     desc.output_count = 1;
+    memset(&engine_desc, 0, sizeof engine_desc);
+    engine_desc.backend = MGV_BACKEND_CUDA;
+    engine_desc.max_images = MAX_IMAGES;
+    engine_desc.cuda_calls = &calls;
     for (i = 0; i < 4; i++) {
-        mgv_engine *engine = engine_of(b, MAX_IMAGES, 0);
+        mgv_engine *engine;
+        need(mgv_engine_create(&engine, b->model, &engine_desc, &error) == MGV_OK, error.message);
         memset(b->got, 0xFF, bytes);
         need(mgv_encode(engine, &desc, &error) == MGV_OK, error.message);
+        need(objects.memory && objects.pinned && objects.events && objects.libraries, "an engine's memory, events and kernels are counted");
         need(mgv_engine_destroy(engine) == MGV_OK, "an engine with work in flight ends");
         same &= memcmp(b->got, expected, bytes) == 0;
-        cudaMemGetInfo(i == 0 ? &before : &after, &total);
     }
     report(b, (int)same, "destroyed with work in flight: the work is done first");
-    report(b, before == after, "engines leave no device memory behind");
+    snprintf(what, sizeof what, "engines leave nothing behind: of %u objects alive %u in device memory, %u in page-locked, %u events, "
+             "%u libraries", objects.made, objects.memory, objects.pinned, objects.events, objects.libraries);
+    report(b, objects.memory + objects.pinned + objects.events + objects.libraries == 0, what);
     free(expected);
 }
 
@@ -755,32 +839,37 @@ static void set_up(bench *b, const char *directory) {
     memcpy(b->expected, b->got, rows);
 }
 
+static void test_one_gpu(bench *b, const char *program) {
+    char packed[4096];
+    test_against_cpu(b);
+    test_same_bits(b);
+    test_device_output(b);
+    test_resized(b);
+    test_poll(b);
+    test_rows(b);
+    test_refusals(b);
+    test_each_operation(b);
+    test_lost_signals(b);
+    test_graphs(b);
+    test_graphs_of_host_memory(b);
+    test_two_engines(b, 0, 1);
+    test_two_engines(b, 66, 1);
+    test_two_engines(b, 34, 1);
+    test_destroy(b);
+    test_device_workspace(b);
+    snprintf(packed, sizeof packed, "%s.mgvp", program);
+    test_packed_weights(b, packed);
+    show_times(b);
+    show_replay_time(b);
+}
+
 int main(int argc, char **argv) {
     bench b;
-    char packed[4096];
     memset(&b, 0, sizeof b);
-    need(argc == 2, "usage: test_engine DIRECTORY");
+    need(argc == 2 || (argc == 3 && strcmp(argv[2], "devices") == 0), "usage: test_engine DIRECTORY [devices]");
     set_up(&b, argv[1]);
-    test_against_cpu(&b);
-    test_same_bits(&b);
-    test_device_output(&b);
-    test_resized(&b);
-    test_poll(&b);
-    test_rows(&b);
-    test_refusals(&b);
-    test_each_operation(&b);
-    test_lost_signals(&b);
-    test_graphs(&b);
-    test_graphs_of_host_memory(&b);
-    test_two_engines(&b, 0);
-    test_two_engines(&b, 66);
-    test_two_engines(&b, 34);
-    test_destroy(&b);
-    test_device_workspace(&b);
-    snprintf(packed, sizeof packed, "%s.mgvp", argv[0]);
-    test_packed_weights(&b, packed);
-    show_times(&b);
-    show_replay_time(&b);
+    if (argc == 2) test_one_gpu(&b, argv[0]);
+    test_devices(&b);
     report(&b, mgv_engine_destroy(b.gpu) == MGV_OK, "the engine ends");
     mgv_engine_destroy(b.cpu);
     mgv_threads_destroy(b.threads);
