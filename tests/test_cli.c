@@ -1017,6 +1017,31 @@ static void plan_says_why_the_gpu_does_not_run_a_model(void **state) {
 
 /* ---- bench ---- */
 
+/* MODEL without its pooling head. */
+static const char *headless_model(void) {
+    static const char without[] = "{\"vision_use_head\":false,";
+    static char directory[256], config[4096], weights[1 << 20];
+    const size_t bytes = read_all(MODEL "/model.safetensors", weights, sizeof weights);
+    snprintf(directory, sizeof directory, "%s", in_scratch("headless"));
+    assert_int_equal(mkdir(directory, 0777), 0);
+    write_all(in_scratch("headless/model.safetensors"), weights, bytes);
+    read_all(MODEL "/config.json", config + sizeof without - 2, sizeof config - sizeof without);
+    memcpy(config, without, sizeof without - 1); /* instead of the brace that the file begins with */
+    write_all(in_scratch("headless/config.json"), config, strlen(config));
+    return directory;
+}
+
+static void bench_takes_tokens_without_a_pooling_head(void **state) {
+    static char json[65536];
+    const char *file = in_scratch("tokens.json");
+    (void)state;
+    assert_int_equal(run("bench", "--model", headless_model(), "--batch", "2", "--threads", "1", "--backend", "cpu", "--json", file), 0);
+    assert_non_null(strstr(said_out, "an image, its tokens\n"));
+    read_all(in_scratch("tokens.json"), json, sizeof json);
+    assert_non_null(strstr(json, "\"output\":\"tokens\""));
+    assert_non_null(strstr(json, "{\"batch\":2,\"what\":\"cpu\",\"median_ms\":"));
+}
+
 static void bench_prints_figures_and_json(void **state) {
     static char json[65536];
     const char *file = in_scratch("b.json");
@@ -1028,6 +1053,7 @@ static void bench_prints_figures_and_json(void **state) {
     assert_non_null(strstr(said_out, "mJ/image"));
     assert_non_null(strstr(said_out, "\n     3  cpu "));
     read_all(in_scratch("b.json"), json, sizeof json);
+    assert_non_null(strstr(json, "\"output\":\"pooled\""));
     assert_non_null(strstr(json, "{\"batch\":1,\"what\":\"cpu\",\"median_ms\":"));
     assert_non_null(strstr(json, "{\"batch\":3,"));
     assert_int_equal(json[0], '{');
@@ -1397,6 +1423,7 @@ int main(void) {
         cmocka_unit_test(plan_prints_the_schedule_of_the_gpu),
         cmocka_unit_test(plan_says_why_the_gpu_does_not_run_a_model),
         cmocka_unit_test(bench_prints_figures_and_json),
+        cmocka_unit_test(bench_takes_tokens_without_a_pooling_head),
         cmocka_unit_test(validate_wants_a_gpu),
         cmocka_unit_test(pack_writes_what_the_gpu_takes),
         cmocka_unit_test(pack_refuses_and_leaves_nothing),

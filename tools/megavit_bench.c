@@ -1,4 +1,5 @@
 /* megavit bench: how fast the model runs here. Pictures of the model's own size, random, in rotating buffers; the output is checked first.
+   The output is the pooled vector, of models without a pooling head the tokens.
 
    On a GPU three figures for each batch: the encode alone (pictures and result on the card, CUDA events around it), what a caller waits who
    has the pictures on the card and wants vectors in host memory, and host memory to host memory. On the CPU there is only the last.
@@ -33,7 +34,9 @@ typedef struct bench {
     mgv_image *images;           /* [BUFFERS * batch] */
     mgv_image *card_images;      /* the same on the card */
     unsigned char *pixels;       /* behind them */
-    float *rows;                 /* [batch, pooled_width] */
+    mgv_output_kind output;      /* pooled; of models without a pooling head the tokens */
+    size_t output_floats;        /* of one picture */
+    float *rows;                 /* [batch, output_floats] */
     uint32_t batch;
     cli_card *card;              /* NULL: none is used */
     FILE *json_stream;
@@ -81,6 +84,7 @@ static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, in
     desc.backend = backend;
     desc.packed_path = b->options.packed;
     desc.max_images = batch;
+    desc.max_row_outputs = b->output != MGV_OUTPUT_POOLED;
     if (b->threads) desc.parallel = mgv_threads_parallel_for(b->threads);
     result = mgv_engine_create(&engine, b->model, &desc, &error);
     if (result != MGV_OK) *status = cli_fail_library(NULL, result, &error);
@@ -93,9 +97,9 @@ static mgv_result encode(bench *b, mgv_engine *engine, const mgv_image *images, 
     mgv_encode_desc desc;
     memset(&output, 0, sizeof output);
     memset(&desc, 0, sizeof desc);
-    output.kind = MGV_OUTPUT_POOLED;
+    output.kind = b->output;
     output.data = rows;
-    output.capacity = (uint64_t)count * b->info.pooled_width;
+    output.capacity = (uint64_t)count * b->output_floats;
     output.place = place;
     desc.images = images;
     desc.image_count = count;
@@ -107,8 +111,8 @@ static mgv_result encode(bench *b, mgv_engine *engine, const mgv_image *images, 
 
 /* No figure without a right answer: the first pictures against the CPU backend. */
 static int check_output(bench *b) {
-    uint32_t count = b->batch < CHECKED ? b->batch : CHECKED, width = b->info.pooled_width;
-    float *expected = malloc((size_t)count * width * sizeof *expected);
+    uint32_t count = b->batch < CHECKED ? b->batch : CHECKED;
+    float *expected = malloc(count * b->output_floats * sizeof *expected);
     mgv_error error;
     mgv_engine *cpu;
     int status = CLI_DONE;
@@ -121,8 +125,8 @@ static int check_output(bench *b) {
     if (cpu && result != MGV_OK) status = cli_fail_library(NULL, result, &error);
     for (uint32_t i = 0; status == CLI_DONE && i < count; i++) {
         double difference = 0, norm = 0, tolerance = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA ? gpu_tolerance : 0;
-        for (uint32_t k = 0; k < width; k++) {
-            double e = expected[(size_t)i * width + k], d = (double)b->rows[(size_t)i * width + k] - e;
+        for (size_t k = i * b->output_floats; k < (i + 1) * b->output_floats; k++) {
+            double e = expected[k], d = (double)b->rows[k] - e;
             difference += d * d;
             norm += e * e;
         }
@@ -223,7 +227,7 @@ static int bench_card(bench *b) {
     int status;
     b->card_images = calloc(count, sizeof *b->card_images);
     if (!b->card_images) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu pictures", count);
-    if (!cli_card_reserve(b->card, b->pixels, count * bytes, (size_t)b->batch * b->info.pooled_width * sizeof(float)))
+    if (!cli_card_reserve(b->card, b->pixels, count * bytes, b->batch * b->output_floats * sizeof(float)))
         return cli_fail(CLI_MACHINE, NULL, "no device memory for %zu pictures", count);
     for (size_t i = 0; i < count; i++) {
         b->card_images[i] = b->images[i];
@@ -243,7 +247,7 @@ static int make_pictures(bench *b) {
     uint32_t state = 1;
     b->pixels = malloc(count * bytes);
     b->images = calloc(count, sizeof *b->images);
-    b->rows = malloc((size_t)b->batch * b->info.pooled_width * sizeof *b->rows);
+    b->rows = malloc(b->batch * b->output_floats * sizeof *b->rows);
     if (!b->pixels || !b->images || !b->rows) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu pictures", count);
     for (size_t i = 0; i < count * bytes; i++) {
         state = state * 1664525u + 1013904223u;
@@ -301,16 +305,18 @@ static int open_model(bench *b) {
     result = mgv_model_open(&b->model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_get_info(b->model, &b->info);
     if (result != MGV_OK) return cli_fail_library(b->options.model, result, &error);
-    if (!b->info.image_size || !b->info.pooled_width)
-        return cli_fail(CLI_BAD_FILE, b->options.model, "bench wants a model with a fixed picture size and a pooling head");
+    if (!b->info.image_size) return cli_fail(CLI_BAD_FILE, b->options.model, "bench wants a model with a fixed picture size");
+    b->output = b->info.pooled_width ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
+    b->output_floats = b->info.pooled_width ? b->info.pooled_width : (size_t)b->info.tokens_per_image * b->info.token_width;
     if (threads > 1) result = mgv_threads_create(&b->threads, threads, NULL, &error);
     return result == MGV_OK ? CLI_DONE : cli_fail_library(NULL, result, &error);
 }
 
 static void print_head(bench *b) {
-    printf("%s, %.2f GFLOP an image\n%6s  %-28s %10s %10s %10s %8s %7s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9, "batch",
-           "what", "median ms", "p99 ms", "images/s", "TFLOP/s", "of peak", "mJ/image");
-    if (b->json_stream) fprintf(b->json_stream, "{\"flops_per_image\":%.0f,\"figures\":[\n", b->info.flops_per_image);
+    printf("%s, %.2f GFLOP an image%s\n%6s  %-28s %10s %10s %10s %8s %7s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9,
+           b->output == MGV_OUTPUT_POOLED ? "" : ", its tokens", "batch", "what", "median ms", "p99 ms", "images/s", "TFLOP/s", "of peak", "mJ/image");
+    if (b->json_stream) fprintf(b->json_stream, "{\"flops_per_image\":%.0f,\"output\":\"%s\",\"figures\":[\n", b->info.flops_per_image,
+                                 b->output == MGV_OUTPUT_POOLED ? "pooled" : "tokens");
 }
 
 /* The card and what its peak is, where one was used. */
@@ -382,7 +388,7 @@ static int run(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_bench = {
     "bench", "--model DIR [--batch LIST] [--backend auto|cpu|cuda] [--threads N] [--json FILE]", "how fast the model runs here",
-    "Random pictures of the model's size in rotating buffers; the output is checked against the CPU first. On a GPU: the encode alone by\n"
-    "CUDA events, then what a caller waits for. TFLOP/s on the model's nominal FLOPs; the share is of the card's dense bf16 peak; energy\n"
-    "is the whole card's, from NVML, while encodes follow each other.\n",
+    "Random pictures of the model's size in rotating buffers; the output, pooled vectors or, of a model without a pooling head, tokens, is\n"
+    "checked against the CPU first. On a GPU: the encode alone by CUDA events, then what a caller waits for. TFLOP/s on the model's nominal\n"
+    "FLOPs; the share is of the card's dense bf16 peak; energy is the whole card's, from NVML, while encodes follow each other.\n",
     run};
