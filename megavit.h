@@ -546,7 +546,7 @@ typedef struct mgv_engine mgv_engine;
 
 typedef int32_t mgv_backend;
 enum {
-    MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model and such models have run on a card, else the CPU; the log says why */
+    MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why */
     MGV_BACKEND_CPU,
     MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with heads of up to 96 columns. bf16 weights and activations,
                              fp32 sums: about 5e-3 relative L2 against the CPU */
@@ -9464,26 +9464,6 @@ static void mgv__release_gpu(struct mgv__gpu *gpu, const mgv_allocator *allocato
     (void)allocator;
 }
 
-#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
-/* What AUTO leaves to the CPU: shapes that the kernel takes and that ran on the model of the machine, but not on a card yet. */
-static mgv_result mgv__gpu_check_seen(const mgv__config *c, mgv_error *error) {
-    const uint32_t short_row = 2 * MGV__STAGES * MGV__GEMM_INNER, most_tokens = 1024;
-    if (c->family != MGV_FAMILY_SIGLIP) return MGV_OK; /* which is refused with a better reason */
-    if (!c->use_head)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel has not run on a card without a pooling head; MGV_BACKEND_CUDA runs such models all the same");
-    if ((c->head_dim != 64 && c->head_dim != 72 && c->head_dim != 96) || (c->image_size / c->patch) * (c->image_size / c->patch) > most_tokens)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel has not run on a card with heads of other than 64, 72 or 96 columns, or with more than %u tokens; MGV_BACKEND_CUDA "
-                         "runs such models all the same", (uint64_t)most_tokens);
-    if (c->heads % MGV__CLUSTER == 0 && c->hidden > short_row && c->intermediate > short_row && 3 * c->patch * c->patch > short_row)
-        return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                     "the GPU kernel has not run on a card with an odd number of heads, or with rows, MLPs or patches of %u columns or "
-                     "fewer; MGV_BACKEND_CUDA runs such models all the same", (uint64_t)short_row);
-}
-#endif
-
 /* AUTO becomes what is there: a GPU that the kernels run on and a model that they know, else the CPU, and the log says why. A file of
    packed weights that is not right is the caller's to mend, not a reason to be slow. */
 static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *model, struct mgv__gpu **gpu, mgv_error *error) {
@@ -9491,8 +9471,7 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     mgv_result result;
     if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
-    result = desc->backend == MGV_BACKEND_AUTO ? mgv__gpu_check_seen(&model->config, &reason) : MGV_OK;
-    if (result == MGV_OK) result = mgv__gpu_create(gpu, model, desc, &reason);
+    result = mgv__gpu_create(gpu, model, desc, &reason);
 #else
     (void)model;
     (void)gpu;

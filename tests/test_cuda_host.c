@@ -422,35 +422,6 @@ static mgv_result capture(mgv_engine *engine, const mgv_encode_desc *desc, fake_
     return result;
 }
 
-/* AUTO leaves to the CPU what never ran on a card. */
-static void test_what_auto_leaves_to_the_cpu(void **state) {
-    fixture *f = (fixture *)*state;
-    mgv__config config = f->model->config;
-    mgv_error error;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_OK);
-    config.heads = 9;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "odd number of heads"));
-    config = f->model->config;
-    config.use_head = 0;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "without a pooling head"));
-    config = f->model->config;
-    config.head_dim = 72;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_OK);
-    config.head_dim = 80;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "heads of other than 64, 72 or 96 columns"));
-    config = f->model->config;
-    config.image_size = 33 * config.patch;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
-    config = f->model->config;
-    config.intermediate = 512;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_ERROR_UNSUPPORTED);
-    config.family = MGV_FAMILY_QWEN3_VL;
-    assert_int_equal(mgv__gpu_check_seen(&config, &error), MGV_OK);
-}
-
 /* Tokens and layers: into device and page-locked memory directly, into other memory by way of the engine's. */
 static void test_rows(void **state) {
     enum { ROWS = (MICRO_SIDE / MICRO_PATCH) * (MICRO_SIDE / MICRO_PATCH), FLOATS = 2 * ROWS * MICRO_WIDTH, COUNT = 5 };
@@ -917,7 +888,6 @@ int main(void) {
         cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
         cmocka_unit_test(test_poll_wait_and_destroy),
         cmocka_unit_test(test_device_workspace),
-        cmocka_unit_test(test_what_auto_leaves_to_the_cpu),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_what_a_graph_cannot_hold),

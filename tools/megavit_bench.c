@@ -314,7 +314,8 @@ static int open_model(bench *b) {
 
 static void print_head(bench *b) {
     printf("%s, %.2f GFLOP an image%s\n%6s  %-28s %10s %10s %10s %8s %7s %8s\n", b->info.family_name, b->info.flops_per_image * 1e-9,
-           b->output == MGV_OUTPUT_POOLED ? "" : ", its tokens", "batch", "what", "median ms", "p99 ms", "images/s", "TFLOP/s", "of peak", "mJ/image");
+           b->output == MGV_OUTPUT_POOLED ? "" : ", its tokens", "batch", "what", "median ms", "p99 ms", "images/s", "TFLOP/s", "of peak",
+           "mJ/image");
     if (b->json_stream) fprintf(b->json_stream, "{\"flops_per_image\":%.0f,\"output\":\"%s\",\"figures\":[\n", b->info.flops_per_image,
                                  b->output == MGV_OUTPUT_POOLED ? "pooled" : "tokens");
 }
@@ -388,7 +389,7 @@ static int run(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_bench = {
     "bench", "--model DIR [--batch LIST] [--backend auto|cpu|cuda] [--threads N] [--json FILE]", "how fast the model runs here",
-    "Random pictures of the model's size in rotating buffers; the output, pooled vectors or, of a model without a pooling head, tokens, is\n"
-    "checked against the CPU first. On a GPU: the encode alone by CUDA events, then what a caller waits for. TFLOP/s on the model's nominal\n"
-    "FLOPs; the share is of the card's dense bf16 peak; energy is the whole card's, from NVML, while encodes follow each other.\n",
+    "Random pictures of the model's size in rotating buffers; the output, pooled vectors or, of a model without a pooling head, tokens,\n"
+    "is checked against the CPU first. On a GPU: the encode alone by CUDA events, then what a caller waits for. TFLOP/s on the model's\n"
+    "nominal FLOPs; the share is of the card's dense bf16 peak; energy is the whole card's, from NVML, while encodes follow each other.\n",
     run};

@@ -178,8 +178,6 @@ static int run_session(const cli_command *command, const embed_options *options,
     cli_session_options session_options = options->session;
     cli_session *session;
     session_options.row_outputs = options->what && output->kind != MGV_OUTPUT_POOLED;
-    /* The GPU's tokens and layers have not been seen on a card yet: who wants them says so. */
-    if (session_options.row_outputs && session_options.backend == MGV_BACKEND_AUTO) session_options.backend = MGV_BACKEND_CPU;
     session = cli_session_open(&session_options, &status);
     const mgv_model_info *info;
     if (!session) return status;

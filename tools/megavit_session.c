@@ -70,6 +70,7 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     desc.max_images = max_images;
     desc.max_tokens = max_tokens;
     desc.max_row_outputs = session->options.row_outputs;
+    if (!session->info.pooled_width && desc.max_row_outputs == 0) desc.max_row_outputs = 1; /* then tokens are what there is */
     desc.max_width = max_width;
     desc.max_height = max_height;
     desc.min_pixels = session->options.min_pixels;
