@@ -16,10 +16,11 @@ enum {
     RECORD_STORE_3D, RECORD_REDUCE_3D,   /* shared memory through a box into global memory, dumped */
     RECORD_WGMMA_SS, RECORD_WGMMA_RS,    /* accumulators of 128 threads */
     RECORD_WGMMA_RS_WIDE,                /* B transposed, two blocks of 64 columns */
+    RECORD_WGMMA_RS_NARROW,              /* B transposed, 16 or 32 columns in a swizzle as wide */
     RECORD_WGMMA_MN_A,                   /* A stored with M contiguous */
     RECORD_WGMMA_E4M3,                   /* FP8: after one product of 32 columns, and after four */
     RECORD_WGMMA_ROUNDED,                /* the same with bf16 of all sizes, 16 columns each */
-    RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses */
+    RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses; n: 1 for the transposed stmatrix */
     RECORD_MBARRIER,                     /* what waits answer */
     RECORD_MULTICAST,                    /* n: CTAs of a cluster that send boxes to some of each other */
     RECORD_CLUSTER_STORES,               /* n: CTAs of a cluster; st.async and st.shared::cluster to the next one */
@@ -28,7 +29,7 @@ enum {
 
 struct RecordCase {
     const char *name;
-    int mode, n;               /* n: columns of a matrix product */
+    int mode, n;               /* n: columns of a matrix product, or what the mode says */
     int element_bytes, swizzle;
     uint32_t dims[3], box[3];  /* of the tensor, of the box */
     int32_t at[3];
@@ -109,6 +110,12 @@ static const RecordCase record_cases[] = {
     {"reduce-add 3d, float32, clipped", RECORD_REDUCE_3D, 0, 4, 3, {40, 30, 1}, {32, 20, 1}, {12, 13, 0}},
     {"wgmma n64, rounded", RECORD_WGMMA_ROUNDED, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},
     {"flags between CTAs", RECORD_FLAGS, 4, 2, 3, {64, 16, 4}, {64, 16, 1}, {0, 0, 0}},
+    {"stmatrix transposed, ldmatrix", RECORD_MATRIX, 1, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"wgmma n8", RECORD_WGMMA_SS, 8, 2, 3, {64, 8, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"wgmma n16", RECORD_WGMMA_SS, 16, 2, 3, {64, 16, 1}, {64, 16, 1}, {0, 0, 0}},
+    {"wgmma n104", RECORD_WGMMA_SS, 104, 2, 3, {64, 104, 1}, {64, 104, 1}, {0, 0, 0}},
+    {"wgmma n16, A in registers, B transposed in 32B", RECORD_WGMMA_RS_NARROW, 16, 2, 1, {16, 64, 1}, {16, 64, 1}, {0, 0, 0}},
+    {"wgmma n32, A in registers, B transposed in 64B", RECORD_WGMMA_RS_NARROW, 32, 2, 2, {32, 64, 1}, {32, 64, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 

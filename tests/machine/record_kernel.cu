@@ -23,6 +23,11 @@ DEVICE void record_cluster_sync(void) {
 
 DEVICE uint64_t record_descriptor(uint32_t address) { return 0x4000004000010000ull | ((address & 0x3FFFF) >> 4); }
 
+/* Rows of 16 or 32 columns in a swizzle as wide as they are: eight rows further, the layout of 32 or 64 bytes. */
+DEVICE uint64_t record_narrow_descriptor(uint32_t address, uint32_t columns) {
+    return (uint64_t)(columns == 16 ? 3 : 2) << 62 | (uint64_t)columns << 32 | 1 << 16 | (address & 0x3FFFF) >> 4;
+}
+
 /* Four products of 16 columns. */
 template <int N, class Multiply> DEVICE void record_products(float *out, const Multiply &multiply) {
     float acc[N / 2];
@@ -42,13 +47,14 @@ template <int N> DEVICE void record_wgmma(uint64_t a, uint64_t b, float *out) {
     record_products<N>(out, [&](float(&acc)[N / 2], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
 }
 
-template <int N> DEVICE void record_wgmma_rs(uint64_t b, float *out) {
+/* `step`: from 16 rows of B to the next 16, in units of 16 bytes. */
+template <int N> DEVICE void record_wgmma_rs(uint64_t b, uint32_t step, float *out) {
     const uint32_t thread = threadIdx.x;
     record_products<N>(out, [&](float(&acc)[N / 2], int k) {
         uint32_t r[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) r[i] = cvt_rn_bf16x2((float)((thread + 3 * i + k) % 5) - 2, (float)((thread * 7 + i + k) % 5) - 2);
-        wgmma_m64k16_bf16_rs_transposed_b(acc, r[0], r[1], r[2], r[3], b + 128 * k, 1);
+        wgmma_m64k16_bf16_rs_transposed_b(acc, r[0], r[1], r[2], r[3], b + step * k, 1);
     });
 }
 
@@ -192,18 +198,23 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         float *out = (float *)arguments.out;
         const uint64_t a = record_descriptor(shared_address(shared->a)), b = record_descriptor(tile);
         const uint64_t wide_b = b ^ (uint64_t)(1 ^ 8192 / 16) << 16; /* 8 KB from one block of 64 columns to the next */
-        if (mode == RECORD_WGMMA_RS) record_wgmma_rs<64>(b, out);
-        else if (mode == RECORD_WGMMA_RS_WIDE) record_wgmma_rs<128>(wide_b, out);
+        if (mode == RECORD_WGMMA_RS) record_wgmma_rs<64>(b, 128, out);
+        else if (mode == RECORD_WGMMA_RS_WIDE) record_wgmma_rs<128>(wide_b, 128, out);
+        else if (mode == RECORD_WGMMA_RS_NARROW && arguments.n == 16) record_wgmma_rs<16>(record_narrow_descriptor(tile, 16), 32, out);
+        else if (mode == RECORD_WGMMA_RS_NARROW) record_wgmma_rs<32>(record_narrow_descriptor(tile, 32), 64, out);
         else if (mode == RECORD_WGMMA_E4M3)
             record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k32_e4m3_ss(acc, a + 2 * k, b + 2 * k, 1); });
         else if (mode == RECORD_WGMMA_ROUNDED)
             record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
         else if (mode == RECORD_WGMMA_MN_A)
             record_products<64>(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss_transposed_a(acc, a + 128 * k, b + 2 * k, 1); });
+        else if (arguments.n == 8) record_wgmma<8>(a, b, out);
+        else if (arguments.n == 16) record_wgmma<16>(a, b, out);
         else if (arguments.n == 48) record_wgmma<48>(a, b, out);
         else if (arguments.n == 64) record_wgmma<64>(a, b, out);
         else if (arguments.n == 72) record_wgmma<72>(a, b, out);
         else if (arguments.n == 96) record_wgmma<96>(a, b, out);
+        else if (arguments.n == 104) record_wgmma<104>(a, b, out);
         else if (arguments.n == 128) record_wgmma<128>(a, b, out);
         else if (arguments.n == 192) record_wgmma<192>(a, b, out);
         else if (arguments.n == 208) record_wgmma<208>(a, b, out);
@@ -211,8 +222,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
     } else if (mode == RECORD_MATRIX) {
         if (thread < 32) {
             const uint32_t v = lane * 0x01000100u + 0x00030007u;
-            stmatrix_x4(tile + (lane * 5 % 32) * 32, v, v ^ 0x11110000u, v ^ 0x2222u,
-                        v ^ 0x33333333u); /* rows of 32 bytes, in a mixed order */
+            const uint32_t row = tile + (lane * 5 % 32) * 32; /* rows of 32 bytes, in a mixed order */
+            if (arguments.n == 1) stmatrix_x4_transposed(row, v, v ^ 0x11110000u, v ^ 0x2222u, v ^ 0x33333333u);
+            else stmatrix_x4(row, v, v ^ 0x11110000u, v ^ 0x2222u, v ^ 0x33333333u);
             warp_sync();
             uint32_t r[4];
             ldmatrix_x4(tile + (lane * 7 % 32) * 32, r[0], r[1], r[2], r[3]);
