@@ -118,8 +118,9 @@
        and writes the same ones. Encode as many pictures once before, so that their schedule is on the GPU (an engine holds eight batch
        sizes; graphs keep theirs). Pictures must be RGB8 of the model's size in device or page-locked memory, and rows are not normalised.
        If mgv_encode fails, end the capture and throw the graph away. Replays are encodes of the engine: order them among each other and
-       with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the last replay ended; MGV_ERROR_TIMEOUT there means
-       that its rows are not to be used, and the next replay is right again. Destroy the graphs before the engine.
+       with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the replays since the last mgv_wait ended;
+       MGV_ERROR_TIMEOUT there means that the rows of one of them are not to be used. mgv_wait says so once, and the next replay
+       is right again. Destroy the graphs before the engine.
 
            encode.stream = stream;                 // pictures and rows in device memory
            mgv_encode_blocking(engine, &encode, &error);
@@ -675,7 +676,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 4u
+#define MGV__KERNEL_VERSION 5u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -797,7 +798,7 @@ typedef struct mgv__kernel_segment {
     uint32_t first_tile;        /* tiles of all segments before */
 } mgv__kernel_segment;
 
-/* Where the kernel says how it ended. Zeroed before each launch. */
+/* Where a kernel that gave up says so, in page-locked memory. Nothing is written when all is well: a copy to the host behind each launch would cost 8 us. */
 typedef struct mgv__kernel_status {
     uint32_t aborted;           /* 0: all is well; otherwise MGV__WAIT_* of the wait that gave up first */
     uint32_t op, cta, index, seen, expected;
@@ -810,6 +811,7 @@ enum {
     MGV__WAIT_COUNT
 };
 
+enum { MGV__ABORT_BYTES = 32 /* the abort word has a sector of the cache to itself */ };
 enum { MGV__MAX_MAPS = 56, MGV__MAX_DEVICE_BUFFERS = 16, MGV__KERNEL_MAX_OUTPUTS = 128 };
 /* A CUtensorMap. The copy engine wants its address to be a multiple of 64; on the host these are only copied. */
 #ifdef MEGAVIT_KERNELS
@@ -826,8 +828,9 @@ typedef struct mgv__kernel_arguments {
     const uint8_t *weights;     /* packed */
     const float *vectors;       /* biases, tables */
     float *stats;               /* (mean, squared deviations) of parts of rows */
+    uint32_t *aborted;          /* the word that ends all waits; zeroed with the counters before each launch */
     uint32_t *counters;
-    mgv__kernel_status *status;
+    mgv__kernel_status *status; /* of the host */
     const uint8_t *pixels;      /* RGB rows, images one after the other */
     uint16_t *patches;          /* bf16, rows of patch_pitch */
     const uint16_t *residual_rows; /* bf16: the residual of the GEMM that writes float32 */
@@ -839,7 +842,7 @@ typedef struct mgv__kernel_arguments {
     uint32_t patch_pitch;       /* elements from one patch row to the next */
     uint32_t lost_signal;       /* test: a signal that is not given, 1 + index of the counter */
     uint32_t latency_rows;      /* rows of a matrix tile in the latency regime */
-    uint32_t reserved[4];
+    uint32_t reserved[2];
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
@@ -5744,7 +5747,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;
     at += plan->weight_bytes;
     plan->counters_offset = at = (at + 1023) / 1024 * 1024;
-    at += sizeof(mgv__kernel_status) + (uint64_t)plan->counter_count * 4;
+    at += MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4;
     plan->ops_offset = at = (at + 1023) / 1024 * 1024;
     plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
     at += (uint64_t)plan->max_ops * sizeof(mgv__kernel_op);
@@ -7282,8 +7285,9 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->weights = cuda->arena + plan->weights_offset;
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
     arguments->stats = (float *)(cuda->arena + plan->stats_offset);
-    arguments->status = (mgv__kernel_status *)(cuda->arena + plan->counters_offset);
-    arguments->counters = (uint32_t *)(cuda->arena + plan->counters_offset + sizeof(mgv__kernel_status));
+    arguments->status = cuda->status;
+    arguments->aborted = (uint32_t *)(cuda->arena + plan->counters_offset);
+    arguments->counters = (uint32_t *)(cuda->arena + plan->counters_offset + MGV__ABORT_BYTES);
     arguments->patches = (uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_PATCHES].offset);
     arguments->residual_rows = (const uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_HEAD_OUT].offset);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) arguments->buffers[i] = cuda->arena + plan->buffers[i].offset;
@@ -7395,9 +7399,9 @@ static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule
     cuda->schedule = schedule;
 }
 
-/* Counters and status as a launch wants them. */
+/* Counters and abort word as a launch wants them. */
 static mgv_result mgv__cuda_clear(mgv__cuda *cuda, cudaStream_t stream, mgv_error *error) {
-    const size_t bytes = sizeof(mgv__kernel_status) + (size_t)cuda->plan->counter_count * 4;
+    const size_t bytes = MGV__ABORT_BYTES + (size_t)cuda->plan->counter_count * 4;
     MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arena + cuda->plan->counters_offset, 0, bytes, stream), "clearing the counters");
     return MGV_OK;
 }
@@ -7414,6 +7418,9 @@ static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, 
     return MGV_OK;
 }
 
+/* How the last kernel ended is known, or nobody has asked. No kernel may be under way. */
+static void mgv__cuda_forget(mgv__cuda *cuda) { memset(cuda->status, 0, sizeof *cuda->status); }
+
 /* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
    mgv__cuda_pooled. The caller records `done` behind what it enqueues itself. */
 static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, cudaStream_t stream, mgv_error *error) {
@@ -7421,13 +7428,10 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
     if (result != MGV_OK) return result;
     mgv__cuda_use_schedule(cuda, schedule);
+    mgv__cuda_forget(cuda);
     cuda->arguments.pixels = device_pixels;
     result = mgv__cuda_clear(cuda, stream, error);
-    if (result == MGV_OK) result = mgv__cuda_launch_kernel(cuda, stream, error);
-    if (result != MGV_OK) return result;
-    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->status, cuda->arguments.status, sizeof *cuda->status, cudaMemcpyDeviceToHost, stream),
-                  "reading the kernel's status");
-    return MGV_OK;
+    return result == MGV_OK ? mgv__cuda_launch_kernel(cuda, stream, error) : result;
 }
 
 static const float *mgv__cuda_pooled(const mgv__cuda *cuda) { return (const float *)(cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset); }
@@ -7436,7 +7440,7 @@ static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full st
                                               "a granted chunk", "a written chunk", "aligned shared memory", "sums to be read", "sums of its cluster"};
 MGV__STATIC_ASSERT(sizeof mgv__wait_names / sizeof mgv__wait_names[0] == MGV__WAIT_COUNT, every_wait_has_a_name);
 
-/* What the finished kernel said of itself. */
+/* What the finished kernels said of themselves since the last launch or mgv__cuda_forget. */
 static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
     const mgv__kernel_status *s = cuda->status;
     const char *label = s->aborted == MGV__WAIT_COUNTER && s->op < cuda->plan->op_count ? cuda->plan->ops[s->op].label : "a tile";
@@ -8751,6 +8755,7 @@ typedef struct mgv__backend {
     mgv_result (*check_output)(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error);
     mgv_result (*start)(mgv_engine *engine, void *stream, mgv_error *error);
     void (*step)(mgv_engine *engine);
+    void (*told)(mgv_engine *engine); /* mgv_wait has said that a replay timed out: the next one begins anew */
 } mgv__backend;
 
 struct mgv_engine {
@@ -9050,7 +9055,8 @@ static int mgv__job_replays(const mgv_engine *engine) {
     (void)engine;
     return 0;
 }
-static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output, mgv__job_start, mgv__job_step};
+static void mgv__job_told(mgv_engine *engine) { (void)engine; }
+static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output, mgv__job_start, mgv__job_step, mgv__job_told};
 
 /* ---- the CUDA backend's way through an encode: pictures to the card, one launch, the pooled rows back ---- */
 
@@ -9446,7 +9452,8 @@ static void mgv__gpu_step(mgv_engine *engine) {
 }
 
 static int mgv__gpu_replays(const mgv_engine *engine) { return engine->gpu->captured && !engine->gpu->lost; }
-static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step};
+static void mgv__gpu_told(mgv_engine *engine) { mgv__cuda_forget(engine->gpu->cuda); }
+static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step, mgv__gpu_told};
 #endif /* MEGAVIT_CUDA */
 
 static const mgv__backend *mgv__backend_of(mgv_backend backend) {
@@ -9807,6 +9814,7 @@ MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_err
         mgv__pause(engine, waited);
         status = mgv_poll(engine, error);
     }
+    if (status == MGV_STATUS_TIMED_OUT && engine->run->replays(engine)) engine->run->told(engine);
     return status == MGV_STATUS_DONE ? MGV_OK : engine->job.error.code;
 }
 

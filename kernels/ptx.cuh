@@ -205,6 +205,7 @@ DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
 }
 DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
 DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory"); }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) {

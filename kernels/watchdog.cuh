@@ -1,7 +1,7 @@
 /* megavit: waiting, never for ever.
 
-   Every wait counts its own polls. A wait that sees no progress within poll_limit polls writes who it is into the status block and gives up; all
-   other waits of the grid see that and give up as well. Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then
+   Every wait counts its own polls. A wait that sees no progress within poll_limit polls says so in the abort word, writes who it is into the status block, which
+   lies in memory of the host, and gives up; all other waits of the grid see the abort word and give up as well. Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then
    on no wait waits, nothing is loaded or stored, no barrier that another role or CTA waits on is arrived at, and the next tile is the last. So every
    role runs to its end, warps of a warpgroup issue the same matrix instructions, and the kernel ends by itself with the context alive. */
 #ifndef MGV_WATCHDOG_CUH
@@ -10,10 +10,9 @@
 #include "shared_memory.cuh"
 
 struct Watchdog {
-    mgv__kernel_status *status;
-    uint32_t poll_limit;
+    const mgv__kernel_arguments &arguments;
     uint32_t aborted;
-    __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &arguments) : status(arguments.status), poll_limit(arguments.poll_limit), aborted(0) {}
+    __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &a) : arguments(a), aborted(0) {}
 };
 
 enum {
@@ -22,18 +21,20 @@ enum {
 };
 
 DEVICE void watchdog_abort(Watchdog &dog, uint32_t wait, uint32_t op, uint32_t index, uint32_t seen, uint32_t expected) {
-    if (atom_relaxed_gpu_cas(&dog.status->aborted, 0, wait) == 0) {
-        st_relaxed_gpu(&dog.status->op, op);
-        st_relaxed_gpu(&dog.status->cta, blockIdx.x);
-        st_relaxed_gpu(&dog.status->index, index);
-        st_relaxed_gpu(&dog.status->seen, seen);
-        st_relaxed_gpu(&dog.status->expected, expected);
+    if (atom_relaxed_gpu_cas(dog.arguments.aborted, 0, wait) == 0) {
+        mgv__kernel_status *status = dog.arguments.status;
+        st_relaxed_sys(&status->op, op);
+        st_relaxed_sys(&status->cta, blockIdx.x);
+        st_relaxed_sys(&status->index, index);
+        st_relaxed_sys(&status->seen, seen);
+        st_relaxed_sys(&status->expected, expected);
+        st_relaxed_sys(&status->aborted, wait);
     }
     dog.aborted = 1;
 }
 
 DEVICE void watchdog_look(Watchdog &dog) {
-    if (ld_relaxed_gpu(&dog.status->aborted)) dog.aborted = 1;
+    if (ld_relaxed_gpu(dog.arguments.aborted)) dog.aborted = 1;
 }
 
 /* Waits until the phase of this parity has completed. */
@@ -43,7 +44,7 @@ DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint
     for (uint32_t polls = 1; !mbarrier_try_wait_parity(address, parity); polls++) {
         if (polls % POLLS_BETWEEN_LOOKS) continue;
         watchdog_look(dog);
-        if (!dog.aborted && polls / BARRIER_PATIENCE >= dog.poll_limit) watchdog_abort(dog, wait, 0, address, 0, parity);
+        if (!dog.aborted && polls / BARRIER_PATIENCE >= dog.arguments.poll_limit) watchdog_abort(dog, wait, 0, address, 0, parity);
         if (dog.aborted) return;
     }
 }
@@ -59,7 +60,7 @@ DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t firs
             polls = now != seen ? 0 : polls + 1;
             seen = now;
             if (polls % POLLS_BETWEEN_LOOKS == POLLS_BETWEEN_LOOKS - 1) watchdog_look(dog);
-            if (!dog.aborted && polls >= dog.poll_limit && seen < threshold) watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
+            if (!dog.aborted && polls >= dog.arguments.poll_limit && seen < threshold) watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
         }
         dog.aborted = !vote_all(!dog.aborted);
     }

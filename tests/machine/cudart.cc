@@ -44,10 +44,10 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 }
 cudaError_t cudaFree(void *memory) { machine::global_free(memory); return cudaSuccess; }
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
-    *memory = malloc(bytes);
+    *memory = machine::global_allocate(bytes, "page-locked memory"); /* kernels write there, too */
     return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaFreeHost(void *memory) { free(memory); return cudaSuccess; }
+cudaError_t cudaFreeHost(void *memory) { machine::global_free(memory); return cudaSuccess; }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
     if (on_device(to)) machine::global_copy(to, from, bytes);
     else memcpy(to, from, bytes);

@@ -145,7 +145,7 @@ static void name_buffers(MicroEncoder *m) {
     }
     machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
     machine::global_part(arena + plan->vectors_offset, plan->vector_count * sizeof(float), "vectors", true);
-    machine::global_part(arena + plan->counters_offset, sizeof(mgv__kernel_status) + plan->counter_count * 4u, "status and counters", false);
+    machine::global_part(arena + plan->counters_offset, MGV__ABORT_BYTES + plan->counter_count * 4u, "abort word and counters", false);
     machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
     machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
     machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);

@@ -232,6 +232,7 @@ DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { return machine::op_load_flag
 DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, false); x = v[0]; y = v[1]; }
 DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, false); return v; }
 DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
+DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { machine::op_atomic(p, v, 0, 0, true, false); }
 DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) { return machine::op_atomic(p, v, 0, 0, false, false); }
