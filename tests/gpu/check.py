@@ -1,8 +1,8 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN WORD...
 words: stages errors bits launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
-regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, time and peer
-that follow, or so many layers of it"""
+regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, drain (two layers unless said), time and
+peer that follow, or so many layers of it"""
 import copy, ctypes, sys, tempfile, time
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
@@ -10,12 +10,15 @@ from transformers import SiglipVisionConfig, SiglipVisionModel
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 torch.set_grad_enabled(False)
 NAMES = ('patches', 'stream', 'qkv', 'attended', 'mlp', 'weighted', 'head attended', 'head out', 'head mlp', 'pooled')
+TOKENS = -1 # among layers: the tokens
 failures = []
 regime = 0  # 0: the plan chooses
 MODELS = {'base-224': {}, 'base-512': dict(image_size=512),
           'so400m-224': dict(image_size=224, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'so400m-384': dict(image_size=384, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
+          'base-224-headless': dict(vision_use_head=False),
           'giant-384': dict(image_size=384, patch_size=16, hidden_size=1536, intermediate_size=6144, num_attention_heads=16, num_hidden_layers=40)}
+MODELS['so400m-224-headless'] = dict(MODELS['so400m-224'], vision_use_head=False)
 chosen_model = 'base-224'
 
 
@@ -65,6 +68,11 @@ class Engine:
             self.lib.harness_copy(self.lib.harness_buffer(self.h, number), nan.data_ptr(), nan.numel() * 4)
         torch.cuda.synchronize()
 
+    def want_rows(self, layers, rows):
+        """Further launches give the rows of these layers, too, all of them into `rows`: float32 [images, tokens, columns]."""
+        self.rows = rows
+        self.lib.harness_want_rows(self.h, (ctypes.c_int32 * len(layers))(*layers), len(layers), rows.data_ptr())
+
     def ran(self): return ('throughput', 'latency')[self.lib.harness_regime(self.h)] + f', {self.lib.harness_clusters(self.h)} clusters'
 
     def close(self): self.lib.harness_close(self.h)
@@ -83,6 +91,7 @@ def load(path):
     lib.harness_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
     for name in ('buffer', 'buffer_bytes', 'buffer_pitch', 'limit', 'lose_signal', 'label', 'width', 'counter'):
         getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    lib.harness_want_rows.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint32, ctypes.c_void_p]
     lib.harness_ablate.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
     lib.harness_chain.restype = ctypes.c_void_p
     lib.harness_chain.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_char_p]
@@ -330,20 +339,30 @@ def odd(lib, kernels, where):
 
 def drain(lib, kernels, where):
     """Every signal of every operation lost once, with few pictures and many: a time-out that says so, and the next launch is right."""
-    make_model(where, num_hidden_layers=2)
+    config = MODELS[chosen_model] if '/' in chosen_model else dict(MODELS[chosen_model], num_hidden_layers=2)
+    model, side, tokens = make_model(where, **config), side_of(chosen_model), None
     engine = Engine(lib, where, kernels, 64, polls=20000)
-    for count in (2, 1, 3, 64):
-        pixels = pictures(count, 224, 5)
+    if 'vision_use_head' in config: tokens = torch.empty(64, (side // model.config.patch_size) ** 2, model.config.hidden_size, device='cuda')
+    if tokens is not None: engine.want_rows([TOKENS], tokens)
+    rows = lambda count: engine.buffer(9, count) if tokens is None else tokens[:count].clone()
+    for count in (2, 1, 3, 8, 64): # eight: products split over the cluster
+        pixels = pictures(count, side, 5)
         engine.run(pixels)
-        want = engine.buffer(9, count)
+        want = rows(count)
+        if tokens is not None:
+            error = relative(want, model(pixel_values=normalised(pixels)).last_hidden_state)
+            verdict(error < 0.01, f'{chosen_model}, {count} pictures ({engine.ran()}): relative error of the tokens {error:.2e}')
         for op in range(lib.harness_ops(engine.h) - 1):
             label = lib.harness_label(engine.h, op).decode()
             lib.harness_lose_signal(engine.h, 1 + lib.harness_counter(engine.h, op))
             engine.launch(pixels)
             said = engine.wait()
             lib.harness_lose_signal(engine.h, 0)
+            engine.poison()
+            if tokens is not None: tokens.fill_(float('nan'))
             engine.run(pixels)
-            verdict(said is not None and torch.equal(engine.buffer(9, count), want), f'{count} pictures ({engine.ran()}), a lost signal of {label}: {said}')
+            good = said is not None and torch.equal(rows(count), want)
+            verdict(good, f'{chosen_model}, {count} pictures ({engine.ran()}), a lost signal of {label}: {said}')
     engine.close()
 
 

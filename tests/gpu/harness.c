@@ -81,6 +81,16 @@ int harness_encode(harness *h, uint32_t images, const void *device_pixels, void 
     return result;
 }
 
+/* Asks each further encode for the rows of these layers (-1: tokens) as float32, all of them into the same place on the card. */
+void harness_want_rows(harness *h, const int32_t *layers, uint32_t count, float *device_rows) {
+    uint32_t i;
+    h->cuda->outputs.count = count;
+    for (i = 0; i < count; i++) {
+        h->cuda->outputs.layer[i] = layers[i];
+        h->cuda->arguments.outputs[i] = device_rows;
+    }
+}
+
 /* Waits for the last encode and says how it ended. */
 int harness_wait(harness *h, char *message) {
     mgv_error error;

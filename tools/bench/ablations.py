@@ -1,5 +1,7 @@
 """What each idea of the kernel gives: the same kernel without it, in turns with the kernel as it is, on one card. Bits must stay the same.
-usage: ablations.py LIBRARY FATBIN [1,8,64,592]    with tests/gpu/check.py on PYTHONPATH"""
+usage: ablations.py LIBRARY FATBIN [1,8,64,592]    with tests/gpu/check.py on PYTHONPATH
+There is no kernel without the fold of the norms into the weights. What norms as operations of their own would cost is measured by one half of them:
+a layer output before each QKV, which reads the stream, writes as many rows (as float32: twice the bytes) and is waited for by the QKV."""
 import statistics, sys, tempfile, time
 import torch
 from check import Engine, load, make_model, pictures
@@ -55,10 +57,13 @@ with tempfile.TemporaryDirectory() as where:
     for images in [int(x) for x in (sys.argv[3] if len(sys.argv) > 3 else '1,8,64,592').split(',')]:
         pixels = pictures(images, 224, 1)
         engines = {group: Engine(library, where, sys.argv[2], images, group) for group in ((0, 13, 26, 104, 592) if images == 592 else (0,))}
+        passes = Engine(library, where, sys.argv[2], images)
+        passes.want_rows(range(12), torch.empty(images, 196, 768, device='cuda'))
         variants = [Variant('as it is', engines[0], pixels), Variant('weights wait too', engines[0], pixels, flags=WAIT_FIRST),
                     Variant('a barrier between operations', engines[0], pixels, flags=WAIT_ALL),
                     Variant('both', engines[0], pixels, flags=WAIT_FIRST | WAIT_ALL),
-                    Variant('one launch an operation, CUDA graph', engines[0], pixels, chain=True)]
+                    Variant('one launch an operation, CUDA graph', engines[0], pixels, chain=True),
+                    Variant('a pass over the rows before each QKV', passes, pixels)]
         variants += [Variant(f'groups of {group}', engine, pixels) for group, engine in engines.items() if group]
         want = variants[0].output()
         same = [torch.equal(variant.output(), want) for variant in variants]
@@ -69,5 +74,5 @@ with tempfile.TemporaryDirectory() as where:
             print(f'| {images} | {variant.name} | {statistics.median(variant.times):.3f} | {ratio:.3f} | {"same" if equal else "OTHER"} |', flush=True)
         for variant in variants:
             if variant.chain: library.harness_chain_free(variant.chain)
-        for engine in engines.values(): engine.close()
+        for engine in (passes, *engines.values()): engine.close()
         torch.cuda.empty_cache()
