@@ -693,6 +693,7 @@ enum {
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
     MGV__SPLIT_COLUMNS = 192,           /* of a tile whose K the CTAs of a cluster share out; loaded in boxes of MGV__SPLIT_BOX rows of weights */
     MGV__SPLIT_BOX = 64,
+    MGV__GEMV_MAX_ROWS = 64,            /* of a GEMV */
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */
@@ -730,6 +731,10 @@ enum {
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
+/* Warps that share the K of a GEMV's strip of 8 columns: a step of theirs is 4 pieces of 8, and they hold the weights of 24 steps at once. */
+#define MGV__GEMV_PARTS(pieces) ((pieces) <= 2u * 4u * 24u ? 2u : 4u)
+#define MGV__GEMV_COLUMNS(pieces) (8u * 4u * (uint32_t)MGV__CLUSTER * (uint32_t)MGV__MATH_GROUPS / MGV__GEMV_PARTS(pieces)) /* of a cluster */
+
 /* What one tile of an operation does. */
 enum {
     MGV__KERNEL_END = 0,
@@ -744,7 +749,8 @@ enum {
     MGV__KERNEL_SPLIT,     /* 128 x MGV__SPLIT_COLUMNS tile a cluster, each CTA half of the products */
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
-    MGV__KERNEL_POOL_SUMS  /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
+    MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
+    MGV__KERNEL_GEMV       /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for each 2 or 4 warps: the pooling head's products for few images */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -765,11 +771,12 @@ typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
     uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; POOL, POOL_SUMS: chunks of 64 columns; ATTENTION, ATTENTION_ONLINE: parts of 128
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; GEMV: pieces of 8 columns of A; POOL, POOL_SUMS: chunks of 64 columns; ATTENTION, ATTENTION_ONLINE: parts of 128
                                    queries that are tiles of their own, 1: all queries of a head are one tile */
     uint32_t columns;           /* valid columns of the target */
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
-                                                       ROWS: a_map is one into buffers, store_map into outputs; POOL_SUMS: b_map is one into buffers */
+                                                       ROWS: a_map is one into buffers, store_map into outputs; POOL_SUMS: b_map is one into buffers;
+                                                       GEMV: a_map and store_map are */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, where a tile's columns are the head's */
     uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, ROWS: of gamma, then beta */
@@ -777,7 +784,8 @@ typedef struct mgv__kernel_op {
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
-    uint32_t prefetch_offset;   /* bytes from the start of the packed weights to the first row, in units of 16, + 1; 0: no prefetch */
+    uint32_t prefetch_offset;   /* bytes from the start of the packed weights to the first row, in units of 16, + 1; 0: no prefetch.
+                                   GEMV: it loads them from there */
     uint32_t prefetch_bytes;    /* of the rows that one CTA loads for one tile */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
@@ -5385,7 +5393,7 @@ static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DE
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_SPLIT) return 1;
+    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_SPLIT || kind == MGV__KERNEL_GEMV) return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
 }
@@ -5741,7 +5749,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         at += (plan->buffers[i].bytes + 1023) / 1024 * 1024;
     }
     plan->stats_offset = at;
-    at += ((uint64_t)plan->groups * rows_per_group + rows) * (config->hidden / 64) * 8;
+    at += ((uint64_t)plan->groups * rows_per_group * (config->hidden / 64) + rows * (config->hidden / 8)) * 8; /* of the head by strips of a GEMV */
     plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
     at += (uint64_t)plan->vector_count * 4;
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;
@@ -5823,6 +5831,17 @@ static void mgv__plan_prefetch(const mgv__plan *plan, mgv__plan_op *op, uint32_t
     op->kernel.prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + op->kernel.b_row * row_bytes) / 16) + 1;
 }
 
+/* The pooling head's products of few rows. It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
+static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    k->kind = MGV__KERNEL_GEMV;
+    k->k_blocks = plan->pack_pitch[op->pack] / 8;
+    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->k_blocks));
+    k->a_map = op->source;
+    k->store_map = op->target;
+    mgv__plan_prefetch(plan, op, 8);
+}
+
 /* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle. A tile has a block of
    columns for each math warpgroup at least. */
 static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t clusters) {
@@ -5871,6 +5890,10 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         k->kind = MGV__KERNEL_SPLIT;
         k->column_tiles = k->columns / MGV__SPLIT_COLUMNS;
         k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + MGV__MAP_WEIGHTS_128; /* whose boxes have MGV__SPLIT_BOX rows */
+        return;
+    }
+    if (op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && k->rows_total <= MGV__GEMV_MAX_ROWS) {
+        mgv__plan_gemv(plan, op);
         return;
     }
     if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
@@ -6346,8 +6369,14 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
     mgv__gemm_shape shape;
     shape.rows = mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
-    if (plan->regime == MGV__THROUGHPUT) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
+    if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
     if (k->kind == MGV__KERNEL_SPLIT) shape.columns = MGV__SPLIT_COLUMNS;
+    if (k->kind == MGV__KERNEL_GEMV) {
+        shape.rows = mgv__ceil_div(k->rows_total, 16) * 16;
+        shape.columns = MGV__GEMV_COLUMNS(k->k_blocks) / (uint32_t)MGV__CLUSTER;
+        shape.cluster_columns = shape.columns * (uint32_t)MGV__CLUSTER;
+        return shape;
+    }
     shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_CLUSTER : shape.columns;
     return shape;
 }
@@ -6355,6 +6384,12 @@ static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__ker
     mgv__tile_clocks clocks;
     const double activations = 128.0 * shape.rows, weights = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
     if (k->kind == MGV__KERNEL_SPLIT) return mgv__split_clocks(k->k_blocks);
+    if (k->kind == MGV__KERNEL_GEMV) {
+        clocks.matrix = 0;
+        clocks.feed = k->k_blocks * 16.0 * (shape.rows + shape.columns) / 32;
+        clocks.edge = 1500;
+        return clocks;
+    }
     if (plan->regime == MGV__THROUGHPUT) return mgv__gemm_clocks(shape.columns, k->k_blocks);
     clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
     clocks.feed = k->k_blocks * (activations / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK + weights / MGV__SCHEDULE_OWN_BYTES_A_CLOCK);
@@ -6383,7 +6418,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     *flops = 0;
     if (mgv__is_gemm(k)) {
         const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
-        *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER;
+        *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (k->kind == MGV__KERNEL_GEMV ? 8u : (uint32_t)MGV__GEMM_INNER);
         if (k->kind == MGV__KERNEL_SPLIT) *flops /= (uint32_t)MGV__CLUSTER;
         return mgv__schedule_gemm(plan, k, shape);
     }

@@ -3,10 +3,11 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, attention, attention_online, pool, pool_sums, patches, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemv, attention, attention_online, pool, pool_sums, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm.cuh"
+#include "gemv.cuh"
 #include "attention_online.cuh"
 #include "pool_sums.cuh"
 #include "patches.cuh"
@@ -39,7 +40,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM) || is_pool(tile.op.kind) || tile.op.kind == MGV__KERNEL_ROWS)
+        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM && tile.op.kind != MGV__KERNEL_GEMV) || is_pool(tile.op.kind) || tile.op.kind == MGV__KERNEL_ROWS)
             wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (tile.op.kind) {
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
@@ -48,6 +49,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         case MGV__KERNEL_SPLIT: split_tile(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
+        case MGV__KERNEL_GEMV: gemv_tile(self, tile, slot); break;
         case MGV__KERNEL_ATTENTION:
             if (key_block(tile.op.tokens) == 208) attention_tile<208>(self, tile);
             else attention_tile<256>(self, tile);

@@ -4,14 +4,6 @@
 
 #include "math.cuh"
 
-/* After ordinary stores of a whole math group: visible to the copy engines of other CTAs, then counted. */
-DEVICE void signal_patches(Math &self, const TileSlot &tile) {
-    fence_proxy_async_global();
-    math_group_sync(self);
-    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
-    if (self.thread == 0 && counter) red_release_gpu_add(counter, 1);
-}
-
 /* Two bytes -> two bf16. A byte is exact in bf16, so rescaling and normalisation are folded into the weights. */
 DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2((float)low, (float)high); }
 
@@ -50,7 +42,7 @@ DEVICE void patches_tile(Math &self, const TileSlot &tile) {
     if (first >= end) return;
     patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit * MGV__CLUSTER + self.cta),
                      (tile.column * MGV__MATH_GROUPS + self.group) * 128 + self.thread, tile.op.column_tiles * MGV__MATH_GROUPS * 128);
-    signal_patches(self, tile);
+    signal_ordinary_stores(self, tile);
 }
 
 #endif /* MGV_PATCHES_CUH */

@@ -20,6 +20,7 @@ DEVICE uint32_t shared_load_u32(uint32_t address) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
     return value;
 }
+DEVICE float shared_load_f32(uint32_t address) { return __uint_as_float(shared_load_u32(address)); }
 DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
@@ -90,6 +91,7 @@ template <int COUNT> DEVICE void setmaxnreg_inc(void) { asm volatile("setmaxnreg
 template <int COUNT> DEVICE void setmaxnreg_dec(void) { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 /* The same value, but the compiler no longer knows it: what is computed from it stays where it is written, and registers stay free. */
 DEVICE uint32_t opaque(uint32_t value) { asm volatile("" : "+r"(value)); return value; }
+DEVICE const uint8_t *opaque(const uint8_t *value) { asm volatile("" : "+l"(value)); return value; }
 DEVICE void nanosleep(uint32_t nanoseconds) { asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds)); }
 DEVICE uint64_t globaltimer(void) { uint64_t v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
 
@@ -204,6 +206,9 @@ DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
     asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p) : "memory");
 }
 DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
+DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p) : "memory");
+}
 DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory"); }
@@ -222,6 +227,9 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
 DEVICE float ld_global_nc_f32(const float *p) { float v; asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p)); return v; }
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p)); }
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p));
+}
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE void st_global_u32(void *p, uint32_t v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory"); }
@@ -252,6 +260,15 @@ DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uin
 }
 DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) { /* sm_75+ */
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+
+/* --- tensor cores by warp, sm_80+ ------------------------------------------------------------------------------ */
+
+/* d += A . B: lane l = 4 g + t has of A rows g (a0, a2) and g + 8 (a1, a3), columns 2 t, + 1 (a0, a1) and 2 t + 8, + 9 (a2, a3); of B column g, rows 2 t, + 1 (b0)
+   and 2 t + 8, + 9 (b1); of d rows g (0, 1) and g + 8 (2, 3), columns 2 t, + 1. */
+DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 /* --- tensor cores of sm_90a: wgmma ---------------------------------------------------------------------------------

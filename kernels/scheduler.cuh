@@ -36,7 +36,8 @@ DEVICE uint32_t gemm_first_column(const TileSlot &tile) {
 }
 /* First row, within its group, of this CTA's GEMM tile. */
 DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
-    return (tile.op.kind == MGV__KERNEL_SPLIT ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
+    const bool together = tile.op.kind == MGV__KERNEL_SPLIT || tile.op.kind == MGV__KERNEL_GEMV; /* the cluster has one row tile */
+    return (together ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
 }
 /* Rows of `group` that exist. */
 DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {

@@ -158,10 +158,10 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
     if (counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
 }
 
-/* PATCHES and ROWS write and signal by themselves; of a SPLIT tile each CTA has the rows of one math group. */
+/* PATCHES, ROWS and GEMV write and signal by themselves; of a SPLIT tile each CTA has the rows of one math group. */
 DEVICE uint32_t stores_tile(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     if (tile.op.kind == MGV__KERNEL_SPLIT) return math_group == cta;
-    return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS;
+    return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && tile.op.kind != MGV__KERNEL_GEMV;
 }
 
 DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {

@@ -107,7 +107,7 @@ static void test_models_without_a_head(void **state) {
     }
 }
 
-/* Sharing out K is other arithmetic: model and number of pictures choose it, never the card. */
+/* Sharing out K and the head's products of few rows are other arithmetic: model and number of pictures choose them, never the card. */
 static void test_split_products(void **state) {
     static const uint32_t clusters[] = {1, 17, 66};
     mgv__config config;
@@ -115,14 +115,16 @@ static void test_split_products(void **state) {
     uint32_t images, c, i;
     (void)state;
     config_of(&config, 224, 16, 2);
-    plan = plan_of(&config, 64, 0, 1);
-    for (images = 1; images <= 64; images++)
+    plan = plan_of(&config, 80, 0, 1);
+    for (images = 1; images <= 80; images++)
         for (c = 0; c < 3; c++) {
             mgv__plan_schedule(plan, images, clusters[c]);
             for (i = 0; i < plan->op_count; i++) {
                 const int splits = plan->ops[i].kernel.kind == MGV__KERNEL_SPLIT;
-                const int writes_stream = plan->ops[i].target == MGV__DEVICE_STREAM;
+                const int writes_stream = plan->ops[i].target == MGV__DEVICE_STREAM, gemv = plan->ops[i].kernel.kind == MGV__KERNEL_GEMV;
                 assert_int_equal(splits, writes_stream && images >= 6 && images <= 10);
+                assert_int_equal(gemv, i + 4 >= plan->op_count && images <= MGV__GEMV_MAX_ROWS);
+                if (gemv) assert_true(plan->ops[i].kernel.column_tiles * MGV__GEMV_COLUMNS(plan->ops[i].kernel.k_blocks) >= plan->ops[i].kernel.columns);
                 if (splits) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_FOLD_NORM, 0);
             }
         }
@@ -234,7 +236,7 @@ static void test_parts_and_ablations(void **state) {
     assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
     for (i = 0; i < plan->op_count; i++) {
         assert_int_equal(plan->ops[i].kernel.flags & plan->ablations, plan->ablations);
-        assert_int_equal(plan->ops[i].kernel.prefetch_offset, 0);
+        assert_int_equal(plan->ops[i].kernel.prefetch_offset != 0, plan->ops[i].kernel.kind == MGV__KERNEL_GEMV);
     }
     plan->ablations = 0;
     for (i = 0; i < plan->op_count; i++) { /* one operation at a time: together the whole */

@@ -110,6 +110,7 @@ template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
 DEVICE uint32_t shared_address(const void *pointer) { return machine::op_shared_address(pointer); }
 DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4, false); }
 DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4, false); return v; }
+DEVICE float shared_load_f32(uint32_t address) { float v; machine::op_shared_load(address, &v, 4, false); return v; }
 DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8, false); }
 DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8, false); x = v[0]; y = v[1]; }
 DEVICE void shared_store_v4f32(uint32_t address, float x, float y, float z, float w) {
@@ -159,6 +160,7 @@ DEVICE uint32_t vote_all(uint32_t predicate) { return machine::op_ballot(0xfffff
 template <int COUNT> DEVICE void setmaxnreg_inc(void) { machine::op_setmaxnreg(COUNT, true); }
 template <int COUNT> DEVICE void setmaxnreg_dec(void) { machine::op_setmaxnreg(COUNT, false); }
 DEVICE uint32_t opaque(uint32_t value) { return value; }
+DEVICE const uint8_t *opaque(const uint8_t *value) { return value; }
 DEVICE void nanosleep(uint32_t) { machine::op_nanosleep(); }
 DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
 
@@ -231,6 +233,14 @@ DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) { return machine::op_load_flag
 DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { return machine::op_load_flag(p, false); }
 DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, false); x = v[0]; y = v[1]; }
 DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, false); return v; }
+DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    uint32_t v[4];
+    machine::op_global_load(p, v, 16, false);
+    a = v[0];
+    b = v[1];
+    c = v[2];
+    d = v[3];
+}
 DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }
@@ -240,6 +250,14 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
 DEVICE float ld_global_nc_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, true); x = v[0]; y = v[1]; }
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; machine::op_global_load(p, &v, 4, true); return v; }
+DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    uint32_t v[4];
+    machine::op_global_load(p, v, 16, true);
+    a = v[0];
+    b = v[1];
+    c = v[2];
+    d = v[3];
+}
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
 DEVICE void st_global_u32(void *p, uint32_t v) { machine::op_global_store(p, &v, 4); }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
@@ -276,6 +294,23 @@ DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c,
     b = v[1];
     c = v[2];
     d = v[3];
+}
+
+/* ---- mma ---- */
+
+/* Lanes ask each other for what they multiply; sums are float32 in the order of k. */
+DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    const uint32_t lane = machine::op_thread_index() % 32, a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
+    uint32_t rows[2][8], columns[2][8]; /* pairs along k */
+    for (uint32_t pair = 0; pair < 8; pair++) {
+        for (uint32_t i = 0; i < 2; i++) {
+            rows[i][pair] = machine::op_shuffle(0xffffffffu, a[pair / 4 * 2 + i], lane / 4 * 4 + pair % 4, true);
+            columns[i][pair] = machine::op_shuffle(0xffffffffu, b[pair / 4], (lane % 4 * 2 + i) * 4 + pair % 4, true);
+        }
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t pair = 0; pair < 8; pair++)
+            d[i] += bf16_low(rows[i / 2][pair]) * bf16_low(columns[i % 2][pair]) + bf16_high(rows[i / 2][pair]) * bf16_high(columns[i % 2][pair]);
 }
 
 /* ---- wgmma ---- */

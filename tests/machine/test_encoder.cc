@@ -181,6 +181,7 @@ static void test_lost_arrivals(const MicroShape &shape) {
     Losses losses;
     for (unsigned i = 0; i < 2 * arrivals[0].size() && why.empty(); i++) {
         const unsigned mbarrier = i / 2, cta = mbarrier / 2 % ctas;
+        if (arrivals[cta][mbarrier] == 0) continue; /* of a kind of tile that this shape has not */
         machine::Options options = protocol_options(i, lanes);
         options.lost = {cta, mbarrier + 1, i % 2 ? arrivals[cta][mbarrier] / 2 : 0};
         const Losses before = losses;
@@ -213,6 +214,9 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
     test_encoder_arithmetic({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 24}, 1);
     test_encoder_arithmetic({136, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 1);
+    /* the pooling head's products for two tiles of 16 images, with more columns of A than a warp's registers hold; for more images than such products take */
+    test_encoder_arithmetic({32, 16, 192, 3208, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
+    test_encoder_arithmetic({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* no pooling head */
     test_encoder_arithmetic({64, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 64, false}, 1);
     test_encoder_arithmetic({64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
@@ -224,6 +228,8 @@ int main(int count, char **argument) {
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 2);
     test_encoder_protocol({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10); /* the first shape of all */
+    test_encoder_protocol({32, 16, 192, 72, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 4);
+    test_encoder_protocol({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 20);
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 4);
     test_encoder_protocol({136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds / 20);
     test_encoder_protocol({64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds);

@@ -1,6 +1,6 @@
 """Times several builds of the kernels in turns, in one process on one card, and compares each one's result with fp32.
-usage: versions.py LIBRARY B[/REGIME],... NAME=FATBIN...        with tests/gpu/check.py on PYTHONPATH; REGIME: 0 the plan's (default), 1 throughput, 2 latency
-A build that stands there twice tells the noise."""
+usage: versions.py LIBRARY B[/REGIME],... NAME=FATBIN[:LIBRARY]...        with tests/gpu/check.py on PYTHONPATH; REGIME: 0 the plan's (default), 1 throughput, 2 latency
+A build whose plan is another brings the library that it was built with. A build that stands there twice tells the noise."""
 import statistics, sys, tempfile
 import torch
 import check
@@ -19,7 +19,10 @@ def segment(engine, inputs):
     return engine.guess
 
 
-library, batches, builds = check.load(sys.argv[1]), sys.argv[2].split(','), [x.split('=', 1) for x in sys.argv[3:]]
+batches, builds = sys.argv[2].split(','), []
+for name, _, files in (x.partition('=') for x in sys.argv[3:]):
+    fatbin, _, library = files.partition(':')
+    builds.append((name, fatbin, check.load(library or sys.argv[1])))
 with tempfile.TemporaryDirectory() as where:
     model = check.make_model(where)
     for batch in batches:
@@ -28,7 +31,7 @@ with tempfile.TemporaryDirectory() as where:
         inputs = [check.pictures(images, 224, i) for i in range(4)]
         exact = check.reference(model, check.normalised(inputs[0][:8]), torch.float32)
         engines = []
-        for name, fatbin in builds:
+        for name, fatbin, library in builds:
             engine = check.Engine(library, where, fatbin, images)
             engine.guess = 1.0
             engine.poison()
