@@ -75,8 +75,8 @@ DEVICE float quad_max(float v) { v = fmaxf(v, shfl_bfly_f32(v, 1)); return fmaxf
 /* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64 of its columns. All parts are of one size, so the
    row's mean is the mean of the means, and its squared deviations are the sum of the parts' plus 64 (part mean - mean)^2 each. */
 
-/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one after the other they
-   took 15 us for the two rows of a thread of the pooling head. */
+/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one after the other
+   each takes its own way through the L2 cache. */
 enum { PARTS_AT_ONCE = 12 };
 DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
     const uint32_t parts = op.inner / 64;
