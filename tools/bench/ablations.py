@@ -1,9 +1,11 @@
 """What each idea of the kernel gives: the same kernel without it, in turns with the kernel as it is, on one card. Bits must stay the same.
 usage: ablations.py LIBRARY FATBIN [1,8,64,592]    with tests/gpu/check.py on PYTHONPATH
 There is no kernel without the fold of the norms into the weights. What norms as operations of their own would cost is measured by one half of them:
-a layer output before each QKV, which reads the stream, writes as many rows (as float32: twice the bytes) and is waited for by the QKV."""
+a layer output before each QKV, which reads the stream, writes as many rows (as float32: twice the bytes) and is waited for by the QKV.
+All in the throughput regime, which alone has these flags and outputs."""
 import statistics, sys, tempfile, time
 import torch
+import check
 from check import Engine, load, make_model, pictures
 
 WAIT_FIRST, WAIT_ALL = 64, 128  # MGV__KERNEL_WAIT_* in megavit.h
@@ -49,6 +51,7 @@ class Variant:
         self.times.append(statistics.median(a.elapsed_time(b) for a, b in pairs))
 
 
+check.regime = 1
 library = load(sys.argv[1])
 print(torch.cuda.get_device_name(0), 'torch', torch.__version__, flush=True)
 print('| B | variant | ms | against the kernel as it is | bits |\n|---|---|---|---|---|')
