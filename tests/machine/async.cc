@@ -234,6 +234,7 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
                  uint32_t multicast_mask, bool multicast) {
     MACHINE_ENTER(Op::tma_load);
     needed();
+    record_copy(Did::tma_load, destination, barrier, map, rank, coordinate, multicast_mask, multicast);
     const TensorMap m = read_map(map, rank);
     Cta *target = cta_of_address(destination), *barrier_cta = cta_of_address(barrier);
     find_mbarrier(barrier, true, *self);
@@ -291,6 +292,7 @@ struct BulkLoadAction : Action {
 void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     MACHINE_ENTER(Op::bulk_load);
     needed();
+    record(Did::bulk_load, destination, bytes, (uint64_t)(uintptr_t)source, barrier);
     Cta *target = cta_of_address(destination);
     find_mbarrier(barrier, true, *self);
     const uintptr_t from = (uintptr_t)source - ARENA;
@@ -377,6 +379,7 @@ static uint32_t senders(void) {
         world->result.lanes.sending[place] |= 1u << self->lane;
         return 1;
     }
+    if (world->options.replay) return self->senders;
     const auto found = world->options.lanes->sending.find(place);
     if (found == world->options.lanes->sending.end()) return 1;
     const uint32_t all = found->second, running = all & self->warp->running;
@@ -398,7 +401,9 @@ void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t b
     store.pc = self->pc;
     store.offset = address & 0xffffff;
     store.bytes = bytes;
-    store.counted = bytes * senders();
+    const uint32_t lanes = senders();
+    record(Did::st_async, address, bytes, barrier, lanes);
+    store.counted = bytes * lanes;
     store.clock = ++queue->clock;
     memcpy(store.value, value, bytes);
     queue->stores.push_back(store);
@@ -492,6 +497,7 @@ struct StoreRead : Action {
 void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce) {
     MACHINE_ENTER(reduce ? Op::tma_reduce : Op::tma_store);
     needed();
+    record_copy(Did::tma_store, source, reduce, map, rank, coordinate, 0, false);
     const TensorMap m = read_map(map, rank);
     if (cta_of_address(source) != self->of) {
         report("out-of-bounds:window", "the source of a store lies in another CTA");
@@ -526,12 +532,14 @@ void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordina
 void op_bulk_commit(void) {
     MACHINE_ENTER(Op::bulk_commit);
     needed();
+    record(Did::bulk_commit);
     self->groups.push_back(self->open_group ? self->open_group : new BulkGroup());
     self->open_group = nullptr;
 }
 
 void op_bulk_wait(uint32_t pending, bool read) {
     MACHINE_ENTER(read ? Op::bulk_wait_read : Op::bulk_wait);
+    record(Did::bulk_wait, pending, read);
     Thread *t = self;
     const size_t due = t->groups.size() > pending ? t->groups.size() - pending : 0;
     for (size_t i = 0; i < due; i++) {

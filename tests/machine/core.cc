@@ -30,7 +30,8 @@ static size_t stacks_count;
 static void thread_exit(void);
 
 static void thread_main(void) {
-    (*world->body)();
+    if (world->options.replay) replay_thread();
+    else (*world->body)();
     thread_exit();
     __builtin_unreachable();
 }
@@ -405,7 +406,10 @@ static bool check_launch(const Launch &l) {
 
 static void choose_lanes(Warp *warp) {
     const Options &options = world->options;
-    if (options.protocol && options.lanes) {
+    if (options.replay) {
+        warp->running = warp->watched = 1;
+        world->all_lanes = false;
+    } else if (options.protocol && options.lanes) {
         const uint32_t needed = options.lanes->needed[warp->number], drawn = 1u << random_below(32);
         warp->running = needed | drawn;
         warp->watched = drawn | (needed & (uint32_t)random_number() & (uint32_t)random_number());
@@ -520,6 +524,7 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
         stacks_count = threads;
     }
     build(l);
+    if (options.record) begin_trace();
     world->running = true;
     schedule();
     world->running = false;
@@ -535,6 +540,7 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
             arrivals[entry.second.number - 1] = entry.second.arrivals;
         }
     world->result.lanes = lanes_of_launch();
+    if (options.record && !world->alive && !world->stopping) world->result.trace = end_trace();
     tear_down();
     Result result = std::move(world->result);
     memory_end_launch();
@@ -610,6 +616,7 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
 
 void op_bar_sync(uint32_t id, uint32_t threads) {
     MACHINE_ENTER(Op::bar_sync);
+    record(Did::bar_sync, id, threads);
     Thread *t = self;
     if (id >= 16 || threads % 32 || threads > world->launch.block) {
         report("barrier:id", "barrier %u of %u threads: ids are 0 to 15, counts multiples of 32 up to the CTA's %u", id, threads,
@@ -643,6 +650,7 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
 
 void op_cluster_arrive(void) {
     MACHINE_ENTER(Op::cluster_arrive);
+    record(Did::cluster_arrive);
     Cluster &c = *self->of->cluster;
     if (self->cluster_phase != c.phase) {
         report("barrier:cluster", "arrives twice at the cluster's barrier without a wait between");
@@ -656,6 +664,7 @@ void op_cluster_arrive(void) {
 
 void op_cluster_wait(void) {
     MACHINE_ENTER(Op::cluster_wait);
+    record(Did::cluster_wait);
     Cluster &c = *self->of->cluster;
     while (c.phase < self->cluster_phase) {
         c.waiting.push_back(self);
@@ -666,6 +675,7 @@ void op_cluster_wait(void) {
 
 void op_warp_sync(uint32_t mask) {
     MACHINE_ENTER(Op::bar_warp_sync);
+    record(Did::warp_sync, mask);
     mask &= self->warp->running;
     collective(Op::bar_warp_sync, mask, nullptr, [mask](Warp *warp) {
         Released released;
@@ -721,6 +731,7 @@ bool op_elect(uint32_t mask) {
 /* Registers move between the warpgroups of a CTA; an increase waits until they are there. */
 void op_setmaxnreg(uint32_t count, bool increase) {
     MACHINE_ENTER(Op::setmaxnreg);
+    record(Did::setmaxnreg, count, increase);
     if (count % 8 || count < 24 || count > 256) {
         report("setmaxnreg:count", "%u registers: a multiple of 8 from 24 to 256", count);
         stop_launch();
@@ -763,7 +774,7 @@ uint64_t op_clock(void) {
 /* ---- addresses ---- */
 
 uint32_t op_shared_address(const void *pointer) {
-    self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);
+    MACHINE_AT(__builtin_return_address(0));
     self->op = Op::load;
     const uintptr_t offset = (uintptr_t)pointer - ARENA;
     if (offset >= GLOBAL || offset / SHARED_WINDOW != self->cta) {
@@ -830,6 +841,7 @@ uint32_t op_cluster_size(void) { return self->of->cluster->size; }
 
 void op_mbarrier_init(uint32_t address, uint32_t count) {
     MACHINE_ENTER(Op::mbarrier_init);
+    record(Did::mbarrier_init, address, count);
     needed();
     Cta *cta = cta_of_address(address);
     const uint32_t offset = offset_in_window(address);
@@ -850,7 +862,8 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
 }
 
 void op_fence_mbarrier_init(void) {
-    self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);
+    MACHINE_AT(__builtin_return_address(0));
+    record(Did::fence_mbarrier_init);
     for (auto &entry : self->of->mbarrier)
         if (world->events[entry.second.init_event].component == self->component) entry.second.fenced = true;
 }
@@ -912,6 +925,7 @@ static void note_arrival(Mbarrier &m) {
 void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster) {
     MACHINE_ENTER(!expect ? Op::mbarrier_arrive : count ? Op::mbarrier_expect : Op::mbarrier_expect_only);
     needed();
+    record(Did::arrive, address, count, bytes, expect | in_cluster << 1 | releases_cluster << 2);
     Cta *cta = cta_of_address(address);
     Mbarrier &m = *find_mbarrier(address, false, *self);
     const uint32_t offset = offset_in_window(address);
@@ -983,10 +997,12 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
     }
     const bool done = (m->phase & 1) != parity;
     if (may_suspend && world->options.schedule == Schedule::random && random_below(64) == 0) {
+        t->polls = true;
         yield();
         return false;
     }
     if (!done) {
+        t->polls = true;
         const bool again = t->failed_at == world->progress; /* nothing has happened since its last failure, of whatever barrier */
         t->failed_at = world->progress;
         t->poll.address = shared_offset(cta->number, offset);
@@ -1001,6 +1017,7 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
         if ((m->phase & 1) == parity) return false;
     }
     t->poll.address = 0;
+    record(Did::wait, address, parity, acquires_cluster);
     acquire(*t, m->completed);
     if (acquires_cluster) acquire(*t, m->completed_cluster);
     return true;
@@ -1009,7 +1026,8 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
 /* ---- fences and flags ---- */
 
 void op_fence_proxy_async(bool shared, bool global) {
-    self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);
+    MACHINE_AT(__builtin_return_address(0));
+    record(Did::fence_proxy, shared, global);
     if (shared) {
         self->shared.join(self->seen);
         self->own_shared = self->now;
@@ -1030,6 +1048,16 @@ static uintptr_t global_word(const void *p) {
     return offset;
 }
 
+/* While a launch is recorded, a counter seems to grow by one from look to look: what a thread has seen when it goes on is what it waited
+   for. */
+static uint32_t next_value(uintptr_t offset, uint32_t now) {
+    const Thread *t = self;
+    const auto first = world->first_values.find(offset);
+    const bool looks_again = !t->steps.empty() && t->steps.back().did == Did::acquire && t->steps.back().a == offset;
+    if (looks_again) return std::min(now, t->steps.back().b + 1);
+    return first == world->first_values.end() ? now : std::min(now, first->second);
+}
+
 /* A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at
    all. */
 uint32_t op_load_flag(const uint32_t *p, bool acquires) {
@@ -1037,22 +1065,27 @@ uint32_t op_load_flag(const uint32_t *p, bool acquires) {
     Thread *t = self;
     const uintptr_t offset = global_word(p);
     atomic_access(offset, 4, false, t->pc, t->op);
-    if (t->poll.address == offset && t->poll.seen == *p && ++t->poll.repeats > 1) {
+    if (world->options.record && !acquires && !t->polls) record(Did::look, (uint32_t)offset);
+    const bool steps = world->options.record && acquires;
+    uint32_t value = steps ? next_value(offset, *p) : *p;
+    if (t->poll.address == offset && t->poll.seen == value && ++t->poll.repeats > 1) {
         world->flag_waiters[offset].push_back(t);
         block_polling();
         std::vector<Thread *> &waiters = world->flag_waiters[offset];
         waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
-    } else if (t->poll.address != offset || t->poll.seen != *p) {
+        value = steps ? next_value(offset, *p) : *p;
+    } else if (t->poll.address != offset || t->poll.seen != value) {
         t->poll.repeats = 0;
     }
     t->poll.address = offset;
-    t->poll.seen = *p;
+    t->poll.seen = value;
     if (acquires) {
+        record(Did::acquire, (uint32_t)offset, value);
         t->acquired = offset;
         auto found = world->flags.find(offset);
         if (found != world->flags.end()) acquire(*t, found->second);
     }
-    return *p;
+    return value;
 }
 
 static void flag_changed(uintptr_t offset) {
@@ -1067,6 +1100,8 @@ void op_store_flag(uint32_t *p, uint32_t value, bool releases) {
     MACHINE_ENTER(releases ? Op::st_release : Op::atomic);
     needed();
     const uintptr_t offset = global_word(p);
+    record(Did::store_flag, (uint32_t)offset, value, releases);
+    if (world->options.record) world->first_values.emplace(offset, *p);
     atomic_access(offset, 4, true, self->pc, self->op);
     Released &flag = world->flags[offset];
     flag.clear();
@@ -1079,6 +1114,8 @@ uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bo
     MACHINE_ENTER(releases ? Op::red_release : Op::atomic);
     needed();
     const uintptr_t offset = global_word(p);
+    record(Did::atomic, (uint32_t)offset, operand, compare | (uint64_t)kind << 32, releases | acquires << 1);
+    if (world->options.record) world->first_values.emplace(offset, *p);
     atomic_access(offset, 4, true, self->pc, self->op);
     const uint32_t old = *p;
     if (kind == 0) *p = old + operand;

@@ -41,8 +41,8 @@ struct Checkpoint { /* a safetensors file in the making, and a rule that fills i
             const float v = offset + scale * next();
             data.append((const char *)&v, 4);
         }
-        header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + dims + "],\"data_offsets\":[" + std::to_string(begin) + "," +
-                  std::to_string(data.size()) + "]}";
+        header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + dims +
+                  "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
     }
     void linear(const std::string &name, uint64_t out, uint64_t in) {
         add(name + ".weight", {out, in}, 1.7f / sqrtf((float)in), 0);
@@ -133,7 +133,8 @@ static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
 
 /* Each buffer of the device arena gets its own bounds; activations start uninitialised. */
 static void name_buffers(MicroEncoder *m) {
-    static const char *const names[] = {"patches", "residual stream", "q, k, v", "attended", "MLP", "weighted tokens", "head attended", "head out", "head MLP", "pooled", "scores"};
+    static const char *const names[] = {"patches",       "residual stream", "q, k, v",  "attended", "MLP",   "weighted tokens",
+                                        "head attended", "head out",        "head MLP", "pooled",   "scores"};
     static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_BUFFER_COUNT, "every buffer has a name");
     const mgv__plan *plan = m->cuda->plan;
     uint8_t *arena = m->cuda->arena;
@@ -174,7 +175,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
     Checkpoint c;
     const std::string v = "vision_model.";
-    c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)),
+          0);
     c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
     c.add(v + "embeddings.position_embedding.weight", {grid * grid, d}, 0.5f, 0);
     for (uint32_t i = 0; i < shape.layers; i++) {
@@ -195,10 +197,11 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         c.linear(v + "head.mlp.fc1", f, d);
         c.linear(v + "head.mlp.fc2", d, f);
     }
-    const std::string config = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) +
-                               ",\"num_attention_heads\":" + std::to_string(d / shape.head_dim) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
-                               ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) +
-                               (shape.head ? "}" : ",\"vision_use_head\":false}");
+    const std::string config =
+        "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) +
+        ",\"num_attention_heads\":" + std::to_string(d / shape.head_dim) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
+        ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) +
+        (shape.head ? "}" : ",\"vision_use_head\":false}");
     const std::string tensors = c.file();
     mgv_memory_file files[2];
     memset(files, 0, sizeof files);
@@ -225,7 +228,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     machine::global_reset();
     machine::runtime.kernels = {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
-        {"megavit_encode_latency_sm_90a", 168, [](void **arguments) { megavit_encode_latency_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+        {"megavit_encode_latency_sm_90a", 168,
+         [](void **arguments) { megavit_encode_latency_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
     machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);
@@ -263,7 +267,8 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
 
 uint32_t micro_counters(const MicroEncoder *m) { return m->cuda->plan->counter_count; }
 std::string micro_plan(const MicroEncoder *m) {
-    return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " + std::to_string(m->cuda->plan->clusters * mgv__regimes[m->cuda->plan->regime].cluster) + " CTAs";
+    return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " +
+           std::to_string(m->cuda->plan->clusters * mgv__regimes[m->cuda->plan->regime].cluster) + " CTAs";
 }
 
 void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
@@ -282,7 +287,8 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     memset(&error, 0, sizeof error);
     const mgv__plan *plan = m->cuda->plan;
     for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
-        if (i != MGV__DEVICE_PATCHES && plan->buffers[i].bytes) machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, i));
+        if (i != MGV__DEVICE_PATCHES && plan->buffers[i].bytes)
+            machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, i));
     for (uint32_t k = 0; k < m->cuda->outputs.count; k++)
         machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + m->shape.head].size() * sizeof(float));
     machine::runtime.options = options;
@@ -293,6 +299,7 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
     if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0]);
-    for (size_t i = m->shape.head; i < m->expected.size(); i++) take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i]);
+    for (size_t i = m->shape.head; i < m->expected.size(); i++)
+        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i]);
     return run;
 }

@@ -161,6 +161,21 @@ constexpr uintptr_t ARENA_BYTES = GLOBAL + (2ull << 30);
 constexpr uintptr_t SHARED_RESERVED = 1024;                /* of each CTA, by the system: dynamic shared memory begins behind it */
 constexpr uint32_t RANK_SHIFT = 24;                        /* a 32-bit shared address: rank in the cluster, offset in the CTA's window */
 
+/* ---- recordings (trace.cc) ---- */
+
+enum class Did : uint8_t {
+    read, write, look, acquire, store_flag, atomic, mbarrier_init, fence_mbarrier_init, arrive, wait, fence_proxy, tma_load, bulk_load,
+    tma_store, bulk_commit, bulk_wait, st_async,
+    /* by whole warps, all lanes in the same order */
+    bar_sync, warp_sync, cluster_arrive, cluster_wait, setmaxnreg, wgmma, wgmma_fence, wgmma_commit, wgmma_wait
+};
+struct Step {
+    Did did;
+    Op op;
+    uint32_t pc, a, b;
+    uint64_t c, d;
+};
+
 /* ---- threads ---- */
 
 struct Thread;
@@ -218,6 +233,9 @@ struct Thread : Observer {
     std::deque<BulkGroup *> groups; /* committed, oldest first */
     BulkGroup *open_group = nullptr;
     bool granted = false; /* setmaxnreg's answer */
+    std::vector<Step> steps; /* Options::record */
+    bool polls = false;      /* Options::record: it has looked in vain since the last step */
+    uint32_t senders = 1;    /* Options::replay: of the st.async that it does */
     uint32_t cluster_phase = 0;
 };
 
@@ -341,6 +359,7 @@ struct State_ {
     std::vector<ReaderMemo> set_memo;
     std::unordered_map<uintptr_t, Released> flags; /* by arena offset of the word */
     std::unordered_map<uintptr_t, std::vector<Thread *>> flag_waiters;
+    std::unordered_map<uintptr_t, uint32_t> first_values; /* Options::record: of flags that have changed, before they did */
     uint32_t components = 0, capacity = 0, alive = 0;
     uint64_t number = 0; /* of the launch */
     uint64_t random_state = 0, progress = 0;
@@ -436,9 +455,25 @@ std::string format_text(const char *format, ...) __attribute__((format(printf, 1
 void wgmma_end_of_thread(Thread *thread);
 void tcgen05_end_of_thread(Thread *thread); /* and of its CTA, where it is the last */
 
+/* ---- trace.cc ---- */
+
+void record_step(Did did, uint32_t a, uint32_t b, uint64_t c, uint64_t d);
+inline void record(Did did, uint32_t a = 0, uint32_t b = 0, uint64_t c = 0, uint64_t d = 0) {
+    if (world->options.record) record_step(did, a, b, c, d);
+}
+void record_copy(Did did, uint32_t a, uint32_t b, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t mask,
+                 bool multicast);
+void begin_trace(void);
+std::shared_ptr<const Trace> end_trace(void);
+void replay_thread(void); /* all that its warp does */
+
+#define MACHINE_AT(address)                                                                                                                \
+    do {                                                                                                                                   \
+        if (!world->options.replay) self->pc = (uint32_t)(uintptr_t)(address);                                                             \
+    } while (0)
 #define MACHINE_ENTER(operation)                                                                                                           \
     do {                                                                                                                                   \
-        self->pc = (uint32_t)(uintptr_t)__builtin_return_address(0);                                                                       \
+        MACHINE_AT(__builtin_return_address(0));                                                                                           \
         self->op = (operation);                                                                                                            \
     } while (0)
 

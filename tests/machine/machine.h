@@ -1,10 +1,10 @@
-/* An executable model of a Hopper GPU, and of the parts of Blackwell that README.md names: runs kernels compiled as ordinary C++ and
+/* An executable model of a Hopper GPU, and of the parts of Blackwell that MANUAL.md names: runs kernels compiled as ordinary C++ and
    reports what the hardware would let pass.
 
    Every CUDA thread is a fiber on one OS thread. Asynchronous work (copies, matrix products) is done later, in any legal order, by a
    scheduler that a seed drives. Every byte of shared and global memory has a shadow that knows who wrote and who read it last; vector
    clocks say whether an access is ordered after those. The ordinary loads and stores of a kernel are seen through the compiler's
-   address-sanitizer hooks (the kernel's flavour: calls, no shadow of its own), which this model implements itself. README.md says what is
+   address-sanitizer hooks (the kernel's flavour: calls, no shadow of its own), which this model implements itself. MANUAL.md says what is
    modelled and what is not. */
 #ifndef MACHINE_H
 #define MACHINE_H
@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,12 +39,17 @@ struct Lanes {
     std::map<std::pair<uint32_t, uint32_t>, uint32_t> sending; /* (warp, place in the code): the lanes that do an st.async there */
 };
 
+/* What the warps of a launch do, one after the other: trace.cc. */
+struct Trace;
+
 struct Options {
     uint64_t seed = 1;
     Schedule schedule = Schedule::random;
     OnDeadlock on_deadlock = OnDeadlock::stop;
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
     const Lanes *lanes = nullptr;   /* protocol mode: of each warp these run, and another that the seed draws; null: all of them */
+    bool record = false;            /* protocol mode: Result::trace is made, of the lanes that run */
+    std::shared_ptr<const Trace> replay; /* protocol mode: the warps do what they did then; the kernel's code does not run */
     bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
     const char *unchecked = nullptr; /* a rule, or a kind of reports, that is not checked: what was planted against it must then pass */
     struct {
@@ -63,7 +69,7 @@ struct Launch {
 };
 
 struct Report {
-    std::string kind; /* one of the names in report_kinds, README.md */
+    std::string kind; /* one of the names in report_kinds, MANUAL.md */
     std::string text; /* kernel, CTA, thread, source line, operation, what is wrong */
     std::string rule = {}; /* of the model that reports it: "kind" or "kind:which" */
 };
@@ -76,6 +82,7 @@ struct Result {
     std::string stuck;   /* OnDeadlock::drain: the waits that held up the others when nothing went on for the first time, if known */
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
     Lanes lanes;                    /* of a launch in which all of them ran */
+    std::shared_ptr<const Trace> trace; /* Options::record */
     bool has(const char *kind_or_rule) const {
         for (const Report &r : reports)
             if (r.kind == kind_or_rule || r.rule == kind_or_rule) return true;

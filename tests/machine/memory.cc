@@ -681,6 +681,8 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
                                    : cell_at(offset)->write != 0;
     const Block *block = shared || write || !looks_well ? nullptr : block_of(offset);
     const bool constant = block && block->read_only && offset + bytes <= block->end; /* nobody will write it: its readers do not matter */
+    if (!constant && world->options.record)
+        record(write ? Did::write : Did::read, (uint32_t)offset, (uint32_t)bytes, write ? 0 : cell_at(offset)->write);
     if (!constant && !(looks_well && unwatched) && (looks_well || !out_of_bounds(offset, bytes, write))) {
         const auto visit = [&](Cell *cell, uintptr_t at) { return generic_cell(cell, at, write, pc, op); };
         if (!write && world->options.protocol) each_cell<true>(offset, bytes, visit);

@@ -1,5 +1,5 @@
-/* The machine model behind the names of kernels/ptx.cuh. Included first (-include) when a kernel is compiled for the model, together with what CUDA's
-   compiler would know by itself: qualifiers, built-in variables, a few functions. */
+/* The machine model behind the names of kernels/ptx.cuh. Included first (-include) when a kernel is compiled for the model, together with
+   what CUDA's compiler would know by itself: qualifiers, built-in variables, a few functions. */
 #ifndef MGV_PTX_CUH
 #define MGV_PTX_CUH
 
@@ -23,64 +23,9 @@
 
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 
-namespace machine {
+#include "operations.h"
 
-uint32_t op_thread_index(void);
-uint32_t op_block_index(void);
-uint32_t op_block_size(void);
-uint32_t op_grid_size(void);
-uint32_t op_cluster_rank(void);
-uint32_t op_cluster_size(void);
-uint8_t *op_dynamic_shared(void);
-uint32_t op_shared_address(const void *pointer);
-void op_shared_store(uint32_t address, const void *value, uint32_t bytes, bool in_cluster);
-void op_shared_load(uint32_t address, void *value, uint32_t bytes, bool in_cluster);
-void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t barrier);
-uint32_t op_mapa(uint32_t address, uint32_t rank);
-void op_bar_sync(uint32_t id, uint32_t threads);
-void op_cluster_arrive(void);
-void op_cluster_wait(void);
-void op_warp_sync(uint32_t mask);
-uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane, bool number); /* number: no decision hangs on it */
-uint32_t op_ballot(uint32_t mask, bool predicate);
-bool op_elect(uint32_t mask);
-void op_setmaxnreg(uint32_t count, bool increase);
-void op_nanosleep(void);
-uint64_t op_clock(void);
-void op_mbarrier_init(uint32_t address, uint32_t count);
-void op_fence_mbarrier_init(void);
-void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster);
-bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster);
-void op_fence_proxy_async(bool shared, bool global);
-uint32_t op_load_flag(const uint32_t *p, bool acquires);
-void op_store_flag(uint32_t *p, uint32_t value, bool releases);
-uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bool releases, bool acquires);
-void op_global_store(void *p, const void *value, uint32_t bytes);
-void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_path);
-void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier, uint32_t multicast_mask, bool multicast);
-void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier);
-void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce);
-void op_bulk_commit(void);
-void op_bulk_wait(uint32_t pending, bool read);
-void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a, const uint32_t *a_registers, uint64_t b,
-              bool scale_d);
-void op_wgmma_fence(void);
-void op_wgmma_commit(void);
-void op_wgmma_wait(uint32_t pending);
-void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed);
-void op_tcgen05_alloc(uint32_t destination, uint32_t columns);
-void op_tcgen05_dealloc(uint32_t address, uint32_t columns);
-void op_tcgen05_relinquish(void);
-void op_tcgen05_mma_f16(uint32_t d, uint64_t a, bool a_in_tensor_memory, uint64_t b, uint32_t word, bool accumulate);
-void op_tcgen05_mma_f8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, bool accumulate);
-void op_tcgen05_mma_mxf8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t a_scales, uint32_t b_scales, bool accumulate);
-void op_tcgen05_cp(uint32_t address, uint64_t source);
-void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast);
-void op_tcgen05_fence(bool after);
-void op_tcgen05_wait_ld(void);
-void op_tcgen05_wait_st(void);
-void op_tcgen05_ld(uint32_t *registers, uint32_t count, uint32_t address, uint32_t lanes);
-void op_tcgen05_st(uint32_t address, const uint32_t *registers, uint32_t count, uint32_t lanes);
+namespace machine {
 
 struct Index {
     uint32_t x, y, z;
@@ -111,8 +56,16 @@ DEVICE uint32_t shared_address(const void *pointer) { return machine::op_shared_
 DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4, false); }
 DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4, false); return v; }
 DEVICE float shared_load_f32(uint32_t address) { float v; machine::op_shared_load(address, &v, 4, false); return v; }
-DEVICE void shared_store_v2f32(uint32_t address, float x, float y) { const float v[2] = {x, y}; machine::op_shared_store(address, v, 8, false); }
-DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) { float v[2]; machine::op_shared_load(address, v, 8, false); x = v[0]; y = v[1]; }
+DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
+    const float v[2] = {x, y};
+    machine::op_shared_store(address, v, 8, false);
+}
+DEVICE void shared_load_v2f32(uint32_t address, float &x, float &y) {
+    float v[2];
+    machine::op_shared_load(address, v, 8, false);
+    x = v[0];
+    y = v[1];
+}
 DEVICE void shared_store_v4f32(uint32_t address, float x, float y, float z, float w) {
     const float v[4] = {x, y, z, w};
     machine::op_shared_store(address, v, 16, false);
@@ -169,15 +122,27 @@ DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
 DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { machine::op_mbarrier_init(barrier, arrivals); }
 DEVICE void fence_mbarrier_init_release_cluster(void) { machine::op_fence_mbarrier_init(); }
 DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false, false); }
-DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, false, false); }
+DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
+    machine::op_mbarrier_arrive(barrier, 1, true, bytes, false, false);
+}
 DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 0, true, bytes, false, false); }
 DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true, false); }
 DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true, true); }
-DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 1, true, bytes, true, false); }
-DEVICE void mbarrier_expect_tx_cluster(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 0, true, bytes, true, false); }
-DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, true, false); }
-DEVICE uint32_t mbarrier_try_wait_parity_acquire_cluster(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, true, true); }
-DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) { return machine::op_mbarrier_wait(barrier, parity, false, false); }
+DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
+    machine::op_mbarrier_arrive(barrier, 1, true, bytes, true, false);
+}
+DEVICE void mbarrier_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
+    machine::op_mbarrier_arrive(barrier, 0, true, bytes, true, false);
+}
+DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
+    return machine::op_mbarrier_wait(barrier, parity, true, false);
+}
+DEVICE uint32_t mbarrier_try_wait_parity_acquire_cluster(uint32_t barrier, uint32_t parity) {
+    return machine::op_mbarrier_wait(barrier, parity, true, true);
+}
+DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
+    return machine::op_mbarrier_wait(barrier, parity, false, false);
+}
 
 /* ---- proxies ---- */
 
@@ -192,7 +157,8 @@ DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, 0, false);
 }
-DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier, uint16_t mask) {
+DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier,
+                                                   uint16_t mask) {
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, mask, true);
 }
@@ -200,7 +166,8 @@ DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, 0, false);
 }
-DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier, uint16_t mask) {
+DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                                   uint32_t barrier, uint16_t mask) {
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, mask, true);
 }
@@ -208,7 +175,8 @@ DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int
     const int32_t c[3] = {x, y, z};
     machine::op_tma_store(map, 3, c, source, false);
 }
-DEVICE void cp_async_bulk_tensor_4d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w, uint32_t barrier) {
+DEVICE void cp_async_bulk_tensor_4d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w,
+                                         uint32_t barrier) {
     const int32_t c[4] = {x, y, z, w};
     machine::op_tma_load(destination, map, 4, c, barrier, 0, false);
 }
@@ -231,7 +199,12 @@ template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { machine::
 
 DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) { return machine::op_load_flag(p, true); }
 DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { return machine::op_load_flag(p, false); }
-DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, false); x = v[0]; y = v[1]; }
+DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
+    float v[2];
+    machine::op_global_load(p, v, 8, false);
+    x = v[0];
+    y = v[1];
+}
 DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, false); return v; }
 DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     uint32_t v[4];
@@ -246,9 +219,16 @@ DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { machine::op_store_flag(p, 
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { machine::op_atomic(p, v, 0, 0, true, false); }
 DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) { return machine::op_atomic(p, v, 0, 0, false, false); }
-DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) { return machine::op_atomic(p, desired, expected, 1, false, false); }
+DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) {
+    return machine::op_atomic(p, desired, expected, 1, false, false);
+}
 DEVICE float ld_global_nc_f32(const float *p) { float v; machine::op_global_load(p, &v, 4, true); return v; }
-DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { float v[2]; machine::op_global_load(p, v, 8, true); x = v[0]; y = v[1]; }
+DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) {
+    float v[2];
+    machine::op_global_load(p, v, 8, true);
+    x = v[0];
+    y = v[1];
+}
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; machine::op_global_load(p, &v, 4, true); return v; }
 DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     uint32_t v[4];
@@ -261,7 +241,10 @@ DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
 DEVICE void st_global_u32(void *p, uint32_t v) { machine::op_global_store(p, &v, 4); }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
-DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { const uint32_t v[4] = {a, b, c, d}; machine::op_global_store(p, v, 16); }
+DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    const uint32_t v[4] = {a, b, c, d};
+    machine::op_global_store(p, v, 16);
+}
 
 /* ---- arithmetic ---- */
 
@@ -331,8 +314,8 @@ DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64
 DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) {
     machine::op_wgmma(d, 64, true, false, false, false, a, nullptr, b, scale_d != 0);
 }
-template <int COUNT>
-DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, uint32_t scale_d) {
+template <int COUNT> DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                                   uint64_t b, uint32_t scale_d) {
     const uint32_t a[4] = {a0, a1, a2, a3};
     machine::op_wgmma(d, COUNT * 2, false, true, false, true, 0, a, b, scale_d != 0);
 }
@@ -362,8 +345,14 @@ DEVICE void tcgen05_fence_before_thread_sync(void) { machine::op_tcgen05_fence(f
 DEVICE void tcgen05_fence_after_thread_sync(void) { machine::op_tcgen05_fence(true); }
 DEVICE void tcgen05_wait_ld(void) { machine::op_tcgen05_wait_ld(); }
 DEVICE void tcgen05_wait_st(void) { machine::op_tcgen05_wait_st(); }
-template <int COUNT> DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[COUNT], uint32_t address) { machine::op_tcgen05_ld(r, COUNT, address, 32); }
-template <int COUNT> DEVICE void tcgen05_ld_16x256b(uint32_t (&r)[COUNT], uint32_t address) { machine::op_tcgen05_ld(r, COUNT, address, 16); }
-template <int COUNT> DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[COUNT]) { machine::op_tcgen05_st(address, r, COUNT, 32); }
+template <int COUNT> DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[COUNT], uint32_t address) {
+    machine::op_tcgen05_ld(r, COUNT, address, 32);
+}
+template <int COUNT> DEVICE void tcgen05_ld_16x256b(uint32_t (&r)[COUNT], uint32_t address) {
+    machine::op_tcgen05_ld(r, COUNT, address, 16);
+}
+template <int COUNT> DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[COUNT]) {
+    machine::op_tcgen05_st(address, r, COUNT, 32);
+}
 
 #endif

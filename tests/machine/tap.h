@@ -10,7 +10,7 @@
 #include "machine.h"
 
 inline int tests, failures;
-inline unsigned arithmetic_runs, protocol_runs, faults_caught, faults_planted, faults_unchecked;
+inline unsigned arithmetic_runs, protocol_runs, faults_caught, faults_planted, faults_unchecked, faults_done_again, faults_caught_again;
 
 inline void ok(bool passed, const std::string &name, const std::string &why = "") {
     tests++;
@@ -48,6 +48,7 @@ inline int finish(const char *what = "machine model") {
     printf("# %s: kernels run under %u arithmetic and %u protocol seeds; %u of %u planted faults caught", what, arithmetic_runs,
            protocol_runs, faults_caught, faults_planted);
     if (faults_unchecked) printf(", %u of them pass once their rule is not checked", faults_unchecked);
+    if (faults_done_again) printf("; of %u recorded ones %u caught when they are done again", faults_done_again, faults_caught_again);
     printf("\n");
     return failures != 0;
 }

@@ -1,5 +1,5 @@
 /* The machine model's Blackwell: tensor memory and the instructions tcgen05, for one CTA (cta_group::1). Rules and layouts are those of the
-   PTX manual 9.0, section 9.7.16; nothing of it has ever been compared with a card. README.md says what is not modelled. */
+   PTX manual 9.0, section 9.7.16; nothing of it has ever been compared with a card. MANUAL.md says what is not modelled. */
 #include <algorithm>
 #include <map>
 

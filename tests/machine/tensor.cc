@@ -343,6 +343,7 @@ static void remember_registers(Thread *t, uintptr_t begin, uintptr_t end) {
 void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
               const uint32_t *a_registers, uint64_t b, bool scale_d) {
     MACHINE_ENTER(Op::wgmma);
+    record(Did::wgmma, (uint32_t)columns, fp8 | a_in_registers << 1 | a_transposed << 2 | b_transposed << 3 | scale_d << 4, a, b);
     Thread *t = self;
     if (columns < 8 || columns > 256 || columns % 8 || (fp8 && (a_transposed || b_transposed))) {
         report("wgmma:shape", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns,
@@ -367,6 +368,7 @@ void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_trans
 
 void op_wgmma_fence(void) {
     MACHINE_ENTER(Op::wgmma_fence);
+    record(Did::wgmma_fence);
     post(Op::wgmma_fence);
     self->fence_needed = false;
     for (Registers &r : self->registers) r.touched = false;
@@ -374,12 +376,14 @@ void op_wgmma_fence(void) {
 
 void op_wgmma_commit(void) {
     MACHINE_ENTER(Op::wgmma_commit);
+    record(Did::wgmma_commit);
     post(Op::wgmma_commit);
     self->committed[++self->commits % 8] = self->products;
 }
 
 void op_wgmma_wait(uint32_t pending) {
     MACHINE_ENTER(Op::wgmma_wait);
+    record(Did::wgmma_wait, pending);
     Thread *t = self;
     Warp *warp = t->warp;
     WarpGroup &group = t->of->group[warp->number / 4];

@@ -1,5 +1,9 @@
 /* The engine's own host code and kernel on the machine model. Speaks TAP; ends with what was run. */
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "encode.h"
 #include "tap.h"
@@ -84,17 +88,83 @@ static void test_encoder_protocol(const MicroShape &shape, unsigned seeds) {
     micro_close(encoder);
 }
 
+/* Calls test(seed) for each seed, in as many processes as there are cores, four at most; what it answers for the first seeds that fail. */
+static std::string in_processes(unsigned seeds, const std::function<std::string(uint64_t)> &test) {
+    const unsigned processes = (unsigned)std::max(1L, std::min(4L, sysconf(_SC_NPROCESSORS_ONLN)));
+    std::vector<std::pair<pid_t, int>> children;
+    fflush(stdout);
+    for (unsigned p = 0; p < processes; p++) {
+        int ends[2];
+        if (pipe(ends)) return "no pipe";
+        const pid_t child = fork();
+        if (child < 0) return "no process";
+        if (!child) {
+            std::string why;
+            for (uint64_t seed = p; seed < seeds && why.empty(); seed += processes) why = test(seed);
+            if (!why.empty()) (void)!write(ends[1], why.data(), why.size());
+            _exit(why.empty() ? 0 : 1);
+        }
+        close(ends[1]);
+        children.push_back({child, ends[0]});
+    }
+    std::string why;
+    for (const auto &child : children) {
+        char text[4096];
+        for (ssize_t n; (n = read(child.second, text, sizeof text)) > 0;) why.append(text, (size_t)n);
+        close(child.second);
+        int status = 0;
+        if (waitpid(child.first, &status, 0) != child.first || (status && why.empty())) why += "a process did not end well";
+    }
+    return why;
+}
+
+/* Recordings with a few lanes, each done again under its share of the seeds: of the most delayed schedule and of the eager one, because how
+   far a loader runs ahead hangs on the order. */
+static void test_encoder_replay(const MicroShape &shape, unsigned seeds) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    std::string why;
+    const machine::Lanes lanes = find_lanes(encoder, &why);
+    static const uint64_t recorded[] = {6, 7, 14, 15};
+    double seconds = 0;
+    for (size_t i = 0; i < 4 && why.empty(); i++) {
+        machine::Options options = protocol_options(recorded[i], lanes);
+        options.record = true;
+        const MicroRun recording = micro_run(encoder, options, 0);
+        protocol_runs += 1 + seeds / 4;
+        if (!recording.machine.reports.empty() || !recording.verdict.empty() || !recording.machine.trace)
+            why = "recording: " + recording.verdict + "\n" + recording.machine.text();
+        const auto start = std::chrono::steady_clock::now();
+        if (why.empty())
+            why = in_processes(seeds / 4, [&](uint64_t seed) {
+                machine::Options again = options_of(seed + 1000 * recorded[i], true);
+                again.replay = recording.machine.trace;
+                const MicroRun run = micro_run(encoder, again, 0);
+                const bool good = run.machine.reports.empty() && run.verdict.empty();
+                return good ? "" : "seed " + std::to_string(again.seed) + ": " + run.verdict + "\n" + run.machine.text();
+            });
+        seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    ok(why.empty(),
+       "encoder, " + std::to_string(shape.layers) + " layers, " + std::to_string(shape.images) + " images, " + micro_plan(encoder) +
+           ": no report when four recordings are done again under " + std::to_string(seeds) + " protocol seeds, " +
+           std::to_string(seconds) + " s",
+       why);
+    micro_close(encoder);
+}
+
 /* Shapes that go the other ways through the kernel: one arithmetic seed, and one protocol seed of every kind of schedule. */
 static void test_encoder_ways(void) {
     static const MicroShape shapes[] = {
-        {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT},  /* patches of odd sizes, two groups, five clusters: narrow tiles */
+        {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT}, /* patches of odd sizes, two groups, five clusters: narrow tiles */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
-        {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
+        {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT,
+         THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
         {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true} /* K shared out over the pair */
     };
-    static const char *const wanted[] = {"patches of 16 tokens",    "product 128 x 64",  "product 128 x 128",      "product 128 x 256",  "product 128 x 192",
-                                         "attention of 64 tokens",  "pool of 16 tokens", "attention of 128 tokens",
-                                         "attention of 256 tokens", "pool of 225 tokens"};
+    static const char *const wanted[] = {
+        "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
+        "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens"};
     std::set<std::string> ways;
     std::string why;
     for (const MicroShape &shape : shapes) {
@@ -227,9 +297,11 @@ int main(int count, char **argument) {
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds);
     test_encoder_protocol({64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, seeds);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 2);
-    test_encoder_protocol({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10); /* the first shape of all */
+    test_encoder_protocol({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 40); /* the first shape of all */
     test_encoder_protocol({32, 16, 192, 72, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 4);
     test_encoder_protocol({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 20);
+    test_encoder_replay({64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 2);
+    test_encoder_replay({64, 16, 640, 640, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds / 2);
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 4);
     test_encoder_protocol({136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true}, seeds / 20);
     test_encoder_protocol({64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, seeds);
