@@ -20,10 +20,20 @@ DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowPar
                     self.lane % 4, parts);
 }
 
-/* fold: there is a norm to fold. The rows' statistics are fetched under the products of the first stage and merged under those of the third, or of the last if there are fewer. */
-template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, uint32_t fold, float (&acc)[COLUMNS / 2], float (&rstd)[2]) {
+/* What a tile does with its sums is compiled in where tiles of an operation follow each other. Where they do not, all of them share one
+   code, which asks for everything: code that was not run for some microseconds is gone from the instruction cache, and to fetch it takes
+   longer than to ask (NOTES: cold instructions). */
+enum : uint32_t {
+    FLAGS_OF_TILE = ~0u, /* not compiled in */
+    FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT
+};
+template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) { return FLAGS == FLAGS_OF_TILE ? tile.op.flags : FLAGS; }
+
+/* The rows' statistics, where a norm is folded, are fetched under the products of the first stage and merged under those of the third, or
+   of the last if there are fewer. */
+template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], float (&rstd)[2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
-    const uint32_t steps = gemm_steps(tile.op), merge_step = steps > 2 ? 2 : steps - 1;
+    const uint32_t steps = gemm_steps(tile.op), merge_step = steps > 2 ? 2 : steps - 1, fold = gemm_flags<FLAGS>(tile) & MGV__KERNEL_FOLD_NORM;
     RowParts parts = {};
     wgmma_registers_zero(acc);
     for (uint32_t step = 0; step < steps; step++) {
@@ -86,18 +96,32 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
     }
 }
 
-/* Mean and squared deviations of 64 columns of each row, in two passes and a fixed order. Taken before rounding, which saves 32 conversions back: rounding
-   moves single values, hardly their mean and spread. */
+/* Mean and squared deviations of a lane's 16 values of a row, in two passes of four sums each, which do not wait for each other. */
+DEVICE void lane_statistics(const float *v, int row, float &mean, float &squares) {
+    float sum[4] = {0, 0, 0, 0}, square[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 16; i++) sum[i % 4] += v[i / 2 * 4 + 2 * row + i % 2];
+    mean = ((sum[0] + sum[1]) + (sum[2] + sum[3])) / 16;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float off = v[i / 2 * 4 + 2 * row + i % 2] - mean;
+        square[i % 4] += off * off;
+    }
+    squares = (square[0] + square[1]) + (square[2] + square[3]);
+}
+
+/* Mean and squared deviations of 64 columns of each row: those of its four lanes, merged (Chan, Golub, LeVeque 1979) in a fixed order.
+   Taken before rounding, which saves 32 conversions back: rounding moves single values, hardly their mean and spread. */
 DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t part, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
-    float sum[2] = {0, 0}, squares[2] = {0, 0};
+    float mean[2], squares[2];
 #pragma unroll
-    for (int i = 0; i < 32; i++) sum[i / 2 & 1] += v[i];
-    const float mean[2] = {quad_sum(sum[0]) / 64, quad_sum(sum[1]) / 64};
-#pragma unroll
-    for (int i = 0; i < 32; i++) squares[i / 2 & 1] += (v[i] - mean[i / 2 & 1]) * (v[i] - mean[i / 2 & 1]);
-    squares[0] = quad_sum(squares[0]);
-    squares[1] = quad_sum(squares[1]);
+    for (int r = 0; r < 2; r++) {
+        float own;
+        lane_statistics(v, r, own, squares[r]);
+        mean[r] = quad_sum(own) / 4;
+        squares[r] = quad_sum(squares[r] + 16 * (own - mean[r]) * (own - mean[r]));
+    }
     const uint32_t parts = op.columns / 64, rows = rows_of_group(op, tile.group);
     if (self.lane % 4 || part >= parts) return;
     float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
@@ -155,12 +179,12 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
     }
 }
 
-/* Rounds of EPILOGUE_COLUMNS columns, in chunks of 64. The next round's sums move down to where this one's were: all rounds share their code, which is so much
-   that, written out, it would be gone from the instruction cache when its turn comes again (NOTES: cold instructions). */
-enum { EPILOGUE_COLUMNS = 128 };
-template <int COLUMNS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], const float (&rstd)[2]) {
-    constexpr int ROUND = COLUMNS < EPILOGUE_COLUMNS ? COLUMNS : EPILOGUE_COLUMNS;
-    const uint32_t flags = tile.op.flags, row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+/* In chunks of 64 columns: one after the other in the code or, where flags are not compiled in, in rounds of EPILOGUE_COLUMNS that share
+   it. Then the next round's sums move down to where this one's were. */
+enum { EPILOGUE_COLUMNS = 64 };
+template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], const float (&rstd)[2]) {
+    constexpr int ROUND = FLAGS != FLAGS_OF_TILE || COLUMNS < EPILOGUE_COLUMNS ? COLUMNS : EPILOGUE_COLUMNS;
+    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
 #pragma unroll 1
     for (int column = 0; column < COLUMNS; column += ROUND) {
 #pragma unroll
@@ -174,6 +198,7 @@ template <int COLUMNS> DEVICE void gemm_epilogue(Math &self, const TileSlot &til
 #pragma unroll
         for (int i = 0; i + ROUND / 2 < COLUMNS / 2; i++) acc[i] = acc[i + ROUND / 2];
     }
+    fence_proxy_async_shared_cta(); /* the biases have been read: the copy engine may write there next */
 }
 
 /* The same in float32, 32 columns a chunk: the plan gives float32 results narrow tiles. */
@@ -189,18 +214,29 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
         gemm_write_float(self, chunk, v);
         math_give_chunk(self);
     }
+    fence_proxy_async_shared_cta(); /* the biases have been read: the copy engine may write there next */
 }
 
-template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     float acc[COLUMNS / 2], rstd[2] = {1, 1};
-    gemm_mainloop<COLUMNS>(self, tile, tile.op.flags & MGV__KERNEL_FOLD_NORM, acc, rstd);
+    gemm_mainloop<COLUMNS, FLAGS>(self, tile, acc, rstd);
     if constexpr (COLUMNS == 64) {
         if (tile.op.flags & MGV__KERNEL_FLOAT_OUT) {
             gemm_epilogue_float(self, tile, acc, rstd);
             return;
         }
     }
-    gemm_epilogue<COLUMNS>(self, tile, acc, rstd);
+    gemm_epilogue<COLUMNS, FLAGS>(self, tile, acc, rstd);
+}
+
+DEVICE void gemm_tile_256(Math &self, const TileSlot &tile) {
+    constexpr uint32_t qkv = MGV__KERNEL_FOLD_NORM, mlp = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH, stream = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
+    switch (tile.op.flags & (FLAGS_OF_EPILOGUE | MGV__KERNEL_MANY_TILES)) {
+    case qkv | MGV__KERNEL_MANY_TILES: gemm_tile<256, qkv>(self, tile); break;
+    case mlp | MGV__KERNEL_MANY_TILES: gemm_tile<256, mlp>(self, tile); break;
+    case stream | MGV__KERNEL_MANY_TILES: gemm_tile<256, stream>(self, tile); break;
+    default: gemm_tile<256>(self, tile);
+    }
 }
 
 /* --- SPLIT: the CTAs of a cluster have half of K each ------------------------------------------------------------- */
@@ -236,14 +272,14 @@ DEVICE void split_add(Math &self, float (&acc)[MGV__SPLIT_COLUMNS / 2]) {
 DEVICE void split_tile(Math &self, const TileSlot &tile) {
     const uint32_t finishes = self.group == self.cta;
     float acc[MGV__SPLIT_COLUMNS / 2], rstd[2] = {1, 1};
-    gemm_mainloop<MGV__SPLIT_COLUMNS>(self, tile, 0, acc, rstd); /* what writes the stream folds no norm; who only sends could not signal that it has read statistics */
+    gemm_mainloop<MGV__SPLIT_COLUMNS, 0>(self, tile, acc, rstd); /* what writes the stream folds no norm; who only sends could not signal that it has read statistics */
     if (!finishes) split_send(self, acc);
     math_wait_stage(self, self.stage); /* who has sent waits as well: nobody may miss a phase of a stage */
     if (finishes) split_add(self, acc);
     warp_sync();
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
-    if (finishes) gemm_epilogue<MGV__SPLIT_COLUMNS>(self, tile, acc, rstd);
+    if (finishes) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE>(self, tile, acc, rstd);
 }
 
 #endif /* MGV_GEMM_CUH */

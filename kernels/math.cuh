@@ -39,9 +39,9 @@ DEVICE uint32_t math_take_chunk(Math &self) {
     wait_barrier(self.dog, &self.shared->chunk_granted[self.group][self.chunk.index], self.chunk.parity, MGV__WAIT_CHUNK_GRANTED);
     return shared_address(self.shared->chunk[self.group][self.chunk.index]);
 }
-/* Hands the chunk to the storer: what every lane wrote is ordered before the copy engine's read. */
+/* Hands the chunk to the storer, which orders what every lane wrote before the copy engine's read: one fence there, where nobody
+   computes, instead of one in each math warp, which would wait for its stores. */
 DEVICE void math_give_chunk(Math &self) {
-    fence_proxy_async_shared_cta();
     warp_sync();
     if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->chunk_written[self.group][self.chunk.index]));
     self.chunk.advance();

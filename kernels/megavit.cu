@@ -45,7 +45,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         switch (tile.op.kind) {
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
-        case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
+        case MGV__KERNEL_GEMM_256: gemm_tile_256(self, tile); break;
         case MGV__KERNEL_SPLIT: split_tile(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;

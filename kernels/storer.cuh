@@ -144,6 +144,7 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
         const uint32_t buffer = self.chunk.index;
         wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
         if (!self.dog.aborted) {
+            fence_proxy_async_shared_cta(); /* for all that the math warps wrote */
             storer_send(self, tile, walk, i, shared_address(self.shared->chunk[self.math_group][buffer]));
             cp_async_bulk_commit_group();
         }
