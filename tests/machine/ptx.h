@@ -293,7 +293,8 @@ DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t 
     }
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t pair = 0; pair < 8; pair++)
-            d[i] += bf16_low(rows[i / 2][pair]) * bf16_low(columns[i % 2][pair]) + bf16_high(rows[i / 2][pair]) * bf16_high(columns[i % 2][pair]);
+            d[i] += bf16_low(rows[i / 2][pair]) * bf16_low(columns[i % 2][pair]) +
+                    bf16_high(rows[i / 2][pair]) * bf16_high(columns[i % 2][pair]);
 }
 
 /* ---- wgmma ---- */
