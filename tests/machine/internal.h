@@ -28,6 +28,7 @@ namespace machine {
     X(st_release, "st.release")                                                                                                            \
     X(stmatrix, "stmatrix")                                                                                                                \
     X(ldmatrix, "ldmatrix")                                                                                                                \
+    X(mma, "mma.sync")                                                                                                                     \
     X(st_async, "st.async")                                                                                                                \
     X(tma_load, "cp.async.bulk.tensor load")                                                                                               \
     X(tma_store, "cp.async.bulk.tensor store")                                                                                             \

@@ -48,6 +48,7 @@ void op_bulk_commit(void);
 void op_bulk_wait(uint32_t pending, bool read);
 void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
               const uint32_t *a_registers, uint64_t b, bool scale_d);
+void op_mma(float *d, const uint32_t *a, const uint32_t *b); /* m16n8k16, bf16 */
 void op_wgmma_fence(void);
 void op_wgmma_commit(void);
 void op_wgmma_wait(uint32_t pending);

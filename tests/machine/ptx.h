@@ -281,20 +281,9 @@ DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c,
 
 /* ---- mma ---- */
 
-/* Lanes ask each other for what they multiply; sums are float32 in the order of k. */
 DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-    const uint32_t lane = machine::op_thread_index() % 32, a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
-    uint32_t rows[2][8], columns[2][8]; /* pairs along k */
-    for (uint32_t pair = 0; pair < 8; pair++) {
-        for (uint32_t i = 0; i < 2; i++) {
-            rows[i][pair] = machine::op_shuffle(0xffffffffu, a[pair / 4 * 2 + i], lane / 4 * 4 + pair % 4, true);
-            columns[i][pair] = machine::op_shuffle(0xffffffffu, b[pair / 4], (lane % 4 * 2 + i) * 4 + pair % 4, true);
-        }
-    }
-    for (uint32_t i = 0; i < 4; i++)
-        for (uint32_t pair = 0; pair < 8; pair++)
-            d[i] += bf16_low(rows[i / 2][pair]) * bf16_low(columns[i % 2][pair]) +
-                    bf16_high(rows[i / 2][pair]) * bf16_high(columns[i % 2][pair]);
+    const uint32_t a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
+    machine::op_mma(d, a, b);
 }
 
 /* ---- wgmma ---- */

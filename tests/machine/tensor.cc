@@ -406,6 +406,37 @@ void wgmma_end_of_thread(Thread *t) {
     if (t->products > t->completed_products) report("wgmma:end", "the thread ends with matrix products that it did not wait for");
 }
 
+/* ---- mma: 16 x 8 x 16, operands and sums in the registers of one warp ---- */
+
+struct MmaLane {
+    float *d;
+    const uint32_t *a, *b;
+};
+
+/* Lane l has rows l / 4 and l / 4 + 8 of A and column l / 4 of B, of both the pairs l % 4 and l % 4 + 4 along k; of the sums the same rows
+   and columns 2 (l % 4) and the next. Sums are float32 in the order of k. */
+static void multiply_fragments(Warp *warp) {
+    const auto lane = [warp](uint32_t l) { return (const MmaLane *)warp->lane[l]->argument; };
+    for (uint32_t l = 0; l < 32; l++)
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t pair = 0; pair < 8; pair++) {
+                const uint32_t row = lane(l / 4 * 4 + pair % 4)->a[pair / 4 * 2 + i / 2],
+                               column = lane((l % 4 * 2 + i % 2) * 4 + pair % 4)->b[pair / 4];
+                lane(l)->d[i] += bf16_to_float((uint16_t)row) * bf16_to_float((uint16_t)column) +
+                                 bf16_to_float((uint16_t)(row >> 16)) * bf16_to_float((uint16_t)(column >> 16));
+            }
+}
+
+void op_mma(float *d, const uint32_t *a, const uint32_t *b) {
+    MACHINE_ENTER(Op::mma);
+    if (world->options.protocol) {
+        post(Op::mma);
+        return;
+    }
+    MmaLane mine = {d, a, b};
+    collective(Op::mma, 0xffffffffu, &mine, multiply_fragments);
+}
+
 /* ---- stmatrix, ldmatrix: x4, 8x8 matrices of 16-bit elements ---- */
 
 /* Lane l owns row l % 8 of matrix l / 8; what it holds itself are elements 2 (l % 4) and the next of row l / 4 of every matrix. */

@@ -284,8 +284,8 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
     test_encoder_arithmetic({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 24}, 1);
     test_encoder_arithmetic({136, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 1);
-    /* the pooling head's products for two tiles of 16 images, with more columns of A than a warp's registers hold; for more images than such
-       products take */
+    /* the pooling head's products for two tiles of 16 images, with more columns of A than a warp's registers hold; for more images than
+       such products take */
     test_encoder_arithmetic({32, 16, 192, 3208, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
     test_encoder_arithmetic({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* no pooling head */
