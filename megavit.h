@@ -717,17 +717,19 @@ enum {
     MGV__LATENCY_COLUMNS = 64,          /* columns of one CTA's matrix tile, */
     MGV__LATENCY_SHORT_ROWS = 104,      /* and its rows: these, or the next; the plan has one for all tiles */
     MGV__LATENCY_MAX_ROWS = 128,
-    MGV__LATENCY_STAGES = 6,
-    MGV__LATENCY_STAGE_BYTES = (MGV__LATENCY_COLUMNS + MGV__LATENCY_MAX_ROWS) * MGV__GEMM_INNER * 2,
+    MGV__LATENCY_WEIGHT_STAGES = 11,    /* blocks of weights, which come before the rows that they wait for */
+    MGV__LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2,
+    MGV__LATENCY_ROW_STAGES = 5,
+    MGV__LATENCY_ROW_BYTES = MGV__LATENCY_MAX_ROWS * MGV__GEMM_INNER * 2,
     MGV__LATENCY_MAX_HEADS = 16,        /* of the pooling head */
     MGV__LATENCY_COPY_REGISTERS = 40,
     MGV__LATENCY_MATH_REGISTERS = 232,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
-    MGV__LATENCY_POOL_BYTES = MGV__LATENCY_MAX_HEADS * (2 * (MGV__MAX_KEYS + 8) + 8),
-    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 4 + 8 * (2 * MGV__LATENCY_STAGES + 3 * MGV__SLOTS + 3), /* and the rows' norms */
-    MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_STAGES * MGV__LATENCY_STAGE_BYTES + MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES + MGV__LATENCY_POOL_BYTES +
+    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 4 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 3 * MGV__SLOTS + 3), /* and the rows' norms */
+    MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
+                                MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
@@ -785,8 +787,7 @@ typedef struct mgv__kernel_op {
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
-    uint32_t prefetch_offset;   /* bytes from the start of the packed weights to the first row, in units of 16, + 1; 0: no prefetch.
-                                   GEMV: it loads them from there */
+    uint32_t prefetch_offset;   /* GEMV: bytes from the start of the packed weights to the first row, in units of 16, + 1 */
     uint32_t prefetch_bytes;    /* of the rows that one CTA loads for one tile */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
@@ -5824,8 +5825,7 @@ static int mgv__plan_splits(const mgv__plan *plan, const mgv__plan_op *op) {
     return op->target == MGV__DEVICE_STREAM && k->columns % MGV__SPLIT_COLUMNS == 0 && tiles >= plan->split_least && tiles <= MGV__PLAN_SPLIT_MOST;
 }
 
-/* What each CTA loads of the weights for one tile, `rows` rows of them, is fetched into the L2 cache ahead of time. For the latency regime: in the other it costs
-   more than it gives. */
+/* Where a GEMV's weights begin, and what it loads of them for `rows` rows. No kernel fetches weights into the L2 cache ahead of time: it costs more than it gives. */
 static void mgv__plan_prefetch(const mgv__plan *plan, mgv__plan_op *op, uint32_t rows) {
     const uint64_t row_bytes = (uint64_t)plan->pack_pitch[op->pack] * 2;
     op->kernel.prefetch_bytes = rows * (uint32_t)row_bytes;
@@ -5931,7 +5931,6 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(k->columns, columns);
     k->a_map = MGV__MAP_LATENCY_A + op->source;
     k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;
-    if (k->columns % columns == 0) mgv__plan_prefetch(plan, op, columns / MGV__LATENCY_CLUSTER);
 }
 
 /* Signals of CTA `cta` when it has done its share of a tile. */
@@ -6570,12 +6569,12 @@ static mgv_schedule_part mgv__schedule_part(const char *name, uint32_t count, ui
 static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info) {
     uint32_t i;
     if (plan->regime == MGV__LATENCY) {
-        info->shared[0] = mgv__schedule_part("stages of the ring", MGV__LATENCY_STAGES, MGV__LATENCY_STAGE_BYTES);
-        info->shared[1] = mgv__schedule_part("sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES);
-        info->shared[2] = mgv__schedule_part("weights of the pooling head", 1, MGV__LATENCY_POOL_BYTES);
+        info->shared[0] = mgv__schedule_part("blocks of rows", MGV__LATENCY_ROW_STAGES, MGV__LATENCY_ROW_BYTES);
+        info->shared[1] = mgv__schedule_part("blocks of weights", MGV__LATENCY_WEIGHT_STAGES, MGV__LATENCY_WEIGHT_BYTES);
+        info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES);
         info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
         info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
-        info->roles[0] = mgv__schedule_part("loader, scheduler", 128, MGV__LATENCY_COPY_REGISTERS);
+        info->roles[0] = mgv__schedule_part("loaders, scheduler", 128, MGV__LATENCY_COPY_REGISTERS);
     } else {
         info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
         info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);

@@ -1,6 +1,6 @@
 /* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
 
-   One CTA a multiprocessor, in clusters of four: warp 0 the loader, warp 1 the scheduler, warpgroups 1 and 2 math. Read in this order: latency_memory, latency_loader,
+   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
    latency_gemm, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
@@ -13,7 +13,7 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t thread = (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
     patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit), thread,
                      tile.op.column_tiles * MGV__LATENCY_CLUSTER * 32 * LATENCY_MATH_WARPS);
-    latency_signal(self, tile);
+    latency_signal(self);
 }
 
 DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
@@ -31,6 +31,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.lane = opaque(self.lane);
         self.warp = warp_uniform(self.warp);
         self.group = warp_uniform(self.group);
+        self.counter = latency_tile_counter(self, tile);
         /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
         wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (warp_uniform(tile.op.kind)) {
@@ -65,8 +66,9 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
 
     if (threadIdx.x < 128) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
-        if (threadIdx.x < 32) latency_loader_role(shared, arguments);
+        if (threadIdx.x < 32) latency_row_loader_role(shared, arguments);
         else if (threadIdx.x < 64) latency_scheduler_role(shared, arguments);
+        else if (threadIdx.x < 96) latency_weight_loader_role(shared, arguments);
     } else {
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
         latency_math_role(shared, arguments, threadIdx.x / 128 - 1);

@@ -13,31 +13,29 @@ struct LatencyMath {
     LatencyMemory *shared;
     const mgv__kernel_arguments &arguments;
     Watchdog dog;
-    LatencyStage stage;
+    LatencyRowStage stage;
+    LatencyWeightStage weights;
     Ring<1> exchange;        /* of what the cluster sends */
     uint32_t group;          /* number of this math warpgroup */
     uint32_t warp, lane;     /* of the warpgroup, of the warp */
     uint32_t cta;
+    uint32_t *counter;       /* that the tile signals; null in all threads but one */
     __device__ __forceinline__ LatencyMath(LatencyMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
+        : shared(s), arguments(a), dog(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()), counter(nullptr) {}
 };
 
-DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyStage &stage) { return shared_address(self.shared->stage[stage.index]); }
-DEVICE LatencyStage latency_stage_after(LatencyStage stage, uint32_t count) {
+DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) { return shared_address(self.shared->rows[stage.index]); }
+DEVICE LatencyRowStage latency_stage_after(LatencyRowStage stage, uint32_t count) {
 #pragma unroll
     for (uint32_t i = 0; i < count; i++) stage.advance();
     return stage;
 }
-DEVICE void latency_wait_stage(LatencyMath &self, const LatencyStage &stage) {
-    wait_barrier(self.dog, &self.shared->stage_full[stage.index], stage.parity, MGV__WAIT_STAGE_FULL);
+DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
+    wait_barrier(self.dog, &self.shared->rows_full[stage.index], stage.parity, MGV__WAIT_STAGE_FULL);
 }
 /* By every math warp. */
-DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyStage &stage) {
-    if (!self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->stage_empty[stage.index]));
-}
-
-DEVICE void latency_leave_stages(const LatencyMath &self, LatencyStage stage, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++, stage.advance()) latency_leave_stage(self, stage);
+DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyRowStage &stage) {
+    if (!self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->rows_empty[stage.index]));
 }
 
 /* --- ending a tile --------------------------------------------------------------------------------------------- */
@@ -47,17 +45,20 @@ enum { LATENCY_SYNC_MATH = 1, LATENCY_SYNC_GROUP = 2 };
 DEVICE void latency_sync(void) { bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS); }
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
-/* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted. */
-DEVICE void latency_signal(LatencyMath &self, const TileSlot &tile) {
-    fence_proxy_async_global();
-    latency_sync();
-    const mgv__kernel_op &op = tile.op;
+/* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind the last product is found before
+   the first. */
+DEVICE uint32_t *latency_tile_counter(const LatencyMath &self, const TileSlot &tile) {
+    const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
     uint32_t first, end;
     latency_tile_rows(self.arguments, tile, first, end);
-    if (self.group || self.warp || self.lane || first >= end || self.dog.aborted) return;
-    const uint32_t gemm = op.kind == MGV__KERNEL_WIDE || op.kind == MGV__KERNEL_DEEP;
-    const uint32_t counter = op.signal_counter + tile.group * op.signal_stride + first / (gemm ? self.arguments.latency_rows : op.tokens);
-    if (self.arguments.lost_signal != counter + 1) red_release_gpu_add(self.arguments.counters + counter, 1);
+    if (self.group || self.warp || self.lane || first >= end || self.arguments.lost_signal == index + 1) return nullptr;
+    return self.arguments.counters + index;
+}
+/* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted. */
+DEVICE void latency_signal(const LatencyMath &self) {
+    fence_proxy_async_global();
+    latency_sync();
+    if (self.counter && !self.dog.aborted) red_release_gpu_add(self.counter, 1);
 }
 
 /* Two groups of 8 columns of a row, two columns of each in every lane of a quad: lanes trade, so that each has four neighbours of one group. `to` is where
@@ -92,7 +93,6 @@ DEVICE void latency_fetch_parts(const LatencyMath &self, const mgv__kernel_op &o
 /* Of the row of this lane and its neighbour. All parts are of one size, so the row's mean is the mean of the means, and its squared deviations are the
    parts' and those of their means. */
 DEVICE void latency_row_norm(const LatencyMath &self, const mgv__kernel_op &op, LatencyParts &held, float &mean, float &rstd) {
-    wgmma_registers_fence(held.mean); /* the sum is not to be taken, and its loads waited for, before the products under which it belongs */
     const uint32_t parts = op.inner / 64;
     const float rcp_parts = 1.0f / (float)parts;
     float sum = 0, squares = 0;
@@ -120,54 +120,57 @@ DEVICE void latency_merge_parts(const LatencyMath &self, const mgv__kernel_op &o
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
-/* Blocks whose products are one group. More would save some of the 100 to 200 clocks from one group's wait to the next group's first product
-   (tools/bench/feed.cu), but wait for more stages before each: one, two and three blocks gave 0.415, 0.429 and 0.458 ms. */
-enum { LATENCY_BLOCKS_A_GROUP = 1 };
-
-/* One group: products of STEPS steps of 16 columns of K, from `first_step` on, in each of BLOCKS stages. A begins a stage, B lies b_offset behind. */
-template <int BLOCKS, int STEPS, int COUNT> DEVICE void latency_product_group(LatencyMath &self, uint32_t b_offset, uint32_t first_step, float (&acc)[COUNT]) {
-    LatencyStage stage = self.stage;
-#pragma unroll
-    for (int i = 0; i < BLOCKS; i++, self.stage.advance()) latency_wait_stage(self, self.stage); /* none between products: the compiler would serialise them */
-    wgmma_registers_fence(acc);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < BLOCKS; i++, stage.advance()) {
-        const uint32_t base = latency_stage_address(self, stage) + first_step * 32;
-        const uint64_t a = matrix_descriptor(base), b = matrix_descriptor(base + b_offset);
-#pragma unroll
-        for (uint32_t k = 0; k < STEPS; k++) wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); /* 16 columns are 32 bytes: two descriptor units */
-    }
-    wgmma_commit_group();
-    wgmma_registers_fence(acc);
+/* Block after block of 64 columns of K: STEPS steps of 16 of them from `first_step` on. A GEMM's A lies in the ring of weights and B in that of rows; in the pooling
+   head (WEIGHTS 0) both come with the rows, B b_offset behind A. A block's stages are left when the products of the next one have been issued, and where the next
+   operands lie is found under them. */
+struct LatencyBlock {
+    LatencyRowStage rows;
+    LatencyWeightStage weights;
+};
+struct LatencyOperands {
+    uint32_t a, b; /* low words of the descriptors; all high words are the same */
+};
+DEVICE uint64_t latency_descriptor(uint32_t low) { return matrix_descriptor(0) >> 32 << 32 | low; }
+template <int WEIGHTS> DEVICE void latency_wait_block(LatencyMath &self, const LatencyBlock &block) {
+    if (WEIGHTS) wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity, MGV__WAIT_STAGE_FULL);
+    latency_wait_stage(self, block.rows);
 }
-
-/* A group's stages are left when the products of the next one have been issued; what is left over goes block by block. `beside` is done under the last group. */
-template <int STEPS, int COUNT, class Beside>
-DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, uint32_t first_step, float (&acc)[COUNT], const Beside &beside) {
-    const uint32_t groups = blocks / LATENCY_BLOCKS_A_GROUP;
-    LatencyStage before = self.stage;
+template <int WEIGHTS> DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &block) {
+    latency_leave_stage(self, block.rows);
+    if (WEIGHTS && !self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
+}
+template <int WEIGHTS> DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block, uint32_t b_offset, uint32_t first_step) {
+    const uint32_t rows = latency_stage_address(self, block.rows) + first_step * 32; /* 16 columns are 32 bytes */
+    const uint32_t weights = WEIGHTS ? shared_address(self.shared->weights[block.weights.index]) + first_step * 32 : rows;
+    return {opaque((uint32_t)matrix_descriptor(weights)), opaque((uint32_t)matrix_descriptor(rows + b_offset))}; /* else the compiler would find them again behind the wait */
+}
+template <int WEIGHTS, int STEPS, int COUNT>
+DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, uint32_t first_step, float (&acc)[COUNT]) {
+    LatencyBlock at = {self.stage, self.weights}, before = at;
+    LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset, first_step);
     wgmma_registers_zero(acc);
 #pragma unroll 1
-    for (uint32_t group = 0; group < groups; group++) {
-        const LatencyStage first = self.stage;
-        latency_product_group<LATENCY_BLOCKS_A_GROUP, STEPS>(self, b_offset, first_step, acc);
+    for (uint32_t block = 0; block < blocks; block++) {
+        latency_wait_block<WEIGHTS>(self, at);
+        wgmma_registers_fence(acc);
+        wgmma_fence();
+#pragma unroll
+        for (uint32_t k = 0; k < STEPS; k++) wgmma_m64k16_bf16_ss(acc, latency_descriptor(operands.a + 2 * k), latency_descriptor(operands.b + 2 * k), 1);
+        wgmma_commit_group();
+        wgmma_registers_fence(acc);
+        const LatencyBlock left = before;
+        before = at;
+        at.rows.advance();
+        if (WEIGHTS) at.weights.advance();
+        operands = latency_operands<WEIGHTS>(self, at, b_offset, first_step);
         wgmma_wait_group<1>();
-        if (group) latency_leave_stages(self, before, LATENCY_BLOCKS_A_GROUP);
-        before = first;
+        if (block) latency_leave_block<WEIGHTS>(self, left);
     }
-    beside();
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    if (groups) latency_leave_stages(self, before, LATENCY_BLOCKS_A_GROUP);
-#pragma unroll 1
-    for (uint32_t block = groups * LATENCY_BLOCKS_A_GROUP; block < blocks; block++) {
-        before = self.stage;
-        latency_product_group<1, STEPS>(self, b_offset, first_step, acc);
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(acc);
-        latency_leave_stages(self, before, 1);
-    }
+    latency_leave_block<WEIGHTS>(self, before);
+    self.stage = at.rows;
+    self.weights = at.weights;
 }
 
 /* --- sums ------------------------------------------------------------------------------------------------------- */
@@ -273,6 +276,9 @@ template <int COUNT> DEVICE void latency_add_sums(LatencyMath &self, const float
 struct LatencyPlace {
     uint32_t base, rows;       /* the tile's first row, over all groups; rows that exist */
     uint32_t column, columns;  /* this CTA's first column; those that exist */
+    uint32_t pitch;            /* values from one row to the next */
+    uint8_t *target;           /* the first of them */
+    float *stats;              /* the first row's statistics of this CTA's columns, if it leaves any */
 };
 DEVICE LatencyPlace latency_place(const LatencyMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
@@ -283,6 +289,9 @@ DEVICE LatencyPlace latency_place(const LatencyMath &self, const TileSlot &tile)
     place.rows = end - first;
     place.column = latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS;
     place.columns = place.column >= op.columns ? 0 : op.columns - place.column < MGV__LATENCY_COLUMNS ? op.columns - place.column : (uint32_t)MGV__LATENCY_COLUMNS;
+    place.pitch = op.columns;
+    place.target = self.arguments.buffers[op.store_map] + ((size_t)place.base * place.pitch + place.column) * (op.flags & MGV__KERNEL_FLOAT_OUT ? 4 : 2);
+    place.stats = self.arguments.stats + op.stats_out + ((size_t)place.base * (place.pitch / 64) + place.column / 64) * 2;
     return place;
 }
 
@@ -305,7 +314,7 @@ DEVICE void latency_finish_group(const LatencyMath &self, uint32_t flags, uint32
 }
 
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
-template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, uint32_t first, const float (&bias)[2],
+template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, uint32_t first, const float (&bias)[2],
                                                   const float (&sum)[4 * COUNT]) {
     const uint32_t rows = shared_address(&self.shared->swap[self.group].narrow), from = rows + self.warp * 4 * LATENCY_NARROW_PITCH + self.lane / 8 * LATENCY_NARROW_PITCH + self.lane % 8 * 16;
     /* of the four matrices of eight rows and columns that a warp stores at once, the first two are a group's columns and the eighth after them, then the next group's */
@@ -321,77 +330,81 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, const
     }
     latency_sync_group(self);
     const uint32_t exists = self.lane % 8 * 8 < place.columns;
-    uint16_t *target = (uint16_t *)self.arguments.buffers[op.store_map] + (size_t)place.base * op.columns + place.column + self.lane % 8 * 8;
 #pragma unroll
     for (uint32_t i = 0; i < (COUNT + 1) / 2; i++) { /* sixteen rows */
         const uint32_t number = i * 16 + self.warp * 4 + self.lane / 8, row = first * 8 + number;
         float x, y, z, w;
         shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w);
         if (exists && number < COUNT * 8 && row < place.rows)
-            st_global_v4u32(target + (size_t)row * op.columns, __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));
+            st_global_v4u32(place.target + ((size_t)row * place.pitch + self.lane % 8 * 8) * 2, __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));
     }
 }
 
-/* DEEP: a CTA's groups of rows, every fourth from `first` to `end`. Warp w of a math group stores rows w, w + 4, … of them, two columns a lane. */
-enum { LATENCY_ROWS_A_WARP = 2 * LATENCY_OWN_GROUPS };
+/* DEEP: a CTA's groups of rows, every fourth from `first` to `end`. A warp of a math group takes four rows, eight columns a lane. */
 struct LatencyRows {
     uint32_t first, end;
 };
-DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyRows &own, uint32_t n) {
-    const uint32_t group = own.first + n / 2 * MGV__LATENCY_CLUSTER;
-    return group < own.end ? group * 8 + n % 2 * 4 + self.warp : NO_ROW;
+/* Of the rows that the math group has in shared memory, this lane's, and its place in the tile; NO_ROW also where the lane's columns do not exist. */
+DEVICE uint32_t latency_deep_number(const LatencyMath &self) { return self.warp * 4 + self.lane / 8; }
+DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyPlace &place, const LatencyRows &own) {
+    const uint32_t group = own.first + latency_deep_number(self) / 8 * MGV__LATENCY_CLUSTER;
+    return group < own.end && self.lane % 8 * 8 < place.columns ? group * 8 + latency_deep_number(self) % 8 : NO_ROW;
 }
 
-/* What is added to those rows: what they have held so far, or what their positions have. Fetched before the products. */
-DEVICE void latency_fetch_addends(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, const LatencyRows &own, float (&addend)[LATENCY_ROWS_A_WARP][2]) {
-    const uint32_t column = place.column + 2 * self.lane;
+/* What is added to a lane's values: what the row has held so far, as it lies there, or what its position has. Fetched before the products. */
+union LatencyAddend {
+    uint32_t residual[4];
+    float table[8];
+};
+DEVICE void latency_fetch_addend(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, uint32_t row, LatencyAddend &addend) {
+    const uint32_t column = place.column + self.lane % 8 * 8;
+    if (row >= place.rows) return;
+    if (flags & MGV__KERNEL_TABLE) {
+        const float *table = self.arguments.vectors + op.table + (size_t)((place.base + row) % op.tokens) * op.columns + column;
 #pragma unroll
-    for (uint32_t n = 0; n < LATENCY_ROWS_A_WARP; n++) {
-        const uint32_t row = latency_deep_row(self, own, n);
-        addend[n][0] = addend[n][1] = 0;
-        if (row >= place.rows || 2 * self.lane >= place.columns) continue;
-        if (flags & MGV__KERNEL_TABLE)
-            ld_global_nc_v2f32(self.arguments.vectors + op.table + (size_t)((place.base + row) % op.tokens) * op.columns + column, addend[n][0], addend[n][1]);
-        if (flags & MGV__KERNEL_RESIDUAL) { /* both halves of a word, for the time being */
-            const uint16_t *residual = (const uint16_t *)self.arguments.buffers[op.residual_map] + (size_t)(place.base + row) * op.columns + column;
-            addend[n][0] = __uint_as_float(ld_relaxed_gpu((const uint32_t *)residual));
-        }
+        for (int i = 0; i < 8; i += 2) ld_global_nc_v2f32(table + i, addend.table[i], addend.table[i + 1]);
+    }
+    if (flags & MGV__KERNEL_RESIDUAL) {
+        const uint16_t *residual = (const uint16_t *)self.arguments.buffers[op.residual_map] + (size_t)(place.base + row) * op.columns + column;
+        ld_relaxed_gpu_v4u32(residual, addend.residual[0], addend.residual[1], addend.residual[2], addend.residual[3]);
+    }
+}
+DEVICE void latency_add(uint32_t flags, const LatencyAddend &addend, float (&x)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (flags & MGV__KERNEL_TABLE) x[i] += addend.table[i];
+        if (flags & MGV__KERNEL_RESIDUAL) x[i] += i % 2 ? bf16_high(addend.residual[i / 2]) : bf16_low(addend.residual[i / 2]);
     }
 }
 
-/* Sum over the warp, of several rows side by side: the same order for each. */
-template <int COUNT> DEVICE void warp_sums(float (&v)[COUNT]) {
+/* Over the eight lanes of a row. */
+DEVICE float latency_row_sum(float v) {
 #pragma unroll
-    for (int lanes = 16; lanes; lanes /= 2)
-#pragma unroll
-        for (int n = 0; n < COUNT; n++) v[n] += shfl_bfly_f32(v[n], lanes);
+    for (int lanes = 4; lanes; lanes /= 2) v += shfl_bfly_f32(v, lanes);
+    return v;
 }
-
 /* Mean and squared deviations of each row's 64 columns, of the rounded values, for the next norm. */
-DEVICE void latency_statistics(const LatencyMath &self, const mgv__kernel_op &op, const LatencyPlace &place, const LatencyRows &own, const uint32_t (&rounded)[LATENCY_ROWS_A_WARP]) {
-    float mean[LATENCY_ROWS_A_WARP], squares[LATENCY_ROWS_A_WARP];
+DEVICE void latency_statistics(const LatencyMath &self, const LatencyPlace &place, uint32_t row, const uint32_t (&rounded)[4]) {
+    float sum = 0, squares = 0;
 #pragma unroll
-    for (uint32_t n = 0; n < LATENCY_ROWS_A_WARP; n++) mean[n] = bf16_low(rounded[n]) + bf16_high(rounded[n]);
-    warp_sums(mean);
+    for (int i = 0; i < 4; i++) sum += bf16_low(rounded[i]) + bf16_high(rounded[i]);
+    const float mean = latency_row_sum(sum) / 64;
 #pragma unroll
-    for (uint32_t n = 0; n < LATENCY_ROWS_A_WARP; n++) {
-        mean[n] /= 64;
-        const float x = bf16_low(rounded[n]) - mean[n], y = bf16_high(rounded[n]) - mean[n];
-        squares[n] = x * x + y * y;
+    for (int i = 0; i < 4; i++) {
+        const float x = bf16_low(rounded[i]) - mean, y = bf16_high(rounded[i]) - mean;
+        squares += x * x + y * y;
     }
-    warp_sums(squares);
-#pragma unroll
-    for (uint32_t n = 0; n < LATENCY_ROWS_A_WARP; n++) {
-        const uint32_t row = latency_deep_row(self, own, n);
-        if (self.lane == n && row < place.rows)
-            st_relaxed_gpu_v2f32(self.arguments.stats + op.stats_out + ((size_t)(place.base + row) * (op.columns / 64) + place.column / 64) * 2, mean[n], squares[n]);
-    }
+    squares = latency_row_sum(squares);
+    if (self.lane % 8 == 0 && row < place.rows)
+        st_relaxed_gpu_v2f32(place.stats + (size_t)row * (place.pitch / 64) * 2, mean, squares);
 }
 
-DEVICE void latency_end_deep(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, const LatencyRows &own,
-                             const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS], const float (&addend)[LATENCY_ROWS_A_WARP][2]) {
+DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, const LatencyRows &own,
+                             const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS], uint32_t row, const LatencyAddend &addend) {
     const uint32_t rows = shared_address(&self.shared->swap[self.group].rows), to = rows + (2 * (self.lane % 4) * LATENCY_ROW_PITCH + self.warp * 16 + self.lane / 4) * 4;
-    uint32_t rounded[LATENCY_ROWS_A_WARP];
+    const uint32_t from = rows + (latency_deep_number(self) * LATENCY_ROW_PITCH + self.lane % 8 * 8) * 4;
+    uint32_t rounded[4];
+    float x[8];
     latency_sync_group(self); /* the rows take the place of sums that have been read */
 #pragma unroll
     for (uint32_t j = 0; j < LATENCY_OWN_GROUPS; j++) {
@@ -401,20 +414,19 @@ DEVICE void latency_end_deep(const LatencyMath &self, const mgv__kernel_op &op, 
         for (int e = 0; e < 4; e++) shared_store_u32(to + ((8 * j + e % 2) * LATENCY_ROW_PITCH + e / 2 * 8) * 4, __float_as_uint(value[e]));
     }
     latency_sync_group(self);
+    shared_load_v4f32(from, x[0], x[1], x[2], x[3]);
+    shared_load_v4f32(from + 16, x[4], x[5], x[6], x[7]);
+    latency_add(flags, addend, x);
 #pragma unroll
-    for (uint32_t n = 0; n < LATENCY_ROWS_A_WARP; n++) {
-        const uint32_t row = latency_deep_row(self, own, n), exists = row < place.rows && 2 * self.lane < place.columns;
-        const size_t at = (size_t)(place.base + row) * op.columns + place.column + 2 * self.lane;
-        float x, y;
-        shared_load_v2f32(rows + ((4 * n + self.warp) * LATENCY_ROW_PITCH + 2 * self.lane) * 4, x, y);
-        const uint32_t residual = __float_as_uint(addend[n][0]);
-        x += flags & MGV__KERNEL_RESIDUAL ? bf16_low(residual) : addend[n][0];
-        y += flags & MGV__KERNEL_RESIDUAL ? bf16_high(residual) : addend[n][1];
-        rounded[n] = cvt_rn_bf16x2(x, y);
-        if (exists && (flags & MGV__KERNEL_FLOAT_OUT)) st_relaxed_gpu_v2f32((float *)self.arguments.buffers[op.store_map] + at, x, y);
-        else if (exists) st_global_u32((uint16_t *)self.arguments.buffers[op.store_map] + at, rounded[n]);
+    for (int i = 0; i < 4; i++) rounded[i] = cvt_rn_bf16x2(x[2 * i], x[2 * i + 1]);
+    const size_t at = (size_t)row * place.pitch + self.lane % 8 * 8;
+    if (row < place.rows && (flags & MGV__KERNEL_FLOAT_OUT)) {
+        st_global_v4u32(place.target + at * 4, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3]));
+        st_global_v4u32(place.target + at * 4 + 16, __float_as_uint(x[4]), __float_as_uint(x[5]), __float_as_uint(x[6]), __float_as_uint(x[7]));
+    } else if (row < place.rows) {
+        st_global_v4u32(place.target + at * 2, rounded[0], rounded[1], rounded[2], rounded[3]);
     }
-    if (flags & MGV__KERNEL_STATS) latency_statistics(self, op, place, own, rounded);
+    if (flags & MGV__KERNEL_STATS) latency_statistics(self, place, row, rounded);
 }
 
 /* --- the tile ---------------------------------------------------------------------------------------------------- */
@@ -428,17 +440,19 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
     const uint32_t exist = warp_uniform(self.group || here < FIRST ? here : FIRST); /* groups of this math group that have rows */
     const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist}; /* DEEP: as latency_owner has it */
     const uint32_t warp_row = (self.group * 4 + self.warp) * 16;
-    float addend[LATENCY_ROWS_A_WARP][2] = {}, bias[2], acc[ROWS / 2], v[4 * FIRST];
-    LatencyParts parts;
-    if (deep) latency_fetch_addends(self, op, flags, place, own, addend);
+    const uint32_t deep_row = latency_deep_row(self, place, own);
+    LatencyAddend addend = {};
+    float bias[2], acc[ROWS / 2], v[4 * FIRST];
+    if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
     latency_fetch_biases(self, op, place, bias);
-    if (flags & MGV__KERNEL_FOLD_NORM) latency_fetch_parts(self, op, place.base + warp_row, place.base + place.rows - 1, parts);
-    latency_products<4 / MGV__MATH_GROUPS>(self, op.k_blocks, LATENCY_WEIGHT_BYTES, 4 / MGV__MATH_GROUPS * self.group, acc, [&]() {
-        if (!(flags & MGV__KERNEL_FOLD_NORM)) return;
+    if (flags & MGV__KERNEL_FOLD_NORM) { /* while the first rows are on their way */
+        LatencyParts parts;
         float mean, rstd;
+        latency_fetch_parts(self, op, place.base + warp_row, place.base + place.rows - 1, parts);
         latency_row_norm(self, op, parts, mean, rstd);
         if (self.lane % 2 == 0) self.shared->rstd[warp_row + self.lane / 2] = rstd;
-    });
+    }
+    latency_products<1, 4 / MGV__MATH_GROUPS>(self, op.k_blocks, 0, 4 / MGV__MATH_GROUPS * self.group, acc);
     latency_swap_sums<GROUPS>(self, acc, v);
     if (deep) {
         float sum[4 * LATENCY_OWN_GROUPS];
@@ -446,12 +460,12 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
         if (self.group == 0 && self.warp == 0 && self.lane == 0)
             latency_expect_exchange(self, (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES * latency_owned_groups(groups, FIRST, self.cta));
         latency_add_sums(self, v, exist, sum);
-        latency_end_deep(self, op, flags, place, own, bias, sum, addend);
+        latency_end_deep(self, flags, place, own, bias, sum, deep_row, addend);
         latency_end_exchange(self);
     } else {
-        latency_end_wide<FIRST>(self, op, flags, place, before, bias, v);
+        latency_end_wide<FIRST>(self, flags, place, before, bias, v);
     }
-    latency_signal(self, tile);
+    latency_signal(self);
 }
 
 #endif /* MGV_LATENCY_GEMM_CUH */

@@ -6,8 +6,8 @@
 #include "attention.cuh"
 
 /* Address of box `box` of a tile whose first stage is `first`, two boxes a stage. */
-DEVICE uint32_t latency_box(const LatencyMath &self, LatencyStage first, uint32_t box) { return latency_stage_address(self, latency_stage_after(first, box / 2)) + box % 2 * LATENCY_BOX_BYTES; }
-DEVICE void latency_wait_stages(LatencyMath &self, LatencyStage &stage, int count) {
+DEVICE uint32_t latency_box(const LatencyMath &self, LatencyRowStage first, uint32_t box) { return latency_stage_address(self, latency_stage_after(first, box / 2)) + box % 2 * LATENCY_BOX_BYTES; }
+DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage &stage, int count) {
 #pragma unroll 1
     for (int i = 0; i < count; i++, stage.advance()) latency_wait_stage(self, stage);
 }
@@ -51,43 +51,52 @@ DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&m
     }
 }
 
+/* Stages of both groups: all warps leave a stage once each time. */
+DEVICE void latency_leave_attention(LatencyMath &self) {
+    LatencyRowStage left = self.stage;
+    latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES);
+    warp_sync(); /* one lane leaves for the warp: no lane may still be looking */
+#pragma unroll 1
+    for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
+}
+
 /* One block of 64 queries; KEYS: of one math group. */
 template <int KEYS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const LatencyStage first = self.stage, keys = latency_stage_after(first, self.group), values = latency_stage_after(first, 2 + self.group);
-    const uint32_t first_key = self.group * KEYS, exist = op.tokens > first_key ? op.tokens - first_key : 0;
+    const LatencyRowStage first = self.stage, keys = latency_stage_after(first, 1 + self.group), values = latency_stage_after(first, 3 + self.group);
+    const uint32_t tokens = op.tokens, pitch = op.columns, first_key = self.group * KEYS, exist = tokens > first_key ? tokens - first_key : 0;
+    const float scale = op.scale;
     float s[KEYS / 2], o[32], most[2] = {0, 0}, sum[2] = {0, 0};
     uint32_t p[KEYS / 4], query = self.cta * 64 + self.warp * 16;
+    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] + ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
+                   tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
     latency_wait_stage(self, first);
     latency_wait_stage(self, keys);
-    const uint64_t a = matrix_descriptor(latency_stage_address(self, first)), b = matrix_descriptor(latency_stage_address(self, keys) + LATENCY_WEIGHT_BYTES);
+    const uint64_t a = matrix_descriptor(latency_stage_address(self, first)), b = matrix_descriptor(latency_stage_address(self, keys));
     attention_scores<KEYS>(a, b, s);
-    if (query < op.tokens) softmax_part<KEYS>(s, exist, self.lane, op.scale, most, sum); /* else no row of this warp exists */
+    if (query < tokens) softmax_part<KEYS>(s, exist, self.lane, scale, most, sum); /* else no row of this warp exists */
     pack_probabilities<KEYS>(s, p);
     latency_wait_stage(self, values);
-    attention_values<KEYS>(p, matrix_descriptor(latency_stage_address(self, values) + LATENCY_WEIGHT_BYTES), o);
-    latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES); /* those of the other group, too: all warps leave a stage once each time */
-    warp_sync(); /* one lane leaves for the warp: no lane may still be looking */
-    LatencyStage left = first;
-#pragma unroll 1
-    for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
-    if (self.cta * 64 >= op.tokens) return;
+    attention_values<KEYS>(p, matrix_descriptor(latency_stage_address(self, values)), o);
+    if (self.cta * 64 >= tokens) {
+        latency_leave_attention(self);
+        return;
+    }
 
     LatencyAttended joined;
-    latency_join_halves(self, op.scale * 1.4426950409f, most, sum, o, joined); /* exp(x) = 2^(x log2 e) */
+    latency_join_halves(self, scale * 1.4426950409f, most, sum, o, joined); /* exp(x) = 2^(x log2 e) */
     query += self.lane / 4;
-    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] + ((size_t)image_number(op, tile.group, tile.unit) * op.tokens + query) * op.columns + tile.column * 64 +
-                   self.group * 32 + latency_pair_column(self.lane);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float rcp = 1.0f / joined.sum[r];
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             const float *e = &joined.values[8 * pair + 2 * r];
-            latency_store_pair(self.lane, to + (size_t)8 * r * op.columns + pair * 16, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp), cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < op.tokens);
+            latency_store_pair(self.lane, to + (size_t)8 * r * pitch + pair * 16, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp), cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < tokens);
         }
     }
-    latency_signal(self, tile);
+    latency_signal(self);
+    latency_leave_attention(self);
 }
 
 /* --- pooling head ------------------------------------------------------------------------------------------------ */
@@ -141,7 +150,7 @@ DEVICE void latency_pool_weights(const LatencyMath &self, const mgv__kernel_op &
             const uint32_t w = cvt_rn_bf16x2(p * rstd, 0);
             sum[h] += p;
             offset[h] += bf16_low(w) * mean;
-            self.shared->pool_weight[head + h][i * 32 + self.lane] = (uint16_t)w;
+            self.shared->pool.weight[head + h][i * 32 + self.lane] = (uint16_t)w;
         }
     }
 #pragma unroll
@@ -151,13 +160,13 @@ DEVICE void latency_pool_weights(const LatencyMath &self, const mgv__kernel_op &
             sum[h] += shfl_bfly_f32(sum[h], lanes);
             offset[h] += shfl_bfly_f32(offset[h], lanes);
         }
-        if (self.lane == 0) self.shared->pool_scale[head + h][0] = 1.0f / sum[h];
-        if (self.lane == 0) self.shared->pool_scale[head + h][1] = offset[h];
+        if (self.lane == 0) self.shared->pool.scale[head + h][0] = 1.0f / sum[h];
+        if (self.lane == 0) self.shared->pool.scale[head + h][1] = offset[h];
     }
 }
 
 /* One block of 64 columns of the weighted sums, for the heads of one warp; tokens lie in two stages. */
-DEVICE void latency_pool_block(LatencyMath &self, const TileSlot &tile, uint32_t block, const LatencyStage &first, const uint32_t (&w)[MGV__MAX_KEYS / 4]) {
+DEVICE void latency_pool_block(LatencyMath &self, const TileSlot &tile, uint32_t block, const LatencyRowStage &first, const uint32_t (&w)[MGV__MAX_KEYS / 4]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t quad = 2 * (self.lane % 4), head = self.lane / 4, writes = self.warp == 0 && block < op.k_blocks;
     float z[32], gamma[16], beta[16];
@@ -183,7 +192,7 @@ DEVICE void latency_pool_block(LatencyMath &self, const TileSlot &tile, uint32_t
                    (size_t)head * op.inner + block * 64 + latency_pair_column(self.lane);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float rcp = self.shared->pool_scale[head + 8 * r][0], offset = self.shared->pool_scale[head + 8 * r][1];
+        const float rcp = self.shared->pool.scale[head + 8 * r][0], offset = self.shared->pool.scale[head + 8 * r][1];
         uint32_t p[8];
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -201,7 +210,8 @@ DEVICE void latency_pool_tile(LatencyMath &self, const TileSlot &tile) {
     LatencyNorms norms;
     float acc[4];
     latency_fetch_parts(self, op, first_row + self.cta * 64 + self.warp * 16, first_row + op.tokens - 1, parts);
-    latency_products<4>(self, op.k_blocks, LATENCY_BOX_BYTES + self.group * 8 * 128, 0, acc, [&]() { latency_merge_parts(self, op, parts, norms); });
+    latency_merge_parts(self, op, parts, norms);
+    latency_products<0, 4>(self, op.k_blocks, LATENCY_BOX_BYTES + self.group * 8 * 128, 0, acc);
     latency_send_scores(self, tile, acc, token, norms);
     if (self.group == 0 && self.warp == 0 && self.lane == 0) latency_expect_exchange(self, LATENCY_POOL_BYTES);
     latency_wait_exchange(self);
@@ -212,19 +222,19 @@ DEVICE void latency_pool_tile(LatencyMath &self, const TileSlot &tile) {
     uint32_t w[MGV__MAX_KEYS / 4]; /* heads are the rows: the plan has up to MGV__LATENCY_MAX_HEADS, those of one warp */
 #pragma unroll
     for (int i = 0; i < MGV__MAX_KEYS / 4; i++)
-        w[i] = self.warp ? 0 : *(const uint32_t *)&self.shared->pool_weight[self.lane / 4 + i % 2 * 8][i / 4 * 16 + i / 2 % 2 * 8 + 2 * (self.lane % 4)];
+        w[i] = self.warp ? 0 : *(const uint32_t *)&self.shared->pool.weight[self.lane / 4 + i % 2 * 8][i / 4 * 16 + i / 2 % 2 * 8 + 2 * (self.lane % 4)];
 #pragma unroll 1
     for (uint32_t i = 0; i < latency_pool_blocks(op); i++) {
-        const LatencyStage stage = self.stage;
+        const LatencyRowStage stage = self.stage;
         latency_wait_stages(self, self.stage, 2);
         if (i % MGV__MATH_GROUPS == self.group) latency_pool_block(self, tile, i * MGV__LATENCY_CLUSTER + self.cta, stage, w);
         warp_sync();
-        LatencyStage left = stage;
+        LatencyRowStage left = stage;
         latency_leave_stage(self, left);
         left.advance();
         latency_leave_stage(self, left);
     }
-    latency_signal(self, tile);
+    latency_signal(self);
 }
 
 #endif /* MGV_LATENCY_HEADS_CUH */

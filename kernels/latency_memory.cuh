@@ -13,9 +13,9 @@
 #include "scheduler.cuh"
 
 enum {
-    LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2, /* in front in each stage; then rows of activations */
     LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries or tokens, 64 columns of them */
     LATENCY_MATH_WARPS = MGV__MATH_GROUPS * 4,
+    LATENCY_LOADERS = 2,                                          /* of weights, of rows */
     LATENCY_SUM_GROUPS = MGV__LATENCY_MAX_ROWS / 8 / MGV__MATH_GROUPS,  /* groups of eight rows whose sums one math warpgroup ends, at most */
     LATENCY_OWN_GROUPS = (LATENCY_SUM_GROUPS + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER, /* DEEP: of them, those of one CTA */
     LATENCY_GROUP_BYTES = MGV__LATENCY_COLUMNS * 8 * 4,           /* sums of eight rows: 16 bytes a thread of a warpgroup */
@@ -32,19 +32,29 @@ union LatencySwap {
     float rows[LATENCY_OWN_GROUPS * 8][LATENCY_ROW_PITCH];
 };
 
+/* What the tokens of an image weigh in the pooling head's sums. */
+struct LatencyPool {
+    uint16_t weight[MGV__LATENCY_MAX_HEADS][MGV__MAX_KEYS + 8]; /* bf16; rows of as many words that a warp's fragments lie in different banks */
+    float scale[MGV__LATENCY_MAX_HEADS][2];                     /* (1 / sum, offset) of each head */
+};
+
 struct LatencyMemory {
-    uint8_t stage[MGV__LATENCY_STAGES][MGV__LATENCY_STAGE_BYTES]; /* the ring: loader -> math */
+    uint8_t rows[MGV__LATENCY_ROW_STAGES][MGV__LATENCY_ROW_BYTES]; /* the ring of what other CTAs write: loader -> math */
+    uint8_t weights[MGV__LATENCY_WEIGHT_STAGES][MGV__LATENCY_WEIGHT_BYTES]; /* that of the weights, whose loader runs ahead */
     uint8_t received[MGV__LATENCY_SUM_BYTES];                     /* from the cluster */
-    LatencySwap swap[MGV__MATH_GROUPS];                           /* read by the group of this number */
+    union {
+        LatencySwap swap[MGV__MATH_GROUPS];                       /* read by the group of this number */
+        LatencyPool pool;
+    };
     float rstd[MGV__LATENCY_MAX_ROWS];                            /* of the tile's rows, where a norm is folded */
-    uint16_t pool_weight[MGV__LATENCY_MAX_HEADS][MGV__MAX_KEYS + 8]; /* bf16; rows of as many words that a warp's fragments lie in different banks */
-    float pool_scale[MGV__LATENCY_MAX_HEADS][2];                  /* (1 / sum, offset) of each head */
     TileSlot slot[MGV__SLOTS];                                    /* scheduler -> all */
-    uint64_t stage_full[MGV__LATENCY_STAGES];                     /* 1 arrival + bytes: the loader */
-    uint64_t stage_empty[MGV__LATENCY_STAGES];                    /* every math warp */
+    uint64_t rows_full[MGV__LATENCY_ROW_STAGES];                  /* 1 arrival + bytes: the loader */
+    uint64_t rows_empty[MGV__LATENCY_ROW_STAGES];                 /* every math warp */
+    uint64_t weights_full[MGV__LATENCY_WEIGHT_STAGES];            /* the same of the other ring */
+    uint64_t weights_empty[MGV__LATENCY_WEIGHT_STAGES];
     uint64_t tile_known[MGV__SLOTS];                              /* scheduler: the slot is filled */
     uint64_t tile_ready[MGV__SLOTS];                              /* loader: what the tile reads has been written */
-    uint64_t slot_vacated[MGV__SLOTS];                            /* loader, every math warp */
+    uint64_t slot_vacated[MGV__SLOTS];                            /* both loaders, every math warp */
     uint64_t received_full;                                       /* 1 arrival + bytes */
     uint64_t received_empty;                                      /* every math warp of the cluster: what was sent to it last has been read */
     uint32_t decision[2];                                         /* run the next tile or stop: the same for all math warps */
@@ -53,7 +63,7 @@ struct LatencyMemory {
 static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget that `megavit plan` prints");
 static_assert(sizeof(LatencySwap) * MGV__MATH_GROUPS == MGV__LATENCY_SWAP_BYTES, "as above");
 static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
-static_assert(LATENCY_WEIGHT_BYTES + MGV__LATENCY_MAX_ROWS * 128 <= MGV__LATENCY_STAGE_BYTES && 2 * LATENCY_BOX_BYTES <= MGV__LATENCY_STAGE_BYTES, "a stage holds its operands");
+static_assert(2 * LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES && sizeof(LatencyPool) <= MGV__LATENCY_SWAP_BYTES, "a stage holds two blocks of tokens, the pooling head's weights fit");
 static_assert(MGV__MATH_GROUPS * LATENCY_OWN_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES, "what the cluster sends fits");
 static_assert((int)LATENCY_POOL_BYTES <= (int)MGV__LATENCY_SUM_BYTES, "scores and statistics of an image's tokens fit");
 static_assert(2 * LATENCY_MATH_WARPS == MGV__LATENCY_MAX_HEADS, "each math warp weights the tokens for two heads");
@@ -61,14 +71,18 @@ static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2, "64 rows of w
 static_assert(MGV__MAX_KEYS <= MGV__LATENCY_CLUSTER * 64 && MGV__MAX_KEYS <= MGV__MATH_GROUPS * MGV__LATENCY_MAX_ROWS, "a cluster has all queries of a head, a CTA all keys");
 
 DEVICE void latency_memory_init(LatencyMemory *shared) {
-    for (int i = 0; i < MGV__LATENCY_STAGES; i++) {
-        mbarrier_init(shared_address(&shared->stage_full[i]), 1);
-        mbarrier_init(shared_address(&shared->stage_empty[i]), LATENCY_MATH_WARPS);
+    for (int i = 0; i < MGV__LATENCY_ROW_STAGES; i++) {
+        mbarrier_init(shared_address(&shared->rows_full[i]), 1);
+        mbarrier_init(shared_address(&shared->rows_empty[i]), LATENCY_MATH_WARPS);
+    }
+    for (int i = 0; i < MGV__LATENCY_WEIGHT_STAGES; i++) {
+        mbarrier_init(shared_address(&shared->weights_full[i]), 1);
+        mbarrier_init(shared_address(&shared->weights_empty[i]), LATENCY_MATH_WARPS);
     }
     for (int i = 0; i < MGV__SLOTS; i++) {
         mbarrier_init(shared_address(&shared->tile_known[i]), 1);
         mbarrier_init(shared_address(&shared->tile_ready[i]), 1);
-        mbarrier_init(shared_address(&shared->slot_vacated[i]), 1 + LATENCY_MATH_WARPS);
+        mbarrier_init(shared_address(&shared->slot_vacated[i]), LATENCY_LOADERS + LATENCY_MATH_WARPS);
     }
     mbarrier_init(shared_address(&shared->received_full), 1);
     mbarrier_init(shared_address(&shared->received_empty), MGV__LATENCY_CLUSTER * LATENCY_MATH_WARPS);

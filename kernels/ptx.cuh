@@ -86,6 +86,13 @@ DEVICE uint32_t vote_all(uint32_t predicate) {
     asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nvote.sync.all.pred q, p, 0xffffffff;\nselp.u32 %0, 1, 0, q;\n}" : "=r"(v) : "r"(predicate));
     return v;
 }
+/* sm_90+: 1 on one lane of the whole warp, always the same. The compiler then knows that a single lane runs what depends on it, and builds no loop over lanes around
+   instructions whose operands must be the whole warp's, as those of the copy engine. */
+DEVICE uint32_t elect_sync(void) {
+    uint32_t v;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(v));
+    return v;
+}
 /* sm_90a: moves registers between warpgroups; COUNT a multiple of 8 in [24, 256], run by every warp of the warpgroup. */
 template <int COUNT> DEVICE void setmaxnreg_inc(void) { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 template <int COUNT> DEVICE void setmaxnreg_dec(void) { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
@@ -157,8 +164,6 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier) : "memory");
 }
-/* Brings the cache line, or the part of it that memory gives at once, into the L2 cache. sm_70+ */
-DEVICE void prefetch_global_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");

@@ -109,6 +109,7 @@ DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
     return __uint_as_float(machine::op_shuffle(0xffffffffu, __float_as_uint(value), (machine::op_thread_index() % 32) ^ lane_mask, true));
 }
 DEVICE uint32_t shfl_idx_u32(uint32_t value, uint32_t lane) { return machine::op_shuffle(0xffffffffu, value, lane, false); }
+DEVICE uint32_t elect_sync(void) { machine::op_ballot(0xffffffffu, true); return threadIdx.x % 32 == 0; }
 DEVICE uint32_t vote_all(uint32_t predicate) { return machine::op_ballot(0xffffffffu, predicate != 0) == 0xffffffffu; }
 template <int COUNT> DEVICE void setmaxnreg_inc(void) { machine::op_setmaxnreg(COUNT, true); }
 template <int COUNT> DEVICE void setmaxnreg_dec(void) { machine::op_setmaxnreg(COUNT, false); }
@@ -152,7 +153,6 @@ DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false
 /* ---- the copy engine ---- */
 
 DEVICE void prefetch_tensormap(const CUtensorMap *) {}
-DEVICE void prefetch_global_l2(const void *) {}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, 0, false);
