@@ -359,7 +359,7 @@ DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PTX_R32 "}, %32, %33, p, 1, 1, 1, 0;\n}\n"
                  : PTX_D32(d, 0) : "l"(a), "l"(b), "r"(scale_d));
 }
-/* FP8 operands, 32 columns of K, always K-major. The sum keeps 13 fraction bits and rounds towards zero: tests/machine/README.md. */
+/* FP8 operands, 32 columns of K, always K-major. The sum keeps 13 fraction bits and rounds towards zero: tests/machine/MANUAL.md. */
 DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k32 */
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" PTX_R32 "}, %32, %33, p, 1, 1;\n}\n"
                  : PTX_D32(d, 0) : "l"(a), "l"(b), "r"(scale_d));
