@@ -787,8 +787,8 @@ typedef struct mgv__kernel_op {
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
-    uint32_t prefetch_offset;   /* GEMV: bytes from the start of the packed weights to the first row, in units of 16, + 1 */
-    uint32_t prefetch_bytes;    /* of the rows that one CTA loads for one tile */
+    uint32_t weights_offset;    /* GEMV: bytes from the start of the packed weights to the first row, in units of 16 */
+    uint32_t reserved;
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
     uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
@@ -5825,13 +5825,6 @@ static int mgv__plan_splits(const mgv__plan *plan, const mgv__plan_op *op) {
     return op->target == MGV__DEVICE_STREAM && k->columns % MGV__SPLIT_COLUMNS == 0 && tiles >= plan->split_least && tiles <= MGV__PLAN_SPLIT_MOST;
 }
 
-/* Where a GEMV's weights begin, and what it loads of them for `rows` rows. No kernel fetches weights into the L2 cache ahead of time: it costs more than it gives. */
-static void mgv__plan_prefetch(const mgv__plan *plan, mgv__plan_op *op, uint32_t rows) {
-    const uint64_t row_bytes = (uint64_t)plan->pack_pitch[op->pack] * 2;
-    op->kernel.prefetch_bytes = rows * (uint32_t)row_bytes;
-    op->kernel.prefetch_offset = (uint32_t)((plan->pack_offset[op->pack] + op->kernel.b_row * row_bytes) / 16) + 1;
-}
-
 /* The pooling head's products of few rows. It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
 static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
@@ -5840,7 +5833,7 @@ static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->k_blocks));
     k->a_map = op->source;
     k->store_map = op->target;
-    mgv__plan_prefetch(plan, op, 8);
+    k->weights_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16);
 }
 
 /* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle. A tile has a block of
@@ -5952,7 +5945,6 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         k->flags = (k->flags & ~of_batch) | plan->ablations;
         k->rows_total = head ? images : images * plan->tokens;
         k->kind = op->kind;
-        k->prefetch_offset = 0;
         if (plan->regime == MGV__LATENCY) mgv__plan_latency_op(plan, op);
         else mgv__plan_throughput_op(plan, op, images);
         if (k->kind != MGV__KERNEL_PATCHES) {

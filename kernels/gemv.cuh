@@ -83,7 +83,7 @@ DEVICE void gemv_products(Math &self, const TileSlot &tile, const Ring<MGV__SLOT
     const uint32_t quad = self.lane / 4, rows = op.rows_total, pieces = op.k_blocks, row_bytes = pieces * GEMV_PIECE * 2;
     const uint32_t exists = share.strip * GEMV_STRIP < op.columns, pitch = op.a_column_step ? op.heads * op.a_column_step * 2 : row_bytes;
     const uint32_t head = op.a_column_step ? share.strip * GEMV_STRIP / head_columns(op) : 0;
-    const uint8_t *weights = self.arguments.weights + (size_t)(op.prefetch_offset - 1) * 16 + (size_t)(share.strip * GEMV_STRIP + quad) * row_bytes;
+    const uint8_t *weights = self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)(share.strip * GEMV_STRIP + quad) * row_bytes;
     const uint8_t *a = self.arguments.buffers[op.a_map] + (size_t)head * op.a_column_step * 2;
     if (op.flags & MGV__KERNEL_WAIT_FIRST) wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
     for (uint32_t done = 0; done == 0 || done < share.steps; done += GEMV_AHEAD) {

@@ -2,7 +2,7 @@
 
    The sides of a product change places: the rows of the weights, which are the output's columns, are the 64 rows that the tensor cores want, and tokens are their
    columns, as many as a tile has rows. So 196 tokens are two tiles of 104 and hardly padded, and a matrix instruction is long enough to hide what comes
-   between two of them. The math warpgroups share out K within each stage. A CTA keeps its own ring; what a cluster of four shares is a tile's sums:
+   between two of them. The math warpgroups share out K within each stage. A CTA keeps its own rings; what a cluster of four shares is a tile's sums:
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup

@@ -225,7 +225,7 @@ static void test_outputs(void **state) {
 static void test_parts_and_ablations(void **state) {
     mgv__config config;
     mgv__plan *plan;
-    uint32_t i, whole;
+    uint32_t i, whole, gemvs = 0;
     (void)state;
     config_of(&config, 224, 16, 2);
     plan = plan_of(&config, 8, 0, 1);
@@ -236,8 +236,12 @@ static void test_parts_and_ablations(void **state) {
     assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
     for (i = 0; i < plan->op_count; i++) {
         assert_int_equal(plan->ops[i].kernel.flags & plan->ablations, plan->ablations);
-        assert_int_equal(plan->ops[i].kernel.prefetch_offset != 0, plan->ops[i].kernel.kind == MGV__KERNEL_GEMV);
+        if (plan->ops[i].kernel.kind != MGV__KERNEL_GEMV) continue;
+        assert_true(plan->ops[i].kernel.weights_offset * (uint64_t)16 >= plan->pack_offset[plan->ops[i].pack]);
+        assert_true(plan->ops[i].kernel.weights_offset * (uint64_t)16 + (uint64_t)plan->ops[i].kernel.columns * plan->ops[i].kernel.k_blocks * 16 <= plan->weight_bytes);
+        gemvs++;
     }
+    assert_int_equal(gemvs, 4); /* the pooling head's values, out, fc1 and fc2 */
     plan->ablations = 0;
     for (i = 0; i < plan->op_count; i++) { /* one operation at a time: together the whole */
         plan->op_first = i;
