@@ -1,4 +1,5 @@
-/* megavit: the loader. One thread that keeps the ring of stages full through the copy engine.
+/* megavit: the loader. A warp that keeps the ring of stages full through the copy engine: all of it waits, one elected lane issues. (Of a lone thread the
+   compiler does not know that it is alone, and builds a loop over lanes around every box: its operands must be the whole warp's.)
 
    GEMM: A is this CTA's own 128 x 64 block. B is shared by the cluster: each CTA loads half of its rows and multicasts them to both, so a stage is
    free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write.
@@ -21,40 +22,47 @@ enum { GEMM_A_BYTES = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 /* of a block of 64 c
 
 DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uint32_t index) { return (const CUtensorMap *)&arguments.maps[index]; }
 
-/* Waits until the stage is free and announces how many bytes will land in it. */
-DEVICE void loader_open_stage(Loader &self, const Ring<MGV__STAGES> &stage, uint32_t bytes) {
+/* Waits until the stage is free. */
+DEVICE void loader_wait_stage(Loader &self, const Ring<MGV__STAGES> &stage) {
     wait_barrier(self.dog, &self.shared->stage_empty[stage.index], stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
-    if (!self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[stage.index]), bytes);
+    warp_sync(); /* no lane may still be looking when the stage is filled */
+}
+
+/* The same, and announces how many bytes will land in it. */
+DEVICE void loader_open_stage(Loader &self, const Ring<MGV__STAGES> &stage, uint32_t bytes) {
+    loader_wait_stage(self, stage);
+    if (elect_sync() && !self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[stage.index]), bytes);
 }
 
 /* Waits until every role of this CTA is done with the tile before that of `slot`. */
 DEVICE void loader_wait_vacated(Loader &self, const Ring<MGV__SLOTS> &slot) {
     const uint32_t before = (slot.index + MGV__SLOTS - 1) % MGV__SLOTS, parity = slot.index == 0 ? slot.parity ^ 1 : slot.parity;
     wait_barrier(self.dog, &self.shared->slot_vacated[before], parity, MGV__WAIT_SLOT_VACATED);
+    warp_sync();
 }
 
 /* Waits until everything that the tile reads has been written, and orders the copy engine's reads after it. */
 DEVICE void loader_wait_ready(Loader &self, const Ring<MGV__SLOTS> &slot) {
     wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+    warp_sync();
     fence_proxy_async_global();
 }
 
 DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
-    if (self.dog.aborted) return;
-    cp_async_bulk_tensor_3d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z,
-                                 shared_address(&self.shared->stage_full[stage]));
+    if (elect_sync() && !self.dog.aborted)
+        cp_async_bulk_tensor_3d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z,
+                                     shared_address(&self.shared->stage_full[stage]));
 }
 
 /* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left the
    tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they come
-   with the last, when the tile before has been vacated. */
+   with the last, when the tile before has been vacated. By one lane. */
 DEVICE void load_vectors(Loader &self, uint32_t stage, uint32_t first, uint32_t bytes) {
-    if (self.dog.aborted) return;
     cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes, shared_address(&self.shared->stage_full[stage]));
 }
 
 /* What the stages of one GEMM tile have in common. The tile lies in shared memory, where every field would be read again behind each instruction that
-   touches memory: one thread waits for all of that, and at 300 clocks a box it was what the tensor cores waited for. So it is read once. */
+   touches memory, and the tensor cores would wait for that. So it is read once. */
 struct GemmLoads {
     const CUtensorMap *a_map, *b_map;
     uint32_t a_x, a_row, group; /* of A's first block */
@@ -62,6 +70,7 @@ struct GemmLoads {
     uint32_t b_at;              /* where these rows lie in a stage */
     uint32_t b_bytes;           /* of a block of weights in a stage */
     uint32_t depth, split;
+    uint32_t bias;              /* of the tile's first column */
 };
 
 DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
@@ -80,14 +89,14 @@ DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     loads.b_row = op.b_row + gemm_first_column(tile) + own;
     loads.b_at = loads.depth * GEMM_A_BYTES + own * MGV__GEMM_INNER * 2;
     loads.b_bytes = columns * MGV__GEMM_INNER * 2;
+    loads.bias = op.bias + gemm_first_column(tile);
     return loads;
 }
 
-/* The weights of one stage: each CTA loads half of the rows for both or, of a SPLIT tile, all rows for itself. */
+/* The weights of one stage, by one lane: each CTA loads half of the rows for both or, of a SPLIT tile, all rows for itself. */
 DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
     const uint32_t full = shared_address(&self.shared->stage_full[stage]);
     uint32_t to = shared_address(self.shared->stage[stage]) + loads.b_at, x = loads.b_x + step * loads.depth * MGV__GEMM_INNER;
-    if (self.dog.aborted) return;
     if (loads.split) {
 #pragma unroll
         for (uint32_t i = 0; i < MGV__SPLIT_COLUMNS; i += MGV__SPLIT_BOX)
@@ -99,10 +108,10 @@ DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, u
         cp_async_bulk_tensor_2d_load_multicast(to + loads.b_bytes, loads.b_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.b_row, full, 3);
 }
 
+/* Its activations, by one lane. */
 DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
     const uint32_t full = shared_address(&self.shared->stage_full[stage]), to = shared_address(self.shared->stage[stage]);
     const uint32_t x = loads.a_x + step * loads.depth * MGV__GEMM_INNER;
-    if (self.dog.aborted) return;
     cp_async_bulk_tensor_3d_load(to, loads.a_map, (int32_t)x, (int32_t)loads.a_row, (int32_t)loads.group, full);
     if (loads.depth > 1)
         cp_async_bulk_tensor_3d_load(to + GEMM_A_BYTES, loads.a_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.a_row, (int32_t)loads.group, full);
@@ -111,29 +120,36 @@ DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stag
 DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
     const GemmLoads loads = gemm_loads(self, tile);
     const uint32_t stages = gemm_steps(tile.op), vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
-    uint32_t ready = 0, with_a = 0; /* stages that have their activations */
-    Ring<MGV__STAGES> activations = self.stage;
+    const Ring<MGV__STAGES> first = self.stage;
+    uint32_t ready = 0;
     if (tile.op.flags & MGV__KERNEL_WAIT_FIRST) {
         loader_wait_ready(self, slot);
         ready = 1;
     }
+#pragma unroll 1
     for (uint32_t step = 0; step < stages; step++) {
         uint32_t vector_bytes = 0;
         if (step == vector_step) {
             if (stages <= MGV__STAGES) loader_wait_vacated(self, slot);
-            vector_bytes = gemm_columns(tile.op.kind) * 4;
+            vector_bytes = loads.b_bytes / (MGV__GEMM_INNER * 2) * 4;
         }
-        loader_open_stage(self, self.stage, loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
-        if (vector_bytes) load_vectors(self, self.stage.index, tile.op.bias + gemm_first_column(tile), vector_bytes);
-        load_weights(self, loads, self.stage.index, step);
+        loader_wait_stage(self, self.stage);
+        if (elect_sync() && !self.dog.aborted) {
+            mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[self.stage.index]), loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
+            load_weights(self, loads, self.stage.index, step);
+            if (ready) load_activations(self, loads, self.stage.index, step);
+            if (vector_bytes) load_vectors(self, self.stage.index, loads.bias, vector_bytes);
+        }
         self.stage.advance();
-        if (!ready) {
-            const uint32_t can_run_ahead = step + 1 < MGV__STAGES && step + 1 < stages;
-            if (can_run_ahead && !mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity)) continue;
-            loader_wait_ready(self, slot);
-            ready = 1;
-        }
-        for (; with_a <= step; with_a++, activations.advance()) load_activations(self, loads, activations.index, with_a);
+        if (ready) continue;
+        const uint32_t can_run_ahead = step + 1 < MGV__STAGES && step + 1 < stages;
+        if (can_run_ahead && !vote_all(mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity))) continue;
+        loader_wait_ready(self, slot);
+        ready = 1;
+        Ring<MGV__STAGES> activations = first;
+#pragma unroll 1
+        for (uint32_t with_a = 0; with_a <= step; with_a++, activations.advance())
+            if (elect_sync() && !self.dog.aborted) load_activations(self, loads, activations.index, with_a);
     }
     if (!loads.split) return;
     loader_open_stage(self, self.stage, SPLIT_EXCHANGE_BYTES); /* where the other CTA's sums will come */
@@ -157,9 +173,9 @@ DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__S
 }
 
 DEVICE void load_box_4d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
-    if (self.dog.aborted) return;
-    cp_async_bulk_tensor_4d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w,
-                                 shared_address(&self.shared->stage_full[stage]));
+    if (elect_sync() && !self.dog.aborted)
+        cp_async_bulk_tensor_4d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w,
+                                     shared_address(&self.shared->stage_full[stage]));
 }
 
 /* A stage of attention with online softmax: 64 columns of a block's keys, then of its values; what lies behind these columns, of keys, of values. */
@@ -216,6 +232,7 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
     Loader self(shared, arguments);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
         wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+        self.dog.aborted = !vote_all(!self.dog.aborted);
         const TileSlot &tile = shared->slot[slot.index];
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
         if (gemm_columns(tile.op.kind)) load_gemm(self, tile, slot);
@@ -227,7 +244,8 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
             loader_open_stage(self, self.stage, 0); /* where the math warps put their sums */
             self.stage.advance();
         }
-        mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+        warp_sync();
+        if (elect_sync()) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }
 

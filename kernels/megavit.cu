@@ -75,7 +75,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     SharedMemory *shared = (SharedMemory *)shared_bytes;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
     Watchdog dog(arguments);
     if (threadIdx.x == 0) {
         shared_memory_init(shared);
@@ -87,9 +87,9 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
 
     if (warp < 4) {
         setmaxnreg_dec<MGV__COPY_REGISTERS>();
-        if (warp == 0 && lane == 0) loader_role(shared, arguments);
+        if (warp == 0) loader_role(shared, arguments);
         if (warp == 1) scheduler_role(shared, arguments);
-        if (warp >= 2 && lane == 0) storer_role(shared, arguments, warp - 2);
+        if (warp >= 2) storer_role(shared, arguments, warp - 2);
     } else {
         setmaxnreg_inc<MGV__MATH_REGISTERS>();
         math_role(shared, arguments, warp / 4 - 1);

@@ -1,4 +1,4 @@
-/* megavit: the storers. One thread for each math warpgroup. It grants chunk buffers, with the residual loaded into them where there is one, sends
+/* megavit: the storers. One warp for each math warpgroup: all of it waits, one elected lane does the rest. It grants chunk buffers, with the residual loaded into them where there is one, sends
    written chunks to global memory through the copy engine, and signals the tile's counter once they have arrived there. */
 #ifndef MGV_STORER_CUH
 #define MGV_STORER_CUH
@@ -19,6 +19,8 @@ struct Storer {
 /* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z), or (x + i * x_step, head, y, z) where rows are of heads. */
 struct ChunkWalk {
     uint32_t count, x, y, z, x_step, y_step, head;
+    uint32_t residual;                         /* chunks are granted with the residual in them */
+    const CUtensorMap *store_map, *grant_map;
 };
 static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
@@ -92,36 +94,41 @@ DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t mat
     return walk;
 }
 
-DEVICE ChunkWalk walk_tile(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     if (tile.op.kind == MGV__KERNEL_ATTENTION) return walk_attention(tile, cta, math_group);
     if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) return walk_attention_online(tile, cta, math_group);
     if (tile.op.kind == MGV__KERNEL_POOL) return walk_pool(tile, cta, math_group);
     if (tile.op.kind == MGV__KERNEL_POOL_SUMS) return walk_pool_sums(tile, cta, math_group);
     return walk_gemm(tile, cta, math_group);
 }
+DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
+    ChunkWalk walk = walk_kind(tile, self.cta, self.math_group);
+    walk.residual = (tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) == MGV__KERNEL_RESIDUAL;
+    walk.store_map = tensor_map(self.arguments, tile.op.store_map);
+    walk.grant_map = tensor_map(self.arguments, walk.head != NO_HEAD ? tile.op.b_map : tile.op.residual_map);
+    return walk;
+}
 
-/* Gives `buffer` to the math group for chunk i of the tile. */
+/* Gives `buffer` to the math group for chunk i of the tile. By one lane. */
 DEVICE void storer_grant(Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
     const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]);
-    if (self.dog.aborted) return;
     if (walk.head != NO_HEAD) {
         mbarrier_arrive_expect_tx(barrier, i ? 64 * rest_columns(tile.op) * 2 : MGV__CHUNK_BYTES);
-        cp_async_bulk_tensor_4d_load(shared_address(self.shared->chunk[self.math_group][buffer]), tensor_map(self.arguments, tile.op.b_map + i * MAP_REST),
+        cp_async_bulk_tensor_4d_load(shared_address(self.shared->chunk[self.math_group][buffer]), walk.grant_map + i * MAP_REST,
                                      (int32_t)(walk.x + i * walk.x_step), (int32_t)walk.head, (int32_t)walk.y, (int32_t)walk.z, barrier);
         return;
     }
-    if ((tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) != MGV__KERNEL_RESIDUAL) { mbarrier_arrive(barrier); return; }
+    if (!walk.residual) { mbarrier_arrive(barrier); return; }
     mbarrier_arrive_expect_tx(barrier, MGV__CHUNK_BYTES);
-    cp_async_bulk_tensor_3d_load(shared_address(self.shared->chunk[self.math_group][buffer]), tensor_map(self.arguments, tile.op.residual_map),
+    cp_async_bulk_tensor_3d_load(shared_address(self.shared->chunk[self.math_group][buffer]), walk.grant_map,
                                  (int32_t)(walk.x + i * walk.x_step), (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, barrier);
 }
 
-/* Sends chunk i of the tile to global memory. */
-DEVICE void storer_send(const Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t chunk) {
-    const CUtensorMap *map = tensor_map(self.arguments, tile.op.store_map);
+/* Sends chunk i of the tile to global memory. By one lane. */
+DEVICE void storer_send(const ChunkWalk &walk, uint32_t i, uint32_t chunk) {
     const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
-    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(map, x, y, z, chunk);
-    else cp_async_bulk_tensor_4d_store(map, x, (int32_t)walk.head, y, z, chunk);
+    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(walk.store_map, x, y, z, chunk);
+    else cp_async_bulk_tensor_4d_store(walk.store_map, x, (int32_t)walk.head, y, z, chunk);
 }
 
 /* Counter of this CTA's tile, or NULL where it lies beyond the last row. */
@@ -139,24 +146,28 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     uint32_t granted = 0;
     for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
-        storer_grant(self, tile, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
+        if (elect_sync() && !self.dog.aborted) storer_grant(self, tile, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
     for (uint32_t i = 0; i < walk.count; i++) {
         const uint32_t buffer = self.chunk.index;
         wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
-        if (!self.dog.aborted) {
+        warp_sync();
+        if (elect_sync() && !self.dog.aborted) {
             fence_proxy_async_shared_cta(); /* for all that the math warps wrote */
-            storer_send(self, tile, walk, i, shared_address(self.shared->chunk[self.math_group][buffer]));
+            storer_send(walk, i, shared_address(self.shared->chunk[self.math_group][buffer]));
             cp_async_bulk_commit_group();
+            if (granted < walk.count) {
+                cp_async_bulk_wait_group_read<0>();
+                storer_grant(self, tile, walk, granted, buffer); /* the chunk after the next takes the buffer that was just stored */
+            }
         }
         self.chunk.advance();
-        if (granted < walk.count) {
-            cp_async_bulk_wait_group_read<0>();
-            storer_grant(self, tile, walk, granted++, buffer); /* the chunk after the next takes the buffer that was just stored */
-        }
+        granted++;
     }
-    cp_async_bulk_wait_group<0>();
-    fence_proxy_async_global();
-    if (counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+    if (elect_sync()) {
+        cp_async_bulk_wait_group<0>();
+        fence_proxy_async_global();
+        if (counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+    }
 }
 
 /* PATCHES, ROWS and GEMV write and signal by themselves; of a SPLIT tile each CTA has the rows of one math group. */
@@ -169,12 +180,15 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
     Storer self(shared, arguments, math_group);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
         wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+        self.dog.aborted = !vote_all(!self.dog.aborted);
         const TileSlot &tile = shared->slot[slot.index];
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
         wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+        warp_sync();
         fence_proxy_async_global();
-        if (stores_tile(tile, self.cta, math_group)) store_tile(self, tile, walk_tile(tile, self.cta, math_group));
-        mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+        if (stores_tile(tile, self.cta, math_group)) store_tile(self, tile, walk_tile(self, tile));
+        warp_sync();
+        if (elect_sync()) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }
 
