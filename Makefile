@@ -181,7 +181,7 @@ bench-gpu: $(BUILD)/gpu/libharness.so $(BUILD)/megavit.fatbin $(GPU_MODEL)
 
 # ---- the machine model: kernels as ordinary C++ (tests/machine/README.md) ----
 
-MACHINE_OBJECTS := $(patsubst %,$(BUILD)/machine/%.o,core memory async tensor tcgen05 trace cudart)
+MACHINE_OBJECTS := $(patsubst %,$(BUILD)/machine/%.o,core memory async tensor tcgen05 trace order cudart)
 MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -Wextra -Wno-psabi -Werror -Itests/machine/include -MMD -MP
 # Every load and store becomes a call that the model answers; every use of shared memory asks the model where it is.
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \

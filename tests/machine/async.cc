@@ -132,6 +132,12 @@ template <class Visit> static void each_row(const TensorMap &m, const int32_t *c
     }
 }
 
+uint32_t bytes_of_box(const CUtensorMap &map) {
+    TensorMap m;
+    memcpy(&m, &map, sizeof m);
+    return box_bytes(m);
+}
+
 /* Calls visit(shared offset, first byte of the row, bytes) for the pieces of [begin, end) of a row that the swizzle keeps together. */
 template <class Visit> static void each_unit(const TensorMap &m, uintptr_t row, uint32_t begin, uint32_t end, const Visit &visit) {
     while (begin < end) {

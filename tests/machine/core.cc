@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "internal.h"
+#include "trace.h"
 
 #if !defined(__x86_64__)
 #error "the fibers' context switch is written for x86-64"
@@ -53,12 +53,15 @@ static void prepare_stack(Thread *t, size_t index) {
 
 /* ---- random numbers ---- */
 
-uint64_t random_number(void) { /* xorshift64* */
-    uint64_t &s = world->random_state;
-    s ^= s >> 12;
-    s ^= s << 25;
-    s ^= s >> 27;
-    return s * 0x2545F4914F6CDD1Dull >> 16;
+uint64_t random_number(void) { return next_random(world->random_state); }
+
+uint64_t first_random(uint64_t seed, unsigned *async_weight, unsigned *priority_weight) {
+    static const unsigned weights[] = {8, 64, 128, 240}, priorities[] = {0, 0, 128, 250};
+    uint64_t state = (seed + 1) * 0x9E3779B97F4A7C15ull;
+    for (int i = 0; i < 4; i++) next_random(state);
+    *async_weight = weights[below(next_random(state), 4)];
+    *priority_weight = priorities[below(next_random(state), 4)];
+    return state;
 }
 
 /* ---- scheduling ---- */
@@ -387,8 +390,10 @@ static void check_end(void) {
                                          (long)entry.second.bytes, describe(shared_offset(cta->number, entry.first)).c_str()));
 }
 
+uint32_t registers_of(const Launch &l) { return l.registers ? l.registers : 65536 / (l.block ? l.block : 1) / 8 * 8; }
+
 static bool check_launch(const Launch &l) {
-    const unsigned registers = l.registers ? l.registers : 65536 / (l.block ? l.block : 1) / 8 * 8;
+    const unsigned registers = registers_of(l);
     const unsigned an_sm = std::min(228u * 1024 / (unsigned)(l.dynamic_shared + 1024),
                                     std::min(2048 / std::max(l.block, 1u), 65536 / std::max(registers * l.block, 1u)));
     const char *wrong = l.block == 0 || l.block > 1024 || l.block % 32  ? "block: a multiple of 32 up to 1024 threads"
@@ -437,14 +442,13 @@ static void build(const Launch &l) {
         cta->rank = n % l.cluster;
         cta->cluster = world->cluster[n / l.cluster].get();
         cta->alive = l.block;
-        const uint32_t registers = l.registers ? l.registers : 65536 / l.block / 8 * 8;
         cta->registers_free = 0; /* the pool is what the launch gave the CTA */
         cta->group.resize((warps + 3) / 4);
         for (uint32_t w = 0; w < warps; w++) {
             Warp *warp = new Warp();
             warp->of = cta;
             warp->number = w;
-            warp->registers = registers;
+            warp->registers = registers_of(l);
             warp->priority = (uint32_t)random_number();
             choose_lanes(warp);
             cta->group[w / 4].threads += (uint32_t)__builtin_popcount(warp->running);
@@ -501,7 +505,8 @@ static void tear_down(void) {
     }
 }
 
-Result launch(const Launch &l, const Options &options, const std::function<void()> &body) {
+/* least_order: a flag orders those who acquire it after no more than every order does (order.cc). */
+static Result launch_all(const Launch &l, const Options &options, const std::function<void()> &body, bool least_order) {
     std::unique_ptr<State_> state(new State_());
     static uint64_t launches;
     world = state.get();
@@ -509,11 +514,8 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
     world->launch = l;
     world->options = options;
     world->body = &body;
-    world->random_state = (options.seed + 1) * 0x9E3779B97F4A7C15ull;
-    for (int i = 0; i < 4; i++) random_number();
-    const unsigned weights[] = {8, 64, 128, 240}, priorities[] = {0, 0, 128, 250};
-    world->async_weight = weights[random_below(4)];
-    world->priority_weight = priorities[random_below(4)];
+    world->least_order = least_order;
+    world->random_state = first_random(options.seed, &world->async_weight, &world->priority_weight);
     memory_begin_launch();
     if (!check_launch(l)) return world->result;
     const size_t threads = (size_t)l.grid * l.block;
@@ -540,13 +542,22 @@ Result launch(const Launch &l, const Options &options, const std::function<void(
             arrivals[entry.second.number - 1] = entry.second.arrivals;
         }
     world->result.lanes = lanes_of_launch();
+    world->result.last_random = world->random_state;
     if (options.record && !world->alive && !world->stopping) world->result.trace = end_trace();
     tear_down();
     Result result = std::move(world->result);
     memory_end_launch();
     world->cta.clear(); /* while clocks can still be freed */
     world->flags.clear();
+    world->reached.clear();
     return result;
+}
+
+Result launch(const Launch &l, const Options &options, const std::function<void()> &body) {
+    Result result;
+    const auto look = [&]() { return launch_all(l, options, body, true); };
+    if (options.replay && replay_known_order(l, options, look, &result)) return result;
+    return launch_all(l, options, body, false);
 }
 
 /* ---- collectives of a warp ---- */
@@ -1083,9 +1094,16 @@ uint32_t op_load_flag(const uint32_t *p, bool acquires) {
         record(Did::acquire, (uint32_t)offset, value);
         t->acquired = offset;
         auto found = world->flags.find(offset);
-        if (found != world->flags.end()) acquire(*t, found->second);
+        if (found != world->flags.end() && !world->least_order) acquire(*t, found->second);
     }
     return value;
+}
+
+/* Takes over what had been released when the counter reached `value`. */
+void acquire_reached(uintptr_t offset, uint32_t value) {
+    const auto first = world->first_values.find(offset);
+    if (first == world->first_values.end() || first->second >= value) return;
+    acquire(*self, world->reached.lower_bound({offset, value})->second);
 }
 
 static void flag_changed(uintptr_t offset) {
@@ -1115,7 +1133,7 @@ uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bo
     needed();
     const uintptr_t offset = global_word(p);
     record(Did::atomic, (uint32_t)offset, operand, compare | (uint64_t)kind << 32, releases | acquires << 1);
-    if (world->options.record) world->first_values.emplace(offset, *p);
+    if (world->options.record || world->least_order) world->first_values.emplace(offset, *p);
     atomic_access(offset, 4, true, self->pc, self->op);
     const uint32_t old = *p;
     if (kind == 0) *p = old + operand;
@@ -1123,6 +1141,7 @@ uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bo
     else *p = operand;
     if (releases) world->flags[offset].add(*self);
     if (acquires) acquire(*self, world->flags[offset]);
+    if (world->least_order) world->reached.emplace(std::make_pair(offset, *p), world->flags[offset]);
     if (*p != old) flag_changed(offset);
     return old;
 }

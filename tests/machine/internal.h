@@ -360,7 +360,9 @@ struct State_ {
     std::vector<ReaderMemo> set_memo;
     std::unordered_map<uintptr_t, Released> flags; /* by arena offset of the word */
     std::unordered_map<uintptr_t, std::vector<Thread *>> flag_waiters;
-    std::unordered_map<uintptr_t, uint32_t> first_values; /* Options::record: of flags that have changed, before they did */
+    std::unordered_map<uintptr_t, uint32_t> first_values; /* Options::record, least_order: of flags that have changed, before they did */
+    bool least_order = false; /* see launch_all */
+    std::map<std::pair<uintptr_t, uint32_t>, Released> reached; /* least_order: what had been released when a flag had a value */
     uint32_t components = 0, capacity = 0, alive = 0;
     uint64_t number = 0; /* of the launch */
     uint64_t random_state = 0, progress = 0;
@@ -374,8 +376,17 @@ extern State_ *world;
 inline bool checks(const char *rule) { return !world->options.unchecked || strcmp(rule, world->options.unchecked); }
 extern Thread *self; /* null outside of kernel threads */
 
+inline uint64_t next_random(uint64_t &state) { /* xorshift64* */
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return state * 0x2545F4914F6CDD1Dull >> 16;
+}
+inline uint32_t below(uint64_t random, uint32_t n) { return (uint32_t)((random & 0xffffffffu) * n >> 32); }
+uint64_t first_random(uint64_t seed, unsigned *async_weight, unsigned *priority_weight); /* the state, and what a seed prefers */
 uint64_t random_number(void);
-inline uint32_t random_below(uint32_t n) { return (uint32_t)((random_number() & 0xffffffffu) * n >> 32); }
+inline uint32_t random_below(uint32_t n) { return below(random_number(), n); }
+uint32_t registers_of(const Launch &launch); /* a thread, at its start */
 
 /* core.cc */
 /* This lane does something that others wait for: it must run. */
@@ -452,6 +463,9 @@ void report_at(const char *rule, const Observer &who, uint32_t pc, Op op, const 
 void report_plain(const char *rule, uint64_t key, const std::string &text);
 std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* async.cc */
+uint32_t bytes_of_box(const CUtensorMap &map); /* what an mbarrier counts */
+
 /* tensor.cc, tcgen05.cc */
 void wgmma_end_of_thread(Thread *thread);
 void tcgen05_end_of_thread(Thread *thread); /* and of its CTA, where it is the last */
@@ -467,6 +481,7 @@ void record_copy(Did did, uint32_t a, uint32_t b, const CUtensorMap *map, uint32
 void begin_trace(void);
 std::shared_ptr<const Trace> end_trace(void);
 void replay_thread(void); /* all that its warp does */
+void acquire_reached(uintptr_t offset, uint32_t value);
 
 #define MACHINE_AT(address)                                                                                                                \
     do {                                                                                                                                   \

@@ -50,6 +50,7 @@ struct Options {
     const Lanes *lanes = nullptr;   /* protocol mode: of each warp these run, and another that the seed draws; null: all of them */
     bool record = false;            /* protocol mode: Result::trace is made, of the lanes that run */
     std::shared_ptr<const Trace> replay; /* protocol mode: the warps do what they did then; the kernel's code does not run */
+    bool thorough = false;          /* replay: every access is looked at, also where it must come out as under another seed */
     bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
     const char *unchecked = nullptr; /* a rule, or a kind of reports, that is not checked: what was planted against it must then pass */
     struct {
@@ -83,6 +84,8 @@ struct Result {
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */
     Lanes lanes;                    /* of a launch in which all of them ran */
     std::shared_ptr<const Trace> trace; /* Options::record */
+    bool known = false;       /* Options::replay: all met as in a run that has looked at every access; this one did not (order.cc) */
+    uint64_t last_random = 0; /* the state of the seed's random numbers at the end */
     bool has(const char *kind_or_rule) const {
         for (const Report &r : reports)
             if (r.kind == kind_or_rule || r.rule == kind_or_rule) return true;
@@ -94,6 +97,9 @@ struct Result {
         return all;
     }
 };
+
+/* A recording in which one step, of those that wait or that others wait for, is missing or stands elsewhere; `what` says which one. */
+std::shared_ptr<const Trace> damaged_trace(const std::shared_ptr<const Trace> &trace, uint64_t seed, std::string *what);
 
 /* Runs `body` once for every thread of the grid: a call of the kernel with its arguments. Not reentrant. */
 Result launch(const Launch &launch, const Options &options, const std::function<void()> &body);

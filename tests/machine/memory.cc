@@ -692,6 +692,22 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
     t->op = last_op;
 }
 
+/* Of an atomic access and another one that nothing orders, the other one is reported if it comes later. Here it is as well if it came
+   first, and atomic reads are remembered for it. */
+static void atomic_in_any_order(Cell *cell, uintptr_t at, bool write, uint32_t pc, Op op) {
+    const Event &last = world->events[cell->write];
+    bool ordered = cell->write <= HOST_EVENT || !(last.flags & EVENT_ASYNC) || has_seen(*self, last);
+    if (!write) {
+        cell->read = add_readers(cell->read, new_event(self->component, self->now, pc, self->cta, op, EVENT_ATOMIC), *self, false);
+    } else if (cell->read) {
+        each_reader(cell->read, [&](uint32_t reader) {
+            const Event &e = world->events[reader];
+            return ordered &= (e.flags & EVENT_ATOMIC) != 0 || has_seen(*self, e);
+        });
+    }
+    if (!ordered) report_plain("order", at, "an atomic access is not ordered after another one");
+}
+
 void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op) {
     if (out_of_bounds(offset, bytes, write)) return;
     if (offset % bytes) report("misaligned:atomic", "atomic access at %s", describe(offset).c_str());
@@ -702,12 +718,20 @@ void atomic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op o
             const Event &e = world->events[cell->write];
             if (!(e.flags & EVENT_ATOMIC) && !has_seen(*self, e)) report_conflict(at, write, cell->write, true);
         }
+        if (world->least_order) atomic_in_any_order(cell, at, write, pc, op);
         if (write) *cell = {new_event(self->component, self->now, pc, self->cta, op, EVENT_ATOMIC), 0};
         return true;
     });
 }
 
-void barrier_word(uintptr_t offset, uint32_t event) { set_cells(offset, 8, {event, 0}); }
+void barrier_word(uintptr_t offset, uint32_t event) {
+    each_cell(offset, 8, [&](Cell *cell, uintptr_t at) {
+        if (world->least_order && (cell->write || cell->read)) /* whoever comes later is reported, so the order matters */
+            report_plain("order", at, "somebody has used an mbarrier's bytes before its initialisation");
+        *cell = {event, 0};
+        return true;
+    });
+}
 
 /* Whether asynchronous work of `who` is ordered after event `e`: 0 yes, 1 nothing orders them, 2 only the proxy fence is missing. */
 static int async_order(const Observer &who, const Event &e, bool shared, bool read) {

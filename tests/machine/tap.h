@@ -42,6 +42,13 @@ inline machine::Options options_of(uint64_t seed, bool protocol) {
     return options;
 }
 
+/* A replay beside one of the same seed that has looked at every access: "", or where they differ. */
+inline std::string compare_replays(const machine::Result &replay, const machine::Result &thorough) {
+    if (replay.text() != thorough.text()) return "says\n" + replay.text() + "and when every access is looked at\n" + thorough.text();
+    const bool same_order = replay.steps == thorough.steps && replay.last_random == thorough.last_random;
+    return same_order || !replay.known ? "" : "the order is another one when every access is looked at\n";
+}
+
 /* The last line; faults_unchecked: those that were planted once more with their rule switched off, and then passed. */
 inline int finish(const char *what = "machine model") {
     printf("1..%d\n", tests);

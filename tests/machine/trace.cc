@@ -3,23 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "internal.h"
 #include "operations.h"
+#include "trace.h"
 
 namespace machine {
-
-struct alignas(64) Copy { /* by the copy engine */
-    CUtensorMap map;
-    int32_t coordinate[5];
-    uint32_t rank, mask;
-    bool multicast;
-};
-
-struct Trace {
-    std::deque<Copy> copies;
-    uint64_t waits = 0; /* that have ended */
-    std::vector<std::vector<Step>> warps; /* of all CTAs, one after the other */
-};
 
 static std::shared_ptr<Trace> recorded;
 
@@ -262,6 +249,7 @@ static void replay_step(const Step &s) {
     case Did::acquire:
         while (op_load_flag((const uint32_t *)arena(s.a), true) < s.b) {
         }
+        if (world->least_order) acquire_reached(s.a, s.b);
         break;
     case Did::store_flag: op_store_flag((uint32_t *)arena(s.a), s.b, s.c); break;
     case Did::atomic: op_atomic((uint32_t *)arena(s.a), s.b, (uint32_t)s.c, (int)(s.c >> 32), s.d & 1, s.d >> 1 & 1); break;
@@ -303,6 +291,29 @@ void replay_thread(void) {
         self->pc = s.pc;
         self->op = s.op;
         replay_step(s);
+    }
+}
+
+/* ---- damaged ---- */
+
+std::shared_ptr<const Trace> damaged_trace(const std::shared_ptr<const Trace> &trace, uint64_t seed, std::string *what) {
+    std::shared_ptr<Trace> damaged = std::make_shared<Trace>();
+    damaged->original = trace;
+    damaged->warps = trace->warps;
+    uint64_t state = (seed + 1) * 0x9E3779B97F4A7C15ull;
+    const auto random = [&state](size_t n) { return (size_t)below(next_random(state), (uint32_t)n); };
+    for (;;) {
+        const size_t warp = random(damaged->warps.size());
+        std::vector<Step> &steps = damaged->warps[warp];
+        const size_t from = steps.empty() ? 0 : random(steps.size());
+        if (steps.empty() || is_access(steps[from]) || steps[from].did == Did::look) continue;
+        const Step step = steps[from];
+        const size_t to = std::min(from > 12 ? from - 12 + random(25) : random(12), steps.size() - 1);
+        steps.erase(steps.begin() + (ptrdiff_t)from);
+        const bool moves = random(2);
+        if (moves) steps.insert(steps.begin() + (ptrdiff_t)to, step);
+        *what = format_text("warp %zu, %s at %s, %s", warp, op_text(step.op), source_line(step.pc).c_str(), moves ? "moved" : "missing");
+        return damaged;
     }
 }
 
