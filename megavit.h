@@ -703,10 +703,11 @@ enum {
     MGV__MAX_REGISTERS = 65536 / MGV__KERNEL_THREADS / 8 * 8 * MGV__KERNEL_THREADS,
     /* shared memory of one CTA, part by part: kernels/shared_memory.cuh asserts that it is this large */
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
+    MGV__NORM_BYTES = MGV__GEMM_ROWS * 4, /* reciprocal standard deviations of its rows */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
     MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + 2 * MGV__MATH_GROUPS * MGV__CHUNKS + MGV__MATH_GROUPS),
     MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
-                        MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
+                        MGV__NORM_BYTES + MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
     MGV__COPY_REGISTERS = 56,           /* of a thread of the first warpgroup: loader, scheduler, storers; with 40 the loader's loop spills */
     MGV__MATH_REGISTERS = 224           /* of a thread of a math warpgroup */
 };
@@ -6570,7 +6571,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     } else {
         info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
         info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
-        info->shared[2] = mgv__schedule_part("biases", 1, MGV__VECTOR_BYTES);
+        info->shared[2] = mgv__schedule_part("biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES);
         info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
         info->shared[4] = mgv__schedule_part("barriers", 1, MGV__BARRIER_BYTES);
         info->roles[0] = mgv__schedule_part("loader, scheduler, storers", 128, MGV__COPY_REGISTERS);

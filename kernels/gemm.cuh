@@ -13,13 +13,6 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
     return gemm_first_row(tile, self.cta) + self.group * 64 + self.warp * 16 + self.lane / 4;
 }
 
-DEVICE void gemm_fetch_statistics(const Math &self, const TileSlot &tile, RowParts &parts) {
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t row = gemm_row(self, tile), last = rows_of_group(op, tile.group) - 1, base = tile.group * op.rows_per_group;
-    fetch_row_parts(self.arguments, op, row <= last ? base + row : NO_ROW, row + 8 <= last ? base + row + 8 : NO_ROW,
-                    self.lane % 4, parts);
-}
-
 /* What a tile does with its sums is compiled in where tiles of an operation follow each other. Where they do not, all of them share one
    code, which asks for everything: code that was not run for some microseconds is gone from the instruction cache, and to fetch it takes
    longer than to ask (NOTES: cold instructions). */
@@ -29,18 +22,17 @@ enum : uint32_t {
 };
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) { return FLAGS == FLAGS_OF_TILE ? tile.op.flags : FLAGS; }
 
-/* The rows' statistics, where a norm is folded, are fetched under the products of the first stage and merged under those of the third, or
-   of the last if there are fewer. */
-template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], float (&rstd)[2]) {
+/* A stage is left when the products of the next are on their way, so that the tensor cores need not wait for a warp. */
+template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
-    const uint32_t steps = gemm_steps(tile.op), merge_step = steps > 2 ? 2 : steps - 1, fold = gemm_flags<FLAGS>(tile) & MGV__KERNEL_FOLD_NORM;
-    RowParts parts = {};
+    const uint32_t steps = gemm_steps(tile.op);
+    uint32_t before = self.stage.index;
     wgmma_registers_zero(acc);
+    wgmma_registers_fence(acc);
     for (uint32_t step = 0; step < steps; step++) {
         math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
         const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + depth * a_bytes);
-        wgmma_registers_fence(acc);
         wgmma_fence();
 #pragma unroll
         for (uint32_t block = 0; block < depth; block++)
@@ -48,14 +40,14 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_mainloop(Math &self, con
             for (uint32_t k = 0; k < 4; k++) /* 16 columns are 32 bytes: two descriptor units */
                 wgmma_m64k16_bf16_ss(acc, a + block * (a_bytes / 16) + 2 * k, b + block * (b_bytes / 16) + 2 * k, 1);
         wgmma_commit_group();
-        wgmma_registers_fence(acc);
-        if (step == 0 && fold) gemm_fetch_statistics(self, tile, parts);
-        if (step == merge_step && fold) merge_row_parts(tile.op, self.lane % 4, parts, rstd);
-        wgmma_wait_group<0>(); /* the other warpgroup's products fill the gap, and the stage is free a step earlier */
-        wgmma_registers_fence(acc);
-        math_leave_stage(self, self.stage.index);
+        wgmma_wait_group<1>();
+        if (step) math_leave_stage(self, before);
+        before = self.stage.index;
         self.stage.advance();
     }
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(acc);
+    math_leave_stage(self, before);
 }
 
 /* Turns COLUMNS columns of accumulators into values of the target. tile_column: this lane's first column within the tile. */
@@ -130,7 +122,7 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
 }
 
 /* Writes 64 columns as one chunk of bf16, with the residual added that lies in the chunk. */
-DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t flags, uint32_t chunk, float *v, uint32_t part, uint32_t row) {
+DEVICE void gemm_write_bf16(const Math &self, uint32_t flags, uint32_t chunk, float *v) {
     const uint32_t fragments = fragment_address(self, chunk);
     if (flags & MGV__KERNEL_RESIDUAL) {
 #pragma unroll
@@ -149,7 +141,15 @@ DEVICE void gemm_write_bf16(const Math &self, const TileSlot &tile, uint32_t fla
         const float *e = &v[4 * j];
         stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
     }
-    if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, v, part, row);
+}
+
+/* Reciprocal standard deviations of this lane's two rows, 1 where no norm is folded. The grant of the tile's first chunk said that they are there. */
+DEVICE void gemm_norms(const Math &self, uint32_t flags, float (&rstd)[2]) {
+    const uint32_t row = self.warp * 16 + self.lane / 4;
+    rstd[0] = rstd[1] = 1;
+    if (!(flags & MGV__KERNEL_FOLD_NORM)) return;
+    rstd[0] = self.shared->norms[self.group][row];
+    rstd[1] = self.shared->norms[self.group][row + 8];
 }
 
 /* Adds the bf16 residual of 32 columns from where it lies in memory: a float32 chunk has no room for it. */
@@ -180,20 +180,28 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
 }
 
 /* In chunks of 64 columns: one after the other in the code or, where flags are not compiled in, in rounds of EPILOGUE_COLUMNS that share
-   it. Then the next round's sums move down to where this one's were. */
+   it. Then the next round's sums move down to where this one's were. A chunk's statistics are found when it is on its way, but for the last one's: they
+   must be written when the storer signals. */
 enum { EPILOGUE_COLUMNS = 64 };
-template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2], const float (&rstd)[2]) {
+template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     constexpr int ROUND = FLAGS != FLAGS_OF_TILE || COLUMNS < EPILOGUE_COLUMNS ? COLUMNS : EPILOGUE_COLUMNS;
-    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4), stats = flags & MGV__KERNEL_STATS;
+    uint32_t granted = math_take_chunk(self);
+    float rstd[2];
+    gemm_norms(self, flags, rstd);
 #pragma unroll 1
     for (int column = 0; column < COLUMNS; column += ROUND) {
 #pragma unroll
         for (int chunk = 0; chunk < ROUND; chunk += 64) {
             if (column + chunk >= COLUMNS) continue;
+            const uint32_t part = (tile.column * COLUMNS + column + chunk) / 64, later = ROUND == COLUMNS && column + chunk + 64 < COLUMNS;
             float *v = &acc[chunk / 2];
             gemm_finish<64>(self, tile, flags, v, quad_column + column + chunk, row, rstd);
-            gemm_write_bf16(self, tile, flags, math_take_chunk(self), v, (tile.column * COLUMNS + column + chunk) / 64, row);
+            if (column + chunk) granted = math_take_chunk(self);
+            gemm_write_bf16(self, flags, granted, v);
+            if (stats && !later) gemm_statistics(self, tile, v, part, row);
             math_give_chunk(self);
+            if (stats && later) gemm_statistics(self, tile, v, part, row);
         }
 #pragma unroll
         for (int i = 0; i + ROUND / 2 < COLUMNS / 2; i++) acc[i] = acc[i + ROUND / 2];
@@ -202,13 +210,15 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
 }
 
 /* The same in float32, 32 columns a chunk: the plan gives float32 results narrow tiles. */
-DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[32], const float (&rstd)[2]) {
+DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[32]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+    float rstd[2];
 #pragma unroll
     for (int column = 0; column < 64; column += 32) {
         float *v = &acc[column / 2];
         const uint32_t chunk = math_take_chunk(self);
+        if (column == 0) gemm_norms(self, op.flags, rstd);
         gemm_finish<32>(self, tile, op.flags, v, quad_column + column, row, rstd);
         if (op.flags & MGV__KERNEL_RESIDUAL) gemm_add_residual(self, op, v, tile.column * 64 + quad_column + column, row);
         gemm_write_float(self, chunk, v);
@@ -218,15 +228,15 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
 }
 
 template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
-    float acc[COLUMNS / 2], rstd[2] = {1, 1};
-    gemm_mainloop<COLUMNS, FLAGS>(self, tile, acc, rstd);
+    float acc[COLUMNS / 2];
+    gemm_mainloop<COLUMNS>(self, tile, acc);
     if constexpr (COLUMNS == 64) {
         if (tile.op.flags & MGV__KERNEL_FLOAT_OUT) {
-            gemm_epilogue_float(self, tile, acc, rstd);
+            gemm_epilogue_float(self, tile, acc);
             return;
         }
     }
-    gemm_epilogue<COLUMNS, FLAGS>(self, tile, acc, rstd);
+    gemm_epilogue<COLUMNS, FLAGS>(self, tile, acc);
 }
 
 DEVICE void gemm_tile_256(Math &self, const TileSlot &tile) {
@@ -271,15 +281,15 @@ DEVICE void split_add(Math &self, float (&acc)[MGV__SPLIT_COLUMNS / 2]) {
 /* CTA c finishes the rows of math group c; the other math group goes on to its next tile. */
 DEVICE void split_tile(Math &self, const TileSlot &tile) {
     const uint32_t finishes = self.group == self.cta;
-    float acc[MGV__SPLIT_COLUMNS / 2], rstd[2] = {1, 1};
-    gemm_mainloop<MGV__SPLIT_COLUMNS, 0>(self, tile, acc, rstd); /* what writes the stream folds no norm; who only sends could not signal that it has read statistics */
+    float acc[MGV__SPLIT_COLUMNS / 2];
+    gemm_mainloop<MGV__SPLIT_COLUMNS>(self, tile, acc);
     if (!finishes) split_send(self, acc);
     math_wait_stage(self, self.stage); /* who has sent waits as well: nobody may miss a phase of a stage */
     if (finishes) split_add(self, acc);
     warp_sync();
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
-    if (finishes) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE>(self, tile, acc, rstd);
+    if (finishes) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
 }
 
 #endif /* MGV_GEMM_CUH */

@@ -32,20 +32,21 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
     for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
         if (self.thread == 0) {
             wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
-            shared->decision[group][turn] = !self.dog.aborted && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
+            shared->next_kind[group][turn] = self.dog.aborted ? (uint32_t)MGV__KERNEL_END : shared->slot[slot.index].op.kind;
         }
         math_group_sync(self);
-        if (!shared->decision[group][turn]) break;
+        const uint32_t kind = shared->next_kind[group][turn];
+        if (kind == MGV__KERNEL_END) break;
         const TileSlot &tile = shared->slot[slot.index];
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if ((tile.op.flags & MGV__KERNEL_FOLD_NORM && tile.op.kind != MGV__KERNEL_GEMV) || is_pool(tile.op.kind) || tile.op.kind == MGV__KERNEL_ROWS)
+        if (is_pool(kind) || kind == MGV__KERNEL_ROWS)
             wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
-        switch (tile.op.kind) {
+        if (kind == MGV__KERNEL_GEMM_256) gemm_tile_256(self, tile); /* by far the most frequent: no jump through a table */
+        else switch (kind) {
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
-        case MGV__KERNEL_GEMM_256: gemm_tile_256(self, tile); break;
         case MGV__KERNEL_SPLIT: split_tile(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;

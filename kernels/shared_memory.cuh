@@ -17,6 +17,7 @@ struct SharedMemory {
     uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math; SPLIT: math of one CTA -> that of the other */
     uint8_t chunk[MGV__MATH_GROUPS][MGV__CHUNKS][MGV__CHUNK_BYTES];         /* math <-> storer */
     float vectors[256];                                                     /* biases of the tile's columns */
+    float norms[MGV__MATH_GROUPS][MGV__CHUNK_ROWS];                         /* storer -> math: reciprocal standard deviations of the tile's rows */
     TileSlot slot[MGV__SLOTS];                                              /* scheduler -> all */
     uint64_t stage_full[MGV__STAGES];                                       /* 1 arrival + bytes: the loader of this CTA */
     uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs */
@@ -25,7 +26,7 @@ struct SharedMemory {
     uint64_t slot_vacated[MGV__SLOTS];                                      /* loader, storers, every math warp */
     uint64_t chunk_granted[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* storer: write here; the residual, if any, is there */
     uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
-    uint32_t decision[MGV__MATH_GROUPS][2];                                 /* run the next tile or stop: the same for a whole math group */
+    uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end: the same for a whole math group */
 };
 
 enum {

@@ -16,6 +16,51 @@ struct Storer {
         : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()) {}
 };
 
+/* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64 of its columns. All parts are of one size, so the
+   row's mean is the mean of the means, and its squared deviations are the sum of the parts' plus 64 (part mean - mean)^2 each. */
+
+/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one after the other
+   each takes its own way through the L2 cache. */
+enum { PARTS_AT_ONCE = 12 };
+DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
+    const uint32_t parts = op.inner / 64;
+    const float *part = arguments.stats + op.stats_in + (size_t)row * parts * 2;
+    float means[PARTS_AT_ONCE], part_squares[PARTS_AT_ONCE], squares = 0;
+    mean = 0;
+#pragma unroll 1
+    for (uint32_t first = 0; first < parts; first += PARTS_AT_ONCE) {
+#pragma unroll
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) means[i] = first + i < parts ? ld_relaxed_gpu_f32(part + 2 * (first + i)) : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) mean += means[i];
+    }
+    mean /= (float)parts;
+#pragma unroll 1
+    for (uint32_t first = 0; first < parts; first += PARTS_AT_ONCE) {
+#pragma unroll
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
+            means[i] = mean;
+            part_squares[i] = 0;
+            if (first + i < parts) ld_relaxed_gpu_v2f32(part + 2 * (first + i), means[i], part_squares[i]);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) squares += part_squares[i] + 64 * (means[i] - mean) * (means[i] - mean);
+    }
+    rstd = rsqrtf(squares / (float)op.inner + op.epsilon);
+}
+
+/* Those of the math group's rows, two a lane, where a norm is folded: for the epilogue, which gets them with the first chunk. */
+DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
+    const uint32_t first = gemm_first_row(tile, self.cta) + self.math_group * MGV__CHUNK_ROWS, end = rows_of_group(tile.op, tile.group);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x % 32; i < MGV__CHUNK_ROWS; i += 32) {
+        float mean, rstd = 1; /* nobody wrote statistics of rows beyond the last */
+        if (first + i < end) row_statistics(self.arguments, tile.op, tile.group * tile.op.rows_per_group + first + i, mean, rstd);
+        self.shared->norms[self.math_group][i] = rstd;
+    }
+    warp_sync();
+}
+
 /* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z), or (x + i * x_step, head, y, z) where rows are of heads. */
 struct ChunkWalk {
     uint32_t count, x, y, z, x_step, y_step, head;
@@ -145,6 +190,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
 DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk) {
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     uint32_t granted = 0;
+    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
     for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
         if (elect_sync() && !self.dog.aborted) storer_grant(self, tile, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
     for (uint32_t i = 0; i < walk.count; i++) {
