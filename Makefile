@@ -187,9 +187,8 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell assemble
-	$(BUILD)/machine/test_machine
-	$(BUILD)/machine/test_blackwell
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_encoder assemble
+	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
 ASSEMBLED := $(patsubst %,$(BUILD)/machine/%.blackwell.fatbin,assemble blackwell)
@@ -205,7 +204,7 @@ $(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
 
-# The real kernel with its own host code; part of `make test`.
+# The real kernel with its own host code.
 test-machine-encoder: $(BUILD)/machine/test_encoder
 	$<
 
