@@ -59,8 +59,8 @@ inline float bf16_to_float(uint16_t v) {
     return f;
 }
 
-/* sum[row][n] += a[row][k] b[k][n] for 64 rows, in the order of k; tensor.cc. */
-void multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns);
+/* sum[row][n] += a[row][k] b[k][n] for a multiple of four rows, in the order of k; tensor.cc. */
+void multiply(float (*sum)[256], const float (*a)[32], const float *b, int rows, int k_count, int columns);
 
 } // namespace machine
 

@@ -20,6 +20,7 @@ enum {
     RECORD_WGMMA_MN_A,                   /* A stored with M contiguous */
     RECORD_WGMMA_E4M3,                   /* FP8: after one product of 32 columns, and after four */
     RECORD_WGMMA_ROUNDED,                /* the same with bf16 of all sizes, 16 columns each */
+    RECORD_MMA,                          /* mma.sync by four warps, after one product and after four; n: 0 whole numbers, 1 all sizes */
     RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses; n: 1 for the transposed stmatrix */
     RECORD_MBARRIER,                     /* what waits answer */
     RECORD_MULTICAST,                    /* n: CTAs of a cluster that send boxes to some of each other */
@@ -116,6 +117,8 @@ static const RecordCase record_cases[] = {
     {"wgmma n104", RECORD_WGMMA_SS, 104, 2, 3, {64, 104, 1}, {64, 104, 1}, {0, 0, 0}},
     {"wgmma n16, A in registers, B transposed in 32B", RECORD_WGMMA_RS_NARROW, 16, 2, 1, {16, 64, 1}, {16, 64, 1}, {0, 0, 0}},
     {"wgmma n32, A in registers, B transposed in 64B", RECORD_WGMMA_RS_NARROW, 32, 2, 2, {32, 64, 1}, {32, 64, 1}, {0, 0, 0}},
+    {"mma.sync, whole numbers", RECORD_MMA, 0, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"mma.sync, rounded", RECORD_MMA, 1, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 
@@ -142,6 +145,7 @@ static inline uint32_t record_out_bytes(const RecordCase &c) {
     if (c.mode <= RECORD_REDUCE_3D) return (uint32_t)c.element_bytes * c.dims[0] * c.dims[1] * c.dims[2];
     if (record_product(c)) return 128u * (uint32_t)c.n / 2 * 4;
     if (c.mode == RECORD_WGMMA_E4M3 || c.mode == RECORD_WGMMA_ROUNDED) return 2 * 128u * (uint32_t)c.n / 2 * 4;
+    if (c.mode == RECORD_MMA) return 2 * 128u * 4 * 4;
     if (c.mode >= RECORD_MULTICAST) return RECORD_CTA_BYTES * record_ctas(c);
     return c.mode == RECORD_MATRIX ? 1024 + 512 : 64;
 }
@@ -151,7 +155,7 @@ static inline uint16_t record_number(uint32_t i) {
     return numbers[(i * 2654435761u >> 13) % 5];
 }
 /* bf16 of either sign, 2^-7 to 2^8. */
-static inline uint16_t record_rough_number(uint32_t i) {
+static inline RECORD_DEVICE uint16_t record_rough_number(uint32_t i) {
     const uint32_t hash = (i + 3) * 2654435761u ^ (i + 11) * 2246822519u >> 7;
     return (uint16_t)((hash & 0x8000) | (120 + (hash >> 24) % 15) << 7 | (hash >> 8 & 0x7f));
 }

@@ -76,6 +76,27 @@ template <class Multiply> DEVICE void record_sums(float *out, const Multiply &mu
     }
 }
 
+/* Two bf16 that every lane makes for itself. */
+DEVICE uint32_t record_pair(uint32_t i, bool rounded) {
+    if (rounded) return record_rough_number(2 * i) | (uint32_t)record_rough_number(2 * i + 1) << 16;
+    return cvt_rn_bf16x2((float)(i % 5) - 2, (float)(i * 7 / 3 % 5) - 2);
+}
+
+DEVICE void record_mma(float *out, bool rounded) {
+    const uint32_t thread = threadIdx.x;
+    float acc[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (uint32_t k = 0; k < 4; k++) {
+        uint32_t r[6];
+#pragma unroll
+        for (uint32_t i = 0; i < 6; i++) r[i] = record_pair((thread * 4 + k) * 6 + i, rounded);
+        mma_m16n8k16_bf16(acc, r[0], r[1], r[2], r[3], r[4], r[5]);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            if (k == 0 || k == 3) out[(k ? 512 : 0) + thread * 4 + i] = acc[i];
+    }
+}
+
 /* Boxes of 1 KB, each to some CTAs of the cluster. */
 DEVICE void record_multicast(RecordShared *shared, const RecordArguments &arguments) {
     const uint32_t cta = cluster_ctarank(), barrier = shared_address(&shared->barrier), tile = shared_address(shared->tile);
@@ -219,6 +240,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         else if (arguments.n == 192) record_wgmma<192>(a, b, out);
         else if (arguments.n == 208) record_wgmma<208>(a, b, out);
         else record_wgmma<256>(a, b, out);
+    } else if (mode == RECORD_MMA) {
+        record_mma((float *)arguments.out, arguments.n == 1);
     } else if (mode == RECORD_MATRIX) {
         if (thread < 32) {
             const uint32_t v = lane * 0x01000100u + 0x00030007u;

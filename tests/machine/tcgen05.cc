@@ -633,7 +633,7 @@ static void execute_product(TensorMemory &memory, const TensorOp &op) {
     const auto d = [&](uint32_t row) { return (float *)&memory.sm->value[lane_of(row, w.m) + shift][column]; };
     for (uint32_t row = 0; row < w.m; row++)
         for (uint32_t n = 0; n < w.n; n++) sum[row][n] = op.accumulate && !w.scaled ? d(row)[n] : 0.0f;
-    for (uint32_t row = 0; row < w.m; row += 64) multiply(sum + row, a + row, b, (int)w.k, (int)w.n);
+    for (uint32_t row = 0; row < w.m; row += 64) multiply(sum + row, a + row, b, 64, (int)w.k, (int)w.n);
     for (uint32_t row = 0; row < w.m; row++)
         for (uint32_t n = 0; n < w.n; n++)
             d(row)[n] = w.scaled ? (op.accumulate ? d(row)[n] : 0.0f) + (float)(sum[row][n] * a_scale[row] * b_scale[n]) : sum[row][n];

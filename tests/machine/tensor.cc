@@ -87,8 +87,8 @@ template <int WIDTH> static inline __attribute__((always_inline)) void multiply_
 
 /* Products of bf16 and of FP8 are exact in float32, so fused additions change no bit. */
 __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3", "fp-contract=fast"))) void
-multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns) {
-    for (int row = 0; row < 64; row += 4) {
+multiply(float (*sum)[256], const float (*a)[32], const float *b, int rows, int k_count, int columns) {
+    for (int row = 0; row < rows; row += 4) {
         int n = 0;
         for (; n + 64 <= columns; n += 64) multiply_block<64>((float(*)[256])(sum[row] + n), a + row, b + n, k_count, columns);
         for (; n < columns; n += 8) multiply_block<8>((float(*)[256])(sum[row] + n), a + row, b + n, k_count, columns);
@@ -99,7 +99,7 @@ multiply(float (*sum)[256], const float (*a)[32], const float *b, int k_count, i
    being the sum of its factors', and lose what lies behind 25 fraction bits, with FP8 behind 13. Their sum is cut to float32, with FP8 to
    13 fraction bits. Nothing is rounded. */
 __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3"))) static void
-multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int k_count, int columns, bool fp8) {
+multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int rows, int k_count, int columns, bool fp8) {
     const int fraction = fp8 ? 13 : 25, least = fp8 ? -6 : -126, none = -10000;
     static int b_exponent[32 * 256];
     const auto exponent = [least, none](float v) {
@@ -108,7 +108,7 @@ multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int 
         return (bits & 0x7fffffff) == 0 ? none : std::max((int)(bits >> 23 & 255) - 127, least);
     };
     for (int i = 0; i < k_count * columns; i++) b_exponent[i] = exponent(b[i]);
-    for (int row = 0; row < 64; row++) {
+    for (int row = 0; row < rows; row++) {
         int largest[256];
         double shift[256], total[256];
         for (int n = 0; n < columns; n++) largest[n] = exponent(sum[row][n]);
@@ -269,8 +269,8 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
     if (!op.protocol) {
         static float sum[64][256];
         each_accumulator(op, sum, [&](float &d, float &s) { s = op.scale_d ? d : 0.0f; });
-        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, k_count, op.columns, op.fp8);
-        else multiply(sum, a, b, k_count, op.columns);
+        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 64, k_count, op.columns, op.fp8);
+        else multiply(sum, a, b, 64, k_count, op.columns);
         each_accumulator(op, sum, [](float &d, float &s) { d = s; });
     }
     self->pc = keep_pc;
@@ -414,17 +414,27 @@ struct MmaLane {
 };
 
 /* Lane l has rows l / 4 and l / 4 + 8 of A and column l / 4 of B, of both the pairs l % 4 and l % 4 + 4 along k; of the sums the same rows
-   and columns 2 (l % 4) and the next. Sums are float32 in the order of k. */
+   and columns 2 (l % 4) and the next. They are added as those of wgmma are (recorded/). */
 static void multiply_fragments(Warp *warp) {
-    const auto lane = [warp](uint32_t l) { return (const MmaLane *)warp->lane[l]->argument; };
-    for (uint32_t l = 0; l < 32; l++)
-        for (uint32_t i = 0; i < 4; i++)
-            for (uint32_t pair = 0; pair < 8; pair++) {
-                const uint32_t row = lane(l / 4 * 4 + pair % 4)->a[pair / 4 * 2 + i / 2],
-                               column = lane((l % 4 * 2 + i % 2) * 4 + pair % 4)->b[pair / 4];
-                lane(l)->d[i] += bf16_to_float((uint16_t)row) * bf16_to_float((uint16_t)column) +
-                                 bf16_to_float((uint16_t)(row >> 16)) * bf16_to_float((uint16_t)(column >> 16));
+    static float a[16][32], b[16 * 8], sum[16][256];
+    const auto each_sum = [warp](const auto &visit) {
+        for (int l = 0; l < 32; l++)
+            for (int i = 0; i < 4; i++) visit(((const MmaLane *)warp->lane[l]->argument)->d[i], sum[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2]);
+    };
+    for (int l = 0; l < 32; l++) {
+        const MmaLane &lane = *(const MmaLane *)warp->lane[l]->argument;
+        for (int half = 0; half < 2; half++)
+            for (int i = 0; i < 2; i++) {
+                const int k = half * 8 + l % 4 * 2 + i;
+                a[l / 4][k] = bf16_to_float((uint16_t)(lane.a[2 * half] >> 16 * i));
+                a[l / 4 + 8][k] = bf16_to_float((uint16_t)(lane.a[2 * half + 1] >> 16 * i));
+                b[k * 8 + l / 4] = bf16_to_float((uint16_t)(lane.b[half] >> 16 * i));
             }
+    }
+    each_sum([](float &d, float &s) { s = d; });
+    if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 16, 16, 8, false);
+    else multiply(sum, a, b, 16, 16, 8);
+    each_sum([](float &d, float &s) { d = s; });
 }
 
 void op_mma(float *d, const uint32_t *a, const uint32_t *b) {
