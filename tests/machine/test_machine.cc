@@ -409,14 +409,14 @@ int main(int count, char **argument) {
         test_recorded("tests/machine/recorded/h200.bin");
         test_silent("pipeline", 5, 200, [](const machine::Options &options) { return run_pipeline(FAULT_none, options); });
         for (const uint32_t size : {1, 2, 4, 8})
-            test_silent(("clusters of " + std::to_string(size)).c_str(), 5, size == 8 ? 40 : 200, [size](const machine::Options &options) {
+            test_silent(("clusters of " + std::to_string(size)).c_str(), 5, 200, [size](const machine::Options &options) {
                 return run_cluster(CLUSTER_FAULT_none, size, size == 8 ? 1 : 2, options);
             });
     }
     if (!only) test_deadlock_account();
     if (!only) test_limits();
     if (!only)
-        test_silent("the kernel of single misuses, without one", 24, 48,
+        test_silent("the kernel of single misuses, without one", 24, 200,
                     [](const machine::Options &options) { return run_rules(RULES_FAULT_none, options); });
     test_faults(rules_faults, only, run_rules);
     test_faults(pipeline_faults, only, run_pipeline);
