@@ -764,7 +764,6 @@ enum {
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
-    MGV__KERNEL_MANY_TILES = 256, /* each CTA has several tiles of the operation, one after the other: worth code of its own */
     /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
     MGV__KERNEL_WAIT_FIRST = 64, /* weights are not loaded ahead of the wait for what other CTAs write */
     MGV__KERNEL_WAIT_ALL = 128   /* a tile waits for all rows of its group: a barrier between operations */
@@ -5895,7 +5894,6 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     else width = k->flags & MGV__KERNEL_FLOAT_OUT ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
     k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
-    if ((uint64_t)units * k->column_tiles >= 2 * (uint64_t)plan->clusters) k->flags |= MGV__KERNEL_MANY_TILES;
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
 }
 
@@ -5935,7 +5933,7 @@ static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k
 
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
-    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_MANY_TILES;
+    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {

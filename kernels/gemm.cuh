@@ -13,9 +13,7 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
     return gemm_first_row(tile, self.cta) + self.group * 64 + self.warp * 16 + self.lane / 4;
 }
 
-/* What a tile does with its sums is compiled in where tiles of an operation follow each other. Where they do not, all of them share one
-   code, which asks for everything: code that was not run for some microseconds is gone from the instruction cache, and to fetch it takes
-   longer than to ask (NOTES: cold instructions). */
+/* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
 enum : uint32_t {
     FLAGS_OF_TILE = ~0u, /* not compiled in */
     FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT
@@ -179,12 +177,11 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
     }
 }
 
-/* In chunks of 64 columns: one after the other in the code or, where flags are not compiled in, in rounds of EPILOGUE_COLUMNS that share
-   it. Then the next round's sums move down to where this one's were. A chunk's statistics are found when it is on its way, but for the last one's: they
+/* In chunks of 64 columns: one after the other in the code or, where ROUND is less than COLUMNS, in rounds that share it, when the next round's sums move down
+   to where this one's were. Code that was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too
+   (NOTES: cold instructions). A chunk's statistics are found when it is on its way, but for the last one's: they
    must be written when the storer signals. */
-enum { EPILOGUE_COLUMNS = 64 };
-template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
-    constexpr int ROUND = FLAGS != FLAGS_OF_TILE || COLUMNS < EPILOGUE_COLUMNS ? COLUMNS : EPILOGUE_COLUMNS;
+template <int COLUMNS, uint32_t FLAGS, int ROUND> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4), stats = flags & MGV__KERNEL_STATS;
     uint32_t granted = math_take_chunk(self);
     float rstd[2];
@@ -203,6 +200,7 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
             math_give_chunk(self);
             if (stats && later) gemm_statistics(self, tile, v, part, row);
         }
+        if (column + ROUND == COLUMNS) break;
 #pragma unroll
         for (int i = 0; i + ROUND / 2 < COLUMNS / 2; i++) acc[i] = acc[i + ROUND / 2];
     }
@@ -227,7 +225,7 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
     fence_proxy_async_shared_cta(); /* the biases have been read: the copy engine may write there next */
 }
 
-template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE, int ROUND = 64> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     float acc[COLUMNS / 2];
     gemm_mainloop<COLUMNS>(self, tile, acc);
     if constexpr (COLUMNS == 64) {
@@ -236,15 +234,19 @@ template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE> DEVICE void gemm_tile(Mat
             return;
         }
     }
-    gemm_epilogue<COLUMNS, FLAGS>(self, tile, acc);
+    gemm_epilogue<COLUMNS, FLAGS, ROUND>(self, tile, acc);
 }
 
+enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
+    FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
+    FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
+    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
+};
 DEVICE void gemm_tile_256(Math &self, const TileSlot &tile) {
-    constexpr uint32_t qkv = MGV__KERNEL_FOLD_NORM, mlp = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH, stream = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
-    switch (tile.op.flags & (FLAGS_OF_EPILOGUE | MGV__KERNEL_MANY_TILES)) {
-    case qkv | MGV__KERNEL_MANY_TILES: gemm_tile<256, qkv>(self, tile); break;
-    case mlp | MGV__KERNEL_MANY_TILES: gemm_tile<256, mlp>(self, tile); break;
-    case stream | MGV__KERNEL_MANY_TILES: gemm_tile<256, stream>(self, tile); break;
+    switch (tile.op.flags & FLAGS_OF_EPILOGUE) {
+    case FLAGS_QKV: gemm_tile<256, FLAGS_QKV, 256>(self, tile); break;
+    case FLAGS_FC1: gemm_tile<256, FLAGS_FC1, 256>(self, tile); break;
+    case FLAGS_STREAM: gemm_tile<256, FLAGS_STREAM, 256>(self, tile); break;
     default: gemm_tile<256>(self, tile);
     }
 }
@@ -289,7 +291,9 @@ DEVICE void split_tile(Math &self, const TileSlot &tile) {
     warp_sync();
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
-    if (finishes) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
+    if (!finishes) return;
+    if ((tile.op.flags & FLAGS_OF_EPILOGUE) == FLAGS_STREAM) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_STREAM, 64>(self, tile, acc);
+    else gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE, 64>(self, tile, acc);
 }
 
 #endif /* MGV_GEMM_CUH */
