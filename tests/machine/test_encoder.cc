@@ -308,6 +308,9 @@ int main(int count, char **argument) {
     /* K shared out over the pair: one to five blocks a CTA, odd numbers of them */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, 2);
     test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, 1);
+    /* 196 tokens: the last block of queries has four; then so many clusters that a head's queries are shared out */
+    test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
+    test_encoder_arithmetic({112, 8, 128, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* heads of 72, 96 and 24 columns; 289 tokens, with an odd number of heads and a last group that is not full */
     test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 1);
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
