@@ -209,7 +209,7 @@ test-machine-encoder: $(BUILD)/machine/test_encoder
 	$<
 
 $(BUILD)/machine/test_machine: $(BUILD)/machine/test_machine.o $(BUILD)/machine/pipeline.cu.o $(BUILD)/machine/cluster.cu.o $(BUILD)/machine/rules.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode.o $(BUILD)/machine/megavit.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_blackwell:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@

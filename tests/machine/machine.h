@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,9 @@ std::shared_ptr<const Trace> damaged_trace(const std::shared_ptr<const Trace> &t
 
 /* Runs `body` once for every thread of the grid: a call of the kernel with its arguments. Not reentrant. */
 Result launch(const Launch &launch, const Options &options, const std::function<void()> &body);
+
+/* Of all matrix products (wgmma) that the launches of this process have done: columns, formats, layouts. */
+std::set<std::string> product_kinds(void);
 
 /* Global memory. A new block is uninitialised: reading it before anybody wrote it is reported. */
 void *global_allocate(size_t bytes, const char *name);

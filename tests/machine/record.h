@@ -12,18 +12,22 @@
 #endif
 
 enum {
-    RECORD_LOAD_2D, RECORD_LOAD_3D,      /* a box into shared memory, dumped */
-    RECORD_STORE_3D, RECORD_REDUCE_3D,   /* shared memory through a box into global memory, dumped */
+    RECORD_LOAD_2D, RECORD_LOAD_3D, RECORD_LOAD_4D, /* a box into shared memory, dumped */
+    RECORD_STORE_3D, RECORD_STORE_4D, RECORD_REDUCE_3D, /* shared memory through a box into global memory, dumped */
     RECORD_WGMMA_SS, RECORD_WGMMA_RS,    /* accumulators of 128 threads */
+    RECORD_WGMMA_SS_NARROW,              /* 16 or 32 columns in a swizzle as wide; A is the first 64 rows of B */
     RECORD_WGMMA_RS_WIDE,                /* B transposed, two blocks of 64 columns */
     RECORD_WGMMA_RS_NARROW,              /* B transposed, 16 or 32 columns in a swizzle as wide */
     RECORD_WGMMA_MN_A,                   /* A stored with M contiguous */
     RECORD_WGMMA_E4M3,                   /* FP8: after one product of 32 columns, and after four */
     RECORD_WGMMA_ROUNDED,                /* the same with bf16 of all sizes, 16 columns each */
     RECORD_MMA,                          /* mma.sync by four warps, after one product and after four; n: 0 whole numbers, 1 all sizes */
+    RECORD_WARP,                         /* shuffles, votes, conversions, atomics, named barriers; 64 bytes a thread */
+    RECORD_BULK,                         /* n bytes into shared memory without a tensor map */
     RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses; n: 1 for the transposed stmatrix */
     RECORD_MBARRIER,                     /* what waits answer */
     RECORD_MULTICAST,                    /* n: CTAs of a cluster that send boxes to some of each other */
+    RECORD_CLUSTER_LOADS,                /* n: CTAs of a cluster; what lies in the next one's shared memory, a 3d box for all */
     RECORD_CLUSTER_STORES,               /* n: CTAs of a cluster; st.async and st.shared::cluster to the next one */
     RECORD_FLAGS                         /* n: CTAs; each stores a box, the next loads it after its flag, for several rounds */
 };
@@ -32,14 +36,15 @@ struct RecordCase {
     const char *name;
     int mode, n;               /* n: columns of a matrix product, or what the mode says */
     int element_bytes, swizzle;
-    uint32_t dims[3], box[3];  /* of the tensor, of the box */
-    int32_t at[3];
+    uint32_t dims[4], box[4];  /* of the tensor, of the box; a fourth of 0 stands for 1 */
+    int32_t at[4];
 };
+static inline uint32_t record_count(const uint32_t sides[4]) { return sides[0] * sides[1] * sides[2] * (sides[3] ? sides[3] : 1); }
 /* The copy engine refuses a box whose innermost coordinate is not a multiple of 16 bytes, and a store before the tensor's start, with an
    illegal instruction: found by recording. */
 static inline bool record_refused(const RecordCase &c) {
     if (c.mode > RECORD_REDUCE_3D) return false;
-    return c.at[0] * c.element_bytes % 16 != 0 || (c.mode >= RECORD_STORE_3D && (c.at[0] < 0 || c.at[1] < 0 || c.at[2] < 0));
+    return c.at[0] * c.element_bytes % 16 != 0 || (c.mode >= RECORD_STORE_3D && (c.at[0] < 0 || c.at[1] < 0 || c.at[2] < 0 || c.at[3] < 0));
 }
 static inline bool record_product(const RecordCase &c) { return c.mode >= RECORD_WGMMA_SS && c.mode <= RECORD_WGMMA_MN_A; }
 static inline uint32_t record_ctas(const RecordCase &c) { return c.mode >= RECORD_MULTICAST ? (uint32_t)c.n : 1; }
@@ -119,6 +124,16 @@ static const RecordCase record_cases[] = {
     {"wgmma n32, A in registers, B transposed in 64B", RECORD_WGMMA_RS_NARROW, 32, 2, 2, {32, 64, 1}, {32, 64, 1}, {0, 0, 0}},
     {"mma.sync, whole numbers", RECORD_MMA, 0, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
     {"mma.sync, rounded", RECORD_MMA, 1, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"wgmma n112", RECORD_WGMMA_SS, 112, 2, 3, {64, 112, 1}, {64, 112, 1}, {0, 0, 0}},
+    {"wgmma n128, in 64B", RECORD_WGMMA_SS_NARROW, 128, 2, 2, {32, 128, 1}, {32, 128, 1}, {0, 0, 0}},
+    {"wgmma n128, in 32B", RECORD_WGMMA_SS_NARROW, 128, 2, 1, {16, 128, 1}, {16, 128, 1}, {0, 0, 0}},
+    {"shuffles, votes, conversions, atomics, named barriers", RECORD_WARP, 0, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"bulk load without a tensor map", RECORD_BULK, 2064, 2, 0, {64, 40, 1}, {64, 8, 1}, {0, 0, 0}},
+    {"load 4d 128B, beyond all ends", RECORD_LOAD_4D, 0, 2, 3, {72, 6, 5, 3}, {64, 4, 3, 2}, {16, 4, 3, 2}},
+    {"load 4d 128B, before all starts", RECORD_LOAD_4D, 0, 2, 3, {72, 6, 5, 3}, {64, 4, 3, 2}, {-8, -1, -2, -1}},
+    {"store 4d 128B, clipped", RECORD_STORE_4D, 0, 2, 3, {72, 6, 5, 3}, {64, 4, 3, 2}, {16, 4, 3, 2}},
+    {"loads in a cluster of two", RECORD_CLUSTER_LOADS, 2, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
+    {"loads in a cluster of four", RECORD_CLUSTER_LOADS, 4, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 
@@ -127,25 +142,28 @@ struct RecordArguments {
     CUtensorMap map_a; /* 64 x 64 of A */
     uint8_t *out;      /* 256 KB */
     uint32_t *flags;   /* 8, zero */
+    const uint8_t *tensor;
     uint32_t mode, n, bytes, dump;
-    int32_t element_bytes;
-    int32_t at[3];
+    int32_t element_bytes, swizzle;
+    int32_t at[4];
 };
 
-static inline uint32_t record_box_bytes(const RecordCase &c) { return (uint32_t)c.element_bytes * c.box[0] * c.box[1] * c.box[2]; }
+static inline uint32_t record_box_bytes(const RecordCase &c) { return (uint32_t)c.element_bytes * record_count(c.box); }
 /* Bytes of shared memory that a load is given: as if its rows filled the swizzle. */
 static inline uint32_t record_dump_bytes(const RecordCase &c) {
     const uint32_t row = (uint32_t)c.element_bytes * c.box[0], swizzle = c.swizzle ? 16u << c.swizzle : 0;
-    return (row > swizzle ? row : swizzle) * c.box[1] * c.box[2];
+    return (row > swizzle ? row : swizzle) * (record_count(c.box) / c.box[0]);
 }
 /* Bytes that the case leaves in `out`; a store's are its tensor. */
 enum { RECORD_CTA_BYTES = 4096 };
 static inline uint32_t record_out_bytes(const RecordCase &c) {
-    if (c.mode <= RECORD_LOAD_3D) return record_dump_bytes(c) + 4; /* and whether the bytes were those of the box */
-    if (c.mode <= RECORD_REDUCE_3D) return (uint32_t)c.element_bytes * c.dims[0] * c.dims[1] * c.dims[2];
+    if (c.mode <= RECORD_LOAD_4D) return record_dump_bytes(c) + 4; /* and whether the bytes were those of the box */
+    if (c.mode <= RECORD_REDUCE_3D) return (uint32_t)c.element_bytes * record_count(c.dims);
     if (record_product(c)) return 128u * (uint32_t)c.n / 2 * 4;
     if (c.mode == RECORD_WGMMA_E4M3 || c.mode == RECORD_WGMMA_ROUNDED) return 2 * 128u * (uint32_t)c.n / 2 * 4;
     if (c.mode == RECORD_MMA) return 2 * 128u * 4 * 4;
+    if (c.mode == RECORD_WARP) return 128 * 64;
+    if (c.mode == RECORD_BULK) return 4096;
     if (c.mode >= RECORD_MULTICAST) return RECORD_CTA_BYTES * record_ctas(c);
     return c.mode == RECORD_MATRIX ? 1024 + 512 : 64;
 }

@@ -14,10 +14,11 @@ typedef CUresult (*record_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t
                                   CUtensorMapFloatOOBfill);
 
 static bool record_map(record_encode encode, CUtensorMap *map, const RecordCase &c, void *memory) {
-    const cuuint32_t rank = (c.mode >= RECORD_LOAD_3D && c.mode <= RECORD_REDUCE_3D) || c.mode == RECORD_FLAGS ? 3 : 2, ones[3] = {1, 1, 1};
-    const cuuint64_t dims[3] = {c.dims[0], c.dims[1], c.dims[2]};
-    const cuuint64_t strides[2] = {(cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes,
-                                   (cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes * c.dims[1]};
+    const bool of_3 = (c.mode >= RECORD_LOAD_3D && c.mode <= RECORD_REDUCE_3D) || c.mode == RECORD_FLAGS || c.mode == RECORD_CLUSTER_LOADS;
+    const cuuint32_t rank = c.dims[3] ? 4 : of_3 ? 3 : 2, ones[4] = {1, 1, 1, 1};
+    const cuuint64_t dims[4] = {c.dims[0], c.dims[1], c.dims[2], c.dims[3]};
+    const cuuint64_t row = (cuuint64_t)c.dims[0] * (cuuint64_t)c.element_bytes;
+    const cuuint64_t strides[3] = {row, row * c.dims[1], row * c.dims[1] * c.dims[2]};
     const CUtensorMapDataType type = c.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                      : c.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
@@ -32,7 +33,7 @@ int record_run(record_encode encode, const Launch &launch, const Keep &keep, int
     static const RecordCase a_case = {"A", RECORD_LOAD_2D, 0, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}};
     for (int i = first; i < end; i++) {
         const RecordCase &c = record_cases[i];
-        const size_t elements = (size_t)c.dims[0] * c.dims[1] * c.dims[2], bytes = elements * (size_t)c.element_bytes;
+        const size_t elements = record_count(c.dims), bytes = elements * (size_t)c.element_bytes;
         std::vector<uint8_t> tensor(bytes), a(64 * 64 * 2), out(RECORD_OUT);
         for (size_t j = 0; j < bytes; j++)
             tensor[j] = c.mode == RECORD_WGMMA_E4M3 ? record_e4m3((uint32_t)j + 9, !c.at[2]) : record_byte((uint32_t)j);
@@ -66,9 +67,11 @@ int record_run(record_encode encode, const Launch &launch, const Keep &keep, int
         arguments.mode = (uint32_t)c.mode;
         arguments.n = (uint32_t)c.n;
         arguments.flags = (uint32_t *)flags_memory;
+        arguments.tensor = (const uint8_t *)tensor_memory;
         arguments.bytes = record_box_bytes(c);
         arguments.dump = record_dump_bytes(c);
         arguments.element_bytes = c.element_bytes;
+        arguments.swizzle = c.swizzle;
         memcpy(arguments.at, c.at, sizeof c.at);
         const int failed = launch(arguments, record_ctas(c));
         if (record_refused(c)) {
@@ -77,7 +80,7 @@ int record_run(record_encode encode, const Launch &launch, const Keep &keep, int
         }
         if (failed) return i;
         out.resize(record_out_bytes(c));
-        cudaMemcpy(out.data(), c.mode == RECORD_STORE_3D || c.mode == RECORD_REDUCE_3D ? tensor_memory : out_memory, out.size(),
+        cudaMemcpy(out.data(), c.mode >= RECORD_STORE_3D && c.mode <= RECORD_REDUCE_3D ? tensor_memory : out_memory, out.size(),
                    cudaMemcpyDeviceToHost);
         keep(i, out);
         cudaFree(tensor_memory);

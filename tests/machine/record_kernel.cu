@@ -47,6 +47,13 @@ template <int N> DEVICE void record_wgmma(uint64_t a, uint64_t b, float *out) {
     record_products<N>(out, [&](float(&acc)[N / 2], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
 }
 
+template <int N, int COLUMNS> DEVICE void record_wgmma_narrow(uint32_t tile, float *out) {
+    const uint64_t rows = record_narrow_descriptor(tile, COLUMNS);
+    record_products<N>(out, [&](float(&acc)[N / 2], int k) {
+        if (k < COLUMNS / 16) wgmma_m64k16_bf16_ss(acc, rows + 2 * k, rows + 2 * k, 1);
+    });
+}
+
 /* `step`: from 16 rows of B to the next 16, in units of 16 bytes. */
 template <int N> DEVICE void record_wgmma_rs(uint64_t b, uint32_t step, float *out) {
     const uint32_t thread = threadIdx.x;
@@ -97,6 +104,37 @@ DEVICE void record_mma(float *out, bool rounded) {
     }
 }
 
+/* Sixteen words a thread. */
+DEVICE void record_warp(RecordShared *shared, const RecordArguments &arguments) {
+    const uint32_t thread = threadIdx.x, lane = thread % 32, value = record_word(thread * 4 + 1);
+    const float x = (float)(int32_t)value;
+    uint32_t *out = (uint32_t *)arguments.out + thread * 16, *mine = (uint32_t *)shared->tile + thread;
+    uint32_t v[16];
+    v[0] = (uint32_t)(int32_t)shfl_bfly_f32((float)thread, 1);
+    v[1] = (uint32_t)(int32_t)shfl_bfly_f32((float)thread, 21);
+    v[2] = shfl_idx_u32(value, lane * 7 % 32);
+    v[3] = shfl_idx_u32(value, 3);
+    v[4] = vote_all(lane < 32) << 1 | vote_all(thread != 37);
+    v[5] = elect_sync();
+    v[6] = cvt_rn_bf16x2(x, -x * 1.0e-3f);
+    v[7] = cvt_rn_bf16x2(1.0f + (float)thread / 256, 3.0e38f * (1.0f + (float)thread / 1024)); /* halfway between two; towards infinity */
+    v[8] = cvt_rn_bf16x2((float)thread * 1.0e-41f, 1.5e-38f / (float)(thread + 1));            /* subnormal */
+    v[9] = cvt_rn_bf16x2(bf16_low(value), bf16_high(value));
+    out[14] = value;
+    v[10] = atom_relaxed_gpu_add(out + 14, thread);
+    v[11] = atom_relaxed_gpu_cas(out + 14, value + thread, 7);
+    v[12] = atom_relaxed_gpu_cas(out + 14, value + 123456, 8);
+    /* pairs of warps meet at barriers of their own */
+    bar_sync(1 + thread / 64, 64);
+    *mine = value;
+    bar_sync(1 + thread / 64, 64);
+    v[13] = ((uint32_t *)shared->tile)[thread ^ 63];
+    shared_store_u32(shared_address(mine + 128), value ^ lane);
+    v[15] = shared_load_u32(shared_address(mine + 128));
+    for (uint32_t i = 0; i < 16; i++)
+        if (i != 14) out[i] = v[i];
+}
+
 /* Boxes of 1 KB, each to some CTAs of the cluster. */
 DEVICE void record_multicast(RecordShared *shared, const RecordArguments &arguments) {
     const uint32_t cta = cluster_ctarank(), barrier = shared_address(&shared->barrier), tile = shared_address(shared->tile);
@@ -111,6 +149,29 @@ DEVICE void record_multicast(RecordShared *shared, const RecordArguments &argume
         cp_async_bulk_tensor_2d_load_multicast(tile + cta * 1024, &arguments.map, 0, (int32_t)(cta * 8), barrier,
                                                (uint16_t)(masks >> 4 * cta & 15));
     record_wait(barrier, 0);
+}
+
+/* From the next CTA: 1 KB that it has stored itself and 512 bytes that it was sent; a box that one CTA brings to all of them. */
+DEVICE void record_cluster_loads(RecordShared *shared, const RecordArguments &arguments) {
+    const uint32_t thread = threadIdx.x, cta = cluster_ctarank(), next = (cta + 1) % arguments.n;
+    const uint32_t barrier = shared_address(&shared->barrier), second = shared_address(&shared->second);
+    const uint32_t tile = shared_address(shared->tile);
+    uint32_t *words = (uint32_t *)shared->tile, a, b, c, d;
+    for (uint32_t i = thread; i < 256; i += 128) words[i] = record_word(cta * 3000 + 4 * i);
+    st_shared_cluster_u32(mapa_shared_cluster(tile + 2048 + thread * 4, next), record_word(cta * 500 + thread));
+    if (thread == 0) {
+        mbarrier_expect_tx(barrier, 1024);
+        mbarrier_arrive(barrier);
+    }
+    record_cluster_sync();
+    ld_shared_cluster_v4_u32(mapa_shared_cluster(tile + thread % 64 * 16, next), a, b, c, d);
+    record_cluster_sync();
+    words[256 + thread] = a ^ b << 1 ^ c << 2 ^ d << 3;
+    if (cta == 1 && thread == 0)
+        cp_async_bulk_tensor_3d_load_multicast(tile + 3072, &arguments.map, 0, 5, 1, barrier, (uint16_t)((1u << arguments.n) - 1));
+    if (thread < 2) mbarrier_arrive_cluster(mapa_shared_cluster(second, next));
+    record_wait(barrier, 0);
+    record_wait(second, 0);
 }
 
 /* Into the next CTA: 2 KB by st.async in pieces of 16 bytes, 1 KB in pieces of 8, 1 KB by ordinary stores. */
@@ -187,16 +248,20 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
     bar_sync_all();
     record_cluster_sync();
 
-    if (mode == RECORD_LOAD_2D || mode == RECORD_LOAD_3D) {
+    if (mode <= RECORD_LOAD_4D) {
         if (thread == 0) {
             mbarrier_arrive_expect_tx(barrier, arguments.bytes);
             if (mode == RECORD_LOAD_2D) cp_async_bulk_tensor_2d_load(tile, &arguments.map, arguments.at[0], arguments.at[1], barrier);
-            else cp_async_bulk_tensor_3d_load(tile, &arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], barrier);
+            else if (mode == RECORD_LOAD_3D)
+                cp_async_bulk_tensor_3d_load(tile, &arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], barrier);
+            else
+                cp_async_bulk_tensor_4d_load(tile, &arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], arguments.at[3],
+                                             barrier);
         }
         const uint32_t done = record_wait(barrier, 0);
         if (thread == 0) ((uint32_t *)arguments.out)[arguments.dump / 4] = done;
         for (uint32_t i = thread; i < arguments.dump / 4; i += 128) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
-    } else if (mode == RECORD_STORE_3D || mode == RECORD_REDUCE_3D) {
+    } else if (mode <= RECORD_REDUCE_3D) {
         if (mode == RECORD_REDUCE_3D)
             for (uint32_t i = thread; i < arguments.bytes / 4; i += 128)
                 ((uint32_t *)shared->tile)[i] = record_addend(i, arguments.element_bytes);
@@ -205,7 +270,10 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         if (thread == 0) {
             if (mode == RECORD_REDUCE_3D)
                 cp_reduce_async_bulk_tensor_3d_add(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
-            else cp_async_bulk_tensor_3d_store(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
+            else if (mode == RECORD_STORE_3D)
+                cp_async_bulk_tensor_3d_store(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], tile);
+            else
+                cp_async_bulk_tensor_4d_store(&arguments.map, arguments.at[0], arguments.at[1], arguments.at[2], arguments.at[3], tile);
             cp_async_bulk_commit_group();
             cp_async_bulk_wait_group<0>();
         }
@@ -220,6 +288,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         const uint64_t a = record_descriptor(shared_address(shared->a)), b = record_descriptor(tile);
         const uint64_t wide_b = b ^ (uint64_t)(1 ^ 8192 / 16) << 16; /* 8 KB from one block of 64 columns to the next */
         if (mode == RECORD_WGMMA_RS) record_wgmma_rs<64>(b, 128, out);
+        else if (mode == RECORD_WGMMA_SS_NARROW && arguments.swizzle == 1) record_wgmma_narrow<128, 16>(tile, out);
+        else if (mode == RECORD_WGMMA_SS_NARROW) record_wgmma_narrow<128, 32>(tile, out);
         else if (mode == RECORD_WGMMA_RS_WIDE) record_wgmma_rs<128>(wide_b, 128, out);
         else if (mode == RECORD_WGMMA_RS_NARROW && arguments.n == 16) record_wgmma_rs<16>(record_narrow_descriptor(tile, 16), 32, out);
         else if (mode == RECORD_WGMMA_RS_NARROW) record_wgmma_rs<32>(record_narrow_descriptor(tile, 32), 64, out);
@@ -236,12 +306,22 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         else if (arguments.n == 72) record_wgmma<72>(a, b, out);
         else if (arguments.n == 96) record_wgmma<96>(a, b, out);
         else if (arguments.n == 104) record_wgmma<104>(a, b, out);
+        else if (arguments.n == 112) record_wgmma<112>(a, b, out);
         else if (arguments.n == 128) record_wgmma<128>(a, b, out);
         else if (arguments.n == 192) record_wgmma<192>(a, b, out);
         else if (arguments.n == 208) record_wgmma<208>(a, b, out);
         else record_wgmma<256>(a, b, out);
     } else if (mode == RECORD_MMA) {
         record_mma((float *)arguments.out, arguments.n == 1);
+    } else if (mode == RECORD_WARP) {
+        record_warp(shared, arguments);
+    } else if (mode == RECORD_BULK) {
+        if (thread == 0) {
+            mbarrier_arrive_expect_tx(barrier, arguments.n);
+            cp_async_bulk_load(tile + 128, arguments.tensor + 48, arguments.n, barrier);
+        }
+        record_wait(barrier, 0);
+        for (uint32_t i = thread; i < 1024; i += 128) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
     } else if (mode == RECORD_MATRIX) {
         if (thread < 32) {
             const uint32_t v = lane * 0x01000100u + 0x00030007u;
@@ -256,6 +336,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         }
     } else if (mode >= RECORD_MULTICAST) {
         if (mode == RECORD_MULTICAST) record_multicast(shared, arguments);
+        else if (mode == RECORD_CLUSTER_LOADS) record_cluster_loads(shared, arguments);
         else if (mode == RECORD_CLUSTER_STORES) record_cluster_stores(shared, arguments);
         else record_flags(shared, arguments);
         uint32_t *out = (uint32_t *)(arguments.out + cluster_ctarank() * RECORD_CTA_BYTES);

@@ -293,6 +293,22 @@ void WgmmaAction::run() {
     schedule_group(group);
 }
 
+static std::set<std::string> kinds;
+
+std::set<std::string> product_kinds(void) { return kinds; }
+
+static void note_kind(const Product &p) {
+    static const char *const layouts[] = {"no swizzle", "128B", "64B", "32B"};
+    static Product last = Product();
+    if (p.columns == last.columns && p.fp8 == last.fp8 && p.a_in_registers == last.a_in_registers && p.a_transposed == last.a_transposed &&
+        p.b_transposed == last.b_transposed && (p.a ^ last.a) >> 62 == 0 && (p.b ^ last.b) >> 62 == 0)
+        return;
+    last = p;
+    const std::string a = p.a_in_registers ? "registers" : std::string(p.a_transposed ? "transposed, " : "") + layouts[p.a >> 62];
+    kinds.insert(format_text("n%d, %s, A in %s, B in %s%s", p.columns, p.fp8 ? "e4m3" : "bf16", a.c_str(),
+                             p.b_transposed ? "transposed, " : "", layouts[p.b >> 62]));
+}
+
 /* The product of this number, which somebody else of the warpgroup may have issued before. */
 static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
     Thread *t = self;
@@ -305,6 +321,7 @@ static WgmmaOp *product_of(WarpGroup &group, const Product &mine) {
         }
         return op;
     }
+    note_kind(mine);
     group.queue.emplace_back(new WgmmaOp());
     WgmmaOp *op = group.queue.back().get();
     *(Product *)op = mine;
