@@ -718,17 +718,17 @@ enum {
     MGV__LATENCY_COLUMNS = 64,          /* columns of one CTA's matrix tile, */
     MGV__LATENCY_SHORT_ROWS = 104,      /* and its rows: these, or the next; the plan has one for all tiles */
     MGV__LATENCY_MAX_ROWS = 128,
-    MGV__LATENCY_WEIGHT_STAGES = 11,    /* blocks of weights, which come before the rows that they wait for */
+    MGV__LATENCY_WEIGHT_STAGES = 8,     /* blocks of weights, which come before the rows that they wait for */
     MGV__LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2,
-    MGV__LATENCY_ROW_STAGES = 5,
+    MGV__LATENCY_ROW_STAGES = 6,
     MGV__LATENCY_ROW_BYTES = MGV__LATENCY_MAX_ROWS * MGV__GEMM_INNER * 2,
     MGV__LATENCY_MAX_HEADS = 16,        /* of the pooling head */
-    MGV__LATENCY_COPY_REGISTERS = 40,
-    MGV__LATENCY_MATH_REGISTERS = 232,
+    MGV__LATENCY_COPY_REGISTERS = 72,
+    MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
-    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 4 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 3 * MGV__SLOTS + 3), /* and the rows' norms */
+    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 3 * MGV__SLOTS + 5), /* and the rows' norms */
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
                                 MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES

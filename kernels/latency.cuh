@@ -1,6 +1,6 @@
 /* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
 
-   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
+   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
    latency_gemm, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
@@ -69,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
         if (threadIdx.x < 32) latency_row_loader_role(shared, arguments);
         else if (threadIdx.x < 64) latency_scheduler_role(shared, arguments);
         else if (threadIdx.x < 96) latency_weight_loader_role(shared, arguments);
+        else latency_norm_role(shared, arguments);
     } else {
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
         latency_math_role(shared, arguments, threadIdx.x / 128 - 1);

@@ -16,6 +16,7 @@ struct LatencyMath {
     LatencyRowStage stage;
     LatencyWeightStage weights;
     Ring<1> exchange;        /* of what the cluster sends */
+    Ring<1> norms;
     uint32_t group;          /* number of this math warpgroup */
     uint32_t warp, lane;     /* of the warpgroup, of the warp */
     uint32_t cta;
@@ -25,9 +26,8 @@ struct LatencyMath {
 };
 
 DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) { return shared_address(self.shared->rows[stage.index]); }
-DEVICE LatencyRowStage latency_stage_after(LatencyRowStage stage, uint32_t count) {
-#pragma unroll
-    for (uint32_t i = 0; i < count; i++) stage.advance();
+template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, uint32_t count) {
+    for (stage.index += count; stage.index >= COUNT; stage.index -= COUNT) stage.parity ^= 1;
     return stage;
 }
 DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
@@ -71,58 +71,19 @@ DEVICE void latency_store_pair(uint32_t lane, uint16_t *to, uint32_t first, uint
 
 /* --- norms of rows ---------------------------------------------------------------------------------------------- */
 
-/* Mean and reciprocal standard deviation of this lane's two rows. */
-struct LatencyNorms {
-    float mean[2], rstd[2];
-};
-/* (mean, squared deviations) of parts of 64 columns of the warp's 16 rows: two lanes a row, every second part each. */
-enum { LATENCY_PARTS_A_LANE = MGV__KERNEL_MAX_WIDTH / 64 / 2 };
-struct LatencyParts {
-    float mean[LATENCY_PARTS_A_LANE], squares[LATENCY_PARTS_A_LANE];
-};
-/* row: the warp's first, over all groups; rows from `last` + 1 on have no statistics, and nobody uses what comes of them. */
-DEVICE void latency_fetch_parts(const LatencyMath &self, const mgv__kernel_op &op, uint32_t row, uint32_t last, LatencyParts &held) {
-    const uint32_t parts = op.inner / 64, mine = row + self.lane / 2 < last ? row + self.lane / 2 : last;
-    const float *from = self.arguments.stats + op.stats_in + (size_t)mine * parts * 2 + self.lane % 2 * 2;
-#pragma unroll
-    for (int i = 0; i < LATENCY_PARTS_A_LANE; i++) {
-        held.mean[i] = held.squares[i] = 0;
-        if (2 * i + self.lane % 2 < parts) ld_relaxed_gpu_v2f32(from + 4 * i, held.mean[i], held.squares[i]);
-    }
-}
-/* Of the row of this lane and its neighbour. All parts are of one size, so the row's mean is the mean of the means, and its squared deviations are the
-   parts' and those of their means. */
-DEVICE void latency_row_norm(const LatencyMath &self, const mgv__kernel_op &op, LatencyParts &held, float &mean, float &rstd) {
-    const uint32_t parts = op.inner / 64;
-    const float rcp_parts = 1.0f / (float)parts;
-    float sum = 0, squares = 0;
-#pragma unroll
-    for (int i = 0; i < LATENCY_PARTS_A_LANE; i++) sum += held.mean[i];
-    mean = (sum + shfl_bfly_f32(sum, 1)) * rcp_parts;
-#pragma unroll
-    for (int i = 0; i < LATENCY_PARTS_A_LANE; i++) {
-        const float off = 2 * i + self.lane % 2 < parts ? held.mean[i] - mean : 0;
-        squares += held.squares[i] + 64 * off * off;
-    }
-    rstd = rsqrtf((squares + shfl_bfly_f32(squares, 1)) * (rcp_parts / 64) + op.epsilon);
-}
-/* Of the two rows whose sums this lane has. */
-DEVICE void latency_merge_parts(const LatencyMath &self, const mgv__kernel_op &op, LatencyParts &held, LatencyNorms &norms) {
-    float mean, rstd;
-    latency_row_norm(self, op, held, mean, rstd);
-#pragma unroll
-    for (uint32_t r = 0; r < 2; r++) {
-        const uint32_t holder = 2 * (self.lane / 4) + 16 * r;
-        norms.mean[r] = __uint_as_float(shfl_idx_u32(__float_as_uint(mean), holder));
-        norms.rstd[r] = __uint_as_float(shfl_idx_u32(__float_as_uint(rstd), holder));
-    }
+/* The warp that finds them has written those of the tile's rows. */
+DEVICE void latency_wait_norms(LatencyMath &self) { wait_barrier(self.dog, &self.shared->norms_full, self.norms.parity, MGV__WAIT_TILE_READY); }
+/* By every math warp, when it has read them. */
+DEVICE void latency_leave_norms(LatencyMath &self) {
+    if (!self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_empty));
+    self.norms.advance();
 }
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
-/* Block after block of 64 columns of K: STEPS steps of 16 of them from `first_step` on. A GEMM's A lies in the ring of weights and B in that of rows; in the pooling
-   head (WEIGHTS 0) both come with the rows, B b_offset behind A. A block's stages are left when the products of the next one have been issued, and where the next
-   operands lie is found under them. */
+/* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with the blocks: a group's waits
+   and descriptors are found beside the other's products. In the pooling head (WEIGHTS 0) A and B come with the rows, B b_offset behind A, and each group takes all
+   blocks. A block's stages are left when the products of the group's next one have been issued. */
 struct LatencyBlock {
     LatencyRowStage rows;
     LatencyWeightStage weights;
@@ -135,42 +96,49 @@ template <int WEIGHTS> DEVICE void latency_wait_block(LatencyMath &self, const L
     if (WEIGHTS) wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity, MGV__WAIT_STAGE_FULL);
     latency_wait_stage(self, block.rows);
 }
+/* Two lanes a warp, where the other math group does not come to the stage. */
 template <int WEIGHTS> DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &block) {
-    latency_leave_stage(self, block.rows);
-    if (WEIGHTS && !self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
+    if (self.dog.aborted) return;
+    if (self.lane < (WEIGHTS ? MGV__MATH_GROUPS : 1)) mbarrier_arrive(shared_address(&self.shared->rows_empty[block.rows.index]));
+    if (WEIGHTS && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
 }
-template <int WEIGHTS> DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block, uint32_t b_offset, uint32_t first_step) {
-    const uint32_t rows = latency_stage_address(self, block.rows) + first_step * 32; /* 16 columns are 32 bytes */
-    const uint32_t weights = WEIGHTS ? shared_address(self.shared->weights[block.weights.index]) + first_step * 32 : rows;
+template <int WEIGHTS> DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block, uint32_t b_offset) {
+    const uint32_t rows = latency_stage_address(self, block.rows), weights = WEIGHTS ? shared_address(self.shared->weights[block.weights.index]) : rows;
     return {opaque((uint32_t)matrix_descriptor(weights)), opaque((uint32_t)matrix_descriptor(rows + b_offset))}; /* else the compiler would find them again behind the wait */
 }
-template <int WEIGHTS, int STEPS, int COUNT>
-DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, uint32_t first_step, float (&acc)[COUNT]) {
-    LatencyBlock at = {self.stage, self.weights}, before = at;
-    LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset, first_step);
+template <int WEIGHTS, int COUNT>
+DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, float (&acc)[COUNT]) {
+    constexpr uint32_t TURNS = WEIGHTS ? MGV__MATH_GROUPS : 1;
+    const uint32_t first = WEIGHTS ? self.group : 0;
+    LatencyBlock at = {latency_stage_after(self.stage, first), latency_stage_after(self.weights, first)}, before = at;
+    LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset);
     wgmma_registers_zero(acc);
 #pragma unroll 1
-    for (uint32_t block = 0; block < blocks; block++) {
+    for (uint32_t block = first; block < blocks; block += TURNS) {
         latency_wait_block<WEIGHTS>(self, at);
         wgmma_registers_fence(acc);
         wgmma_fence();
 #pragma unroll
-        for (uint32_t k = 0; k < STEPS; k++) wgmma_m64k16_bf16_ss(acc, latency_descriptor(operands.a + 2 * k), latency_descriptor(operands.b + 2 * k), 1);
+        for (uint32_t k = 0; k < MGV__GEMM_INNER / 16; k++) /* 16 columns are 32 bytes, descriptors count in 16 */
+            wgmma_m64k16_bf16_ss(acc, latency_descriptor(operands.a + 2 * k), latency_descriptor(operands.b + 2 * k), 1);
         wgmma_commit_group();
         wgmma_registers_fence(acc);
         const LatencyBlock left = before;
         before = at;
-        at.rows.advance();
-        if (WEIGHTS) at.weights.advance();
-        operands = latency_operands<WEIGHTS>(self, at, b_offset, first_step);
+#pragma unroll
+        for (uint32_t i = 0; i < TURNS; i++) {
+            at.rows.advance();
+            if (WEIGHTS) at.weights.advance();
+        }
+        operands = latency_operands<WEIGHTS>(self, at, b_offset);
         wgmma_wait_group<1>();
-        if (block) latency_leave_block<WEIGHTS>(self, left);
+        if (block != first) latency_leave_block<WEIGHTS>(self, left);
     }
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    latency_leave_block<WEIGHTS>(self, before);
-    self.stage = at.rows;
-    self.weights = at.weights;
+    if (first < blocks) latency_leave_block<WEIGHTS>(self, before);
+    self.stage = latency_stage_after(self.stage, blocks);
+    if (WEIGHTS) self.weights = latency_stage_after(self.weights, blocks);
 }
 
 /* --- sums ------------------------------------------------------------------------------------------------------- */
@@ -304,8 +272,8 @@ DEVICE void latency_fetch_biases(const LatencyMath &self, const mgv__kernel_op &
 
 /* Sums of one group of eight rows -> values without what lies beside them in a row. */
 DEVICE void latency_finish_group(const LatencyMath &self, uint32_t flags, uint32_t group, const float (&bias)[2], const float *sum, float (&value)[4]) {
-    float rstd[2] = {1, 1};
-    if (flags & MGV__KERNEL_FOLD_NORM) shared_load_v2f32(shared_address(&self.shared->rstd[group * 8 + 2 * (self.lane % 4)]), rstd[0], rstd[1]);
+    float rstd[2] = {1, 1}, mean[2];
+    if (flags & MGV__KERNEL_FOLD_NORM) shared_load_v4f32(shared_address(&self.shared->norms[group * 8 + 2 * (self.lane % 4)]), mean[0], rstd[0], mean[1], rstd[1]);
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         value[e] = rstd[e % 2] * sum[e] + bias[e / 2];
@@ -441,20 +409,13 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
     const uint32_t groups = (place.rows + 7) / 8, before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
     const uint32_t exist = warp_uniform(self.group || here < FIRST ? here : FIRST); /* groups of this math group that have rows */
     const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist}; /* DEEP: as latency_owner has it */
-    const uint32_t warp_row = (self.group * 4 + self.warp) * 16;
     const uint32_t deep_row = latency_deep_row(self, place, own);
     LatencyAddend addend = {};
     float bias[2], acc[ROWS / 2], v[4 * FIRST];
     if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
     latency_fetch_biases(self, op, place, bias);
-    if (flags & MGV__KERNEL_FOLD_NORM) { /* while the first rows are on their way */
-        LatencyParts parts;
-        float mean, rstd;
-        latency_fetch_parts(self, op, place.base + warp_row, place.base + place.rows - 1, parts);
-        latency_row_norm(self, op, parts, mean, rstd);
-        if (self.lane % 2 == 0) self.shared->rstd[warp_row + self.lane / 2] = rstd;
-    }
-    latency_products<1, 4 / MGV__MATH_GROUPS>(self, op.k_blocks, 0, 4 / MGV__MATH_GROUPS * self.group, acc);
+    latency_products<1>(self, op.k_blocks, 0, acc);
+    if (flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
     latency_swap_sums<GROUPS>(self, acc, v);
     if (deep) {
         float sum[4 * LATENCY_OWN_GROUPS];
@@ -468,6 +429,7 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
         latency_end_wide<FIRST>(self, flags, place, before, bias, v);
     }
     latency_signal(self);
+    if (flags & MGV__KERNEL_FOLD_NORM) latency_leave_norms(self);
 }
 
 #endif /* MGV_LATENCY_GEMM_CUH */

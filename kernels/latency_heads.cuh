@@ -104,7 +104,7 @@ template <int KEYS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 DEVICE uint64_t two_floats(float low, float high) { return (uint64_t)__float_as_uint(high) << 32 | __float_as_uint(low); }
 
 /* Scores of this CTA's 64 tokens, 8 heads a math group, to all CTAs: [token][head], then (mean, rstd) of each token. */
-DEVICE void latency_send_scores(LatencyMath &self, const TileSlot &tile, const float (&acc)[4], const uint32_t (&token)[2], const LatencyNorms &norms) {
+DEVICE void latency_send_scores(LatencyMath &self, const TileSlot &tile, const float (&acc)[4], const uint32_t (&token)[2], const LatencyNorm (&norms)[2]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t head = self.group * 8 + 2 * (self.lane % 4);
     float sums[2] = {0, 0};
@@ -116,9 +116,9 @@ DEVICE void latency_send_scores(LatencyMath &self, const TileSlot &tile, const f
         const uint32_t to = mapa_shared_cluster(shared_address(self.shared->received), cta), barrier = mapa_shared_cluster(shared_address(&self.shared->received_full), cta);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const float s0 = norms.rstd[r] * (acc[2 * r] - norms.mean[r] * sums[0]), s1 = norms.rstd[r] * (acc[2 * r + 1] - norms.mean[r] * sums[1]);
+            const float s0 = norms[r].rstd * (acc[2 * r] - norms[r].mean * sums[0]), s1 = norms[r].rstd * (acc[2 * r + 1] - norms[r].mean * sums[1]);
             st_async_cluster_u64(to + (token[r] * MGV__LATENCY_MAX_HEADS + head) * 4, two_floats(s0, s1), barrier);
-            if (self.group == 0 && self.lane % 4 == 0) st_async_cluster_u64(to + LATENCY_SCORE_BYTES + token[r] * 8, two_floats(norms.mean[r], norms.rstd[r]), barrier);
+            if (self.group == 0 && self.lane % 4 == 0) st_async_cluster_u64(to + LATENCY_SCORE_BYTES + token[r] * 8, two_floats(norms[r].mean, norms[r].rstd), barrier);
         }
     }
 }
@@ -205,13 +205,14 @@ DEVICE void latency_pool_block(LatencyMath &self, const TileSlot &tile, uint32_t
 DEVICE void latency_pool_tile(LatencyMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t first = self.cta * 64 + self.warp * 16 + self.lane / 4, token[2] = {first, first + 8};
-    const uint32_t first_row = image_number(op, tile.group, tile.unit) * op.tokens;
-    LatencyParts parts;
-    LatencyNorms norms;
+    LatencyNorm norms[2];
     float acc[4];
-    latency_fetch_parts(self, op, first_row + self.cta * 64 + self.warp * 16, first_row + op.tokens - 1, parts);
-    latency_merge_parts(self, op, parts, norms);
-    latency_products<0, 4>(self, op.k_blocks, LATENCY_BOX_BYTES + self.group * 8 * 128, 0, acc);
+    latency_products<0>(self, op.k_blocks, LATENCY_BOX_BYTES + self.group * 8 * 128, acc);
+    latency_wait_norms(self);
+#pragma unroll
+    for (int r = 0; r < 2; r++) shared_load_v2f32(shared_address(&self.shared->norms[token[r] % 64]), norms[r].mean, norms[r].rstd);
+    warp_sync();
+    latency_leave_norms(self);
     latency_send_scores(self, tile, acc, token, norms);
     if (self.group == 0 && self.warp == 0 && self.lane == 0) latency_expect_exchange(self, LATENCY_POOL_BYTES);
     latency_wait_exchange(self);

@@ -18,6 +18,7 @@ struct LatencyLoader {
     LatencyRowStage stage;
     LatencyWeightStage weights;
     Ring<MGV__SLOTS> slot;
+    Ring<1> norms;
     uint32_t lane, cta;
     __device__ __forceinline__ LatencyLoader(LatencyMemory *s, const mgv__kernel_arguments &a)
         : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
@@ -189,6 +190,69 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
         else if (tile.op.kind == MGV__KERNEL_POOL) latency_load_pool(self, tile);
         else latency_wait_ready(self, latency_counters(self, tile));
+    });
+}
+
+/* --- norms ------------------------------------------------------------------------------------------------------- */
+
+/* Of `rows` rows, up to four a lane. A row's statistics are (mean, squared deviations) of `parts` parts of 64 columns: all of one size, so the mean is the mean of the
+   means, and the squared deviations are the parts' and those of their means, which are taken from the first of them. */
+enum { LATENCY_NORM_ROWS = MGV__LATENCY_MAX_ROWS / 32, LATENCY_NORM_PARTS = 3 /* of each row at once */ };
+DEVICE void latency_find_norms(const LatencyLoader &self, const float *from, uint32_t rows, uint32_t parts, float epsilon) {
+    float first[LATENCY_NORM_ROWS], off[LATENCY_NORM_ROWS] = {}, off_squares[LATENCY_NORM_ROWS] = {}, squares[LATENCY_NORM_ROWS] = {};
+#pragma unroll 1
+    for (uint32_t part = 0; part < parts; part += LATENCY_NORM_PARTS) {
+        float mean[LATENCY_NORM_ROWS][LATENCY_NORM_PARTS], deviations[LATENCY_NORM_ROWS][LATENCY_NORM_PARTS];
+#pragma unroll
+        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++)
+#pragma unroll
+            for (uint32_t i = 0; i < LATENCY_NORM_PARTS; i++) {
+                const uint32_t row = self.lane + 32 * r;
+                mean[r][i] = deviations[r][i] = 0;
+                if (row < rows && part + i < parts) ld_relaxed_gpu_v2f32(from + (row * parts + part + i) * 2, mean[r][i], deviations[r][i]);
+            }
+#pragma unroll
+        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) {
+            if (part == 0) first[r] = mean[r][0];
+#pragma unroll
+            for (uint32_t i = 0; i < LATENCY_NORM_PARTS; i++) {
+                const float d = part + i < parts ? mean[r][i] - first[r] : 0;
+                off[r] += d;
+                off_squares[r] += d * d;
+                squares[r] += deviations[r][i];
+            }
+        }
+    }
+    const float rcp_parts = 1.0f / (float)parts;
+#pragma unroll
+    for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) {
+        const float mean = off[r] * rcp_parts, variance = (squares[r] * (1.0f / 64) + (off_squares[r] - off[r] * mean)) * rcp_parts;
+        LatencyNorm *to = &self.shared->norms[self.lane + 32 * r];
+        to->mean = first[r] + mean;
+        to->rstd = rsqrtf(variance + epsilon);
+    }
+}
+
+/* A warp that finds the norms of a tile's rows while they are loaded and multiplied. */
+DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+    LatencyLoader self(shared, arguments);
+    latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
+        const mgv__kernel_op &op = tile.op;
+        const uint32_t pool = op.kind == MGV__KERNEL_POOL, parts = op.inner / 64;
+        if (!pool && !(gemm && op.flags & MGV__KERNEL_FOLD_NORM)) return;
+        uint32_t first, end;
+        latency_tile_rows(arguments, tile, first, end);
+        if (pool) first = first + self.cta * 64 < end ? first + self.cta * 64 : end;
+        if (pool) end = first + 64 < end ? first + 64 : end;
+        const float *from = arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
+        const float epsilon = op.epsilon;
+        wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
+        wait_barrier(self.dog, &shared->norms_empty, self.norms.parity ^ 1, MGV__WAIT_TILE_READY);
+        self.dog.aborted = !vote_all(!self.dog.aborted);
+        if (!self.dog.aborted) latency_find_norms(self, from, end - first, parts, epsilon);
+        warp_sync();
+        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->norms_full));
+        self.norms.advance();
     });
 }
 

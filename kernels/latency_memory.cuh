@@ -2,7 +2,7 @@
 
    The sides of a product change places: the rows of the weights, which are the output's columns, are the 64 rows that the tensor cores want, and tokens are their
    columns, as many as a tile has rows. So 196 tokens are two tiles of 104 and hardly padded, and a matrix instruction is long enough to hide what comes
-   between two of them. The math warpgroups share out K within each stage. A CTA keeps its own rings; what a cluster of four shares is a tile's sums:
+   between two of them. The math warpgroups take turns with the blocks of K. A CTA keeps its own rings; what a cluster of four shares is a tile's sums:
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
@@ -15,7 +15,7 @@
 enum {
     LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries or tokens, 64 columns of them */
     LATENCY_MATH_WARPS = MGV__MATH_GROUPS * 4,
-    LATENCY_LOADERS = 2,                                          /* of weights, of rows */
+    LATENCY_LOADERS = 3,                                          /* of weights, of rows; the warp that finds norms */
     LATENCY_SUM_GROUPS = MGV__LATENCY_MAX_ROWS / 8 / MGV__MATH_GROUPS,  /* groups of eight rows whose sums one math warpgroup ends, at most */
     LATENCY_OWN_GROUPS = (LATENCY_SUM_GROUPS + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER, /* DEEP: of them, those of one CTA */
     LATENCY_GROUP_BYTES = MGV__LATENCY_COLUMNS * 8 * 4,           /* sums of eight rows: 16 bytes a thread of a warpgroup */
@@ -38,6 +38,11 @@ struct LatencyPool {
     float scale[MGV__LATENCY_MAX_HEADS][2];                     /* (1 / sum, offset) of each head */
 };
 
+/* Mean and reciprocal standard deviation of a row. */
+struct LatencyNorm {
+    float mean, rstd;
+};
+
 struct LatencyMemory {
     uint8_t rows[MGV__LATENCY_ROW_STAGES][MGV__LATENCY_ROW_BYTES]; /* the ring of what other CTAs write: loader -> math */
     uint8_t weights[MGV__LATENCY_WEIGHT_STAGES][MGV__LATENCY_WEIGHT_BYTES]; /* that of the weights, whose loader runs ahead */
@@ -46,15 +51,16 @@ struct LatencyMemory {
         LatencySwap swap[MGV__MATH_GROUPS];                       /* read by the group of this number */
         LatencyPool pool;
     };
-    float rstd[MGV__LATENCY_MAX_ROWS];                            /* of the tile's rows, where a norm is folded */
+    LatencyNorm norms[MGV__LATENCY_MAX_ROWS];                     /* of the tile's rows, where a norm is folded */
     TileSlot slot[MGV__SLOTS];                                    /* scheduler -> all */
     uint64_t rows_full[MGV__LATENCY_ROW_STAGES];                  /* 1 arrival + bytes: the loader */
     uint64_t rows_empty[MGV__LATENCY_ROW_STAGES];                 /* every math warp */
     uint64_t weights_full[MGV__LATENCY_WEIGHT_STAGES];            /* the same of the other ring */
-    uint64_t weights_empty[MGV__LATENCY_WEIGHT_STAGES];
+    uint64_t weights_empty[MGV__LATENCY_WEIGHT_STAGES];           /* every warp of the math group whose turn it was */
+    uint64_t norms_full, norms_empty;                             /* the warp that finds norms; every math warp */
     uint64_t tile_known[MGV__SLOTS];                              /* scheduler: the slot is filled */
     uint64_t tile_ready[MGV__SLOTS];                              /* loader: what the tile reads has been written */
-    uint64_t slot_vacated[MGV__SLOTS];                            /* both loaders, every math warp */
+    uint64_t slot_vacated[MGV__SLOTS];                            /* loaders, norms, every math warp */
     uint64_t received_full;                                       /* 1 arrival + bytes */
     uint64_t received_empty;                                      /* every math warp of the cluster: what was sent to it last has been read */
     uint32_t decision[2];                                         /* run the next tile or stop: the same for all math warps */
@@ -68,6 +74,8 @@ static_assert(MGV__MATH_GROUPS * LATENCY_OWN_GROUPS * (MGV__LATENCY_CLUSTER - 1)
 static_assert((int)LATENCY_POOL_BYTES <= (int)MGV__LATENCY_SUM_BYTES, "scores and statistics of an image's tokens fit");
 static_assert(2 * LATENCY_MATH_WARPS == MGV__LATENCY_MAX_HEADS, "each math warp weights the tokens for two heads");
 static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2, "64 rows of weights are what one warpgroup's instruction takes; the two groups split K and rows in halves");
+static_assert(MGV__LATENCY_ROW_STAGES % MGV__MATH_GROUPS == 0 && MGV__LATENCY_WEIGHT_STAGES % MGV__MATH_GROUPS == 0,
+              "a stage's next block in a tile is the same math group's: who has not waited for one use of a stage cannot tell the next from the one before");
 static_assert(MGV__MAX_KEYS <= MGV__LATENCY_CLUSTER * 64 && MGV__MAX_KEYS <= MGV__MATH_GROUPS * MGV__LATENCY_MAX_ROWS, "a cluster has all queries of a head, a CTA all keys");
 
 DEVICE void latency_memory_init(LatencyMemory *shared) {
@@ -77,8 +85,10 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
     }
     for (int i = 0; i < MGV__LATENCY_WEIGHT_STAGES; i++) {
         mbarrier_init(shared_address(&shared->weights_full[i]), 1);
-        mbarrier_init(shared_address(&shared->weights_empty[i]), LATENCY_MATH_WARPS);
+        mbarrier_init(shared_address(&shared->weights_empty[i]), LATENCY_MATH_WARPS / MGV__MATH_GROUPS);
     }
+    mbarrier_init(shared_address(&shared->norms_full), 1);
+    mbarrier_init(shared_address(&shared->norms_empty), LATENCY_MATH_WARPS);
     for (int i = 0; i < MGV__SLOTS; i++) {
         mbarrier_init(shared_address(&shared->tile_known[i]), 1);
         mbarrier_init(shared_address(&shared->tile_ready[i]), 1);
