@@ -5905,14 +5905,14 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     k->store_map = op->target;
     k->residual_map = op->target == MGV__DEVICE_POOLED ? (uint32_t)MGV__DEVICE_HEAD_OUT : op->target;
     switch (op->kind) {
-    case MGV__KERNEL_PATCHES: k->column_tiles = 8; return;
+    case MGV__KERNEL_PATCHES: k->column_tiles = 10; return; /* 10,240 threads: a piece each of 224 px */
     case MGV__KERNEL_ATTENTION:
         k->column_tiles = plan->config->heads;
         k->a_map = MGV__MAP_QUERIES;
         k->b_map = MGV__MAP_LATENCY_KEYS;
         return;
     case MGV__KERNEL_POOL:
-        k->column_tiles = 1;
+        k->column_tiles = mgv__ceil_div(k->k_blocks, MGV__LATENCY_CLUSTER);
         k->a_map = MGV__MAP_LATENCY_TOKENS;
         k->b_map = MGV__MAP_LATENCY_SCORES;
         return;

@@ -83,7 +83,7 @@ DEVICE void latency_leave_norms(LatencyMath &self) {
 
 /* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with the blocks: a group's waits
    and descriptors are found beside the other's products. In the pooling head (WEIGHTS 0) A and B come with the rows, B b_offset behind A, and each group takes all
-   blocks. A block's stages are left when the products of the group's next one have been issued. */
+   blocks. A block's stages are left when its products are done. */
 struct LatencyBlock {
     LatencyRowStage rows;
     LatencyWeightStage weights;
@@ -110,7 +110,7 @@ template <int WEIGHTS, int COUNT>
 DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, float (&acc)[COUNT]) {
     constexpr uint32_t TURNS = WEIGHTS ? MGV__MATH_GROUPS : 1;
     const uint32_t first = WEIGHTS ? self.group : 0;
-    LatencyBlock at = {latency_stage_after(self.stage, first), latency_stage_after(self.weights, first)}, before = at;
+    LatencyBlock at = {latency_stage_after(self.stage, first), latency_stage_after(self.weights, first)};
     LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset);
     wgmma_registers_zero(acc);
 #pragma unroll 1
@@ -123,20 +123,17 @@ DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offs
             wgmma_m64k16_bf16_ss(acc, latency_descriptor(operands.a + 2 * k), latency_descriptor(operands.b + 2 * k), 1);
         wgmma_commit_group();
         wgmma_registers_fence(acc);
-        const LatencyBlock left = before;
-        before = at;
+        const LatencyBlock left = at;
 #pragma unroll
         for (uint32_t i = 0; i < TURNS; i++) {
             at.rows.advance();
             if (WEIGHTS) at.weights.advance();
         }
         operands = latency_operands<WEIGHTS>(self, at, b_offset);
-        wgmma_wait_group<1>();
-        if (block != first) latency_leave_block<WEIGHTS>(self, left);
+        wgmma_wait_group<0>();
+        latency_leave_block<WEIGHTS>(self, left);
     }
-    wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    if (first < blocks) latency_leave_block<WEIGHTS>(self, before);
     self.stage = latency_stage_after(self.stage, blocks);
     if (WEIGHTS) self.weights = latency_stage_after(self.weights, blocks);
 }
@@ -203,13 +200,18 @@ template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const floa
     latency_begin_exchange(self);
     if (self.dog.aborted) return;
     const uint32_t received = shared_address(self.shared->received) + latency_thread_bytes(self), full = shared_address(&self.shared->received_full);
+    uint32_t to[MGV__LATENCY_CLUSTER], barrier[MGV__LATENCY_CLUSTER]; /* of the owners of four groups in a row */
 #pragma unroll
-    for (uint32_t i = 0; i < COUNT / 4; i++) {
-        const uint32_t owner = latency_owner(self, i);
-        if (owner == self.cta || i >= exist) continue;
-        st_async_cluster_v4_u32(mapa_shared_cluster(received, owner) + latency_sums_offset(self.cta, owner, self.group, i / MGV__LATENCY_CLUSTER), __float_as_uint(v[4 * i]),
-                                __float_as_uint(v[4 * i + 1]), __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3]), mapa_shared_cluster(full, owner));
+    for (uint32_t n = 0; n < MGV__LATENCY_CLUSTER; n++) {
+        const uint32_t owner = latency_owner(self, n);
+        to[n] = mapa_shared_cluster(received, owner) + latency_sums_offset(self.cta, owner, self.group, 0);
+        barrier[n] = mapa_shared_cluster(full, owner);
     }
+#pragma unroll
+    for (uint32_t i = 0; i < COUNT / 4; i++)
+        if (latency_owner(self, i) != self.cta && i < exist)
+            st_async_cluster_v4_u32(to[i % MGV__LATENCY_CLUSTER] + i / MGV__LATENCY_CLUSTER * LATENCY_GROUP_BYTES, __float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]),
+                                    __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3]), barrier[i % MGV__LATENCY_CLUSTER]);
 }
 
 /* Own sums and those of the other CTAs, added in the order of the CTAs: of this CTA's groups among those of its math group. */

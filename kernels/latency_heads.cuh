@@ -5,8 +5,6 @@
 #include "latency_gemm.cuh"
 #include "attention.cuh"
 
-/* Address of box `box` of a tile whose first stage is `first`, two boxes a stage. */
-DEVICE uint32_t latency_box(const LatencyMath &self, LatencyRowStage first, uint32_t box) { return latency_stage_address(self, latency_stage_after(first, box / 2)) + box % 2 * LATENCY_BOX_BYTES; }
 DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage &stage, int count) {
 #pragma unroll 1
     for (int i = 0; i < count; i++, stage.advance()) latency_wait_stage(self, stage);
@@ -165,7 +163,7 @@ DEVICE void latency_pool_weights(const LatencyMath &self, const mgv__kernel_op &
     }
 }
 
-/* One block of 64 columns of the weighted sums, for the heads of one warp; tokens lie in two stages. */
+/* One block of 64 columns of the weighted sums, for the heads of one warp; 64 tokens lie in a stage. */
 DEVICE void latency_pool_block(LatencyMath &self, const TileSlot &tile, uint32_t block, const LatencyRowStage &first, const uint32_t (&w)[MGV__MAX_KEYS / 4]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t quad = 2 * (self.lane % 4), head = self.lane / 4, writes = self.warp == 0 && block < op.k_blocks;
@@ -183,7 +181,7 @@ DEVICE void latency_pool_block(LatencyMath &self, const TileSlot &tile, uint32_t
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < MGV__MAX_KEYS / 16; k++)
-        wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], matrix_descriptor(latency_box(self, first, k / 4)) + 128 * (k % 4), 1);
+        wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], matrix_descriptor(latency_stage_address(self, latency_stage_after(first, k / 4))) + 128 * (k % 4), 1);
     wgmma_commit_group();
     wgmma_wait_group<0>();
     wgmma_registers_fence(z);
@@ -224,17 +222,12 @@ DEVICE void latency_pool_tile(LatencyMath &self, const TileSlot &tile) {
 #pragma unroll
     for (int i = 0; i < MGV__MAX_KEYS / 4; i++)
         w[i] = self.warp ? 0 : *(const uint32_t *)&self.shared->pool.weight[self.lane / 4 + i % 2 * 8][i / 4 * 16 + i / 2 % 2 * 8 + 2 * (self.lane % 4)];
+    LatencyRowStage left = self.stage;
+    latency_wait_stages(self, self.stage, LATENCY_POOL_BOXES);
+    if (self.group == 0) latency_pool_block(self, tile, latency_pool_block_number(tile, self.cta), left, w);
+    warp_sync();
 #pragma unroll 1
-    for (uint32_t i = 0; i < latency_pool_blocks(op); i++) {
-        const LatencyRowStage stage = self.stage;
-        latency_wait_stages(self, self.stage, 2);
-        if (i % MGV__MATH_GROUPS == self.group) latency_pool_block(self, tile, i * MGV__LATENCY_CLUSTER + self.cta, stage, w);
-        warp_sync();
-        LatencyRowStage left = stage;
-        latency_leave_stage(self, left);
-        left.advance();
-        latency_leave_stage(self, left);
-    }
+    for (int box = 0; box < LATENCY_POOL_BOXES; box++, left.advance()) latency_leave_stage(self, left);
     latency_signal(self);
 }
 

@@ -104,16 +104,19 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
     self.weights = stage;
 }
 
-/* Block after block of the rows that they are multiplied with. */
+/* Block after block of the rows that they are multiplied with. As many stages as there are are opened before the wait: behind it lies nothing but boxes. */
 DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.a_map), group = warp_uniform(tile.group);
     const uint32_t column = warp_uniform(tile.column * op.a_column_step + latency_first_inner(self, tile)), row = warp_uniform(tile.unit * self.arguments.latency_rows);
-    LatencyRowStage stage = latency_uniform(self.stage);
+    const uint32_t bytes = self.arguments.latency_rows * MGV__GEMM_INNER * 2;
+    LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
+#pragma unroll 1
+    for (uint32_t block = 0; block < blocks && block < MGV__LATENCY_ROW_STAGES; block++, opened.advance()) latency_open_rows(self, opened, bytes);
     latency_wait_ready(self, latency_counters(self, tile));
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; block++, stage.advance()) {
-        latency_open_rows(self, stage, self.arguments.latency_rows * MGV__GEMM_INNER * 2);
+        if (block >= MGV__LATENCY_ROW_STAGES) latency_open_rows(self, stage, bytes);
         latency_load_rows_box(self, stage, 0, map, column + block * MGV__GEMM_INNER, row, group);
     }
     self.stage = stage;
@@ -138,14 +141,15 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     self.stage = stage;
 }
 
-/* Column blocks of the weighted sums that each CTA takes, those beyond the last one too: all CTAs use the same number of stages. */
-DEVICE uint32_t latency_pool_blocks(const mgv__kernel_op &op) { return (op.k_blocks + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER; }
+/* Each cluster has all scores, each CTA one block of columns of the weighted sums; one beyond the last comes and is left, too. */
+DEVICE uint32_t latency_pool_block_number(const TileSlot &tile, uint32_t cta) { return tile.column * MGV__LATENCY_CLUSTER + cta; }
 
-/* 64 tokens and the scoring vectors, block after block of columns; then all tokens, two boxes a stage, in this CTA's blocks of columns. */
+/* 64 tokens and the scoring vectors, block after block of columns; then all tokens, 64 a stage, in this CTA's block of columns. */
+enum { LATENCY_POOL_BOXES = MGV__MAX_KEYS / 64 };
 DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), map = warp_uniform(op.a_map), score_map = warp_uniform(op.b_map);
-    const uint32_t blocks = warp_uniform(op.k_blocks), sum_stages = 2 * latency_pool_blocks(op);
+    const uint32_t blocks = warp_uniform(op.k_blocks), column = warp_uniform(latency_pool_block_number(tile, self.cta) * 64);
     LatencyRowStage stage = latency_uniform(self.stage);
     latency_wait_ready(self, latency_counters(self, tile));
 #pragma unroll 1
@@ -155,10 +159,9 @@ DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
         latency_load_rows_box(self, stage, LATENCY_BOX_BYTES, score_map, block * 64, 0, 0);
     }
 #pragma unroll 1
-    for (uint32_t i = 0; i < sum_stages; i++, stage.advance()) {
-        const uint32_t column = (i / 2 * MGV__LATENCY_CLUSTER + self.cta) * 64;
-        latency_open_rows(self, stage, 2 * LATENCY_BOX_BYTES);
-        for (uint32_t half = 0; half < 2; half++) latency_load_rows_box(self, stage, half * LATENCY_BOX_BYTES, map, column, (i % 2 * 2 + half) * 64, image);
+    for (uint32_t i = 0; i < LATENCY_POOL_BOXES; i++, stage.advance()) {
+        latency_open_rows(self, stage, LATENCY_BOX_BYTES);
+        latency_load_rows_box(self, stage, 0, map, column, i * 64, image);
     }
     self.stage = stage;
 }

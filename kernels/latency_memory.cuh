@@ -6,7 +6,7 @@
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
-       POOL   one image, 64 tokens a CTA for the scores, every fourth block of 64 columns for the sums */
+       POOL   one image, 64 tokens a CTA for the scores, which each cluster has all of; a block of 64 columns a CTA for the sums */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
@@ -69,7 +69,8 @@ struct LatencyMemory {
 static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget that `megavit plan` prints");
 static_assert(sizeof(LatencySwap) * MGV__MATH_GROUPS == MGV__LATENCY_SWAP_BYTES, "as above");
 static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
-static_assert(2 * LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES && sizeof(LatencyPool) <= MGV__LATENCY_SWAP_BYTES, "a stage holds two blocks of tokens, the pooling head's weights fit");
+static_assert(LATENCY_BOX_BYTES + MGV__LATENCY_MAX_HEADS * 128 <= MGV__LATENCY_ROW_BYTES && sizeof(LatencyPool) <= MGV__LATENCY_SWAP_BYTES,
+              "a stage holds a block of tokens and the scoring vectors, the pooling head's weights fit");
 static_assert(MGV__MATH_GROUPS * LATENCY_OWN_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES, "what the cluster sends fits");
 static_assert((int)LATENCY_POOL_BYTES <= (int)MGV__LATENCY_SUM_BYTES, "scores and statistics of an image's tokens fit");
 static_assert(2 * LATENCY_MATH_WARPS == MGV__LATENCY_MAX_HEADS, "each math warp weights the tokens for two heads");
