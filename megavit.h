@@ -6565,7 +6565,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
         info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES);
         info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
         info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
-        info->roles[0] = mgv__schedule_part("loaders, scheduler", 128, MGV__LATENCY_COPY_REGISTERS);
+        info->roles[0] = mgv__schedule_part("loaders, scheduler, norms", 128, MGV__LATENCY_COPY_REGISTERS);
     } else {
         info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
         info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);

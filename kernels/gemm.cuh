@@ -179,8 +179,8 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
 
 /* In chunks of 64 columns: one after the other in the code or, where ROUND is less than COLUMNS, in rounds that share it, when the next round's sums move down
    to where this one's were. Code that was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too
-   (NOTES: cold instructions). A chunk's statistics are found when it is on its way, but for the last one's: they
-   must be written when the storer signals. */
+   (NOTES: cold instructions). Without rounds a chunk's statistics are found when it is on its way, but for the last one's: they must be written
+   when the storer signals. */
 template <int COLUMNS, uint32_t FLAGS, int ROUND> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4), stats = flags & MGV__KERNEL_STATS;
     uint32_t granted = math_take_chunk(self);

@@ -1,7 +1,7 @@
 /* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
 
-   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
-   latency_gemm, latency_heads. */
+   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups 1 and 2
+   are math. Read in this order: latency_memory, latency_loader, latency_gemm, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 

@@ -314,8 +314,7 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
 struct LatencyRows {
     uint32_t first, end;
 };
-static constexpr uint32_t NO_ROW = 0xFFFFFFFFu;
-
+static constexpr uint32_t NO_ROW = 0xFFFFFFFFu; /* no row of the tile: nothing is read, added or stored */
 /* Of the rows that the math group has in shared memory, this lane's, and its place in the tile; NO_ROW also where the lane's columns do not exist. */
 DEVICE uint32_t latency_deep_number(const LatencyMath &self) { return self.warp * 4 + self.lane / 8; }
 DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyPlace &place, const LatencyRows &own) {
