@@ -69,7 +69,7 @@ template <int KEYS> DEVICE void attention_scores(uint64_t queries, uint64_t keys
     wgmma_wait_group<0>();
     wgmma_registers_fence(s);
 }
-template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
+template <int KEYS> DEVICE void attention_start_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
     wgmma_registers_zero(o);
     wgmma_registers_fence(o);
     wgmma_fence();
@@ -77,11 +77,15 @@ template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], 
     for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
         wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
     wgmma_commit_group();
+}
+template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
+    attention_start_values<KEYS>(p, values, o);
     wgmma_wait_group<0>();
     wgmma_registers_fence(o);
 }
 
-template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile) {
+/* What comes next, if that is known by then. */
+template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     Ring<MGV__STAGES> first = self.stage, second = self.stage;
     second.advance();
@@ -89,6 +93,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
     const uint64_t keys = matrix_descriptor(first_base), values = matrix_descriptor(second_base);
     const AttentionPart part = attention_part(tile, self.cta);
 
+    uint32_t next = KIND_NOT_KNOWN;
     math_wait_stage(self, first);
     for (uint32_t block = attention_first_block(tile, part, self.group); block < part.end; block += MGV__MATH_GROUPS) {
         const uint32_t later = block - part.first >= 2;
@@ -104,9 +109,11 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
 
         if (!later) math_wait_stage(self, second);
         float o[32];
-        attention_values<KEYS>(p, values, o);
-
+        attention_start_values<KEYS>(p, values, o);
+        if (block + MGV__MATH_GROUPS >= part.end) next = math_look_ahead(self);
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
+        wgmma_wait_group<0>();
+        wgmma_registers_fence(o);
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
             const float *e = &o[4 * j];
@@ -121,6 +128,7 @@ template <int KEYS> DEVICE void attention_tile(Math &self, const TileSlot &tile)
     math_leave_stage(self, second.index);
     self.stage = second;
     self.stage.advance();
+    return next;
 }
 
 #endif /* MGV_ATTENTION_CUH */

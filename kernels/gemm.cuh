@@ -18,6 +18,11 @@ enum : uint32_t {
     FLAGS_OF_TILE = ~0u, /* not compiled in */
     FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT
 };
+enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
+    FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
+    FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
+    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
+};
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) { return FLAGS == FLAGS_OF_TILE ? tile.op.flags : FLAGS; }
 
 /* A stage is left when the products of the next are on their way, so that the tensor cores need not wait for a warp. */
@@ -86,32 +91,26 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
     }
 }
 
-/* Mean and squared deviations of a lane's 16 values of a row, in two passes of four sums each, which do not wait for each other. */
-DEVICE void lane_statistics(const float *v, int row, float &mean, float &squares) {
-    float sum[4] = {0, 0, 0, 0}, square[4] = {0, 0, 0, 0};
+/* Mean and squared deviations of 64 columns of each row, from sums of values and of their squares: in float32 that loses less where a mean is large than the
+   rounding of what is stored. Taken before rounding, which saves 32 conversions back: rounding moves single values, hardly their mean and spread. */
+DEVICE void chunk_statistics(const float *v, float (&mean)[2], float (&squares)[2]) {
 #pragma unroll
-    for (int i = 0; i < 16; i++) sum[i % 4] += v[i / 2 * 4 + 2 * row + i % 2];
-    mean = ((sum[0] + sum[1]) + (sum[2] + sum[3])) / 16;
+    for (int r = 0; r < 2; r++) {
+        float sum[2] = {0, 0}, square[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float off = v[i / 2 * 4 + 2 * row + i % 2] - mean;
-        square[i % 4] += off * off;
+        for (int i = 0; i < 16; i++) {
+            const float value = v[i / 2 * 4 + 2 * r + i % 2];
+            sum[i % 2] += value;
+            square[i % 2] += value * value;
+        }
+        mean[r] = quad_sum(sum[0] + sum[1]) / 64;
+        squares[r] = fmaxf(quad_sum(square[0] + square[1]) - 64 * mean[r] * mean[r], 0);
     }
-    squares = (square[0] + square[1]) + (square[2] + square[3]);
 }
-
-/* Mean and squared deviations of 64 columns of each row: those of its four lanes, merged (Chan, Golub, LeVeque 1979) in a fixed order.
-   Taken before rounding, which saves 32 conversions back: rounding moves single values, hardly their mean and spread. */
 DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t part, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
     float mean[2], squares[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float own;
-        lane_statistics(v, r, own, squares[r]);
-        mean[r] = quad_sum(own) / 4;
-        squares[r] = quad_sum(squares[r] + 16 * (own - mean[r]) * (own - mean[r]));
-    }
+    chunk_statistics(v, mean, squares);
     const uint32_t parts = op.columns / 64, rows = rows_of_group(op, tile.group);
     if (self.lane % 4 || part >= parts) return;
     float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
@@ -177,34 +176,23 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
     }
 }
 
-/* In chunks of 64 columns: one after the other in the code or, where ROUND is less than COLUMNS, in rounds that share it, when the next round's sums move down
-   to where this one's were. Code that was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too
-   (NOTES: cold instructions). Without rounds a chunk's statistics are found when it is on its way, but for the last one's: they must be written
-   when the storer signals. */
-template <int COLUMNS, uint32_t FLAGS, int ROUND> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
-    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4), stats = flags & MGV__KERNEL_STATS;
+/* In rounds of 64 columns, which share one code: when a chunk is written the next one's sums move down to where this one's were. Code that was not run for some
+   microseconds is gone from the instruction cache, and to fetch it takes its time, too (NOTES: cold instructions). */
+template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);
-    float rstd[2];
+    float rstd[2], (&v)[32] = (float (&)[32])acc;
     gemm_norms(self, flags, rstd);
 #pragma unroll 1
-    for (int column = 0; column < COLUMNS; column += ROUND) {
+    for (int column = 0; column < COLUMNS; column += 64) {
+        gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
+        if (column) granted = math_take_chunk(self);
+        gemm_write_bf16(self, flags, granted, v);
+        if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
+        math_give_chunk(self);
 #pragma unroll
-        for (int chunk = 0; chunk < ROUND; chunk += 64) {
-            if (column + chunk >= COLUMNS) continue;
-            const uint32_t part = (tile.column * COLUMNS + column + chunk) / 64, later = ROUND == COLUMNS && column + chunk + 64 < COLUMNS;
-            float *v = &acc[chunk / 2];
-            gemm_finish<64>(self, tile, flags, v, quad_column + column + chunk, row, rstd);
-            if (column + chunk) granted = math_take_chunk(self);
-            gemm_write_bf16(self, flags, granted, v);
-            if (stats && !later) gemm_statistics(self, tile, v, part, row);
-            math_give_chunk(self);
-            if (stats && later) gemm_statistics(self, tile, v, part, row);
-        }
-        if (column + ROUND == COLUMNS) break;
-#pragma unroll
-        for (int i = 0; i + ROUND / 2 < COLUMNS / 2; i++) acc[i] = acc[i + ROUND / 2];
+        for (int i = 0; i + 32 < COLUMNS / 2; i++) acc[i] = acc[i + 32];
     }
-    fence_proxy_async_shared_cta(); /* the biases have been read: the copy engine may write there next */
 }
 
 /* The same in float32, 32 columns a chunk: the plan gives float32 results narrow tiles. */
@@ -222,10 +210,9 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
         gemm_write_float(self, chunk, v);
         math_give_chunk(self);
     }
-    fence_proxy_async_shared_cta(); /* the biases have been read: the copy engine may write there next */
 }
 
-template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE, int ROUND = 64> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     float acc[COLUMNS / 2];
     gemm_mainloop<COLUMNS>(self, tile, acc);
     if constexpr (COLUMNS == 64) {
@@ -234,21 +221,7 @@ template <int COLUMNS, uint32_t FLAGS = FLAGS_OF_TILE, int ROUND = 64> DEVICE vo
             return;
         }
     }
-    gemm_epilogue<COLUMNS, FLAGS, ROUND>(self, tile, acc);
-}
-
-enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
-    FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
-    FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
-    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
-};
-DEVICE void gemm_tile_256(Math &self, const TileSlot &tile) {
-    switch (tile.op.flags & FLAGS_OF_EPILOGUE) {
-    case FLAGS_QKV: gemm_tile<256, FLAGS_QKV, 256>(self, tile); break;
-    case FLAGS_FC1: gemm_tile<256, FLAGS_FC1, 256>(self, tile); break;
-    case FLAGS_STREAM: gemm_tile<256, FLAGS_STREAM, 256>(self, tile); break;
-    default: gemm_tile<256>(self, tile);
-    }
+    gemm_epilogue<COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
 }
 
 /* --- SPLIT: the CTAs of a cluster have half of K each ------------------------------------------------------------- */
@@ -292,8 +265,8 @@ DEVICE void split_tile(Math &self, const TileSlot &tile) {
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
     if (!finishes) return;
-    if ((tile.op.flags & FLAGS_OF_EPILOGUE) == FLAGS_STREAM) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_STREAM, 64>(self, tile, acc);
-    else gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE, 64>(self, tile, acc);
+    if ((tile.op.flags & FLAGS_OF_EPILOGUE) == FLAGS_STREAM) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_STREAM>(self, tile, acc);
+    else gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
 }
 
 #endif /* MGV_GEMM_CUH */

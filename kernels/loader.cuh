@@ -58,6 +58,7 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
    tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they come
    with the last, when the tile before has been vacated. By one lane. */
 DEVICE void load_vectors(Loader &self, uint32_t stage, uint32_t first, uint32_t bytes) {
+    fence_proxy_async_shared_cta(); /* behind the math warps' reads of the last tile's */
     cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes, shared_address(&self.shared->stage_full[stage]));
 }
 

@@ -12,17 +12,53 @@ struct Math {
     Watchdog dog;
     Ring<MGV__STAGES> stage;
     Ring<MGV__CHUNKS> chunk;
+    Ring<MGV__SLOTS> slot;   /* of the tile that is worked on */
+    uint32_t turn;           /* the word in which the group's next decision stands */
     uint32_t group;          /* number of this math warpgroup */
     uint32_t thread;         /* within the warpgroup */
     uint32_t warp, lane;
     uint32_t cta;
     uint32_t peer_empty;     /* stage_empty[0] of the other CTA */
     __device__ __forceinline__ Math(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
+        : shared(s), arguments(a), dog(a), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
           peer_empty(mapa_shared_cluster(shared_address(&s->stage_empty[0]), cluster_ctarank() ^ 1)) {}
 };
 
 DEVICE void math_group_sync(const Math &self) { bar_sync(1 + self.group, 128); }
+
+/* What comes next is decided by one thread for its whole math group, so that on an abort no warp goes another way than the rest. */
+enum : uint32_t { KIND_NOT_KNOWN = ~0u };
+DEVICE uint32_t math_tell_kind(Math &self, uint32_t kind) {
+    uint32_t *told = &self.shared->next_kind[self.group][self.turn];
+    self.turn ^= 1; /* who is still reading reads the other word */
+    if (self.thread == 0) *told = kind;
+    math_group_sync(self);
+    return *told;
+}
+/* Waits until the tile of self.slot is known; its kind, or the end. */
+DEVICE uint32_t math_wait_kind(Math &self) {
+    uint32_t kind = MGV__KERNEL_END;
+    if (self.thread == 0) {
+        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity, MGV__WAIT_TILE_KNOWN);
+        if (!self.dog.aborted) kind = self.shared->slot[self.slot.index].op.kind;
+    }
+    return math_tell_kind(self, kind);
+}
+/* The same of the tile behind that of self.slot, but does not wait: for a place where the tensor cores have work and warps have none. */
+DEVICE uint32_t math_look_ahead(Math &self) {
+    Ring<MGV__SLOTS> next = self.slot;
+    uint32_t kind = KIND_NOT_KNOWN;
+    next.advance();
+    if (self.thread == 0 && mbarrier_test_wait_parity(shared_address(&self.shared->tile_known[next.index]), next.parity))
+        kind = self.shared->slot[next.index].op.kind;
+    return math_tell_kind(self, kind);
+}
+/* The tile's slot may be filled again: this warp is done with it. */
+DEVICE void math_leave_tile(Math &self) {
+    warp_sync();
+    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->slot_vacated[self.slot.index]));
+    self.slot.advance();
+}
 
 DEVICE void math_wait_stage(Math &self, const Ring<MGV__STAGES> &stage) {
     wait_barrier(self.dog, &self.shared->stage_full[stage.index], stage.parity, MGV__WAIT_STAGE_FULL);

@@ -3,10 +3,10 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemv, attention, attention_online, pool, pool_sums, patches, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemm_layers, gemv, attention, attention_online, pool, pool_sums, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
-#include "gemm.cuh"
+#include "gemm_layers.cuh"
 #include "gemv.cuh"
 #include "attention_online.cuh"
 #include "pool_sums.cuh"
@@ -28,32 +28,31 @@ DEVICE void wait_for_cluster(Watchdog &dog) {
 
 DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     Math self(shared, arguments, group);
-    uint32_t turn = 0;
-    for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
-        if (self.thread == 0) {
-            wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
-            shared->next_kind[group][turn] = self.dog.aborted ? (uint32_t)MGV__KERNEL_END : shared->slot[slot.index].op.kind;
-        }
-        math_group_sync(self);
-        const uint32_t kind = shared->next_kind[group][turn];
+    for (uint32_t kind = KIND_NOT_KNOWN;;) {
+        if (kind == KIND_NOT_KNOWN) kind = math_wait_kind(self);
         if (kind == MGV__KERNEL_END) break;
-        const TileSlot &tile = shared->slot[slot.index];
+        const TileSlot &tile = shared->slot[self.slot.index];
+        if (kind == MGV__KERNEL_GEMM_256 && is_layer_tile(tile.op)) {
+            kind = layer_tiles(self);
+            continue;
+        }
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (is_pool(kind) || kind == MGV__KERNEL_ROWS)
-            wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
-        if (kind == MGV__KERNEL_GEMM_256) gemm_tile_256(self, tile); /* by far the most frequent: no jump through a table */
-        else switch (kind) {
+            wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
+        uint32_t next = KIND_NOT_KNOWN;
+        switch (kind) {
+        case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
         case MGV__KERNEL_SPLIT: split_tile(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
-        case MGV__KERNEL_GEMV: gemv_tile(self, tile, slot); break;
+        case MGV__KERNEL_GEMV: gemv_tile(self, tile, self.slot); break;
         case MGV__KERNEL_ATTENTION:
-            if (key_block(tile.op.tokens) == 208) attention_tile<208>(self, tile);
-            else attention_tile<256>(self, tile);
+            if (key_block(tile.op.tokens) == 208) next = attention_tile<208>(self, tile);
+            else next = attention_tile<256>(self, tile);
             break;
         case MGV__KERNEL_ATTENTION_ONLINE:
             switch (rest_columns(tile.op)) {
@@ -68,8 +67,8 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
             break;
         case MGV__KERNEL_POOL_SUMS: pool_sums_tile(self, tile); break;
         }
-        warp_sync();
-        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+        math_leave_tile(self);
+        kind = next;
     }
 }
 
