@@ -135,7 +135,7 @@
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
-       (up to two pictures of SigLIP2-base, six to ten, all others): compare bits between encodes of as many, with the same
+       (up to two pictures of SigLIP2-base, four to eight, nine and ten, all others): compare bits between encodes of as many, with the same
        backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
        Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
@@ -676,7 +676,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 5u
+#define MGV__KERNEL_VERSION 6u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -691,8 +691,6 @@ enum {
     MGV__MATH_GROUPS = 2,               /* math warpgroups */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
-    MGV__SPLIT_COLUMNS = 192,           /* of a tile whose K the CTAs of a cluster share out; loaded in boxes of MGV__SPLIT_BOX rows of weights */
-    MGV__SPLIT_BOX = 64,
     MGV__GEMV_MAX_ROWS = 64,            /* of a GEMV */
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
@@ -743,17 +741,20 @@ enum {
     MGV__KERNEL_END = 0,
     MGV__KERNEL_PATCHES,   /* pixels of one image a CTA -> rows of patches */
     MGV__KERNEL_GEMM_256,  /* 128 x 256 tile a CTA */
+    MGV__KERNEL_GEMM_192,
     MGV__KERNEL_GEMM_128,
     MGV__KERNEL_GEMM_64,
     MGV__KERNEL_ATTENTION, /* one head of one image a CTA; latency regime: a cluster */
     MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
     MGV__KERNEL_WIDE,      /* latency regime: 104 or 128 rows, 64 columns a CTA */
     MGV__KERNEL_DEEP,      /* latency regime: such a tile a cluster, each CTA a quarter of the products */
-    MGV__KERNEL_SPLIT,     /* 128 x MGV__SPLIT_COLUMNS tile a cluster, each CTA half of the products */
+    MGV__KERNEL_SPLIT_160, /* 128 x 160 tile a cluster: each CTA half of the products, then half of the columns */
+    MGV__KERNEL_SPLIT_192,
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
     MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
-    MGV__KERNEL_GEMV       /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for each 2 or 4 warps: the pooling head's products for few images */
+    MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for each 2 or 4 warps: the pooling head's products for few images */
+    MGV__KERNEL_KINDS
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -764,6 +765,7 @@ enum {
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
+    MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and every second column tile */
     /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
     MGV__KERNEL_WAIT_FIRST = 64, /* weights are not loaded ahead of the wait for what other CTAs write */
     MGV__KERNEL_WAIT_ALL = 128   /* a tile waits for all rows of its group: a barrier between operations */
@@ -779,7 +781,7 @@ typedef struct mgv__kernel_op {
     uint32_t columns;           /* valid columns of the target */
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
                                                        ROWS: a_map is one into buffers, store_map into outputs; POOL_SUMS: b_map is one into buffers;
-                                                       GEMV: a_map and store_map are */
+                                                       GEMV: a_map and store_map are; SPLIT: residual_map is that of target and residual behind 64 columns */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, where a tile's columns are the head's */
     uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, ROWS: of gamma, then beta */
@@ -788,7 +790,7 @@ typedef struct mgv__kernel_op {
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
     uint32_t weights_offset;    /* GEMV: bytes from the start of the packed weights to the first row, in units of 16 */
-    uint32_t reserved;
+    uint32_t stats_columns;     /* of a part of a row that has statistics of its own, in stats_in and stats_out; the last part has what is left */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
     uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
@@ -822,7 +824,7 @@ enum {
 };
 
 enum { MGV__ABORT_BYTES = 32 /* the abort word has a sector of the cache to itself */ };
-enum { MGV__MAX_MAPS = 56, MGV__MAX_DEVICE_BUFFERS = 16, MGV__KERNEL_MAX_OUTPUTS = 128 };
+enum { MGV__MAX_MAPS = 64, MGV__MAX_DEVICE_BUFFERS = 16, MGV__KERNEL_MAX_OUTPUTS = 128 };
 /* A CUtensorMap. The copy engine wants its address to be a multiple of 64; on the host these are only copied. */
 #ifdef MEGAVIT_KERNELS
 typedef struct alignas(64) mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map;
@@ -5276,10 +5278,12 @@ enum {
     MGV__MAP_LATENCY_SCORES,
     MGV__MAP_LATENCY_KEYS,                                   /* half of an image's keys or values */
     MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
-    MGV__MAP_COUNT = MGV__MAP_LATENCY_WEIGHTS + 3
+    /* SPLIT tiles of 160 columns, then of 192 */
+    MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_LATENCY_WEIGHTS + 3,   /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
+    MGV__MAP_SPLIT_REST = MGV__MAP_SPLIT_WEIGHTS + 6,        /* + (0, 1): of the stream, what lies behind the first 64 columns of half a tile */
+    MGV__MAP_COUNT = MGV__MAP_SPLIT_REST + 2
 };
 enum { MGV__MAP_WEIGHTS_128 = 1 /* of the three of a pack */ };
-MGV__STATIC_ASSERT(128 / MGV__CLUSTER == (int)MGV__SPLIT_BOX, boxes_of_a_split_tile_are_those_of_a_tile_of_128_columns);
 MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
 MGV__STATIC_ASSERT((int)MGV__DEVICE_BUFFER_COUNT <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
 
@@ -5349,7 +5353,7 @@ typedef struct mgv__plan {
     uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
-    uint32_t split_least;                   /* MGV__PLAN_SPLIT_LEAST; tests: fewer */
+    uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; tests: fewer */
     uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
     uint32_t lanes;                         /* groups that take turns */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
@@ -5376,7 +5380,7 @@ static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
 };
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
-    MGV__PLAN_SPLIT_LEAST = 40, MGV__PLAN_SPLIT_MOST = 66 /* K is shared out where so many tiles do for a whole operation */
+    MGV__PLAN_SPLIT_LEAST = 35, MGV__PLAN_SPLIT_MOST = 66 /* K is shared out where so many tiles do for a whole operation */
 };
 
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
@@ -5393,9 +5397,12 @@ static int mgv__plan_is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL ||
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
+/* Columns of a SPLIT tile; 0: it is none. */
+static uint32_t mgv__split_columns(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 ? 160 : kind == MGV__KERNEL_SPLIT_192 ? 192 : 0; }
+
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_SPLIT || kind == MGV__KERNEL_GEMV) return 1;
+    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) || kind == MGV__KERNEL_GEMV) return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
 }
@@ -5641,6 +5648,16 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
 }
 
+static void mgv__plan_split_maps(mgv__plan *plan, uint64_t rows_per_group) {
+    uint32_t pack, i;
+    for (i = 0; i < 2; i++) {
+        const uint32_t half = mgv__split_columns(MGV__KERNEL_SPLIT_160 + i) / (uint32_t)MGV__CLUSTER;
+        for (pack = 0; pack < 3; pack++) mgv__plan_weight_map(plan, MGV__MAP_SPLIT_WEIGHTS + 3 * i + pack, pack, half, 2);
+        mgv__plan_map(plan, MGV__MAP_SPLIT_REST + i, MGV__DEVICE_STREAM, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
+        plan->maps[MGV__MAP_SPLIT_REST + i].box[0] = half - 64;
+    }
+}
+
 /* Of attention and of the pooling head: views of images. */
 static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS, rest = mgv__plan_rest_columns(plan->config);
@@ -5684,6 +5701,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
+    plan->split_most = MGV__PLAN_SPLIT_MOST;
     if (!group_images) { /* chosen: about 10,000 rows, where more than two such groups come together; measured on SigLIP2-base */
         group_images = plan->tokens < MGV__PLAN_GROUP_ROWS ? MGV__PLAN_GROUP_ROWS / plan->tokens : 1;
         if (max_images <= 2 * (uint64_t)group_images) group_images = max_images;
@@ -5744,6 +5762,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
     mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
     mgv__plan_latency_maps(plan, rows_per_group);
+    mgv__plan_split_maps(plan, rows_per_group);
 
     at = 0;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
@@ -5783,9 +5802,9 @@ static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
     return clocks;
 }
 
-static mgv__tile_clocks mgv__split_clocks(uint32_t k_blocks) {
-    mgv__tile_clocks clocks = mgv__gemm_clocks(MGV__SPLIT_COLUMNS, mgv__ceil_div(k_blocks, MGV__CLUSTER));
-    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * (uint32_t)MGV__SPLIT_COLUMNS) / 32;
+static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
+    mgv__tile_clocks clocks = mgv__gemm_clocks(columns, mgv__ceil_div(k_blocks, MGV__CLUSTER));
+    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 32;
     clocks.edge = 4000; /* the exchange among it */
     return clocks;
 }
@@ -5802,10 +5821,11 @@ static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uin
 
 /* Tile width of a GEMM: the one whose waves take least time. */
 static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op *op, uint32_t clusters) {
-    uint32_t best = 256, width;
+    static const uint32_t widths[] = {256, 192, 128, 64};
+    uint32_t best = 256, i;
     double best_time = 0;
-    for (width = 256; width >= 64; width /= 2) {
-        uint32_t tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
+    for (i = 0; i < 4; i++) {
+        uint32_t width = widths[i], tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
         mgv__tile_clocks clocks = mgv__gemm_clocks(width, op->k_blocks);
         double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge, waves = mgv__plan_waves(tiles, clusters);
         if (width == 256 || waves * tile < best_time) {
@@ -5813,16 +5833,21 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
             best_time = waves * tile;
         }
     }
+    /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner (measured at eight images). */
+    if (best == 256 && (op->flags & MGV__KERNEL_FOLD_NORM) && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
     return best;
 }
 
-/* Whether the CTAs of a cluster share out the K of each tile, which is faster where one round of these tiles fills the
-   card and two rounds of others would be needed; where fewer do, narrow tiles are. It is other arithmetic, so it depends
-   on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
-static int mgv__plan_splits(const mgv__plan *plan, const mgv__plan_op *op) {
-    const mgv__kernel_op *k = &op->kernel;
-    const uint64_t tiles = mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS) * (uint64_t)(k->columns / MGV__SPLIT_COLUMNS);
-    return op->target == MGV__DEVICE_STREAM && k->columns % MGV__SPLIT_COLUMNS == 0 && tiles >= plan->split_least && tiles <= MGV__PLAN_SPLIT_MOST;
+/* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster share out K, which is
+   faster where one round of these tiles fills the card and two rounds of others would be needed; where fewer do, narrow tiles are. It is other arithmetic, so it
+   depends on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
+static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
+    uint32_t kind;
+    for (kind = MGV__KERNEL_SPLIT_160; kind <= MGV__KERNEL_SPLIT_192; kind++) {
+        const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) * mgv__ceil_div(plan->config->hidden, mgv__split_columns(kind));
+        if (tiles >= plan->split_least && tiles <= plan->split_most) return kind;
+    }
+    return 0;
 }
 
 /* The pooling head's products of few rows. It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
@@ -5848,7 +5873,9 @@ static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t c
 static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
     uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS), width;
+    const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0; /* of who writes the stream */
     const uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER); /* of heads; the last may have one: its second tile is cut off where it is stored */
+    k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
     if (op->kind == MGV__KERNEL_ROWS) return; /* one tile a pair of row tiles, no maps */
     k->store_map = MGV__MAP_STORE + op->target;
     k->residual_map = MGV__MAP_STORE + op->target;
@@ -5880,10 +5907,11 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     }
     k->k_blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
     k->a_map = MGV__MAP_A + op->source;
-    if (mgv__plan_splits(plan, op)) {
-        k->kind = MGV__KERNEL_SPLIT;
-        k->column_tiles = k->columns / MGV__SPLIT_COLUMNS;
-        k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + MGV__MAP_WEIGHTS_128; /* whose boxes have MGV__SPLIT_BOX rows */
+    if (split && op->target == MGV__DEVICE_STREAM) {
+        k->kind = split;
+        k->column_tiles = mgv__ceil_div(k->columns, mgv__split_columns(split));
+        k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 * (split - MGV__KERNEL_SPLIT_160) + op->pack;
+        k->residual_map = MGV__MAP_SPLIT_REST + (split - MGV__KERNEL_SPLIT_160);
         return;
     }
     if (op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && k->rows_total <= MGV__GEMV_MAX_ROWS) {
@@ -5892,9 +5920,11 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     }
     if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
     else width = k->flags & MGV__KERNEL_FLOAT_OUT ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
-    k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
+    k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 192 ? MGV__KERNEL_GEMM_192 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
+    if (width >= 192 && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS)) k->flags |= MGV__KERNEL_SHARE_ROWS;
+    if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
 }
 
 /* The same in the latency regime. */
@@ -5927,13 +5957,13 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
 
 /* Signals of CTA `cta` when it has done its share of a tile. */
 static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
-    if (plan->regime == MGV__THROUGHPUT) return k->kind == MGV__KERNEL_SPLIT ? 1 : MGV__MATH_GROUPS;
+    if (plan->regime == MGV__THROUGHPUT) return MGV__MATH_GROUPS;
     return k->kind != MGV__KERNEL_ATTENTION || cta * 64 < plan->tokens; /* a block of queries each */
 }
 
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
-    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL;
+    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
@@ -5959,6 +5989,12 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     }
 }
 
+/* Whether the CTAs of a cluster share the rows of this unit. */
+static int mgv__plan_shares_rows(const mgv__kernel_op *k, uint32_t group, uint32_t unit) {
+    const uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
+    return (k->flags & MGV__KERNEL_SHARE_ROWS) && rows <= (unit * (uint32_t)MGV__CLUSTER + 1) * MGV__GEMM_ROWS;
+}
+
 static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t group, uint32_t *tiles) {
     const mgv__kernel_op *k = &plan->ops[op_number].kernel;
     mgv__kernel_segment *segment = &plan->segments[plan->segment_count];
@@ -5972,6 +6008,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     segment->first_unit = 0;
     segment->first_tile = *tiles;
     *tiles += units * k->column_tiles;
+    if (mgv__plan_shares_rows(k, group, units - 1)) *tiles -= k->column_tiles / MGV__CLUSTER;
     plan->segment_count++;
 }
 
@@ -6011,7 +6048,7 @@ static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, 
     const mgv__regime *regime = &mgv__regimes[plan->regime];
     uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
     uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : mgv__plan_row_tile(plan), unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
-    *first = (unit * unit_tiles + cta / (regime->cluster / unit_tiles)) * count;
+    *first = (unit * unit_tiles + (mgv__plan_shares_rows(k, group, unit) ? 0 : cta / (regime->cluster / unit_tiles))) * count;
     *end = mgv__min_u32(*first + count, rows);
 }
 
@@ -6363,7 +6400,6 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
     shape.rows = mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
     if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
-    if (k->kind == MGV__KERNEL_SPLIT) shape.columns = MGV__SPLIT_COLUMNS;
     if (k->kind == MGV__KERNEL_GEMV) {
         shape.rows = mgv__ceil_div(k->rows_total, 16) * 16;
         shape.columns = MGV__GEMV_COLUMNS(k->k_blocks) / (uint32_t)MGV__CLUSTER;
@@ -6376,7 +6412,7 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
     const double activations = 128.0 * shape.rows, weights = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
-    if (k->kind == MGV__KERNEL_SPLIT) return mgv__split_clocks(k->k_blocks);
+    if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->k_blocks);
     if (k->kind == MGV__KERNEL_GEMV) {
         clocks.matrix = 0;
         clocks.feed = k->k_blocks * 16.0 * (shape.rows + shape.columns) / 32;
@@ -6412,7 +6448,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     if (mgv__is_gemm(k)) {
         const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
         *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (k->kind == MGV__KERNEL_GEMV ? 8u : (uint32_t)MGV__GEMM_INNER);
-        if (k->kind == MGV__KERNEL_SPLIT) *flops /= (uint32_t)MGV__CLUSTER;
+        if (mgv__split_columns(k->kind)) *flops /= (uint32_t)MGV__CLUSTER;
         return mgv__schedule_gemm(plan, k, shape);
     }
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / 32; /* a byte in, two out; 3 channels */

@@ -73,7 +73,7 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
         for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_tanh_of_half(v[j]);
     }
     if (flags & MGV__KERNEL_TABLE) {
-        const uint32_t column = tile.column * gemm_columns(op.kind) + tile_column;
+        const uint32_t column = gemm_first_column(tile, self.cta) + tile_column;
         const float *table = self.arguments.vectors + op.table + column;
         const float *row0 = table + (size_t)(row % op.tokens) * op.columns, *row1 = table + (size_t)((row + 8) % op.tokens) * op.columns;
 #pragma unroll
@@ -118,12 +118,11 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
     if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
-/* Writes 64 columns as one chunk of bf16, with the residual added that lies in the chunk. */
-DEVICE void gemm_write_bf16(const Math &self, uint32_t flags, uint32_t chunk, float *v) {
-    const uint32_t fragments = fragment_address(self, chunk);
+/* Writes COLUMNS columns as one chunk of bf16, with the residual added that lies in the chunk. fragments: where this lane points stmatrix for the first 16. */
+template <int COLUMNS> DEVICE void gemm_write_bf16(uint32_t flags, uint32_t fragments, float *v) {
     if (flags & MGV__KERNEL_RESIDUAL) {
 #pragma unroll
-        for (int j = 0; j < 8; j += 2) {
+        for (int j = 0; j < COLUMNS / 8; j += 2) {
             uint32_t r[4];
             ldmatrix_x4(fragments ^ j * 16, r[0], r[1], r[2], r[3]);
 #pragma unroll
@@ -134,7 +133,7 @@ DEVICE void gemm_write_bf16(const Math &self, uint32_t flags, uint32_t chunk, fl
         }
     }
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) {
+    for (int j = 0; j < COLUMNS / 8; j += 2) {
         const float *e = &v[4 * j];
         stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
     }
@@ -187,7 +186,7 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
     for (int column = 0; column < COLUMNS; column += 64) {
         gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
         if (column) granted = math_take_chunk(self);
-        gemm_write_bf16(self, flags, granted, v);
+        gemm_write_bf16<64>(flags, fragment_address(self, granted), v);
         if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
         math_give_chunk(self);
 #pragma unroll
@@ -226,47 +225,95 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
 
 /* --- SPLIT: the CTAs of a cluster have half of K each ------------------------------------------------------------- */
 
-/* This math group's sums to the same one of the other CTA, into the stage that follows both CTAs' products. When it is empty here it is empty there: both
-   CTAs' math warps leave a stage in both. */
-DEVICE void split_send(Math &self, const float (&acc)[MGV__SPLIT_COLUMNS / 2]) {
+/* A CTA finishes half of the columns, those that come first in its accumulators, and sends its sums of the others as bf16: one rounding of a term of the
+   stream, which is rounded behind it. They go to the same thread of the other CTA, into the stage that follows both CTAs' products. When it is empty here it is
+   empty there: both CTAs' math warps leave a stage in both. */
+template <int COUNT> DEVICE void split_send(Math &self, const float *sums) {
     wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
     if (self.dog.aborted) return;
-    const uint32_t to = mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + self.thread * 16, self.cta ^ 1);
+    const uint32_t to = mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);
     const uint32_t full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
 #pragma unroll
-    for (int i = 0; i < MGV__SPLIT_COLUMNS / 8; i++)
-        st_async_cluster_v4_u32(to + i * 128 * 16, __float_as_uint(acc[4 * i]), __float_as_uint(acc[4 * i + 1]), __float_as_uint(acc[4 * i + 2]),
-                                __float_as_uint(acc[4 * i + 3]), full);
+    for (int i = 0; i < COUNT / 8; i++) {
+        const float *v = &sums[8 * i];
+        st_async_cluster_v4_u32(to + i * 256 * 16, cvt_rn_bf16x2(v[0], v[1]), cvt_rn_bf16x2(v[2], v[3]), cvt_rn_bf16x2(v[4], v[5]), cvt_rn_bf16x2(v[6], v[7]), full);
+    }
 }
 
-/* Adds what the other CTA sent; a sum of two does not depend on their order. */
-DEVICE void split_add(Math &self, float (&acc)[MGV__SPLIT_COLUMNS / 2]) {
-    const uint32_t from = shared_address(self.shared->stage[self.stage.index]) + self.thread * 16;
+/* Adds what the other CTA sent. */
+template <int COUNT> DEVICE void split_add(Math &self, float *sums) {
+    const uint32_t from = shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16;
 #pragma unroll
-    for (int i = 0; i < MGV__SPLIT_COLUMNS / 8; i++) {
+    for (int i = 0; i < COUNT / 8; i++) {
         float v[4];
-        shared_load_v4f32(from + i * 128 * 16, v[0], v[1], v[2], v[3]);
+        shared_load_v4f32(from + i * 256 * 16, v[0], v[1], v[2], v[3]);
 #pragma unroll
-        for (int e = 0; e < 4; e++) acc[4 * i + e] += v[e];
+        for (int e = 0; e < 4; e++) {
+            sums[8 * i + 2 * e] += bf16_low(__float_as_uint(v[e]));
+            sums[8 * i + 2 * e + 1] += bf16_high(__float_as_uint(v[e]));
+        }
     }
+}
+
+/* As fragment_address, in a chunk whose rows are 32 or 64 bytes in a swizzle as wide. */
+template <int COLUMNS> DEVICE uint32_t narrow_fragment_address(const Math &self, uint32_t chunk) {
+    const uint32_t matrix = self.lane / 8, row = self.warp * 16 + (matrix & 1) * 8 + self.lane % 8, unit = matrix >> 1;
+    return chunk + row * (COLUMNS * 2) + ((unit ^ (COLUMNS == 16 ? row >> 2 & 1 : row >> 1 & 3)) << 4);
+}
+
+/* Mean and squared deviations of this CTA's HALF columns of each row, or of those that there are, before rounding. */
+template <int HALF> DEVICE void split_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t first_column, uint32_t row) {
+    const mgv__kernel_op &op = tile.op;
+    if (first_column >= op.columns) return;
+    const uint32_t columns = op.columns - first_column < HALF ? op.columns - first_column : HALF, rows = rows_of_group(op, tile.group);
+    const uint32_t parts = (op.columns + HALF - 1) / HALF, part = first_column / HALF;
+    float mean[2], squares[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) { /* as chunk_statistics */
+        float sum[2] = {0, 0}, square[2] = {0, 0};
+#pragma unroll
+        for (uint32_t i = 0; i < HALF / 4; i++) {
+            const float value = i / 2 * 8 < columns ? v[i / 2 * 4 + 2 * r + i % 2] : 0;
+            sum[i % 2] += value;
+            square[i % 2] += value * value;
+        }
+        mean[r] = quad_sum(sum[0] + sum[1]) / (float)columns;
+        squares[r] = fmaxf(quad_sum(square[0] + square[1]) - (float)columns * mean[r] * mean[r], 0);
+    }
+    if (self.lane % 4) return;
+    float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
+    if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
+    if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
+}
+
+/* In two chunks: 64 columns, and what lies behind them. */
+template <int HALF, uint32_t FLAGS> DEVICE void split_epilogue(Math &self, const TileSlot &tile, float *v) {
+    constexpr int REST = HALF - 64;
+    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
+    const float rstd[2] = {1, 1};
+    gemm_finish<HALF>(self, tile, flags, v, quad_column, row, rstd);
+    gemm_write_bf16<64>(flags, fragment_address(self, math_take_chunk(self)), v);
+    math_give_chunk(self);
+    gemm_write_bf16<REST>(flags, narrow_fragment_address<REST>(self, math_take_chunk(self)), v + 32);
+    if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(self, tile, v, (tile.column * MGV__CLUSTER + self.cta) * HALF, row);
+    math_give_chunk(self);
+}
+
+template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) {
+    constexpr int COUNT = COLUMNS / 2 / MGV__CLUSTER; /* of accumulators that stay */
+    static_assert(split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && COLUMNS / MGV__CLUSTER * 128 % 1024 == 0, "what is sent fits one stage; halves of the weights are whole swizzles");
+    float acc[COLUMNS / 2];
+    gemm_mainloop<COLUMNS>(self, tile, acc);
+    split_send<COUNT>(self, acc + COUNT);
+    math_wait_stage(self, self.stage);
+    split_add<COUNT>(self, acc);
     wgmma_registers_fence(acc);     /* the values have arrived */
     fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write there next */
-}
-
-/* CTA c finishes the rows of math group c; the other math group goes on to its next tile. */
-DEVICE void split_tile(Math &self, const TileSlot &tile) {
-    const uint32_t finishes = self.group == self.cta;
-    float acc[MGV__SPLIT_COLUMNS / 2];
-    gemm_mainloop<MGV__SPLIT_COLUMNS>(self, tile, acc);
-    if (!finishes) split_send(self, acc);
-    math_wait_stage(self, self.stage); /* who has sent waits as well: nobody may miss a phase of a stage */
-    if (finishes) split_add(self, acc);
     warp_sync();
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
-    if (!finishes) return;
-    if ((tile.op.flags & FLAGS_OF_EPILOGUE) == FLAGS_STREAM) gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_STREAM>(self, tile, acc);
-    else gemm_epilogue<MGV__SPLIT_COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
+    if ((tile.op.flags & FLAGS_OF_EPILOGUE) == FLAGS_STREAM) split_epilogue<COLUMNS / MGV__CLUSTER, FLAGS_STREAM>(self, tile, acc);
+    else split_epilogue<COLUMNS / MGV__CLUSTER, FLAGS_OF_TILE>(self, tile, acc);
 }
 
 #endif /* MGV_GEMM_CUH */

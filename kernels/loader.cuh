@@ -3,7 +3,8 @@
 
    GEMM: A is this CTA's own 128 x 64 block. B is shared by the cluster: each CTA loads half of its rows and multicasts them to both, so a stage is
    free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write.
-   SPLIT: both CTAs have one tile and half of K each, so each loads an A and a B of its own; one more stage, which the other CTA fills, follows. */
+   SPLIT: both CTAs have one tile and half of K each, so each loads an A and a B of its own; one more stage, which the other CTA fills, follows.
+   SHARE_ROWS: both CTAs have the same rows and columns of their own, so each loads an A and a B of its own, too. */
 #ifndef MGV_LOADER_CUH
 #define MGV_LOADER_CUH
 
@@ -71,37 +72,43 @@ struct GemmLoads {
     uint32_t b_at;              /* where these rows lie in a stage */
     uint32_t b_bytes;           /* of a block of weights in a stage */
     uint32_t depth, split;
-    uint32_t bias;              /* of the tile's first column */
+    uint32_t alone;             /* this CTA loads all rows of its weights, in two boxes, */
+    uint32_t b_other;           /* the second of which begins here */
+    uint32_t bias, bias_bytes;  /* of the columns that this CTA writes */
 };
 
 DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t columns = gemm_columns(op.kind);
+    const uint32_t columns = gemm_columns(op.kind), first_column = gemm_first_column(tile, self.cta);
     GemmLoads loads;
-    loads.split = op.kind == MGV__KERNEL_SPLIT;
+    loads.split = is_split(op.kind) ? columns : 0;
     loads.depth = gemm_depth(columns);
     loads.a_map = tensor_map(self.arguments, op.a_map);
     loads.b_map = tensor_map(self.arguments, op.b_map);
-    const uint32_t first_x = loads.split ? self.cta * gemm_steps(op) * MGV__GEMM_INNER : 0, own = loads.split ? 0 : self.cta * (columns / MGV__CLUSTER);
+    const uint32_t first_x = loads.split ? self.cta * gemm_steps(op) * MGV__GEMM_INNER : 0;
+    loads.alone = loads.split || op.flags & MGV__KERNEL_SHARE_ROWS;
+    const uint32_t own = loads.alone ? 0 : self.cta * (columns / MGV__CLUSTER);
     loads.a_x = tile.column * op.a_column_step + first_x;
     loads.a_row = gemm_first_row(tile, self.cta);
     loads.group = tile.group;
     loads.b_x = first_x;
-    loads.b_row = op.b_row + gemm_first_column(tile) + own;
+    loads.b_row = op.b_row + first_column + own;
+    loads.b_other = loads.split ? op.b_row + gemm_first_column(tile, self.cta ^ 1) : loads.b_row + columns / MGV__CLUSTER;
     loads.b_at = loads.depth * GEMM_A_BYTES + own * MGV__GEMM_INNER * 2;
     loads.b_bytes = columns * MGV__GEMM_INNER * 2;
-    loads.bias = op.bias + gemm_first_column(tile);
+    loads.bias = op.bias + first_column;
+    loads.bias_bytes = (loads.split ? columns / MGV__CLUSTER : columns) * 4;
     return loads;
 }
 
-/* The weights of one stage, by one lane: each CTA loads half of the rows for both or, of a SPLIT tile, all rows for itself. */
+/* The weights of one stage, by one lane: each CTA loads half of the rows for both or all of them for itself, of a SPLIT tile first those of the columns that
+   it finishes. */
 DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
     const uint32_t full = shared_address(&self.shared->stage_full[stage]);
     uint32_t to = shared_address(self.shared->stage[stage]) + loads.b_at, x = loads.b_x + step * loads.depth * MGV__GEMM_INNER;
-    if (loads.split) {
-#pragma unroll
-        for (uint32_t i = 0; i < MGV__SPLIT_COLUMNS; i += MGV__SPLIT_BOX)
-            cp_async_bulk_tensor_2d_load(to + i * MGV__GEMM_INNER * 2, loads.b_map, (int32_t)x, (int32_t)(loads.b_row + i), full);
+    if (loads.alone) {
+        cp_async_bulk_tensor_2d_load(to, loads.b_map, (int32_t)x, (int32_t)loads.b_row, full);
+        cp_async_bulk_tensor_2d_load(to + loads.b_bytes / MGV__CLUSTER, loads.b_map, (int32_t)x, (int32_t)loads.b_other, full);
         return;
     }
     cp_async_bulk_tensor_2d_load_multicast(to, loads.b_map, (int32_t)x, (int32_t)loads.b_row, full, 3);
@@ -118,6 +125,9 @@ DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stag
         cp_async_bulk_tensor_3d_load(to + GEMM_A_BYTES, loads.a_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.a_row, (int32_t)loads.group, full);
 }
 
+/* What the CTAs of a SPLIT tile send each other: bf16 sums of the columns that the other one finishes. */
+DEVICE constexpr uint32_t split_exchange_bytes(uint32_t columns) { return MGV__GEMM_ROWS * (columns / MGV__CLUSTER) * 2; }
+
 DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
     const GemmLoads loads = gemm_loads(self, tile);
     const uint32_t stages = gemm_steps(tile.op), vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
@@ -132,7 +142,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         uint32_t vector_bytes = 0;
         if (step == vector_step) {
             if (stages <= MGV__STAGES) loader_wait_vacated(self, slot);
-            vector_bytes = loads.b_bytes / (MGV__GEMM_INNER * 2) * 4;
+            vector_bytes = loads.bias_bytes;
         }
         loader_wait_stage(self, self.stage);
         if (elect_sync() && !self.dog.aborted) {
@@ -153,7 +163,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
             if (elect_sync() && !self.dog.aborted) load_activations(self, loads, activations.index, with_a);
     }
     if (!loads.split) return;
-    loader_open_stage(self, self.stage, SPLIT_EXCHANGE_BYTES); /* where the other CTA's sums will come */
+    loader_open_stage(self, self.stage, split_exchange_bytes(loads.split)); /* where the other CTA's sums will come */
     self.stage.advance();
 }
 

@@ -33,7 +33,11 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         if (kind == MGV__KERNEL_END) break;
         const TileSlot &tile = shared->slot[self.slot.index];
         if (kind == MGV__KERNEL_GEMM_256 && is_layer_tile(tile.op)) {
-            kind = layer_tiles(self);
+            kind = layer_tiles<256>(self);
+            continue;
+        }
+        if (kind == MGV__KERNEL_GEMM_192 && is_layer_tile(tile.op)) {
+            kind = layer_tiles<192>(self);
             continue;
         }
         self.lane = opaque(self.lane);
@@ -46,7 +50,9 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
-        case MGV__KERNEL_SPLIT: split_tile(self, tile); break;
+        case MGV__KERNEL_SPLIT_160: split_tile<160>(self, tile); break;
+        case MGV__KERNEL_SPLIT_192: split_tile<192>(self, tile); break;
+        case MGV__KERNEL_GEMM_192: gemm_tile<192>(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
         case MGV__KERNEL_GEMV: gemv_tile(self, tile, self.slot); break;

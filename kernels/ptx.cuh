@@ -311,8 +311,8 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
 #define PTX_R52 PTX_R48 ", %48, %49, %50, %51"
 #define PTX_R56 PTX_R52 ", %52, %53, %54, %55"
 #define PTX_R64 PTX_R56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define PTX_R96 PTX_R64 \
-    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+#define PTX_R80 PTX_R64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define PTX_R96 PTX_R80 \
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define PTX_R104 PTX_R96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define PTX_R128 PTX_R104 \
@@ -341,6 +341,7 @@ PTX_WGMMA_SS(48, 96, 48, 49, 50, PTX_D32(d, 0), PTX_D16(d, 32))
 PTX_WGMMA_SS(52, 104, 52, 53, 54, PTX_D32(d, 0), PTX_D16(d, 32), PTX_D4(d, 48))
 PTX_WGMMA_SS(56, 112, 56, 57, 58, PTX_D32(d, 0), PTX_D16(d, 32), PTX_D8(d, 48))
 PTX_WGMMA_SS(64, 128, 64, 65, 66, PTX_D32(d, 0), PTX_D32(d, 32))
+PTX_WGMMA_SS(80, 160, 80, 81, 82, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D16(d, 64))
 PTX_WGMMA_SS(96, 192, 96, 97, 98, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
 PTX_WGMMA_SS(104, 208, 104, 105, 106, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D8(d, 96))
 PTX_WGMMA_SS(128, 256, 128, 129, 130, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
@@ -379,6 +380,7 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
 #undef PTX_R52
 #undef PTX_R56
 #undef PTX_R64
+#undef PTX_R80
 #undef PTX_R96
 #undef PTX_R104
 #undef PTX_R128

@@ -18,25 +18,31 @@ DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
     return columns <= 64 ? 0 : columns <= 80 ? 16 : 32;
 }
 
-/* Columns of a GEMM tile; 0: no GEMM. */
-DEVICE uint32_t gemm_columns(uint32_t kind) {
-    return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_SPLIT ? MGV__SPLIT_COLUMNS : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : 0;
-}
+/* Columns of a GEMM tile; 0: no GEMM. Looked up in one word, in units of 32: a chain of comparisons becomes a jump through a table. */
+DEVICE constexpr uint64_t columns_of_kind(uint32_t kind, uint32_t columns) { return (uint64_t)(columns / 32) << 4 * kind; }
+static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 256) | columns_of_kind(MGV__KERNEL_GEMM_192, 192) | columns_of_kind(MGV__KERNEL_GEMM_128, 128) |
+                                         columns_of_kind(MGV__KERNEL_GEMM_64, 64) | columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160);
+static_assert(MGV__KERNEL_KINDS <= 16, "a kind has four bits of the word");
+DEVICE uint32_t gemm_columns(uint32_t kind) { return (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32; }
+DEVICE uint32_t is_split(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 || kind == MGV__KERNEL_SPLIT_192; }
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
 /* Stages of products of one tile. The CTAs of a SPLIT tile have half of the blocks each; where their number is odd, the last one lies beyond the end
    of the rows and is all zeros. */
 DEVICE uint32_t gemm_steps(const mgv__kernel_op &op) {
-    const uint32_t shares = op.kind == MGV__KERNEL_SPLIT ? MGV__CLUSTER : gemm_depth(gemm_columns(op.kind));
+    const uint32_t shares = is_split(op.kind) ? MGV__CLUSTER : gemm_depth(gemm_columns(op.kind));
     return (op.k_blocks + shares - 1) / shares;
 }
-/* First column of a GEMM tile. */
-DEVICE uint32_t gemm_first_column(const TileSlot &tile) {
-    return tile.column * (tile.op.a_column_step ? head_columns(tile.op) : gemm_columns(tile.op.kind));
+/* First column that this CTA writes of a GEMM tile. */
+DEVICE uint32_t gemm_first_column(const TileSlot &tile, uint32_t cta) {
+    const uint32_t columns = gemm_columns(tile.op.kind);
+    if (is_split(tile.op.kind)) return tile.column * columns + cta * (columns / MGV__CLUSTER);
+    if (tile.op.flags & MGV__KERNEL_SHARE_ROWS) return (tile.column * MGV__CLUSTER + cta) * columns;
+    return tile.column * (tile.op.a_column_step ? head_columns(tile.op) : columns);
 }
 /* First row, within its group, of this CTA's GEMM tile. */
 DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
-    const bool together = tile.op.kind == MGV__KERNEL_SPLIT || tile.op.kind == MGV__KERNEL_GEMV; /* the cluster has one row tile */
+    const bool together = is_split(tile.op.kind) || tile.op.kind == MGV__KERNEL_GEMV || tile.op.flags & MGV__KERNEL_SHARE_ROWS; /* the cluster has one row tile */
     return (together ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
 }
 /* Rows of `group` that exist. */
@@ -74,9 +80,16 @@ DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
    warpgroups change places from tile to tile. */
 DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) { return part.first + (group ^ tile.turn); }
 
+/* From here on the flag says that the cluster has one row tile: its unit is that tile's number. */
+DEVICE void share_rows(TileSlot &tile) {
+    if (!(tile.op.flags & MGV__KERNEL_SHARE_ROWS)) return;
+    if (rows_of_group(tile.op, tile.group) <= (tile.unit * MGV__CLUSTER + 1) * MGV__GEMM_ROWS) tile.unit *= MGV__CLUSTER;
+    else tile.op.flags &= ~(uint32_t)MGV__KERNEL_SHARE_ROWS;
+}
+
 /* The last tile of 256 columns is one of 128 where the operation has no more left: half of its products would be cut off where they are stored. */
 DEVICE void narrow_last_tile(TileSlot &tile) {
-    if (tile.op.kind != MGV__KERNEL_GEMM_256 || tile.column + 1 < tile.op.column_tiles || (tile.op.columns - 1) % 256 >= 128) return;
+    if (tile.op.kind != MGV__KERNEL_GEMM_256 || tile.op.flags & MGV__KERNEL_SHARE_ROWS || tile.column + 1 < tile.op.column_tiles || (tile.op.columns - 1) % 256 >= 128) return;
     tile.op.kind = MGV__KERNEL_GEMM_128;
     tile.op.b_map++; /* the map of 128 columns follows */
     tile.column *= 2;
@@ -117,6 +130,7 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
             tile.unit = at.first_unit + local / tile.op.column_tiles;
             tile.column = local % tile.op.column_tiles;
             tile.turn = slot.index % MGV__MATH_GROUPS;
+            share_rows(tile);
             narrow_last_tile(tile);
         }
     }

@@ -32,8 +32,7 @@ struct SharedMemory {
 enum {
     STAGE_EMPTY_ARRIVALS = MGV__CLUSTER * MGV__MATH_GROUPS * 4,
     SLOT_VACATED_ARRIVALS = 1 + MGV__MATH_GROUPS + MGV__MATH_GROUPS * 4,
-    CHUNK_WRITTEN_ARRIVALS = 4,
-    SPLIT_EXCHANGE_BYTES = 64 * MGV__SPLIT_COLUMNS * 4 /* sums of one math group's rows */
+    CHUNK_WRITTEN_ARRIVALS = 4
 };
 
 static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES && sizeof(TileSlot) == MGV__SLOT_BYTES, "the budget that `megavit plan` prints");
@@ -42,8 +41,6 @@ static_assert(sizeof(mgv__kernel_op) == 128, "a warp copies an operation with on
 static_assert(sizeof(mgv__kernel_arguments) % 64 == 0, "tensor maps in kernel arguments are 64-byte aligned");
 static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");
 static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "A and B of the widest tile fit one stage");
-static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + MGV__SPLIT_COLUMNS * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "so do those of a SPLIT tile");
-static_assert((int)SPLIT_EXCHANGE_BYTES <= (int)MGV__STAGE_BYTES && MGV__SPLIT_COLUMNS % MGV__SPLIT_BOX == 0, "and what one CTA of it sends the other");
 static_assert(2 * (MGV__GEMM_ROWS + 64) * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "two blocks of A and B of the narrowest tile fit one stage");
 static_assert(MGV__MAX_KEYS * 128 + 2 * 64 * 128 <= MGV__STAGE_BYTES, "keys and two blocks of queries fit one stage");
 

@@ -16,35 +16,42 @@ struct Storer {
         : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()) {}
 };
 
-/* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64 of its columns. All parts are of one size, so the
-   row's mean is the mean of the means, and its squared deviations are the sum of the parts' plus 64 (part mean - mean)^2 each. */
+/* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64, 80 or 96 of its columns (op.stats_columns), at the end of what is left.
+   The row's mean is the mean of the means, each as often as it has columns, and its squared deviations are the sum of the parts' plus columns
+   (part mean - mean)^2 each. */
+
+/* Columns of a part of a row of `inner`: the last has what is left. */
+DEVICE float part_columns(uint32_t part, uint32_t columns, uint32_t inner) {
+    const uint32_t left = inner - part * columns;
+    return (float)(left < columns ? left : columns);
+}
 
 /* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one after the other
    each takes its own way through the L2 cache. */
 enum { PARTS_AT_ONCE = 12 };
 DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
-    const uint32_t parts = op.inner / 64;
-    const float *part = arguments.stats + op.stats_in + (size_t)row * parts * 2;
+    const uint32_t columns = op.stats_columns, inner = op.inner;
+    const float *part = arguments.stats + op.stats_in + (size_t)row * ((inner + columns - 1) / columns) * 2;
     float means[PARTS_AT_ONCE], part_squares[PARTS_AT_ONCE], squares = 0;
     mean = 0;
 #pragma unroll 1
-    for (uint32_t first = 0; first < parts; first += PARTS_AT_ONCE) {
+    for (uint32_t first = 0; first * columns < inner; first += PARTS_AT_ONCE) {
 #pragma unroll
-        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) means[i] = first + i < parts ? ld_relaxed_gpu_f32(part + 2 * (first + i)) : 0;
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) means[i] = (first + i) * columns < inner ? ld_relaxed_gpu_f32(part + 2 * (first + i)) : 0;
 #pragma unroll
-        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) mean += means[i];
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) mean += means[i] * part_columns(first + i, columns, inner);
     }
-    mean /= (float)parts;
+    mean /= (float)inner;
 #pragma unroll 1
-    for (uint32_t first = 0; first < parts; first += PARTS_AT_ONCE) {
+    for (uint32_t first = 0; first * columns < inner; first += PARTS_AT_ONCE) {
 #pragma unroll
         for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
             means[i] = mean;
             part_squares[i] = 0;
-            if (first + i < parts) ld_relaxed_gpu_v2f32(part + 2 * (first + i), means[i], part_squares[i]);
+            if ((first + i) * columns < inner) ld_relaxed_gpu_v2f32(part + 2 * (first + i), means[i], part_squares[i]);
         }
 #pragma unroll
-        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) squares += part_squares[i] + 64 * (means[i] - mean) * (means[i] - mean);
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) squares += part_squares[i] + part_columns(first + i, columns, inner) * (means[i] - mean) * (means[i] - mean);
     }
     rstd = rsqrtf(squares / (float)op.inner + op.epsilon);
 }
@@ -66,15 +73,17 @@ struct ChunkWalk {
     uint32_t count, x, y, z, x_step, y_step, head;
     uint32_t residual;                         /* chunks are granted with the residual in them */
     const CUtensorMap *store_map, *grant_map;
+    uint32_t rest;                             /* columns of the second chunk, if it has maps of its own; else 0 */
+    uint32_t rest_map;                         /* their place behind the first chunk's maps; heads are stored through the first chunk's */
 };
 static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
 DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    const uint32_t tile_columns = gemm_columns(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
+    const uint32_t split = is_split(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
     const uint32_t row = gemm_first_row(tile, cta) + math_group * MGV__CHUNK_ROWS;
-    walk.count = tile_columns / chunk_columns;
-    walk.x = tile.column * tile_columns;
+    walk.count = split ? 2 : gemm_columns(tile.op.kind) / chunk_columns;
+    walk.x = gemm_first_column(tile, cta);
     walk.y = row;
     walk.z = tile.group;
     walk.x_step = chunk_columns;
@@ -151,28 +160,35 @@ DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
     walk.residual = (tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) == MGV__KERNEL_RESIDUAL;
     walk.store_map = tensor_map(self.arguments, tile.op.store_map);
     walk.grant_map = tensor_map(self.arguments, walk.head != NO_HEAD ? tile.op.b_map : tile.op.residual_map);
+    walk.rest = walk.rest_map = 0;
+    if (walk.head != NO_HEAD) {
+        walk.rest = rest_columns(tile.op);
+        walk.rest_map = MAP_REST;
+    }
+    if (is_split(tile.op.kind)) { /* target and residual are one */
+        walk.rest = gemm_columns(tile.op.kind) / MGV__CLUSTER - 64;
+        walk.grant_map = walk.store_map;
+        walk.rest_map = tile.op.residual_map - tile.op.store_map;
+    }
     return walk;
 }
 
 /* Gives `buffer` to the math group for chunk i of the tile. By one lane. */
-DEVICE void storer_grant(Storer &self, const TileSlot &tile, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
-    const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]);
-    if (walk.head != NO_HEAD) {
-        mbarrier_arrive_expect_tx(barrier, i ? 64 * rest_columns(tile.op) * 2 : MGV__CHUNK_BYTES);
-        cp_async_bulk_tensor_4d_load(shared_address(self.shared->chunk[self.math_group][buffer]), walk.grant_map + i * MAP_REST,
-                                     (int32_t)(walk.x + i * walk.x_step), (int32_t)walk.head, (int32_t)walk.y, (int32_t)walk.z, barrier);
-        return;
-    }
-    if (!walk.residual) { mbarrier_arrive(barrier); return; }
-    mbarrier_arrive_expect_tx(barrier, MGV__CHUNK_BYTES);
-    cp_async_bulk_tensor_3d_load(shared_address(self.shared->chunk[self.math_group][buffer]), walk.grant_map,
-                                 (int32_t)(walk.x + i * walk.x_step), (int32_t)(walk.y + i * walk.y_step), (int32_t)walk.z, barrier);
+DEVICE void storer_grant(Storer &self, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
+    const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]), chunk = shared_address(self.shared->chunk[self.math_group][buffer]);
+    const uint32_t rest = i ? walk.rest : 0;
+    const CUtensorMap *map = walk.grant_map + (i ? walk.rest_map : 0);
+    const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
+    if (walk.head == NO_HEAD && !walk.residual) { mbarrier_arrive(barrier); return; }
+    mbarrier_arrive_expect_tx(barrier, rest ? MGV__CHUNK_ROWS * rest * 2 : MGV__CHUNK_BYTES);
+    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_load(chunk, map, x, y, z, barrier);
+    else cp_async_bulk_tensor_4d_load(chunk, map, x, (int32_t)walk.head, y, z, barrier);
 }
 
 /* Sends chunk i of the tile to global memory. By one lane. */
 DEVICE void storer_send(const ChunkWalk &walk, uint32_t i, uint32_t chunk) {
     const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
-    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(walk.store_map, x, y, z, chunk);
+    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(walk.store_map + (i ? walk.rest_map : 0), x, y, z, chunk);
     else cp_async_bulk_tensor_4d_store(walk.store_map, x, (int32_t)walk.head, y, z, chunk);
 }
 
@@ -187,12 +203,13 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
 
-DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk) {
+DEVICE void store_tile(Storer &self, const TileSlot &tile) {
+    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
+    const ChunkWalk walk = walk_tile(self, tile);
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     uint32_t granted = 0;
-    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
     for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
-        if (elect_sync() && !self.dog.aborted) storer_grant(self, tile, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
+        if (elect_sync() && !self.dog.aborted) storer_grant(self, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
     for (uint32_t i = 0; i < walk.count; i++) {
         const uint32_t buffer = self.chunk.index;
         wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
@@ -203,7 +220,7 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
             cp_async_bulk_commit_group();
             if (granted < walk.count) {
                 cp_async_bulk_wait_group_read<0>();
-                storer_grant(self, tile, walk, granted, buffer); /* the chunk after the next takes the buffer that was just stored */
+                storer_grant(self, walk, granted, buffer); /* the chunk after the next takes the buffer that was just stored */
             }
         }
         self.chunk.advance();
@@ -216,9 +233,8 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile, const ChunkWalk &walk
     }
 }
 
-/* PATCHES, ROWS and GEMV write and signal by themselves; of a SPLIT tile each CTA has the rows of one math group. */
-DEVICE uint32_t stores_tile(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
-    if (tile.op.kind == MGV__KERNEL_SPLIT) return math_group == cta;
+/* PATCHES, ROWS and GEMV write and signal by themselves. */
+DEVICE uint32_t stores_tile(const TileSlot &tile) {
     return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && tile.op.kind != MGV__KERNEL_GEMV;
 }
 
@@ -232,7 +248,7 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         warp_sync();
         fence_proxy_async_global();
-        if (stores_tile(tile, self.cta, math_group)) store_tile(self, tile, walk_tile(self, tile));
+        if (stores_tile(tile)) store_tile(self, tile);
         warp_sync();
         if (elect_sync()) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }

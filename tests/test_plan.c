@@ -120,14 +120,37 @@ static void test_split_products(void **state) {
         for (c = 0; c < 3; c++) {
             mgv__plan_schedule(plan, images, clusters[c]);
             for (i = 0; i < plan->op_count; i++) {
-                const int splits = plan->ops[i].kernel.kind == MGV__KERNEL_SPLIT;
+                const int splits = mgv__split_columns(plan->ops[i].kernel.kind) != 0;
                 const int writes_stream = plan->ops[i].target == MGV__DEVICE_STREAM, gemv = plan->ops[i].kernel.kind == MGV__KERNEL_GEMV;
-                assert_int_equal(splits, writes_stream && images >= 6 && images <= 10);
+                assert_int_equal(splits, writes_stream && images >= 4 && images <= 10);
+                if (splits) assert_int_equal(plan->ops[i].kernel.kind, images <= 8 ? MGV__KERNEL_SPLIT_160 : MGV__KERNEL_SPLIT_192);
                 assert_int_equal(gemv, i + 4 >= plan->op_count && images <= MGV__GEMV_MAX_ROWS);
                 if (gemv) assert_true(plan->ops[i].kernel.column_tiles * MGV__GEMV_COLUMNS(plan->ops[i].kernel.k_blocks) >= plan->ops[i].kernel.columns);
                 if (splits) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_FOLD_NORM, 0);
             }
         }
+    plan_free(plan);
+}
+
+/* 1568 rows: six pairs of row tiles, and one row tile of 32 rows, which both CTAs of a cluster share. */
+static void test_last_rows_are_shared(void **state) {
+    mgv__config config;
+    mgv__plan *plan;
+    mgv_error error;
+    uint32_t s, fc1 = 0;
+    (void)state;
+    config_of(&config, 224, 16, 2);
+    plan = plan_of(&config, 80, 0, 1);
+    mgv__plan_schedule(plan, 8, 66);
+    if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+    for (s = 0; s < plan->segment_count; s++) {
+        const mgv__plan_op *op = &plan->ops[plan->segments[s].op];
+        if (strcmp(op->label, "fc1") != 0) continue;
+        fc1++;
+        assert_int_equal(op->kernel.kind, MGV__KERNEL_GEMM_192);
+        assert_int_equal(plan->segments[s + 1].first_tile - plan->segments[s].first_tile, 6 * 16 + 8);
+    }
+    assert_int_equal(fc1, 2);
     plan_free(plan);
 }
 
@@ -393,6 +416,7 @@ int main(void) {
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_models_without_a_head),
         cmocka_unit_test(test_split_products),
+        cmocka_unit_test(test_last_rows_are_shared),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_parts_and_ablations),

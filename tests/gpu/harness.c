@@ -176,7 +176,7 @@ uint32_t harness_width(harness *h, uint32_t op) {
     uint32_t kind = h->cuda->plan->ops[op].kernel.kind;
     if (kind == MGV__KERNEL_WIDE || kind == MGV__KERNEL_DEEP) return MGV__LATENCY_COLUMNS;
     if (kind == MGV__KERNEL_GEMV) return MGV__GEMV_COLUMNS(h->cuda->plan->ops[op].kernel.k_blocks) / MGV__CLUSTER;
-    return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_SPLIT ? MGV__SPLIT_COLUMNS : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : 0;
+    return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_GEMM_192 ? 192 : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : mgv__split_columns(kind);
 }
 /* Of the last schedule: 0 throughput, 1 latency; and the clusters that run it. */
 uint32_t harness_regime(harness *h) { return h->cuda->plan->regime; }

@@ -244,7 +244,10 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         *why = failed("CUDA engine", error) + " " + machine::encode_error();
         return nullptr;
     }
-    if (shape.split) m->cuda->plan->split_least = 1;
+    if (shape.split) {
+        m->cuda->plan->split_least = 1;
+        m->cuda->plan->split_most = shape.split;
+    }
     name_buffers(m.get());
     place_outputs(m.get());
     m->device_pixels = machine::global_allocate(m->pixels.size(), "pixels");

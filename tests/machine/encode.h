@@ -14,7 +14,7 @@ struct MicroShape {
     bool rows = false; /* token and layer outputs too */
     uint32_t head_dim = 64;
     bool head = true; /* a pooling head; without one there are token and layer outputs only */
-    bool split = false; /* K is shared out over the pair wherever it can be */
+    uint32_t split = 0; /* K is shared out over the pair where it takes no more tiles; 0: as the plan has it */
 };
 struct MicroRun {
     machine::Result machine;

@@ -101,6 +101,7 @@ static const RecordCase record_cases[] = {
     {"wgmma n48", RECORD_WGMMA_SS, 48, 2, 3, {64, 48, 1}, {64, 48, 1}, {0, 0, 0}},
     {"wgmma n72", RECORD_WGMMA_SS, 72, 2, 3, {64, 72, 1}, {64, 72, 1}, {0, 0, 0}},
     {"wgmma n96", RECORD_WGMMA_SS, 96, 2, 3, {64, 96, 1}, {64, 96, 1}, {0, 0, 0}},
+    {"wgmma n160", RECORD_WGMMA_SS, 160, 2, 3, {64, 160, 1}, {64, 160, 1}, {0, 0, 0}},
     {"wgmma n192", RECORD_WGMMA_SS, 192, 2, 3, {64, 192, 1}, {64, 192, 1}, {0, 0, 0}},
     {"wgmma n128, A in registers, B transposed", RECORD_WGMMA_RS_WIDE, 128, 2, 3, {64, 128, 1}, {64, 128, 1}, {0, 0, 0}},
     {"wgmma n64, A with M contiguous", RECORD_WGMMA_MN_A, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},

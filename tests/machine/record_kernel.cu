@@ -308,6 +308,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         else if (arguments.n == 104) record_wgmma<104>(a, b, out);
         else if (arguments.n == 112) record_wgmma<112>(a, b, out);
         else if (arguments.n == 128) record_wgmma<128>(a, b, out);
+        else if (arguments.n == 160) record_wgmma<160>(a, b, out);
         else if (arguments.n == 192) record_wgmma<192>(a, b, out);
         else if (arguments.n == 208) record_wgmma<208>(a, b, out);
         else record_wgmma<256>(a, b, out);

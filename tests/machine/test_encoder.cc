@@ -189,7 +189,7 @@ static void test_encoder_ways(void) {
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT,
          THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
-        {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true} /* K shared out over the pair */
+        {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66} /* K shared out over the pair */
     };
     static const char *const wanted[] = {
         "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
@@ -332,8 +332,9 @@ int main(int count, char **argument) {
     /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 5);
     /* K shared out over the pair: one to five blocks a CTA, odd numbers of them */
-    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, 2);
-    test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true}, 1);
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 2);
+    test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 1);
+    test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, 1); /* tiles of 192 columns */
     /* 196 tokens: the last block of queries has four; then so many clusters that a head's queries are shared out */
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
     test_encoder_arithmetic({112, 8, 128, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, THROUGHPUT}, 1);
@@ -354,7 +355,7 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({80, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
-    const MicroShape narrow_split = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, true};
+    const MicroShape narrow_split = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66};
     const MicroShape narrow_latency = {64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
     const MicroShape many_images = {32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT};
     const MicroShape many_tokens = {136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -362,6 +363,7 @@ int main(int count, char **argument) {
     test_encoder_protocol(narrow, seeds);
     test_encoder_protocol(narrow_latency, seeds);
     test_encoder_protocol(narrow_split, seeds / 4);
+    test_encoder_protocol({64, 8, 192, 72, 1, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, seeds / 10);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
     test_encoder_protocol({32, 16, 192, 72, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 10);
@@ -373,7 +375,7 @@ int main(int count, char **argument) {
     test_damaged_recordings(narrow, 24);
     test_damaged_recordings(narrow_latency, 24);
     test_encoder_ways();
-    test_lost_arrivals({64, 16, 576, 576, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 64, true, true});
+    test_lost_arrivals({64, 16, 576, 576, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 64, true, 66});
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     test_lost_signals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96}, 7);
