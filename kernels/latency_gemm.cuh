@@ -27,7 +27,9 @@ struct LatencyMath {
 
 DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) { return shared_address(self.shared->rows[stage.index]); }
 template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, uint32_t count) {
-    for (stage.index += count; stage.index >= COUNT; stage.index -= COUNT) stage.parity ^= 1;
+    const uint32_t index = stage.index + count, rounds = index / COUNT;
+    stage.index = index - rounds * COUNT;
+    stage.parity ^= rounds & 1;
     return stage;
 }
 DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
