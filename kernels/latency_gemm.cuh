@@ -85,7 +85,7 @@ DEVICE void latency_leave_norms(LatencyMath &self) {
 
 /* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with the blocks: a group's waits
    and descriptors are found beside the other's products. In the pooling head (WEIGHTS 0) A and B come with the rows, B b_offset behind A, and each group takes all
-   blocks. A block's stages are left when its products are done. */
+   blocks. A block's stages are left when a group's next products are on their way. */
 struct LatencyBlock {
     LatencyRowStage rows;
     LatencyWeightStage weights;
@@ -112,30 +112,30 @@ template <int WEIGHTS, int COUNT>
 DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, float (&acc)[COUNT]) {
     constexpr uint32_t TURNS = WEIGHTS ? MGV__MATH_GROUPS : 1;
     const uint32_t first = WEIGHTS ? self.group : 0;
-    LatencyBlock at = {latency_stage_after(self.stage, first), latency_stage_after(self.weights, first)};
-    LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset);
+    LatencyBlock at = {latency_stage_after(self.stage, first), latency_stage_after(self.weights, first)}, before = at;
     wgmma_registers_zero(acc);
+    wgmma_registers_fence(acc);
 #pragma unroll 1
     for (uint32_t block = first; block < blocks; block += TURNS) {
+        const LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset);
         latency_wait_block<WEIGHTS>(self, at);
-        wgmma_registers_fence(acc);
         wgmma_fence();
 #pragma unroll
         for (uint32_t k = 0; k < MGV__GEMM_INNER / 16; k++) /* 16 columns are 32 bytes, descriptors count in 16 */
             wgmma_m64k16_bf16_ss(acc, latency_descriptor(operands.a + 2 * k), latency_descriptor(operands.b + 2 * k), 1);
         wgmma_commit_group();
-        wgmma_registers_fence(acc);
-        const LatencyBlock left = at;
+        wgmma_wait_group<1>();
+        if (block != first) latency_leave_block<WEIGHTS>(self, before);
+        before = at;
 #pragma unroll
         for (uint32_t i = 0; i < TURNS; i++) {
             at.rows.advance();
             if (WEIGHTS) at.weights.advance();
         }
-        operands = latency_operands<WEIGHTS>(self, at, b_offset);
-        wgmma_wait_group<0>();
-        latency_leave_block<WEIGHTS>(self, left);
     }
+    wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
+    if (first < blocks) latency_leave_block<WEIGHTS>(self, before);
     self.stage = latency_stage_after(self.stage, blocks);
     if (WEIGHTS) self.weights = latency_stage_after(self.weights, blocks);
 }
