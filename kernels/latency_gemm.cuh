@@ -274,15 +274,23 @@ DEVICE void latency_fetch_biases(const LatencyMath &self, const mgv__kernel_op &
     bias[1] = ld_global_nc_f32(from + 8);
 }
 
-/* Sums of one group of eight rows -> values without what lies beside them in a row. */
-DEVICE void latency_finish_group(const LatencyMath &self, uint32_t flags, uint32_t group, const float (&bias)[2], const float *sum, float (&value)[4]) {
-    float rstd[2] = {1, 1}, mean[2];
-    if (flags & MGV__KERNEL_FOLD_NORM) shared_load_v4f32(shared_address(&self.shared->norms[group * 8 + 2 * (self.lane % 4)]), mean[0], rstd[0], mean[1], rstd[1]);
+/* Sums of COUNT groups of eight rows, `step` apart from `group` on -> values without what lies beside them in a row. */
+template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint32_t group, uint32_t step, const float (&bias)[2], const float (&sum)[4 * COUNT],
+                                                       float (&value)[4 * COUNT]) {
+    const uint32_t norms = shared_address(&self.shared->norms[0]) + (group * 8 + 2 * (self.lane % 4)) * (uint32_t)sizeof(LatencyNorm);
+    float rstd[2 * COUNT];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        value[e] = rstd[e % 2] * sum[e] + bias[e / 2];
-        if (flags & MGV__KERNEL_GELU_TANH) value[e] = gelu_tanh_of_half(value[e]);
+    for (int j = 0; j < COUNT; j++) {
+        float mean[2];
+        rstd[2 * j] = rstd[2 * j + 1] = 1;
+        if (flags & MGV__KERNEL_FOLD_NORM)
+            shared_load_v4f32(norms + j * step * 8 * (uint32_t)sizeof(LatencyNorm), mean[0], rstd[2 * j], mean[1], rstd[2 * j + 1]);
     }
+#pragma unroll
+    for (int i = 0; i < 4 * COUNT; i++) value[i] = rstd[i / 4 * 2 + i % 2] * sum[i] + bias[i / 2 % 2];
+    if (!(flags & MGV__KERNEL_GELU_TANH)) return;
+#pragma unroll
+    for (int i = 0; i < 4 * COUNT; i++) value[i] = gelu_tanh_of_half(value[i]);
 }
 
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
@@ -292,13 +300,12 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
     /* of the four matrices of eight rows and columns that a warp stores at once, the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     latency_sync_group(self); /* the rows take the place of sums that have been read */
+    float v[4 * COUNT];
+    latency_finish_groups<COUNT>(self, flags, first, 1, bias, sum, v);
 #pragma unroll
     for (int j = 0; j < COUNT; j += 2) {
-        float v[2][4];
-        latency_finish_group(self, flags, first + j, bias, &sum[4 * j], v[0]);
-        latency_finish_group(self, flags, first + j + (j + 1 < COUNT), bias, &sum[4 * (j + (j + 1 < COUNT))], v[1]);
-        stmatrix_x4_transposed(to + j * 8 * LATENCY_NARROW_PITCH, cvt_rn_bf16x2(v[0][0], v[0][1]), cvt_rn_bf16x2(v[0][2], v[0][3]), cvt_rn_bf16x2(v[1][0], v[1][1]),
-                               cvt_rn_bf16x2(v[1][2], v[1][3]));
+        const float *x = &v[4 * j], *y = &v[4 * (j + (j + 1 < COUNT))];
+        stmatrix_x4_transposed(to + j * 8 * LATENCY_NARROW_PITCH, cvt_rn_bf16x2(x[0], x[1]), cvt_rn_bf16x2(x[2], x[3]), cvt_rn_bf16x2(y[0], y[1]), cvt_rn_bf16x2(y[2], y[3]));
     }
     latency_sync_group(self);
     const uint32_t exists = self.lane % 8 * 8 < place.columns;
@@ -379,13 +386,11 @@ DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const Late
     uint32_t rounded[4];
     float x[8];
     latency_sync_group(self); /* the rows take the place of sums that have been read */
+    float value[4 * LATENCY_OWN_GROUPS];
+    latency_finish_groups<LATENCY_OWN_GROUPS>(self, flags, own.first, MGV__LATENCY_CLUSTER, bias, sum, value);
 #pragma unroll
-    for (uint32_t j = 0; j < LATENCY_OWN_GROUPS; j++) {
-        float value[4];
-        latency_finish_group(self, flags, own.first + j * MGV__LATENCY_CLUSTER, bias, &sum[4 * j], value);
-#pragma unroll
-        for (int e = 0; e < 4; e++) shared_store_u32(to + ((8 * j + e % 2) * LATENCY_ROW_PITCH + e / 2 * 8) * 4, __float_as_uint(value[e]));
-    }
+    for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++)
+        shared_store_u32(to + ((i / 4 * 8 + i % 2) * LATENCY_ROW_PITCH + i / 2 % 2 * 8) * 4, __float_as_uint(value[i]));
     latency_sync_group(self);
     shared_load_v4f32(from, x[0], x[1], x[2], x[3]);
     shared_load_v4f32(from + 16, x[4], x[5], x[6], x[7]);
