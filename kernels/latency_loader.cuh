@@ -198,41 +198,64 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
 
 /* --- norms ------------------------------------------------------------------------------------------------------- */
 
-/* Of `rows` rows, up to four a lane. A row's statistics are (mean, squared deviations) of `parts` parts of 64 columns: all of one size, so the mean is the mean of the
-   means, and the squared deviations are the parts' and those of their means, which are taken from the first of them. */
-enum { LATENCY_NORM_ROWS = MGV__LATENCY_MAX_ROWS / 32, LATENCY_NORM_PARTS = 3 /* of each row at once */ };
-DEVICE void latency_find_norms(const LatencyLoader &self, const float *from, uint32_t rows, uint32_t parts, float epsilon) {
-    float first[LATENCY_NORM_ROWS], off[LATENCY_NORM_ROWS] = {}, off_squares[LATENCY_NORM_ROWS] = {}, squares[LATENCY_NORM_ROWS] = {};
-#pragma unroll 1
-    for (uint32_t part = 0; part < parts; part += LATENCY_NORM_PARTS) {
-        float mean[LATENCY_NORM_ROWS][LATENCY_NORM_PARTS], deviations[LATENCY_NORM_ROWS][LATENCY_NORM_PARTS];
+/* A row's statistics are (mean, squared deviations) of parts of 64 columns: all of one size, so the mean is the mean of the means, and the squared deviations are the
+   parts' and those of their means, which are taken from the first of them. A lane has two rows at once, and loads two parts at a time where they are an even number. */
+enum { LATENCY_NORM_ROWS = 2, LATENCY_NORM_LOADS = 6 /* of each, at once */ };
+struct LatencyParts {
+    const float *next;
+    float first, off, off_squares, squares;
+};
+DEVICE void latency_load_parts(const float *from, float (&x)[2]) { ld_relaxed_gpu_v2f32(from, x[0], x[1]); }
+DEVICE void latency_load_parts(const float *from, float (&x)[4]) {
+    uint32_t u[4];
+    ld_relaxed_gpu_v4u32(from, u[0], u[1], u[2], u[3]);
 #pragma unroll
-        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++)
+    for (int i = 0; i < 4; i++) x[i] = __uint_as_float(u[i]);
+}
+template <int LOADS, int PARTS> DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], bool begins) {
+    float x[LATENCY_NORM_ROWS][LOADS][2 * PARTS];
 #pragma unroll
-            for (uint32_t i = 0; i < LATENCY_NORM_PARTS; i++) {
-                const uint32_t row = self.lane + 32 * r;
-                mean[r][i] = deviations[r][i] = 0;
-                if (row < rows && part + i < parts) ld_relaxed_gpu_v2f32(from + (row * parts + part + i) * 2, mean[r][i], deviations[r][i]);
-            }
+    for (int r = 0; r < LATENCY_NORM_ROWS; r++)
 #pragma unroll
-        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) {
-            if (part == 0) first[r] = mean[r][0];
+        for (int i = 0; i < LOADS; i++) latency_load_parts(rows[r].next + i * 2 * PARTS, x[r][i]);
 #pragma unroll
-            for (uint32_t i = 0; i < LATENCY_NORM_PARTS; i++) {
-                const float d = part + i < parts ? mean[r][i] - first[r] : 0;
-                off[r] += d;
-                off_squares[r] += d * d;
-                squares[r] += deviations[r][i];
-            }
+    for (int r = 0; r < LATENCY_NORM_ROWS; r++)
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) wgmma_registers_fence(x[r][i]);
+#pragma unroll
+    for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
+        LatencyParts &row = rows[r];
+        row.next += LOADS * 2 * PARTS;
+        if (begins) row.first = x[r][0][0];
+#pragma unroll
+        for (int i = 0; i < LOADS * PARTS; i++) {
+            const float d = x[r][i / PARTS][i % PARTS * 2] - row.first;
+            row.off += d;
+            row.off_squares += d * d;
+            row.squares += x[r][i / PARTS][i % PARTS * 2 + 1];
         }
     }
+}
+template <int PARTS> DEVICE void latency_find_norms(const LatencyLoader &self, const float *from, uint32_t rows, uint32_t parts, float epsilon) {
     const float rcp_parts = 1.0f / (float)parts;
+    const uint32_t last = rows ? rows - 1 : 0;
+#pragma unroll 1
+    for (uint32_t row = self.lane; row < MGV__LATENCY_MAX_ROWS; row += 32 * LATENCY_NORM_ROWS) {
+        LatencyParts of[LATENCY_NORM_ROWS] = {};
 #pragma unroll
-    for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) {
-        const float mean = off[r] * rcp_parts, variance = (squares[r] * (1.0f / 64) + (off_squares[r] - off[r] * mean)) * rcp_parts;
-        LatencyNorm *to = &self.shared->norms[self.lane + 32 * r];
-        to->mean = first[r] + mean;
-        to->rstd = rsqrtf(variance + epsilon);
+        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) of[r].next = from + (size_t)(row + 32 * r < last ? row + 32 * r : last) * parts * 2; /* beyond the last row the last again */
+        uint32_t part = rows ? 0 : parts;
+#pragma unroll 1
+        for (; part + LATENCY_NORM_LOADS * PARTS <= parts; part += LATENCY_NORM_LOADS * PARTS) latency_add_parts<LATENCY_NORM_LOADS, PARTS>(of, part == 0);
+#pragma unroll 1
+        for (; part < parts; part += PARTS) latency_add_parts<1, PARTS>(of, part == 0);
+#pragma unroll
+        for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
+            const float mean = of[r].off * rcp_parts, variance = (of[r].squares * (1.0f / 64) + (of[r].off_squares - of[r].off * mean)) * rcp_parts;
+            LatencyNorm *to = &self.shared->norms[row + 32 * r];
+            to->mean = of[r].first + mean;
+            to->rstd = rsqrtf(variance + epsilon);
+        }
     }
 }
 
@@ -252,7 +275,8 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
         wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
         wait_barrier(self.dog, &shared->norms_empty, self.norms.parity ^ 1, MGV__WAIT_TILE_READY);
         self.dog.aborted = !vote_all(!self.dog.aborted);
-        if (!self.dog.aborted) latency_find_norms(self, from, end - first, parts, epsilon);
+        if (!self.dog.aborted && parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
+        if (!self.dog.aborted && parts % 2 == 0) latency_find_norms<2>(self, from, end - first, parts, epsilon);
         warp_sync();
         if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->norms_full));
         self.norms.advance();
