@@ -676,7 +676,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 6u
+#define MGV__KERNEL_VERSION 7u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -720,7 +720,6 @@ enum {
     MGV__LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2,
     MGV__LATENCY_ROW_STAGES = 6,
     MGV__LATENCY_ROW_BYTES = MGV__LATENCY_MAX_ROWS * MGV__GEMM_INNER * 2,
-    MGV__LATENCY_MAX_HEADS = 16,        /* of the pooling head */
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
@@ -732,9 +731,11 @@ enum {
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
-/* Warps that share the K of a GEMV's strip of 8 columns: a step of theirs is 4 pieces of 8, and they hold the weights of 24 steps at once. */
-#define MGV__GEMV_PARTS(pieces) ((pieces) <= 2u * 4u * 24u ? 2u : 4u)
-#define MGV__GEMV_COLUMNS(pieces) (8u * 4u * (uint32_t)MGV__CLUSTER * (uint32_t)MGV__MATH_GROUPS / MGV__GEMV_PARTS(pieces)) /* of a cluster */
+/* A GEMV: a CTA's math warps take strips of the result's columns, so and so many warps share the K of one. As many as leave an operation with no more than
+   MGV__GEMV_MOST_WARPS, a CTA's for each multiprocessor, but two at least. */
+enum { MGV__POOL_TOKENS = 16, MGV__POOL_TOKENS_HEADS = 16 /* tokens of a POOL_TOKENS tile, and the heads of a model that has them at most */ };
+enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LEAST_PARTS_LOG2 = 1, MGV__GEMV_MOST_PARTS_LOG2 = 3, MGV__GEMV_MOST_WARPS = 960 };
+#define MGV__GEMV_COLUMNS(parts_log2) ((uint32_t)MGV__GEMV_STRIP * (uint32_t)MGV__GEMV_WARPS >> (parts_log2)) /* of a CTA */
 
 /* What one tile of an operation does. */
 enum {
@@ -745,7 +746,7 @@ enum {
     MGV__KERNEL_GEMM_128,
     MGV__KERNEL_GEMM_64,
     MGV__KERNEL_ATTENTION, /* one head of one image a CTA; latency regime: a cluster */
-    MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head; latency regime: a cluster */
+    MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head */
     MGV__KERNEL_WIDE,      /* latency regime: 104 or 128 rows, 64 columns a CTA */
     MGV__KERNEL_DEEP,      /* latency regime: such a tile a cluster, each CTA a quarter of the products */
     MGV__KERNEL_SPLIT_160, /* 128 x 160 tile a cluster: each CTA half of the products, then half of the columns */
@@ -753,8 +754,9 @@ enum {
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
     MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
-    MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for each 2 or 4 warps: the pooling head's products for few images */
-    MGV__KERNEL_KINDS
+    MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
+    MGV__KERNEL_POOL_JOIN, /* these together, one head of one image a CTA */
+    MGV__KERNEL_GEMV       /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for each 2, 4 or 8 warps: the pooling head's products for few images */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -781,15 +783,16 @@ typedef struct mgv__kernel_op {
     uint32_t columns;           /* valid columns of the target */
     uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
                                                        ROWS: a_map is one into buffers, store_map into outputs; POOL_SUMS: b_map is one into buffers;
-                                                       GEMV: a_map and store_map are; SPLIT: residual_map is that of target and residual behind 64 columns */
+                                                       GEMV, POOL_TOKENS, POOL_JOIN: a_map and store_map are; GEMV: b_map is the logarithm of the number of warps that share a strip;
+                                                       SPLIT: residual_map is that of target and residual behind 64 columns */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, where a tile's columns are the head's */
-    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, ROWS: of gamma, then beta */
-    uint32_t column_sums;       /* POOL: sums of the scoring vectors */
+    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, POOL_JOIN, ROWS: of gamma, then beta */
+    uint32_t column_sums;       /* POOL, POOL_TOKENS: sums of the scoring vectors */
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
-    uint32_t weights_offset;    /* GEMV: bytes from the start of the packed weights to the first row, in units of 16 */
+    uint32_t weights_offset;    /* GEMV, POOL_TOKENS: bytes from the start of the packed weights to the first row, in units of 16 */
     uint32_t stats_columns;     /* of a part of a row that has statistics of its own, in stats_in and stats_out; the last part has what is left */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
@@ -5258,6 +5261,7 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
 enum {
     MGV__DEVICE_PATCHES = 0, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED, MGV__DEVICE_MLP, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED,
     MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED,
+    MGV__DEVICE_PARTS,                                       /* of the pooling head's sums, where each CTA has some tokens */
     MGV__DEVICE_SCORES,                                      /* of the pooling head, where there are too many tokens to hold them at once */
     MGV__DEVICE_BUFFER_COUNT
 };
@@ -5274,9 +5278,7 @@ enum {
     MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
     /* the latency regime's */
     MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer */
-    MGV__MAP_LATENCY_TOKENS = MGV__MAP_LATENCY_A + MGV__DEVICE_BUFFER_COUNT, /* boxes of 64 tokens of an image */
-    MGV__MAP_LATENCY_SCORES,
-    MGV__MAP_LATENCY_KEYS,                                   /* half of an image's keys or values */
+    MGV__MAP_LATENCY_KEYS = MGV__MAP_LATENCY_A + MGV__DEVICE_BUFFER_COUNT, /* half of an image's keys or values */
     MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
     /* SPLIT tiles of 160 columns, then of 192 */
     MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_LATENCY_WEIGHTS + 3,   /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
@@ -5393,7 +5395,8 @@ static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
 }
 
 static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
-static int mgv__plan_is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
+static int mgv__plan_is_pool_few(uint32_t kind) { return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN; }
+static int mgv__plan_is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || mgv__plan_is_pool_few(kind); }
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
@@ -5402,7 +5405,7 @@ static uint32_t mgv__split_columns(uint32_t kind) { return kind == MGV__KERNEL_S
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) || kind == MGV__KERNEL_GEMV) return 1;
+    if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) || kind == MGV__KERNEL_GEMV) return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
 }
@@ -5419,9 +5422,9 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
                          "multiple of 8; this model has %u heads, %u and %u columns", (uint64_t)MGV__MATH_GROUPS, (uint64_t)c->heads,
                          (uint64_t)c->hidden, (uint64_t)c->intermediate);
-    if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 7 > MGV__PLAN_MODEL_OPS)
+    if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 8 > MGV__PLAN_MODEL_OPS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs widths up to %u and %u layers at most", (uint64_t)MGV__PLAN_MAX_WIDTH,
-                         (uint64_t)(MGV__PLAN_MODEL_OPS - 7) / 5);
+                         (uint64_t)(MGV__PLAN_MODEL_OPS - 8) / 5);
     if (c->activation != MGV__ACT_GELU_TANH)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
     if (c->patch % 2)
@@ -5504,6 +5507,13 @@ static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MG
 /* Columns of the boxes behind a head's first 64. */
 static uint32_t mgv__plan_rest_columns(const mgv__config *c) { return c->head_dim <= 64 ? 0 : c->head_dim <= 80 ? 16 : 32; }
 
+/* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model and number of images choose
+   it, never the card. */
+static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
+static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
+    return plan->config->use_head && images <= MGV__GEMV_MAX_ROWS && plan->config->heads <= MGV__POOL_TOKENS_HEADS && plan->tokens <= MGV__MAX_KEYS;
+}
+
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
     mgv__plan_op *op = &plan->ops[plan->op_count++];
     memset(op, 0, sizeof *op);
@@ -5571,20 +5581,26 @@ static void mgv__plan_rows(mgv__plan *plan, int32_t layer) {
     }
 }
 
-/* The pooling head up to the weighted sums of tokens: one operation, or two where the scores of all tokens cannot be held at once. */
+/* The pooling head up to the weighted sums of tokens. Where the scores of all tokens can be held at once, there are two ways: for few images the sums of some tokens
+   each, which are then joined; for many all sums at once, by the second operation alone (mgv__plan_pool_op). */
 static void mgv__plan_pool(mgv__plan *plan) {
     const mgv__config *c = plan->config;
     const int online = plan->tokens > MGV__MAX_KEYS;
-    mgv__plan_op *op;
-    if (online) mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
-    op = online ? mgv__plan_push(plan, "head sums", -1, MGV__KERNEL_POOL_SUMS, MGV__DEVICE_SCORES, MGV__DEVICE_WEIGHTED)
-                : mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL, MGV__DEVICE_STREAM, MGV__DEVICE_WEIGHTED);
-    op->kernel.k_blocks = c->hidden / 64;
-    op->kernel.scale = 1;
-    op->kernel.bias = plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
-    if (online) return;
-    op->kernel.column_sums = mgv__plan_vector(plan, 64);
-    plan->pack_rows[MGV__PACK_SCORES] = c->heads;
+    mgv__plan_op *scores, *sums;
+    if (online) {
+        mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
+    } else {
+        scores = mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL_TOKENS, MGV__DEVICE_STREAM, MGV__DEVICE_PARTS);
+        scores->kernel.scale = 1;
+        scores->kernel.column_sums = mgv__plan_vector(plan, 64);
+        scores->pack = MGV__PACK_SCORES;
+        plan->pack_rows[MGV__PACK_SCORES] = c->heads;
+    }
+    sums = mgv__plan_push(plan, "head sums", -1, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN, online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
+    sums->kernel.k_blocks = c->hidden / 64;
+    sums->kernel.scale = 1;
+    sums->kernel.bias = plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
+    if (!online) sums->kernel.column_sums = sums[-1].kernel.column_sums;
 }
 
 /* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
@@ -5626,7 +5642,7 @@ static void mgv__plan_list(mgv__plan *plan) {
 }
 
 /* Whether the latency regime runs this model; the throughput regime does. */
-static int mgv__plan_latency_supported(const mgv__plan *plan) { return plan->config->heads <= MGV__LATENCY_MAX_HEADS && !mgv__plan_is_online(plan); }
+static int mgv__plan_latency_supported(const mgv__plan *plan) { return plan->config->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan); }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
 static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
@@ -5639,12 +5655,10 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         uint32_t head = (uint32_t)mgv__plan_rows_are_images(i);
-        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || !plan->buffers[i].bytes) continue;
+        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || i == MGV__DEVICE_PARTS || !plan->buffers[i].bytes) continue;
         mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups, row_tile);
     }
     mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
-    mgv__plan_map(plan, MGV__MAP_LATENCY_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, 64);
-    mgv__plan_weight_map(plan, MGV__MAP_LATENCY_SCORES, MGV__PACK_SCORES, MGV__LATENCY_MAX_HEADS, 3);
     for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
 }
 
@@ -5724,6 +5738,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     mgv__plan_buffer(plan, MGV__DEVICE_SCORES, config->use_head && plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads, mgv__ceil_div(config->heads, 4) * 4, 0, 4);
     rows = (uint64_t)plan->groups * plan->group_images;
     head_rows = config->use_head ? rows : 0;
+    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, mgv__plan_pools_tokens(plan, 1) ? (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan) : 0,
+                     config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1, 4); /* maximum, sum and mean behind a head's sums */
     mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, config->hidden, config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, config->hidden, config->hidden, 0, 2);
@@ -5738,7 +5754,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         int head = mgv__plan_rows_are_images(i);
         uint64_t per_group = head ? rows : rows_per_group, groups = head ? 1 : plan->groups;
-        if (!plan->buffers[i].bytes) continue;
+        if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
         if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES) mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
         if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; groups = rows; }
         if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED) mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
@@ -5850,12 +5866,18 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
     return 0;
 }
 
-/* The pooling head's products of few rows. It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
+/* The pooling head's products of few rows. */
+static int mgv__plan_is_gemv(const mgv__plan_op *op) {
+    return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && op->kernel.rows_total <= MGV__GEMV_MAX_ROWS;
+}
+/* It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
 static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     k->kind = MGV__KERNEL_GEMV;
     k->k_blocks = plan->pack_pitch[op->pack] / 8;
-    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->k_blocks));
+    k->b_map = MGV__GEMV_MOST_PARTS_LOG2;
+    while (k->b_map > MGV__GEMV_LEAST_PARTS_LOG2 && mgv__ceil_div(k->columns, MGV__GEMV_STRIP) << k->b_map > MGV__GEMV_MOST_WARPS) k->b_map--;
+    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->b_map) * mgv__regimes[plan->regime].cluster);
     k->a_map = op->source;
     k->store_map = op->target;
     k->weights_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16);
@@ -5867,6 +5889,28 @@ static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t c
     uint32_t parts = mgv__min_u32(blocks / MGV__MATH_GROUPS, clusters / pairs);
     while (parts > 1 && blocks < (parts - 1) * mgv__ceil_div(blocks, parts) + MGV__MATH_GROUPS) parts--;
     return parts > 1 ? parts : 1;
+}
+
+/* The pooling head for few images: a CTA for each MGV__POOL_TOKENS tokens, then one for each head. For more, all of it is the second operation. */
+static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
+    mgv__kernel_op *k = &op->kernel;
+    const uint32_t cluster = mgv__regimes[plan->regime].cluster;
+    const int few = mgv__plan_pools_tokens(plan, images);
+    k->weights_offset = (uint32_t)(plan->pack_offset[MGV__PACK_SCORES] / 16);
+    k->a_map = op->source;
+    k->store_map = op->target;
+    if (op->kind == MGV__KERNEL_POOL_TOKENS) {
+        k->column_tiles = few ? mgv__ceil_div(mgv__plan_pool_parts_of(plan), cluster) : 0;
+        return;
+    }
+    op->source = few ? MGV__DEVICE_PARTS : MGV__DEVICE_STREAM;
+    k->a_map = few ? (uint32_t)MGV__DEVICE_PARTS : (uint32_t)MGV__MAP_POOL_TOKENS;
+    k->column_tiles = mgv__ceil_div(k->heads, cluster);
+    if (few) return;
+    k->kind = MGV__KERNEL_POOL;
+    k->store_map = MGV__MAP_STORE + op->target;
+    k->b_map = MGV__MAP_POOL_SCORES;
+    k->column_tiles = mgv__plan_pool_parts(k->k_blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
 }
 
 /* Tiles and tensor maps of one operation in the throughput regime. */
@@ -5893,11 +5937,8 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         k->a_map = MGV__MAP_KEYS;
         k->b_map = MGV__MAP_QUERIES;
         return;
-    case MGV__KERNEL_POOL:
-        k->column_tiles = mgv__plan_pool_parts(k->k_blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
-        k->a_map = MGV__MAP_POOL_TOKENS;
-        k->b_map = MGV__MAP_POOL_SCORES;
-        return;
+    case MGV__KERNEL_POOL_TOKENS:
+    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_op(plan, op, images); return;
     case MGV__KERNEL_POOL_SUMS:
         k->column_tiles = mgv__ceil_div(k->k_blocks, MGV__MATH_GROUPS);
         k->a_map = MGV__MAP_POOL_TOKENS;
@@ -5914,7 +5955,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         k->residual_map = MGV__MAP_SPLIT_REST + (split - MGV__KERNEL_SPLIT_160);
         return;
     }
-    if (op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && k->rows_total <= MGV__GEMV_MAX_ROWS) {
+    if (mgv__plan_is_gemv(op)) {
         mgv__plan_gemv(plan, op);
         return;
     }
@@ -5932,6 +5973,7 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     const uint32_t wide = (uint32_t)mgv__plan_is_wide(plan, k), blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
     const uint32_t columns = wide ? MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
+    k->stats_columns = 64;
     k->store_map = op->target;
     k->residual_map = op->target == MGV__DEVICE_POOLED ? (uint32_t)MGV__DEVICE_HEAD_OUT : op->target;
     switch (op->kind) {
@@ -5941,12 +5983,13 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
         k->a_map = MGV__MAP_QUERIES;
         k->b_map = MGV__MAP_LATENCY_KEYS;
         return;
-    case MGV__KERNEL_POOL:
-        k->column_tiles = mgv__ceil_div(k->k_blocks, MGV__LATENCY_CLUSTER);
-        k->a_map = MGV__MAP_LATENCY_TOKENS;
-        k->b_map = MGV__MAP_LATENCY_SCORES;
-        return;
+    case MGV__KERNEL_POOL_TOKENS:
+    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_op(plan, op, plan->images); return;
     default: break;
+    }
+    if (mgv__plan_is_gemv(op)) {
+        mgv__plan_gemv(plan, op);
+        return;
     }
     k->kind = wide ? MGV__KERNEL_WIDE : MGV__KERNEL_DEEP;
     k->k_blocks = wide ? blocks : mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER);
@@ -5957,7 +6000,7 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
 
 /* Signals of CTA `cta` when it has done its share of a tile. */
 static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
-    if (plan->regime == MGV__THROUGHPUT) return MGV__MATH_GROUPS;
+    if (plan->regime == MGV__THROUGHPUT) return k->kind == MGV__KERNEL_GEMV || mgv__plan_is_pool_few(k->kind) ? 1 : MGV__MATH_GROUPS;
     return k->kind != MGV__KERNEL_ATTENTION || cta * 64 < plan->tokens; /* a block of queries each */
 }
 
@@ -5969,13 +6012,14 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     for (i = 0; i < plan->op_count; i++) {
         mgv__plan_op *op = &plan->ops[i];
         mgv__kernel_op *k = &op->kernel;
-        const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
+        const mgv__device_buffer *source, *target = &plan->buffers[op->target];
         uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED, signals = 0;
         k->flags = (k->flags & ~of_batch) | plan->ablations;
         k->rows_total = head ? images : images * plan->tokens;
         k->kind = op->kind;
         if (plan->regime == MGV__LATENCY) mgv__plan_latency_op(plan, op);
         else mgv__plan_throughput_op(plan, op, images);
+        source = &plan->buffers[op->source];
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
@@ -6000,7 +6044,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     mgv__kernel_segment *segment = &plan->segments[plan->segment_count];
     uint32_t first_row = group * k->rows_per_group, rows, units;
     if (op_number < plan->op_first || (plan->op_limit && op_number >= plan->op_limit)) return;
-    if (first_row >= k->rows_total) return;
+    if (first_row >= k->rows_total || k->column_tiles == 0) return;
     rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row);
     units = mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
     segment->op = op_number;
@@ -6015,6 +6059,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
 /* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
 static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
+    if (images > MGV__GEMV_MAX_ROWS && plan->config->use_head) return MGV__THROUGHPUT; /* the latency regime's pooling head is that for few images */
     if (!plan->latency_clusters || plan->forced_regime) return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
@@ -6280,7 +6325,7 @@ static void mgv__pack_norm(const mgv__packer *p, const mgv__op *norm) {
    As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
 static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
     const mgv__plan *plan = p->plan;
-    const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim, pack = op->kernel.kind == MGV__KERNEL_POOL ? (uint32_t)MGV__PACK_SCORES : op->pack;
+    const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim, pack = op->pack;
     const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe], *gamma = &p->tensors[norm->weight[0]];
     uint32_t head, j, k;
     for (head = 0; head < plan->config->heads; head++) {
@@ -6334,7 +6379,7 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
         if (op->kernel.kind == MGV__KERNEL_ROWS) continue;
         if (strcmp(label, "head scores") == 0) {
             mgv__pack_scores(&p, op, mgv__packer_find(&p, "head attention", -1), mgv__packer_find(&p, "post norm", -1));
-        } else if (op->kernel.kind == MGV__KERNEL_POOL_SUMS) {
+        } else if (strcmp(label, "head sums") == 0) {
             continue;
         } else if (op->pack == MGV__PACK_PATCH) {
             mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
@@ -6402,8 +6447,8 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
     if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
     if (k->kind == MGV__KERNEL_GEMV) {
         shape.rows = mgv__ceil_div(k->rows_total, 16) * 16;
-        shape.columns = MGV__GEMV_COLUMNS(k->k_blocks) / (uint32_t)MGV__CLUSTER;
-        shape.cluster_columns = shape.columns * (uint32_t)MGV__CLUSTER;
+        shape.columns = MGV__GEMV_COLUMNS(k->b_map);
+        shape.cluster_columns = shape.columns * mgv__regimes[plan->regime].cluster;
         return shape;
     }
     shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_CLUSTER : shape.columns;
@@ -6463,6 +6508,12 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = 2 * keys * k->inner * 2 / sharers / 32;
         clocks.edge = 5000;
     }
+    if (k->kind == MGV__KERNEL_POOL_TOKENS) {
+        *flops = 4.0 * MGV__POOL_TOKENS * (uint32_t)MGV__POOL_TOKENS_HEADS * k->inner;
+        clocks.feed = (2.0 * MGV__POOL_TOKENS + 6.0 * k->heads) * k->inner / 32;
+        clocks.edge = 2000;
+    }
+    if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
     if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
         const double tokens = mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
         *flops = 2 * 64 * tokens * 64 * (uint32_t)MGV__MATH_GROUPS;
@@ -6487,9 +6538,22 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     const double images = rows / plan->tokens, scores = 2.0 * k->heads * plan->tokens * rows;
     mgv__schedule_bytes b;
     memset(&b, 0, sizeof b);
+    if (k->column_tiles == 0) return b;
     b.source = rows * source->columns * source->element_bytes;
     b.target = rows * target->columns * target->element_bytes;
-    if (mgv__is_gemm(k)) {
+    if (mgv__plan_is_pool_few(k->kind)) {
+        const double parts = images * mgv__plan_pool_parts_of(plan), sums = parts * plan->buffers[MGV__DEVICE_PARTS].columns * 4.0;
+        if (k->kind == MGV__KERNEL_POOL_TOKENS) {
+            b.weights = 2.0 * k->heads * k->inner;
+            b.target = sums;
+            b.l2 = b.source + parts * b.weights;
+            b.statistics = rows * k->inner / 8;
+            b.passes = 3 * b.source; /* the norm; keys and values written and read */
+        } else {
+            b.l2 = b.source = sums;
+            b.target = images * target->columns * target->element_bytes;
+        }
+    } else if (mgv__is_gemm(k)) {
         b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
         b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles * (k->kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_CLUSTER : 1);
         b.l2 += 2.0 * tiles * mgv__schedule_shape(plan, k).cluster_columns * plan->pack_pitch[op->pack];
@@ -6507,9 +6571,9 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.l2 = 2.0 * rows * k->inner * (1 + 2 * (plan->regime == MGV__LATENCY ? 1 : k->k_blocks));
         b.passes = 4 * scores;
     } else {
-        b.target = images * target->columns * target->element_bytes;
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
-        if (k->kind == MGV__KERNEL_POOL) b.weights = 2.0 * k->heads * k->inner;
+        b.target = images * target->columns * target->element_bytes;
+        if (k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS) b.weights = 2.0 * k->heads * k->inner;
         b.l2 = k->kind == MGV__KERNEL_POOL ? 2 * stream + images * 2.0 * plan->maps[k->b_map].box[1] * k->inner
                                            : stream + b.source * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
         b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
@@ -6534,7 +6598,8 @@ static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op)
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
     if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * plan->tokens * k->inner;
     if (k->kind == MGV__KERNEL_POOL_SUMS) return 2.0 * k->rows_total * k->heads * k->inner; /* the scores have been counted */
-    return k->kind == MGV__KERNEL_POOL ? 4.0 * k->rows_total * k->heads * k->inner : 0;
+    if (k->kind == MGV__KERNEL_POOL_TOKENS && k->column_tiles == 0) return 0;
+    return k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS ? 4.0 * k->rows_total * k->heads * k->inner : 0;
 }
 
 static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op, mgv_schedule_op *out) {

@@ -1,7 +1,7 @@
 /* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups 1 and 2
-   are math. Read in this order: latency_memory, latency_loader, latency_gemm, latency_heads. */
+   are math. Read in this order: latency_memory, latency_loader, latency_gemm, gemv, pool_tokens, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
@@ -33,7 +33,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.group = warp_uniform(self.group);
         self.counter = latency_tile_counter(self, tile);
         /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
-        wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+        if (!is_few_rows(tile.op.kind)) wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (warp_uniform(tile.op.kind)) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
         case MGV__KERNEL_WIDE:
@@ -45,7 +45,9 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
             if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_attention_tile<latency_half_keys(MGV__LATENCY_SHORT_ROWS)>(self, tile);
             else latency_attention_tile<latency_half_keys(MGV__LATENCY_MAX_ROWS)>(self, tile);
             break;
-        case MGV__KERNEL_POOL: latency_pool_tile(self, tile); break;
+        case MGV__KERNEL_POOL_TOKENS:
+        case MGV__KERNEL_POOL_JOIN:
+        case MGV__KERNEL_GEMV: latency_few_rows_tile(self, tile, slot); break;
         }
         warp_sync();
         if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));

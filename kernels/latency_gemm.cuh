@@ -18,6 +18,7 @@ struct LatencyMath {
     Ring<1> exchange;        /* of what the cluster sends */
     Ring<1> norms;
     uint32_t group;          /* number of this math warpgroup */
+    uint32_t seen = 0;       /* kinds of tiles of few rows, bit by bit */
     uint32_t warp, lane;     /* of the warpgroup, of the warp */
     uint32_t cta;
     uint32_t *counter;       /* that the tile signals; null in all threads but one */

@@ -72,13 +72,13 @@ DEVICE CounterRange latency_counters(const LatencyLoader &self, const TileSlot &
     return range;
 }
 
-/* Waits for them, tells the math warps, and orders the copy engine's reads after it. */
-DEVICE void latency_wait_ready(LatencyLoader &self, const CounterRange &range) {
+/* Waits for them, tells the math warps, and orders the copy engine's reads after it, if there are any. */
+DEVICE void latency_wait_ready(LatencyLoader &self, const CounterRange &range, uint32_t copies = 1) {
     warp_sync();
     self.dog.aborted = !vote_all(!self.dog.aborted);
     if (range.threshold) wait_counters(self.dog, self.arguments.counters, range.first, range.last, range.threshold, range.op);
     warp_sync(); /* each lane has acquired what its own counters stand for */
-    fence_proxy_async_global();
+    if (copies) fence_proxy_async_global();
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->tile_ready[self.slot.index]));
 }
 
@@ -141,31 +141,6 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     self.stage = stage;
 }
 
-/* Each cluster has all scores, each CTA one block of columns of the weighted sums; one beyond the last comes and is left, too. */
-DEVICE uint32_t latency_pool_block_number(const TileSlot &tile, uint32_t cta) { return tile.column * MGV__LATENCY_CLUSTER + cta; }
-
-/* 64 tokens and the scoring vectors, block after block of columns; then all tokens, 64 a stage, in this CTA's block of columns. */
-enum { LATENCY_POOL_BOXES = MGV__MAX_KEYS / 64 };
-DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), map = warp_uniform(op.a_map), score_map = warp_uniform(op.b_map);
-    const uint32_t blocks = warp_uniform(op.k_blocks), column = warp_uniform(latency_pool_block_number(tile, self.cta) * 64);
-    LatencyRowStage stage = latency_uniform(self.stage);
-    latency_wait_ready(self, latency_counters(self, tile));
-#pragma unroll 1
-    for (uint32_t block = 0; block < blocks; block++, stage.advance()) {
-        latency_open_rows(self, stage, LATENCY_BOX_BYTES + MGV__LATENCY_MAX_HEADS * 128);
-        latency_load_rows_box(self, stage, 0, map, block * 64, self.cta * 64, image);
-        latency_load_rows_box(self, stage, LATENCY_BOX_BYTES, score_map, block * 64, 0, 0);
-    }
-#pragma unroll 1
-    for (uint32_t i = 0; i < LATENCY_POOL_BOXES; i++, stage.advance()) {
-        latency_open_rows(self, stage, LATENCY_BOX_BYTES);
-        latency_load_rows_box(self, stage, 0, map, column, i * 64, image);
-    }
-    self.stage = stage;
-}
-
 /* All tiles, by a whole warp that loads something for each. */
 template <class Load> DEVICE void latency_loader_tiles(LatencyLoader &self, const Load &load) {
     for (;; self.slot.advance()) {
@@ -191,8 +166,7 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         if (gemm) latency_load_rows(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
-        else if (tile.op.kind == MGV__KERNEL_POOL) latency_load_pool(self, tile);
-        else latency_wait_ready(self, latency_counters(self, tile));
+        else latency_wait_ready(self, latency_counters(self, tile), 0);
     });
 }
 
@@ -264,12 +238,10 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         const mgv__kernel_op &op = tile.op;
-        const uint32_t pool = op.kind == MGV__KERNEL_POOL, parts = op.inner / 64;
-        if (!pool && !(gemm && op.flags & MGV__KERNEL_FOLD_NORM)) return;
+        const uint32_t parts = op.inner / 64;
+        if (!gemm || !(op.flags & MGV__KERNEL_FOLD_NORM)) return;
         uint32_t first, end;
         latency_tile_rows(arguments, tile, first, end);
-        if (pool) first = first + self.cta * 64 < end ? first + self.cta * 64 : end;
-        if (pool) end = first + 64 < end ? first + 64 : end;
         const float *from = arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
         const float epsilon = op.epsilon;
         wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
@@ -293,7 +265,8 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
     for (uint32_t number = clusterid_x();; number += step, slot.advance()) {
         if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
         const TileSlot &tile = shared->slot[slot.index];
-        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES) prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
+        if (tile.op.kind == MGV__KERNEL_GEMV) prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());
+        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && !is_few_rows(tile.op.kind)) prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
     }
 }
 

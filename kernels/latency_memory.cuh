@@ -6,23 +6,21 @@
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
-       POOL   one image, 64 tokens a CTA for the scores, which each cluster has all of; a block of 64 columns a CTA for the sums */
+       POOL_TOKENS, POOL_JOIN, GEMV   the pooling head: pool_tokens.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
 #include "scheduler.cuh"
 
 enum {
-    LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries or tokens, 64 columns of them */
+    LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries, 64 columns of them */
     LATENCY_MATH_WARPS = MGV__MATH_GROUPS * 4,
     LATENCY_LOADERS = 3,                                          /* of weights, of rows; the warp that finds norms */
     LATENCY_SUM_GROUPS = MGV__LATENCY_MAX_ROWS / 8 / MGV__MATH_GROUPS,  /* groups of eight rows whose sums one math warpgroup ends, at most */
     LATENCY_OWN_GROUPS = (LATENCY_SUM_GROUPS + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER, /* DEEP: of them, those of one CTA */
     LATENCY_GROUP_BYTES = MGV__LATENCY_COLUMNS * 8 * 4,           /* sums of eight rows: 16 bytes a thread of a warpgroup */
     LATENCY_ROW_PITCH = MGV__LATENCY_COLUMNS + 4,                 /* floats; a warp's stores fall into different banks */
-    LATENCY_NARROW_PITCH = (MGV__LATENCY_COLUMNS + 8) * 2,        /* bytes of a row of bf16, for the same reason */
-    LATENCY_SCORE_BYTES = MGV__MAX_KEYS * MGV__LATENCY_MAX_HEADS * 4,
-    LATENCY_POOL_BYTES = LATENCY_SCORE_BYTES + MGV__MAX_KEYS * 8  /* scores, then (mean, rstd), of all tokens */
+    LATENCY_NARROW_PITCH = (MGV__LATENCY_COLUMNS + 8) * 2         /* bytes of a row of bf16, for the same reason */
 };
 
 /* What the math warpgroups of a CTA give each other; then the rows that are ready to be stored. */
@@ -30,12 +28,6 @@ union LatencySwap {
     uint8_t sums[LATENCY_SUM_GROUPS][LATENCY_GROUP_BYTES];
     uint8_t narrow[LATENCY_SUM_GROUPS * 8][LATENCY_NARROW_PITCH];
     float rows[LATENCY_OWN_GROUPS * 8][LATENCY_ROW_PITCH];
-};
-
-/* What the tokens of an image weigh in the pooling head's sums. */
-struct LatencyPool {
-    uint16_t weight[MGV__LATENCY_MAX_HEADS][MGV__MAX_KEYS + 8]; /* bf16; rows of as many words that a warp's fragments lie in different banks */
-    float scale[MGV__LATENCY_MAX_HEADS][2];                     /* (1 / sum, offset) of each head */
 };
 
 /* Mean and reciprocal standard deviation of a row. */
@@ -47,10 +39,7 @@ struct LatencyMemory {
     uint8_t rows[MGV__LATENCY_ROW_STAGES][MGV__LATENCY_ROW_BYTES]; /* the ring of what other CTAs write: loader -> math */
     uint8_t weights[MGV__LATENCY_WEIGHT_STAGES][MGV__LATENCY_WEIGHT_BYTES]; /* that of the weights, whose loader runs ahead */
     uint8_t received[MGV__LATENCY_SUM_BYTES];                     /* from the cluster */
-    union {
-        LatencySwap swap[MGV__MATH_GROUPS];                       /* read by the group of this number */
-        LatencyPool pool;
-    };
+    LatencySwap swap[MGV__MATH_GROUPS];                           /* read by the group of this number */
     LatencyNorm norms[MGV__LATENCY_MAX_ROWS];                     /* of the tile's rows, where a norm is folded */
     TileSlot slot[MGV__SLOTS];                                    /* scheduler -> all */
     uint64_t rows_full[MGV__LATENCY_ROW_STAGES];                  /* 1 arrival + bytes: the loader */
@@ -69,11 +58,8 @@ struct LatencyMemory {
 static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget that `megavit plan` prints");
 static_assert(sizeof(LatencySwap) * MGV__MATH_GROUPS == MGV__LATENCY_SWAP_BYTES, "as above");
 static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
-static_assert(LATENCY_BOX_BYTES + MGV__LATENCY_MAX_HEADS * 128 <= MGV__LATENCY_ROW_BYTES && sizeof(LatencyPool) <= MGV__LATENCY_SWAP_BYTES,
-              "a stage holds a block of tokens and the scoring vectors, the pooling head's weights fit");
+static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES, "a stage holds a block of queries");
 static_assert(MGV__MATH_GROUPS * LATENCY_OWN_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES, "what the cluster sends fits");
-static_assert((int)LATENCY_POOL_BYTES <= (int)MGV__LATENCY_SUM_BYTES, "scores and statistics of an image's tokens fit");
-static_assert(2 * LATENCY_MATH_WARPS == MGV__LATENCY_MAX_HEADS, "each math warp weights the tokens for two heads");
 static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2, "64 rows of weights are what one warpgroup's instruction takes; the two groups split K and rows in halves");
 static_assert(MGV__LATENCY_ROW_STAGES % MGV__MATH_GROUPS == 0 && MGV__LATENCY_WEIGHT_STAGES % MGV__MATH_GROUPS == 0,
               "a stage's next block in a tile is the same math group's: who has not waited for one use of a stage cannot tell the next from the one before");
@@ -107,8 +93,8 @@ DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t rows = rows_of_group(op, tile.group), gemm = op.kind == MGV__KERNEL_WIDE || op.kind == MGV__KERNEL_DEEP;
-    const uint32_t count = gemm ? arguments.latency_rows : op.tokens;
+    const uint32_t rows = rows_of_group(op, tile.group), rows_tile = op.kind == MGV__KERNEL_WIDE || op.kind == MGV__KERNEL_DEEP || op.kind == MGV__KERNEL_GEMV;
+    const uint32_t count = rows_tile ? arguments.latency_rows : op.tokens;
     first = tile.unit * count;
     end = first + count < rows ? first + count : rows;
 }

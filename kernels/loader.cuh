@@ -251,7 +251,7 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) load_attention_online(self, tile, slot);
         else if (tile.op.kind == MGV__KERNEL_POOL) load_pool(self, tile, slot, key_block(tile.op.tokens));
         else if (tile.op.kind == MGV__KERNEL_POOL_SUMS) load_pool_sums(self, tile, slot);
-        else if (tile.op.kind == MGV__KERNEL_GEMV) {
+        else if (is_few_rows(tile.op.kind)) {
             loader_open_stage(self, self.stage, 0); /* where the math warps put their sums */
             self.stage.advance();
         }

@@ -24,7 +24,9 @@ struct Math {
           peer_empty(mapa_shared_cluster(shared_address(&s->stage_empty[0]), cluster_ctarank() ^ 1)) {}
 };
 
-DEVICE void math_group_sync(const Math &self) { bar_sync(1 + self.group, 128); }
+/* Named barriers: of each math warpgroup, of all math warps. */
+enum { MATH_SYNC_GROUP = 1, MATH_SYNC_ALL = MATH_SYNC_GROUP + MGV__MATH_GROUPS };
+DEVICE void math_group_sync(const Math &self) { bar_sync(MATH_SYNC_GROUP + self.group, 128); }
 
 /* What comes next is decided by one thread for its whole math group, so that on an abort no warp goes another way than the rest. */
 enum : uint32_t { KIND_NOT_KNOWN = ~0u };

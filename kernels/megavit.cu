@@ -3,13 +3,14 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemm_layers, gemv, attention, attention_online, pool, pool_sums, patches, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemm_layers, gemv, attention, attention_online, pool, pool_sums, pool_tokens, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm_layers.cuh"
 #include "gemv.cuh"
 #include "attention_online.cuh"
 #include "pool_sums.cuh"
+#include "pool_tokens.cuh"
 #include "patches.cuh"
 #include "rows.cuh"
 
@@ -43,7 +44,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         self.lane = opaque(self.lane);
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if (is_pool(kind) || kind == MGV__KERNEL_ROWS)
+        if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
             wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
         uint32_t next = KIND_NOT_KNOWN;
         switch (kind) {
@@ -55,7 +56,6 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         case MGV__KERNEL_GEMM_192: gemm_tile<192>(self, tile); break;
         case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
         case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
-        case MGV__KERNEL_GEMV: gemv_tile(self, tile, self.slot); break;
         case MGV__KERNEL_ATTENTION:
             if (key_block(tile.op.tokens) == 208) next = attention_tile<208>(self, tile);
             else next = attention_tile<256>(self, tile);
@@ -72,6 +72,9 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
             else pool_tile<256>(self, tile);
             break;
         case MGV__KERNEL_POOL_SUMS: pool_sums_tile(self, tile); break;
+        case MGV__KERNEL_POOL_TOKENS:
+        case MGV__KERNEL_POOL_JOIN:
+        case MGV__KERNEL_GEMV: few_rows_tile(self, tile); break;
         }
         math_leave_tile(self);
         kind = next;

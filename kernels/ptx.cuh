@@ -164,6 +164,8 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier) : "memory");
 }
+/* Into the L2 cache. A multiple of 16 bytes, from an address that is one. sm_90+ */
+DEVICE void cp_async_bulk_prefetch_L2(const void *source, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes)); }
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
@@ -265,6 +267,13 @@ DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uin
 }
 DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) { /* sm_75+ */
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+
+/* An 8x8 matrix of 16-bit elements, of which lane l = 4 r + t has row r, columns 2 t and 2 t + 1, transposed. sm_75+ */
+DEVICE uint32_t movmatrix_transposed(uint32_t a) {
+    uint32_t v;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(v) : "r"(a));
+    return v;
 }
 
 /* --- tensor cores by warp, sm_80+ ------------------------------------------------------------------------------ */

@@ -8,6 +8,9 @@
 #include "watchdog.cuh"
 
 DEVICE bool is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
+/* Tiles of the pooling head for few images, which math warps load and store by themselves: gemv.cuh, pool_tokens.cuh. */
+DEVICE bool is_pool_few(uint32_t kind) { return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN; }
+DEVICE bool is_few_rows(uint32_t kind) { return kind == MGV__KERNEL_GEMV || is_pool_few(kind); }
 DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
 
 /* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
@@ -22,8 +25,8 @@ DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
 DEVICE constexpr uint64_t columns_of_kind(uint32_t kind, uint32_t columns) { return (uint64_t)(columns / 32) << 4 * kind; }
 static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 256) | columns_of_kind(MGV__KERNEL_GEMM_192, 192) | columns_of_kind(MGV__KERNEL_GEMM_128, 128) |
                                          columns_of_kind(MGV__KERNEL_GEMM_64, 64) | columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160);
-static_assert(MGV__KERNEL_KINDS <= 16, "a kind has four bits of the word");
-DEVICE uint32_t gemm_columns(uint32_t kind) { return (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32; }
+static_assert(MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16, "a kind has four bits of the word; those behind the first 16 are no GEMMs");
+DEVICE uint32_t gemm_columns(uint32_t kind) { return kind < 16 ? (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32 : 0; }
 DEVICE uint32_t is_split(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 || kind == MGV__KERNEL_SPLIT_192; }
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
@@ -58,7 +61,7 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     const mgv__kernel_op &op = tile.op;
     const uint32_t rows = rows_of_group(op, tile.group);
     uint32_t count = op.tokens;
-    if (is_attention(op.kind)) first = tile.unit * op.tokens;
+    if (is_attention(op.kind) || is_pool_few(op.kind)) first = tile.unit * op.tokens;
     else if (is_pool(op.kind) || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
     else { first = gemm_first_row(tile, cta); count = MGV__GEMM_ROWS; }
     end = first + count < rows ? first + count : rows;
@@ -139,6 +142,16 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
     return !last;
 }
 
+/* By the whole warp: the weights of CTA number `cta` of a GEMV into the L2 cache, several tiles ahead: they lie in memory in one piece. */
+DEVICE void prefetch_gemv_weights(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t columns = MGV__GEMV_COLUMNS(op.b_map), first = cta * columns, row_bytes = op.k_blocks * 16;
+    if (first >= op.columns) return;
+    const uint32_t rows = op.columns - first < columns ? op.columns - first : columns;
+    const uint8_t *from = arguments.weights + (size_t)op.weights_offset * 16 + (size_t)first * row_bytes;
+    if (elect_sync()) cp_async_bulk_prefetch_L2(from, rows * row_bytes);
+}
+
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Watchdog dog(arguments);
     Ring<MGV__SLOTS> slot;
@@ -147,6 +160,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
     for (uint32_t number = clusterid_x();; number += step) {
         if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
         const TileSlot &tile = shared->slot[slot.index];
+        if (tile.op.kind == MGV__KERNEL_GEMV) prefetch_gemv_weights(arguments, tile, tile.column * MGV__CLUSTER + cta);
         if (tile.op.wait_divisor) {
             uint32_t first, end;
             tile_rows(tile, cta, first, end);

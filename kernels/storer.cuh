@@ -198,7 +198,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     uint32_t first, end, index;
     tile_rows(tile, cta, first, end);
     if (first >= end) return 0;
-    const uint32_t by_image = is_attention(op.kind) || is_pool(op.kind) || op.kind == MGV__KERNEL_PATCHES;
+    const uint32_t by_image = is_attention(op.kind) || is_pool(op.kind) || is_pool_few(op.kind) || op.kind == MGV__KERNEL_PATCHES;
     index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__GEMM_ROWS);
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
@@ -233,9 +233,9 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile) {
     }
 }
 
-/* PATCHES, ROWS and GEMV write and signal by themselves. */
+/* PATCHES, ROWS and tiles of few rows write and signal by themselves. */
 DEVICE uint32_t stores_tile(const TileSlot &tile) {
-    return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && tile.op.kind != MGV__KERNEL_GEMV;
+    return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && !is_few_rows(tile.op.kind);
 }
 
 DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {

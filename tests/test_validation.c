@@ -167,13 +167,13 @@ static void test_a_right_kernel(void **state) {
         const mgv_validation *row = &f->rows[i];
         if (!row->ok) fail_msg("%s: %g, %u bad", row->label, row->relative_l2, (unsigned)row->bad);
         if (row->compared) compared++;
-        if (!row->compared) assert_string_equal(row->label, "head scores");
+        if (!row->compared) assert_true(strcmp(row->label, "head scores") == 0 || strcmp(row->label, "head sums") == 0);
         if (row->compared && strcmp(row->label, "patches") != 0 && strcmp(row->label, "head fc2") != 0)
             assert_true(row->relative_l2 > 1e-4 && row->max_error > 0);
     }
     assert_int_equal(failures, 0);
     assert_int_equal(f->row_count, f->plan->op_count + 1); /* and the whole encode */
-    assert_int_equal(compared, f->plan->op_count);
+    assert_int_equal(compared, f->plan->op_count - 1); /* all but these two, and the whole encode */
 }
 
 /* Without a pooling head the whole encode is compared by its tokens. */

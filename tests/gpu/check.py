@@ -61,7 +61,7 @@ class Engine:
 
     def poison(self):
         """NaN into every buffer that the kernel writes."""
-        for number in range(11):
+        for number in range(12):
             bytes_ = self.lib.harness_buffer_bytes(self.h, number)
             nan = torch.full((bytes_ // 4,), 0x7FFF7FFF, dtype=torch.int32, device='cuda')
             torch.cuda.synchronize()

@@ -127,14 +127,15 @@ static std::string run_on_cpu(MicroEncoder *m) {
 /* The rows of the pictures that there are; behind them lie rows that fill up the last group, tile or pair. */
 static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
     const mgv__device_buffer *b = &m->cuda->plan->buffers[buffer];
-    const uint64_t rows = (uint64_t)m->shape.images * (mgv__plan_rows_are_images(buffer) ? 1 : m->cuda->plan->tokens);
+    const uint32_t of_image = buffer == MGV__DEVICE_PARTS ? mgv__plan_pool_parts_of(m->cuda->plan) : m->cuda->plan->tokens;
+    const uint64_t exist = (uint64_t)m->shape.images * (mgv__plan_rows_are_images(buffer) ? 1 : of_image), rows = exist < b->rows ? exist : b->rows;
     return rows * b->pitch * b->element_bytes;
 }
 
 /* Each buffer of the device arena gets its own bounds; activations start uninitialised. */
 static void name_buffers(MicroEncoder *m) {
     static const char *const names[] = {"patches",       "residual stream", "q, k, v",  "attended", "MLP",   "weighted tokens",
-                                        "head attended", "head out",        "head MLP", "pooled",   "scores"};
+                                        "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores"};
     static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_BUFFER_COUNT, "every buffer has a name");
     const mgv__plan *plan = m->cuda->plan;
     uint8_t *arena = m->cuda->arena;

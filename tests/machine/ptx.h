@@ -153,6 +153,7 @@ DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false
 /* ---- the copy engine ---- */
 
 DEVICE void prefetch_tensormap(const CUtensorMap *) {}
+DEVICE void cp_async_bulk_prefetch_L2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, 0, false);
@@ -277,6 +278,13 @@ DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c,
     b = v[1];
     c = v[2];
     d = v[3];
+}
+
+DEVICE uint32_t movmatrix_transposed(uint32_t a) {
+    const uint32_t lane = threadIdx.x % 32, row = lane / 4, source = lane % 4 * 8 + row / 2, shift = row % 2 * 16; /* column `row`, of the rows 2 (lane % 4) and the next */
+    const uint32_t low = shfl_idx_u32(a, source), high = shfl_idx_u32(a, source + 4);
+    (void)row;
+    return (low >> shift & 0xffffu) | (high >> shift & 0xffffu) << 16;
 }
 
 /* ---- mma ---- */
