@@ -689,6 +689,7 @@ enum {
     MGV__CHUNK_BYTES = 8 * 1024,
     MGV__CHUNKS = 2,                    /* chunk buffers of one math warpgroup */
     MGV__MATH_GROUPS = 2,               /* math warpgroups */
+    MGV__LENT_STAGES = 2,               /* the last ones of a layer's GEMM tile: each math group writes a chunk over its rows of A */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
     MGV__GEMV_MAX_ROWS = 64,            /* of a GEMV */
@@ -703,7 +704,8 @@ enum {
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
     MGV__NORM_BYTES = MGV__GEMM_ROWS * 4, /* reciprocal standard deviations of its rows */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
-    MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + 2 * MGV__MATH_GROUPS * MGV__CHUNKS + MGV__MATH_GROUPS),
+    MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + MGV__MATH_GROUPS * (2 * MGV__CHUNKS + MGV__LENT_STAGES + 1)) +
+                         4 * MGV__MATH_GROUPS * MGV__LENT_STAGES, /* and which stages are lent */
     MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
                         MGV__NORM_BYTES + MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
     MGV__COPY_REGISTERS = 56,           /* of a thread of the first warpgroup: loader, scheduler, storers; with 40 the loader's loop spills */

@@ -13,16 +13,6 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
     return gemm_first_row(tile, self.cta) + self.group * 64 + self.warp * 16 + self.lane / 4;
 }
 
-/* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
-enum : uint32_t {
-    FLAGS_OF_TILE = ~0u, /* not compiled in */
-    FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT
-};
-enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
-    FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
-    FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
-    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
-};
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) { return FLAGS == FLAGS_OF_TILE ? tile.op.flags : FLAGS; }
 
 /* A stage is left when the products of the next are on their way, so that the tensor cores need not wait for a warp. */

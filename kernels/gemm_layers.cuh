@@ -7,29 +7,25 @@
 
 #include "gemm.cuh"
 
-DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
-    const uint32_t flags = op.flags & FLAGS_OF_EPILOGUE;
-    return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);
-}
-
-/* Returns while the products of the last stage are still on their way, with that stage's index. */
-template <int COLUMNS> DEVICE uint32_t layer_products(Math &self, uint32_t steps, float (&acc)[COLUMNS / 2]) {
-    uint32_t before = 0;
+/* Returns while the last stage's products are still on their way. The last stages are not left: this group's rows of A in them, which nobody else reads, become
+   chunk buffers. lent: these stages. */
+template <int COLUMNS> DEVICE void layer_products(Math &self, uint32_t steps, float (&acc)[COLUMNS / 2], uint32_t (&lent)[MGV__LENT_STAGES]) {
     for (uint32_t step = 0; step < steps; step++) {
         math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
-        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + GEMM_A_BYTES);
+        const uint64_t a = matrix_descriptor(base + self.group * MGV__CHUNK_BYTES), b = matrix_descriptor(base + GEMM_A_BYTES);
         wgmma_fence();
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, step || k); /* the first product overwrites what the tile before left */
         wgmma_commit_group();
         wgmma_wait_group<1>();
-        if (step) math_leave_stage(self, before);
-        before = self.stage.index;
+        if (step && step + 1 < steps) math_leave_stage(self, lent[1]);
+        lent[0] = lent[1];
+        lent[1] = self.stage.index;
         self.stage.advance();
     }
-    return before;
 }
+static_assert(MGV__LENT_STAGES == 2 && MGV__CHUNKS == 2 && MGV__CHUNK_ROWS * 128 == MGV__CHUNK_BYTES, "a math group's rows of A in one stage are a chunk");
 
 /* Where a lane's two rows leave the statistics of a tile's first 64 columns (0: no row of an image, or another lane's), and how many parts there are from there on. */
 struct StatisticsPlace {
@@ -60,38 +56,80 @@ DEVICE void layer_biases(const Math &self, uint32_t chunk, float (&bias)[16]) {
     for (int j = 0; j < 8; j++) shared_load_v2f32(from + 32 * j, bias[2 * j], bias[2 * j + 1]);
 }
 
-/* In chunks of 64 columns. The first one's buffer, norms and biases are asked for under the last products. The accumulators stay as they are. A chunk's statistics
-   are found when it is on its way, but for the last one's: they must be written when the storer signals. */
-template <int COLUMNS, uint32_t FLAGS> DEVICE void layer_epilogue(Math &self, const TileSlot &tile, uint32_t last_stage, float (&acc)[COLUMNS / 2]) {
-    constexpr int chunks = COLUMNS / 64;
-    constexpr bool norm = FLAGS & MGV__KERNEL_FOLD_NORM, gelu = FLAGS & MGV__KERNEL_GELU_TANH, stats = FLAGS & MGV__KERNEL_STATS;
+/* 64 columns of the residual, pairs of bf16, out of a chunk; and added to sums. */
+DEVICE void layer_residual(const Math &self, uint32_t chunk, uint32_t (&residual)[16]) {
+    const uint32_t fragments = fragment_address(self, chunk);
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) ldmatrix_x4(fragments ^ j * 16, residual[2 * j], residual[2 * j + 1], residual[2 * j + 2], residual[2 * j + 3]);
+}
+DEVICE void layer_add_residual(const uint32_t (&residual)[16], float (&v)[32]) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        v[2 * i] += bf16_low(residual[i]);
+        v[2 * i + 1] += bf16_high(residual[i]);
+    }
+}
+
+/* Hands the chunk in this group's rows of a lent stage to the storer, which leaves the stage when it has been sent. */
+DEVICE void math_give_lent(const Math &self, uint32_t which) {
+    warp_sync();
+    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->lent_written[self.group][which]));
+}
+
+/* Chunks of 64 columns, the first two into lent stages and the others into chunk buffers, so that none waits for another's way out. The first two's residual
+   is taken out of the chunk buffers under the last products, and the others' comes into them meanwhile. Without waits in between one chunk's arithmetic runs
+   under another's. The accumulators stay as they are. */
+template <int COLUMNS, uint32_t FLAGS>
+DEVICE void layer_epilogue(Math &self, const TileSlot &tile, const uint32_t (&lent)[MGV__LENT_STAGES], float (&acc)[COLUMNS / 2]) {
+    constexpr int chunks = COLUMNS / 64, buffered = chunks - MGV__LENT_STAGES;
+    constexpr bool norm = FLAGS & MGV__KERNEL_FOLD_NORM, gelu = FLAGS & MGV__KERNEL_GELU_TANH, stream = FLAGS == FLAGS_STREAM;
+    uint32_t residual[MGV__LENT_STAGES][16], buffer[buffered];
     float rstd[2], bias[16];
     StatisticsPlace place;
-    if (stats) place = statistics_place<COLUMNS>(self, tile);
-    uint32_t granted = math_take_chunk(self);
+    if (stream) place = statistics_place<COLUMNS>(self, tile);
+#pragma unroll
+    for (int i = 0; i < MGV__LENT_STAGES; i++) {
+        if (stream) {
+            layer_residual(self, math_take_chunk(self), residual[i]);
+            math_give_chunk(self);
+        } else if (i < buffered) {
+            Ring<MGV__CHUNKS> chunk = self.chunk;
+            if (i) chunk.advance();
+            buffer[i] = math_take_chunk(self, chunk);
+        }
+    }
+    if (self.thread == 0) /* a storer that has granted these chunks is done with the tile before */
+        for (int i = 0; i < MGV__LENT_STAGES; i++) self.shared->lent_stage[self.group][i] = lent[i];
     gemm_norms(self, FLAGS, rstd);
     layer_biases(self, 0, bias);
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    math_leave_stage(self, last_stage);
 #pragma unroll
     for (int chunk = 0; chunk < chunks; chunk++) {
+        const bool last = chunk + 1 == chunks;
         float v[32];
+        if (stream && chunk) layer_biases(self, chunk, bias); /* its registers are few: not ahead */
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const float sum = acc[32 * chunk + i], b = bias[i / 4 * 2 + i % 2];
             v[i] = norm ? rstd[i / 2 % 2] * sum + b : sum + b;
         }
-        if (chunk + 1 < chunks) layer_biases(self, chunk + 1, bias);
+        if (!stream && !last) layer_biases(self, chunk + 1, bias);
         if (gelu) {
 #pragma unroll
             for (int i = 0; i < 32; i++) v[i] = gelu_tanh_of_half(v[i]);
         }
-        if (chunk) granted = math_take_chunk(self);
-        gemm_write_bf16<64>(FLAGS, fragment_address(self, granted), v);
-        if (stats && chunk + 1 == chunks) layer_statistics(place, v, chunk);
-        math_give_chunk(self);
-        if (stats && chunk + 1 < chunks) layer_statistics(place, v, chunk);
+        if (chunk < MGV__LENT_STAGES) {
+            if (stream) layer_add_residual(residual[chunk], v);
+            gemm_write_bf16<64>(0, fragment_address(self, shared_address(self.shared->stage[lent[chunk]]) + self.group * MGV__CHUNK_BYTES), v);
+            math_give_lent(self, chunk);
+        } else {
+            const uint32_t granted = stream ? math_take_chunk(self) : buffer[chunk - MGV__LENT_STAGES];
+            gemm_write_bf16<64>(stream ? (uint32_t)MGV__KERNEL_RESIDUAL : 0, fragment_address(self, granted), v);
+            if (stream && last) layer_statistics(place, v, chunk); /* they must be written when the storer signals */
+            math_give_chunk(self);
+        }
+        if (stream && !last) layer_statistics(place, v, chunk);
     }
 }
 
@@ -105,7 +143,8 @@ template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
     do {
         const TileSlot &tile = self.shared->slot[self.slot.index];
         const uint32_t epilogue = flags & FLAGS_OF_EPILOGUE;
-        const uint32_t last_stage = layer_products<COLUMNS>(self, steps, acc);
+        uint32_t lent[MGV__LENT_STAGES] = {0, 0};
+        layer_products<COLUMNS>(self, steps, acc, lent);
         next_kind = math_look_ahead(self);
         again = 0;
         if (next_kind == (COLUMNS == 256 ? MGV__KERNEL_GEMM_256 : MGV__KERNEL_GEMM_192)) {
@@ -114,9 +153,9 @@ template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
             steps = next.k_blocks;
             again = is_layer_tile(next);
         }
-        if (epilogue == FLAGS_QKV) layer_epilogue<COLUMNS, FLAGS_QKV>(self, tile, last_stage, acc);
-        else if (epilogue == FLAGS_FC1) layer_epilogue<COLUMNS, FLAGS_FC1>(self, tile, last_stage, acc);
-        else layer_epilogue<COLUMNS, FLAGS_STREAM>(self, tile, last_stage, acc);
+        if (epilogue == FLAGS_QKV) layer_epilogue<COLUMNS, FLAGS_QKV>(self, tile, lent, acc);
+        else if (epilogue == FLAGS_FC1) layer_epilogue<COLUMNS, FLAGS_FC1>(self, tile, lent, acc);
+        else layer_epilogue<COLUMNS, FLAGS_STREAM>(self, tile, lent, acc);
         math_leave_tile(self);
     } while (again);
     return next_kind;

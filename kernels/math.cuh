@@ -72,11 +72,12 @@ DEVICE void math_leave_stage(const Math &self, uint32_t index) {
     if (self.lane == 1) mbarrier_arrive_cluster(self.peer_empty + index * 8);
 }
 
-/* Waits until the next chunk buffer may be written; its address. */
-DEVICE uint32_t math_take_chunk(Math &self) {
-    wait_barrier(self.dog, &self.shared->chunk_granted[self.group][self.chunk.index], self.chunk.parity, MGV__WAIT_CHUNK_GRANTED);
-    return shared_address(self.shared->chunk[self.group][self.chunk.index]);
+/* Waits until this, or the next, chunk buffer may be written; its address. */
+DEVICE uint32_t math_take_chunk(Math &self, const Ring<MGV__CHUNKS> &chunk) {
+    wait_barrier(self.dog, &self.shared->chunk_granted[self.group][chunk.index], chunk.parity, MGV__WAIT_CHUNK_GRANTED);
+    return shared_address(self.shared->chunk[self.group][chunk.index]);
 }
+DEVICE uint32_t math_take_chunk(Math &self) { return math_take_chunk(self, self.chunk); }
 /* Hands the chunk to the storer, which orders what every lane wrote before the copy engine's read: one fence there, where nobody
    computes, instead of one in each math warp, which would wait for its stores. */
 DEVICE void math_give_chunk(Math &self) {

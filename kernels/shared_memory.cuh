@@ -20,12 +20,14 @@ struct SharedMemory {
     float norms[MGV__MATH_GROUPS][MGV__CHUNK_ROWS];                         /* storer -> math: reciprocal standard deviations of the tile's rows */
     TileSlot slot[MGV__SLOTS];                                              /* scheduler -> all */
     uint64_t stage_full[MGV__STAGES];                                       /* 1 arrival + bytes: the loader of this CTA */
-    uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs */
+    uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs; of a lent stage the storers, for them */
     uint64_t tile_known[MGV__SLOTS];                                        /* scheduler: the slot is filled */
     uint64_t tile_ready[MGV__SLOTS];                                        /* scheduler: what the tile reads has been written */
     uint64_t slot_vacated[MGV__SLOTS];                                      /* loader, storers, every math warp */
     uint64_t chunk_granted[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* storer: write here; the residual, if any, is there */
     uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
+    uint64_t lent_written[MGV__MATH_GROUPS][MGV__LENT_STAGES];              /* every warp of the math group: its chunk in a lent stage */
+    uint32_t lent_stage[MGV__MATH_GROUPS][MGV__LENT_STAGES];                /* which these are */
     uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end: the same for a whole math group */
 };
 
@@ -59,6 +61,8 @@ DEVICE void shared_memory_init(SharedMemory *shared) {
             mbarrier_init(shared_address(&shared->chunk_granted[g][i]), 1);
             mbarrier_init(shared_address(&shared->chunk_written[g][i]), CHUNK_WRITTEN_ARRIVALS);
         }
+    for (int g = 0; g < MGV__MATH_GROUPS; g++)
+        for (int i = 0; i < MGV__LENT_STAGES; i++) mbarrier_init(shared_address(&shared->lent_written[g][i]), CHUNK_WRITTEN_ARRIVALS);
     fence_mbarrier_init_release_cluster();
     fence_proxy_async_shared_cta();
 }

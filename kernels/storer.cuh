@@ -5,6 +5,23 @@
 
 #include "loader.cuh"
 
+/* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
+enum : uint32_t {
+    FLAGS_OF_TILE = ~0u, /* not compiled in */
+    FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT
+};
+enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
+    FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
+    FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
+    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
+};
+/* A layer's tile of 256 or 192 columns, of enough stages to lend its last ones. */
+DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
+    const uint32_t flags = op.flags & FLAGS_OF_EPILOGUE;
+    return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.k_blocks >= MGV__LENT_STAGES &&
+           (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);
+}
+
 struct Storer {
     SharedMemory *shared;
     const mgv__kernel_arguments &arguments;
@@ -12,8 +29,9 @@ struct Storer {
     uint32_t math_group;
     uint32_t cta;
     Ring<MGV__CHUNKS> chunk; /* next chunk to store */
+    uint32_t lent_parity;    /* of lent_written, in the next layer's tile */
     __device__ __forceinline__ Storer(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()) {}
+        : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()), lent_parity(0) {}
 };
 
 /* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64, 80 or 96 of its columns (op.stats_columns), at the end of what is left.
@@ -32,28 +50,27 @@ enum { PARTS_AT_ONCE = 12 };
 DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
     const uint32_t columns = op.stats_columns, inner = op.inner;
     const float *part = arguments.stats + op.stats_in + (size_t)row * ((inner + columns - 1) / columns) * 2;
-    float means[PARTS_AT_ONCE], part_squares[PARTS_AT_ONCE], squares = 0;
-    mean = 0;
+    float origin = 0, off = 0, squares = 0; /* means are taken from the first part's, so that their squares lose nothing */
 #pragma unroll 1
     for (uint32_t first = 0; first * columns < inner; first += PARTS_AT_ONCE) {
-#pragma unroll
-        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) means[i] = (first + i) * columns < inner ? ld_relaxed_gpu_f32(part + 2 * (first + i)) : 0;
-#pragma unroll
-        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) mean += means[i] * part_columns(first + i, columns, inner);
-    }
-    mean /= (float)inner;
-#pragma unroll 1
-    for (uint32_t first = 0; first * columns < inner; first += PARTS_AT_ONCE) {
+        const float *const at = (const float *)opaque((const uint8_t *)(part + 2 * first)); /* or each load finds its address, and they wait for each other's registers */
+        float means[PARTS_AT_ONCE], deviations[PARTS_AT_ONCE];
 #pragma unroll
         for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
-            means[i] = mean;
-            part_squares[i] = 0;
-            if ((first + i) * columns < inner) ld_relaxed_gpu_v2f32(part + 2 * (first + i), means[i], part_squares[i]);
+            means[i] = deviations[i] = 0;
+            if ((first + i) * columns < inner) ld_relaxed_gpu_v2f32(at + 2 * i, means[i], deviations[i]);
         }
+        if (first == 0) origin = means[0];
 #pragma unroll
-        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) squares += part_squares[i] + part_columns(first + i, columns, inner) * (means[i] - mean) * (means[i] - mean);
+        for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
+            const float d = means[i] - origin, count = (first + i) * columns < inner ? part_columns(first + i, columns, inner) : 0;
+            off += count * d;
+            squares += deviations[i] + count * d * d;
+        }
     }
-    rstd = rsqrtf(squares / (float)op.inner + op.epsilon);
+    const float mean_off = off / (float)inner;
+    mean = origin + mean_off;
+    rstd = rsqrtf((squares - off * mean_off) / (float)inner + op.epsilon);
 }
 
 /* Those of the math group's rows, two a lane, where a norm is folded: for the epilogue, which gets them with the first chunk. */
@@ -203,10 +220,64 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
 
-DEVICE void store_tile(Storer &self, const TileSlot &tile) {
-    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
-    const ChunkWalk walk = walk_tile(self, tile);
-    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
+/* Waits until the math group has written the next chunk buffer, or has taken the residual out of it; which one. */
+DEVICE uint32_t storer_wait_chunk(Storer &self) {
+    const uint32_t buffer = self.chunk.index;
+    wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
+    warp_sync();
+    self.chunk.advance();
+    return buffer;
+}
+
+/* Leaves a lent stage in both CTAs for the math group's warps, when its chunk has been read. By one lane. */
+DEVICE void storer_leave_stage(const Storer &self, uint32_t stage) {
+    const uint32_t empty = shared_address(&self.shared->stage_empty[stage]);
+    mbarrier_arrive_times<4>(empty);
+    mbarrier_arrive_times_cluster<4>(mapa_shared_cluster(empty, self.cta ^ 1));
+}
+
+/* A layer's tile: two chunks out of lent stages, then the others out of chunk buffers. The residual of all of them comes into the chunk buffers. */
+DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
+    const uint32_t buffered = walk.count - MGV__LENT_STAGES, at_once = walk.residual ? MGV__LENT_STAGES : buffered;
+    uint32_t stage[MGV__LENT_STAGES];
+    for (uint32_t i = 0; i < at_once; i++)
+        if (elect_sync() && !self.dog.aborted) storer_grant(self, walk, i, (self.chunk.index + i) % MGV__CHUNKS);
+    for (uint32_t i = 0; walk.residual && i < MGV__LENT_STAGES; i++) {
+        const uint32_t buffer = storer_wait_chunk(self);
+        if (elect_sync() && !self.dog.aborted && i < buffered) {
+            fence_proxy_async_shared_cta();
+            storer_grant(self, walk, MGV__LENT_STAGES + i, buffer);
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
+        wait_barrier(self.dog, &self.shared->lent_written[self.math_group][i], self.lent_parity, MGV__WAIT_CHUNK_WRITTEN);
+        warp_sync();
+        stage[i] = self.shared->lent_stage[self.math_group][i];
+        if (elect_sync() && !self.dog.aborted) {
+            fence_proxy_async_shared_cta();
+            storer_send(walk, i, shared_address(self.shared->stage[stage[i]]) + self.math_group * MGV__CHUNK_BYTES);
+            cp_async_bulk_commit_group();
+        }
+    }
+    self.lent_parity ^= 1;
+#pragma unroll
+    for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
+        if (elect_sync() && !self.dog.aborted) {
+            cp_async_bulk_wait_group_read<1>();
+            storer_leave_stage(self, stage[i]);
+        }
+        if (i >= buffered) continue;
+        const uint32_t buffer = storer_wait_chunk(self);
+        if (elect_sync() && !self.dog.aborted) {
+            fence_proxy_async_shared_cta();
+            storer_send(walk, MGV__LENT_STAGES + i, shared_address(self.shared->chunk[self.math_group][buffer]));
+            cp_async_bulk_commit_group();
+        }
+    }
+}
+
+DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
     uint32_t granted = 0;
     for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
         if (elect_sync() && !self.dog.aborted) storer_grant(self, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
@@ -226,6 +297,15 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile) {
         self.chunk.advance();
         granted++;
     }
+}
+
+/* Norms first: what is found before them would keep registers that their loads need, and these would wait for each other. */
+DEVICE void store_tile(Storer &self, const TileSlot &tile) {
+    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
+    const ChunkWalk walk = walk_tile(self, tile);
+    if (is_layer_tile(tile.op)) store_layer_chunks(self, walk);
+    else store_chunks(self, walk);
+    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     if (elect_sync()) {
         cp_async_bulk_wait_group<0>();
         fence_proxy_async_global();
