@@ -85,8 +85,7 @@ DEVICE void latency_leave_norms(LatencyMath &self) {
 /* --- products --------------------------------------------------------------------------------------------------- */
 
 /* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with the blocks: a group's waits
-   and descriptors are found beside the other's products. In the pooling head (WEIGHTS 0) A and B come with the rows, B b_offset behind A, and each group takes all
-   blocks. A block's stages are left when a group's next products are on their way. */
+   and descriptors are found beside the other's products. A block's stages are left when a group's next products are on their way. */
 struct LatencyBlock {
     LatencyRowStage rows;
     LatencyWeightStage weights;
@@ -95,50 +94,48 @@ struct LatencyOperands {
     uint32_t a, b; /* low words of the descriptors; all high words are the same */
 };
 DEVICE uint64_t latency_descriptor(uint32_t low) { return matrix_descriptor(0) >> 32 << 32 | low; }
-template <int WEIGHTS> DEVICE void latency_wait_block(LatencyMath &self, const LatencyBlock &block) {
-    if (WEIGHTS) wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity, MGV__WAIT_STAGE_FULL);
+DEVICE void latency_wait_block(LatencyMath &self, const LatencyBlock &block) {
+    wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity, MGV__WAIT_STAGE_FULL);
     latency_wait_stage(self, block.rows);
 }
 /* Two lanes a warp, where the other math group does not come to the stage. */
-template <int WEIGHTS> DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &block) {
+DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &block) {
     if (self.dog.aborted) return;
-    if (self.lane < (WEIGHTS ? MGV__MATH_GROUPS : 1)) mbarrier_arrive(shared_address(&self.shared->rows_empty[block.rows.index]));
-    if (WEIGHTS && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
+    if (self.lane < (uint32_t)MGV__MATH_GROUPS) mbarrier_arrive(shared_address(&self.shared->rows_empty[block.rows.index]));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
 }
-template <int WEIGHTS> DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block, uint32_t b_offset) {
-    const uint32_t rows = latency_stage_address(self, block.rows), weights = WEIGHTS ? shared_address(self.shared->weights[block.weights.index]) : rows;
-    return {opaque((uint32_t)matrix_descriptor(weights)), opaque((uint32_t)matrix_descriptor(rows + b_offset))}; /* else the compiler would find them again behind the wait */
+DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block) {
+    const uint32_t rows = latency_stage_address(self, block.rows), weights = shared_address(self.shared->weights[block.weights.index]);
+    return {opaque((uint32_t)matrix_descriptor(weights)), opaque((uint32_t)matrix_descriptor(rows))}; /* else the compiler would find them again behind the wait */
 }
-template <int WEIGHTS, int COUNT>
-DEVICE void latency_products(LatencyMath &self, uint32_t blocks, uint32_t b_offset, float (&acc)[COUNT]) {
-    constexpr uint32_t TURNS = WEIGHTS ? MGV__MATH_GROUPS : 1;
-    const uint32_t first = WEIGHTS ? self.group : 0;
+template <int COUNT> DEVICE void latency_products(LatencyMath &self, uint32_t blocks, float (&acc)[COUNT]) {
+    const uint32_t first = self.group;
     LatencyBlock at = {latency_stage_after(self.stage, first), latency_stage_after(self.weights, first)}, before = at;
     wgmma_registers_zero(acc);
     wgmma_registers_fence(acc);
 #pragma unroll 1
-    for (uint32_t block = first; block < blocks; block += TURNS) {
-        const LatencyOperands operands = latency_operands<WEIGHTS>(self, at, b_offset);
-        latency_wait_block<WEIGHTS>(self, at);
+    for (uint32_t block = first; block < blocks; block += MGV__MATH_GROUPS) {
+        const LatencyOperands operands = latency_operands(self, at);
+        latency_wait_block(self, at);
         wgmma_fence();
 #pragma unroll
         for (uint32_t k = 0; k < MGV__GEMM_INNER / 16; k++) /* 16 columns are 32 bytes, descriptors count in 16 */
             wgmma_m64k16_bf16_ss(acc, latency_descriptor(operands.a + 2 * k), latency_descriptor(operands.b + 2 * k), 1);
         wgmma_commit_group();
         wgmma_wait_group<1>();
-        if (block != first) latency_leave_block<WEIGHTS>(self, before);
+        if (block != first) latency_leave_block(self, before);
         before = at;
 #pragma unroll
-        for (uint32_t i = 0; i < TURNS; i++) {
+        for (uint32_t i = 0; i < MGV__MATH_GROUPS; i++) {
             at.rows.advance();
-            if (WEIGHTS) at.weights.advance();
+            at.weights.advance();
         }
     }
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    if (first < blocks) latency_leave_block<WEIGHTS>(self, before);
+    if (first < blocks) latency_leave_block(self, before);
     self.stage = latency_stage_after(self.stage, blocks);
-    if (WEIGHTS) self.weights = latency_stage_after(self.weights, blocks);
+    self.weights = latency_stage_after(self.weights, blocks);
 }
 
 /* --- sums ------------------------------------------------------------------------------------------------------- */
@@ -423,7 +420,7 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
     float bias[2], acc[ROWS / 2], v[4 * FIRST];
     if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
     latency_fetch_biases(self, op, place, bias);
-    latency_products<1>(self, op.k_blocks, 0, acc);
+    latency_products(self, op.k_blocks, acc);
     if (flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
     latency_swap_sums<GROUPS>(self, acc, v);
     if (deep) {
