@@ -6511,8 +6511,8 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.edge = 5000;
     }
     if (k->kind == MGV__KERNEL_POOL_TOKENS) {
-        *flops = 4.0 * MGV__POOL_TOKENS * (uint32_t)MGV__POOL_TOKENS_HEADS * k->inner;
-        clocks.feed = (2.0 * MGV__POOL_TOKENS + 6.0 * k->heads) * k->inner / 32;
+        *flops = 4.0 * (uint32_t)MGV__POOL_TOKENS * (uint32_t)MGV__POOL_TOKENS_HEADS * k->inner;
+        clocks.feed = (2.0 * (uint32_t)MGV__POOL_TOKENS + 6.0 * k->heads) * k->inner / 32;
         clocks.edge = 2000;
     }
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
