@@ -108,10 +108,6 @@ DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { asm volatile("m
 /* Makes initialised barriers visible to the cluster and to the copy engine; a CTA or cluster barrier must follow. */
 DEVICE void fence_mbarrier_init_release_cluster(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void mbarrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-/* COUNT arrivals at once. */
-template <int COUNT> DEVICE void mbarrier_arrive_times(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(COUNT) : "memory");
-}
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -122,9 +118,6 @@ DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) {
 /* `barrier` is an address of the cluster window, from mapa. Without a cluster-scope release, which costs a MEMBAR.ALL.GPU, more than 1,500
    clocks: it may only tell that reads of shared memory have ended, by this CTA's tensor cores or by loads whose values have arrived. */
 DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-template <int COUNT> DEVICE void mbarrier_arrive_times_cluster(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "n"(COUNT) : "memory");
-}
 DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

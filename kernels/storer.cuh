@@ -229,11 +229,15 @@ DEVICE uint32_t storer_wait_chunk(Storer &self) {
     return buffer;
 }
 
-/* Leaves a lent stage in both CTAs for the math group's warps, when its chunk has been read. By one lane. */
+/* Leaves a lent stage in both CTAs for the math group's four warps, when its chunk has been read. By one lane; one arrival after the other: another CTA's last use of
+   the stage may still have one on its way, and an arrival of four could then straddle two phases. */
 DEVICE void storer_leave_stage(const Storer &self, uint32_t stage) {
-    const uint32_t empty = shared_address(&self.shared->stage_empty[stage]);
-    mbarrier_arrive_times<4>(empty);
-    mbarrier_arrive_times_cluster<4>(mapa_shared_cluster(empty, self.cta ^ 1));
+    const uint32_t empty = shared_address(&self.shared->stage_empty[stage]), peer = mapa_shared_cluster(empty, self.cta ^ 1);
+#pragma unroll
+    for (int warp = 0; warp < 4; warp++) {
+        mbarrier_arrive(empty);
+        mbarrier_arrive_cluster(peer);
+    }
 }
 
 /* A layer's tile: two chunks out of lent stages, then the others out of chunk buffers. The residual of all of them comes into the chunk buffers. */

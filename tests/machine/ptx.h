@@ -123,14 +123,12 @@ DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
 DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { machine::op_mbarrier_init(barrier, arrivals); }
 DEVICE void fence_mbarrier_init_release_cluster(void) { machine::op_fence_mbarrier_init(); }
 DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false, false); }
-template <int COUNT> DEVICE void mbarrier_arrive_times(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, COUNT, false, 0, false, false); }
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     machine::op_mbarrier_arrive(barrier, 1, true, bytes, false, false);
 }
 DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) { machine::op_mbarrier_arrive(barrier, 0, true, bytes, false, false); }
 DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true, false); }
 DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, true, true); }
-template <int COUNT> DEVICE void mbarrier_arrive_times_cluster(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, COUNT, false, 0, true, false); }
 DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
     machine::op_mbarrier_arrive(barrier, 1, true, bytes, true, false);
 }
