@@ -135,8 +135,8 @@
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
-       (up to two pictures of SigLIP2-base, four to eight, nine and ten, all others): compare bits between encodes of as many, with the same
-       backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
+       (up to two pictures of SigLIP2-base, four to eight, nine and ten, the others up to 64, more): compare bits between encodes of as
+       many, with the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
        Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
    NUMBERS
@@ -6575,7 +6575,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     } else {
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
         b.target = images * target->columns * target->element_bytes;
-        if (k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS) b.weights = 2.0 * k->heads * k->inner;
+        if (k->kind == MGV__KERNEL_POOL) b.weights = 2.0 * k->heads * k->inner;
         b.l2 = k->kind == MGV__KERNEL_POOL ? 2 * stream + images * 2.0 * plan->maps[k->b_map].box[1] * k->inner
                                            : stream + b.source * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
         b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
