@@ -676,7 +676,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 7u
+#define MGV__KERNEL_VERSION 8u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -845,7 +845,7 @@ typedef struct mgv__kernel_arguments {
     const uint8_t *weights;     /* packed */
     const float *vectors;       /* biases, tables */
     float *stats;               /* (mean, squared deviations) of parts of rows */
-    uint32_t *aborted;          /* the word that ends all waits; zeroed with the counters before each launch */
+    uint32_t *aborted;          /* the word that ends all waits; zero with the counters when a launch begins */
     uint32_t *counters;
     mgv__kernel_status *status; /* of the host */
     const uint8_t *pixels;      /* RGB rows, images one after the other */
@@ -859,7 +859,8 @@ typedef struct mgv__kernel_arguments {
     uint32_t patch_pitch;       /* elements from one patch row to the next */
     uint32_t lost_signal;       /* test: a signal that is not given, 1 + index of the counter */
     uint32_t latency_rows;      /* rows of a matrix tile in the latency regime */
-    uint32_t reserved[2];
+    int32_t next_counters;      /* from the abort word to that of the next launch: this one zeroes it and the counters behind it, */
+    uint32_t next_count;        /* so many words; 0: none */
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
@@ -5326,7 +5327,8 @@ typedef struct mgv__plan_op {
 
 enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PLAN_MODEL_OPS + MGV__KERNEL_MAX_OUTPUTS,
        MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 11800,
-       MGV__PLAN_SCHEDULES = 8 /* that an engine holds on the device, one for each number of images */ };
+       MGV__PLAN_SCHEDULES = 8, /* that an engine holds on the device, one for each number of images */
+       MGV__COUNTER_SETS = 3, MGV__COUNTERS_OF_GRAPHS = 2 /* two take turns, one is for launches in CUDA graphs */ };
 
 /* Token and layer outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
 enum { MGV__ROWS_TOKENS_OUTPUT = -1 };
@@ -5351,6 +5353,7 @@ typedef struct mgv__plan {
     uint32_t norm;                          /* gamma, then beta of the last norm among the vectors */
     uint32_t counter_count;
     uint64_t stats_offset, counters_offset, weights_offset, vectors_offset, arena_bytes;
+    uint64_t counters_bytes;                /* of the abort word and the counters behind it; MGV__COUNTER_SETS of them follow each other */
     uint64_t ops_offset, segments_offset;   /* of the first schedule; the others follow, schedule_bytes apart */
     uint64_t schedule_bytes;
     uint64_t pixels_offset;                 /* room for max_images pictures that do not lie on the device one after the other */
@@ -5796,7 +5799,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;
     at += plan->weight_bytes;
     plan->counters_offset = at = (at + 1023) / 1024 * 1024;
-    at += MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4;
+    plan->counters_bytes = (MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4 + MGV__ABORT_BYTES - 1) / MGV__ABORT_BYTES * MGV__ABORT_BYTES;
+    at += MGV__COUNTER_SETS * plan->counters_bytes;
     plan->ops_offset = at = (at + 1023) / 1024 * 1024;
     plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
     at += (uint64_t)plan->max_ops * sizeof(mgv__kernel_op);
@@ -7162,6 +7166,8 @@ typedef struct mgv__cuda {
     mgv__sent_schedule schedules[MGV__PLAN_SCHEDULES];
     const mgv__sent_schedule *schedule; /* that the next launch runs */
     uint64_t launches;
+    uint32_t counter_set;           /* in which the next launch counts, unless a CUDA graph captures it */
+    int cleared;                    /* it is zero when the next launch begins: a launch zeroes it, or creation did */
 } mgv__cuda;
 
 /* One call of the table; an error ends the function that makes it, with a sentence that names the call. */
@@ -7383,6 +7389,15 @@ static mgv_result mgv__cuda_take_arena(mgv__cuda *cuda, const mgv__cuda_desc *de
     return MGV_OK;
 }
 
+static uint32_t *mgv__cuda_counters(const mgv__cuda *cuda, uint32_t set) {
+    return (uint32_t *)(void *)(cuda->arena + cuda->plan->counters_offset + set * cuda->plan->counters_bytes);
+}
+/* The next launch counts in this set. */
+static void mgv__cuda_use_counters(mgv__cuda *cuda, uint32_t set) {
+    cuda->arguments.aborted = mgv__cuda_counters(cuda, set);
+    cuda->arguments.counters = cuda->arguments.aborted + MGV__ABORT_BYTES / 4;
+}
+
 static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program, const mgv__tensor *tensors,
                                  mgv_error *error) {
     mgv__plan *plan;
@@ -7419,8 +7434,8 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
     arguments->stats = (float *)(cuda->arena + plan->stats_offset);
     arguments->status = cuda->status;
-    arguments->aborted = (uint32_t *)(cuda->arena + plan->counters_offset);
-    arguments->counters = (uint32_t *)(cuda->arena + plan->counters_offset + MGV__ABORT_BYTES);
+    mgv__cuda_use_counters(cuda, cuda->counter_set);
+    cuda->cleared = 1; /* with the arena */
     arguments->patches = (uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_PATCHES].offset);
     arguments->residual_rows = (const uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_HEAD_OUT].offset);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) arguments->buffers[i] = cuda->arena + plan->buffers[i].offset;
@@ -7532,11 +7547,21 @@ static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule
     cuda->schedule = schedule;
 }
 
-/* Counters and abort word as a launch wants them. */
+/* Counters and abort word of the next launch as it wants them. */
 static mgv_result mgv__cuda_clear(mgv__cuda *cuda, cudaStream_t stream, mgv_error *error) {
-    const size_t bytes = MGV__ABORT_BYTES + (size_t)cuda->plan->counter_count * 4;
-    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arena + cuda->plan->counters_offset, 0, bytes, stream), "clearing the counters");
+    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arguments.aborted, 0, (size_t)cuda->plan->counters_bytes, stream), "clearing the counters");
     return MGV_OK;
+}
+
+/* Chooses the counters of the next launch. Two sets take turns, and a launch zeroes that of the next one, also if it gives up itself: what begins
+   behind it need not wait for a memset of its own. A CUDA graph is replayed without us and would count in the same set again and again: captured
+   launches have a set to themselves and a memset in front. */
+static mgv_result mgv__cuda_take_counters(mgv__cuda *cuda, int captured, cudaStream_t stream, mgv_error *error) {
+    mgv__kernel_arguments *arguments = &cuda->arguments;
+    mgv__cuda_use_counters(cuda, captured ? (uint32_t)MGV__COUNTERS_OF_GRAPHS : cuda->counter_set);
+    arguments->next_counters = (int32_t)(mgv__cuda_counters(cuda, cuda->counter_set ^ 1) - arguments->aborted);
+    arguments->next_count = captured ? 0 : (uint32_t)(cuda->plan->counters_bytes / 4);
+    return captured || !cuda->cleared ? mgv__cuda_clear(cuda, stream, error) : MGV_OK;
 }
 
 /* The kernel as cuda->arguments have it: one launch. */
@@ -7555,19 +7580,29 @@ static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, 
 static void mgv__cuda_forget(mgv__cuda *cuda) { memset(cuda->status, 0, sizeof *cuda->status); }
 
 /* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
-   mgv__cuda_pooled. The caller records `done` behind what it enqueues itself. */
-static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, cudaStream_t stream, mgv_error *error) {
+   mgv__cuda_pooled. captured: into a CUDA graph. The caller records `done` behind what it enqueues itself. */
+static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, int captured, cudaStream_t stream, mgv_error *error) {
     mgv__sent_schedule *schedule;
     mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
     if (result != MGV_OK) return result;
     mgv__cuda_use_schedule(cuda, schedule);
     mgv__cuda_forget(cuda);
     cuda->arguments.pixels = device_pixels;
-    result = mgv__cuda_clear(cuda, stream, error);
-    return result == MGV_OK ? mgv__cuda_launch_kernel(cuda, stream, error) : result;
+    result = mgv__cuda_take_counters(cuda, captured, stream, error);
+    if (result == MGV_OK) result = mgv__cuda_launch_kernel(cuda, stream, error);
+    if (captured) return result;
+    cuda->cleared = result == MGV_OK;
+    if (cuda->cleared) cuda->counter_set ^= 1;
+    return result;
 }
 
-static const float *mgv__cuda_pooled(const mgv__cuda *cuda) { return (const float *)(cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset); }
+/* Where the kernel puts the pooled rows: in the arena, or for up to MGV__GEMV_MAX_ROWS images, whose rows it writes by ordinary stores, at an address
+   of the caller's that the card can write, a multiple of 16 bytes. */
+static float *mgv__cuda_pooled(const mgv__cuda *cuda) { return (float *)(void *)cuda->arguments.buffers[MGV__DEVICE_POOLED]; }
+static void mgv__cuda_place_pooled(mgv__cuda *cuda, float *pooled) {
+    uint8_t *own = cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset;
+    cuda->arguments.buffers[MGV__DEVICE_POOLED] = pooled ? (uint8_t *)pooled : own;
+}
 
 static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full stage", "an empty stage", "a known tile", "a ready tile", "a vacated slot",
                                               "a granted chunk", "a written chunk", "aligned shared memory", "sums to be read", "sums of its cluster"};
@@ -8863,6 +8898,7 @@ enum {
     MGV__DEFAULT_SIDE = 4096,
     MGV__DEFAULT_TOKENS = 4096,
     MGV__DESTROY_WAIT_MS = 10000,
+    MGV__DIRECT_IMAGES = 8,         /* so many pooled rows the kernel writes into the host's memory itself */
     MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
     MGV__SPIN_MS = 2                /* mgv_wait looks at a GPU without pause for so long, then sleeps between looks */
 };
@@ -9446,6 +9482,15 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
     return MGV_OK;
 }
 
+/* Few rows go from the kernel straight to the host: their stores are done sooner than a copy behind the kernel begins. */
+static void mgv__gpu_place_pooled(const mgv_engine *engine, mgv__gpu *gpu) {
+    const int few = !gpu->capturing && engine->job.image_count <= MGV__DIRECT_IMAGES;
+    uint32_t i, to_host = 0;
+    for (i = 0; i < engine->job.output_count; i++)
+        to_host |= engine->outputs[i].kind == MGV_OUTPUT_POOLED && engine->outputs[i].place == MGV_PLACE_HOST;
+    mgv__cuda_place_pooled(gpu->cuda, few && to_host ? gpu->pinned_pooled : NULL);
+}
+
 static mgv_result mgv__gpu_fetch_pooled(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
     const size_t bytes = (size_t)engine->job.image_count * engine->model->config.hidden * sizeof(float);
     const float *pooled = mgv__cuda_pooled(gpu->cuda);
@@ -9456,7 +9501,7 @@ static mgv_result mgv__gpu_fetch_pooled(mgv_engine *engine, mgv__gpu *gpu, cudaS
         if (output->place == MGV_PLACE_HOST && !gpu->capturing) to_pinned = 1;
         else MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (output->data, pooled, bytes, cudaMemcpyDefault, stream), "fetching the results");
     }
-    if (to_pinned)
+    if (to_pinned && pooled != gpu->pinned_pooled)
         MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->pinned_pooled, pooled, bytes, cudaMemcpyDeviceToHost, stream), "fetching the results");
     return MGV_OK;
 }
@@ -9491,7 +9536,8 @@ static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream
     if (!gpu->capturing) MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->started, stream, flags), "recording an event");
     gpu->enqueued = 1;
     result = mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
-    if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, stream, error);
+    mgv__gpu_place_pooled(engine, gpu);
+    if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, gpu->capturing, stream, error);
     if (result == MGV_OK) result = mgv__gpu_fetch_pooled(engine, gpu, stream, error);
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->cuda->done, stream, flags), "recording an event");
@@ -9994,7 +10040,8 @@ static mgv_result mgv__cuda_run_to(mgv__cuda *cuda, uint32_t images, const uint8
     /* every byte 255 is a NaN in bf16 and in float32; the arena begins with the buffers, the statistics follow */
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 255, (size_t)cuda->plan->vectors_offset), "filling the buffers with NaN");
     mgv__cuda_limit(cuda, last + 1);
-    result = mgv__cuda_launch(cuda, images, device_pixels, NULL, error);
+    mgv__cuda_place_pooled(cuda, NULL); /* all results are looked for in the arena */
+    result = mgv__cuda_launch(cuda, images, device_pixels, 0, NULL, error);
     mgv__cuda_limit(cuda, 0);
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(cuda->calls, EventRecordWithFlags, (cuda->done, NULL, cudaEventRecordDefault), "recording an event");

@@ -58,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     LatencyMemory *shared = (LatencyMemory *)shared_bytes;
     Watchdog dog(arguments);
+    clear_next_counters(arguments);
     if (threadIdx.x == 0) {
         latency_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);

@@ -51,7 +51,7 @@ static float pooled_value(const uint8_t *picture, uint32_t column) {
 static float row_value(int32_t layer, uint32_t element) { return (float)(element % 4096) + (float)(layer + 2) * 8192; }
 static void fake_kernel(const void *argument) {
     const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
-    float *pooled = (float *)(void *)(launched->arena + launched->plan->buffers[MGV__DEVICE_POOLED].offset);
+    float *pooled = (float *)(void *)arguments->buffers[MGV__DEVICE_POOLED];
     const uint32_t images = arguments->ops[1].rows_total / launched->plan->tokens;
     uint32_t i, k;
     for (i = 0; i < launched->plan->counter_count; i++) assert_int_equal(arguments->counters[i], 0);
@@ -67,6 +67,7 @@ static void fake_kernel(const void *argument) {
         for (k = 0; k < op->rows_total * op->inner; k++)
             arguments->outputs[op->store_map][k] = row_value(launched->plan->outputs.layer[op->store_map], k);
     }
+    if (arguments->next_count) memset(arguments->aborted + arguments->next_counters, 0, arguments->next_count * sizeof *arguments->counters);
     arguments->counters[0] = 1;
     *arguments->aborted = fake.aborted;
     if (fake.aborted) arguments->status->aborted = fake.aborted;

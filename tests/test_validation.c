@@ -32,12 +32,12 @@ typedef struct fixture {
 static fixture *playing; /* whose kernel fake_kernel plays */
 
 /* Rows of a result, in float32 on the CPU: rounded there, and put where the kernel would put them. */
-static void leave(const mgv__plan *plan, uint8_t *arena, uint32_t buffer, uint32_t image, uint32_t rows, float *values, const fault *f) {
+static void leave(const mgv__plan *plan, uint8_t *const *buffers, uint32_t buffer, uint32_t image, uint32_t rows, float *values, const fault *f) {
     const mgv__device_buffer *b = &plan->buffers[buffer];
     uint32_t row, column;
     for (row = 0; row < rows; row++)
         for (column = 0; column < b->columns; column++) {
-            uint8_t *at = arena + b->offset + (((size_t)image * rows + row) * b->pitch + column) * b->element_bytes;
+            uint8_t *at = buffers[buffer] + (((size_t)image * rows + row) * b->pitch + column) * b->element_bytes;
             float value = values[(size_t)row * b->columns + column];
             uint16_t rounded;
             if (f && image == f->image && row == f->row && column == f->column) value += f->change;
@@ -48,7 +48,7 @@ static void leave(const mgv__plan *plan, uint8_t *arena, uint32_t buffer, uint32
         }
 }
 
-static void leave_patches(const mgv__plan *plan, uint8_t *arena, uint32_t image, const uint8_t *pixels) {
+static void leave_patches(const mgv__plan *plan, uint8_t *const *buffers, uint32_t image, const uint8_t *pixels) {
     float *patches = (float *)malloc((size_t)TOKENS * 3 * MICRO_PATCH * MICRO_PATCH * sizeof *patches), *out = patches;
     uint32_t token, y, x;
     for (token = 0; token < TOKENS; token++)
@@ -57,12 +57,12 @@ static void leave_patches(const mgv__plan *plan, uint8_t *arena, uint32_t image,
                 const uint32_t top = token / GRID * MICRO_PATCH, left = token % GRID * MICRO_PATCH;
                 *out++ = pixels[((top + y) * MICRO_SIDE + left) * 3 + x];
             }
-    leave(plan, arena, MGV__DEVICE_PATCHES, image, TOKENS, patches, NULL);
+    leave(plan, buffers, MGV__DEVICE_PATCHES, image, TOKENS, patches, NULL);
     free(patches);
 }
 
 /* tokens: where the list has an operation behind those of f->plan, it is this output. */
-static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixels, uint32_t op_count, float *tokens) {
+static void play(fixture *f, uint8_t *const *buffers, uint32_t image, const uint8_t *pixels, uint32_t op_count, float *tokens) {
     const mgv__program *program = &f->model->program;
     mgv__cpu_run run;
     uint32_t k, next = 0;
@@ -75,10 +75,10 @@ static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixe
         const mgv__plan_op *op = &f->plan->ops[k];
         const uint32_t twin = mgv__validation_twin(program, op);
         const int faulty = f->fault.label && strcmp(f->fault.label, op->label) == 0;
-        if (op->kernel.kind == MGV__KERNEL_PATCHES) leave_patches(f->plan, arena, image, pixels);
+        if (op->kernel.kind == MGV__KERNEL_PATCHES) leave_patches(f->plan, buffers, image, pixels);
         if (twin == program->op_count) continue;
         for (; next <= twin; next++) mgv__cpu_run_op(&run, &program->ops[next]);
-        leave(f->plan, arena, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[twin].target],
+        leave(f->plan, buffers, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[twin].target],
               faulty ? &f->fault : NULL);
     }
     if (op_count <= f->plan->op_count) return;
@@ -88,11 +88,10 @@ static void play(fixture *f, uint8_t *arena, uint32_t image, const uint8_t *pixe
 
 static void fake_kernel(const void *argument) {
     const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
-    uint8_t *arena = (uint8_t *)arguments->patches - playing->plan->buffers[MGV__DEVICE_PATCHES].offset;
     uint32_t segment = 0, op_count = 0, image;
     for (; arguments->segments[segment].first_tile < arguments->total_tiles; segment++)
         if (arguments->segments[segment].op >= op_count) op_count = arguments->segments[segment].op + 1;
-    for (image = 0; image < IMAGES; image++) play(playing, arena, image, arguments->pixels + (size_t)image * IMAGE_BYTES, op_count, arguments->outputs[0]);
+    for (image = 0; image < IMAGES; image++) play(playing, arguments->buffers, image, arguments->pixels + (size_t)image * IMAGE_BYTES, op_count, arguments->outputs[0]);
 }
 
 static int set_up_with(void **state, int use_head) {

@@ -98,6 +98,8 @@ def load(path):
     lib.harness_chain_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     lib.harness_chain_free.argtypes = [ctypes.c_void_p]
     lib.harness_profile.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+    lib.harness_wall.restype = ctypes.c_double
+    lib.harness_wall.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p]
     for name in ('close', 'ops', 'regime', 'clusters'): getattr(lib, 'harness_' + name).argtypes = [ctypes.c_void_p]
     return lib
 

@@ -1,4 +1,5 @@
 /* The GPU engine behind a few plain functions, for tests and benchmarks that compare it with PyTorch in one process (tests/gpu/check.py). */
+#define _POSIX_C_SOURCE 199309L /* a clock finer than a second */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_CUDA
 #include "megavit.h"
@@ -75,7 +76,7 @@ void harness_lose_signal(harness *h, uint32_t counter) { h->cuda->arguments.lost
 
 int harness_encode(harness *h, uint32_t images, const void *device_pixels, void *stream, char *message) {
     mgv_error error;
-    mgv_result result = mgv__cuda_launch(h->cuda, images, (const uint8_t *)device_pixels, (cudaStream_t)stream, &error);
+    mgv_result result = mgv__cuda_launch(h->cuda, images, (const uint8_t *)device_pixels, 0, (cudaStream_t)stream, &error);
     if (result == MGV_OK && cudaEventRecord(h->cuda->done, (cudaStream_t)stream) != cudaSuccess) result = mgv__fail(&error, MGV_ERROR_DEVICE, "recording an event");
     if (result != MGV_OK) strcpy(message, error.message);
     return result;
@@ -99,6 +100,62 @@ int harness_wait(harness *h, char *message) {
     result = code == cudaSuccess ? mgv__cuda_verdict(h->cuda, &error) : mgv__cuda_fail(h->cuda->calls, &error, code, "cudaEventSynchronize", "waiting");
     if (result != MGV_OK) strcpy(message, error.message);
     return result;
+}
+
+/* Median microseconds from mgv_encode with pictures on the card until the pooled rows lie at `rows` on the host, of `count` encodes by an engine of its own;
+   below 0: an error. */
+static int by_size(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+double harness_wall(const char *directory, const char *kernels, uint32_t images, const uint8_t *device_pixels, uint32_t count, float *rows, uint64_t capacity, char *message) {
+    double *times = (double *)calloc(count, sizeof *times), median = -1;
+    mgv_image *pictures = (mgv_image *)calloc(images, sizeof *pictures);
+    mgv_model_desc model_desc;
+    mgv_engine_desc engine_desc;
+    mgv_encode_desc desc;
+    mgv_output output;
+    mgv_model *model = NULL;
+    mgv_engine *engine = NULL;
+    mgv_error error;
+    mgv_result result;
+    memset(&model_desc, 0, sizeof model_desc);
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&desc, 0, sizeof desc);
+    memset(&output, 0, sizeof output);
+    model_desc.path = directory;
+    engine_desc.backend = MGV_BACKEND_CUDA;
+    engine_desc.kernels = read_file(kernels);
+    engine_desc.max_images = images;
+    output.kind = MGV_OUTPUT_POOLED;
+    output.data = rows;
+    output.capacity = capacity;
+    desc.images = pictures;
+    desc.image_count = images;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    result = mgv_model_open(&model, &model_desc, &error);
+    if (result == MGV_OK) result = mgv_engine_create(&engine, model, &engine_desc, &error);
+    for (uint32_t i = 0; result == MGV_OK && i < images; i++) {
+        const uint32_t side = model->config.image_size;
+        pictures[i].pixels = device_pixels + (size_t)i * side * side * 3;
+        pictures[i].width = pictures[i].height = side;
+        pictures[i].place = MGV_PLACE_DEVICE;
+    }
+    for (uint32_t i = 0; result == MGV_OK && i < count; i++) {
+        const double start = mgv__now_ms();
+        result = mgv_encode_blocking(engine, &desc, &error);
+        times[i] = (mgv__now_ms() - start) * 1e3;
+    }
+    if (result == MGV_OK) {
+        qsort(times, count, sizeof *times, by_size);
+        median = times[count / 2];
+    } else {
+        strcpy(message, error.message);
+    }
+    mgv_engine_destroy(engine);
+    mgv_model_close(model);
+    free((void *)(uintptr_t)engine_desc.kernels);
+    free(pictures);
+    free(times);
+    return median;
 }
 
 /* MGV__KERNEL_WAIT_* for all operations: what the kernel would be without some of its ideas. */

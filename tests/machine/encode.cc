@@ -147,7 +147,7 @@ static void name_buffers(MicroEncoder *m) {
     }
     machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
     machine::global_part(arena + plan->vectors_offset, plan->vector_count * sizeof(float), "vectors", true);
-    machine::global_part(arena + plan->counters_offset, MGV__ABORT_BYTES + plan->counter_count * 4u, "abort word and counters", false);
+    machine::global_part(arena + plan->counters_offset, MGV__COUNTER_SETS * plan->counters_bytes, "abort words and counters", false);
     machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
     machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
     machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
@@ -297,7 +297,9 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
         machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + m->shape.head].size() * sizeof(float));
     machine::runtime.options = options;
     m->cuda->arguments.lost_signal = lost_signal;
-    mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, nullptr, &error);
+    m->cuda->counter_set = 0; /* the same addresses in every run, so that what a recording has seen can be done again */
+    m->cuda->cleared = 0;
+    mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, 0, nullptr, &error);
     run.machine = machine::runtime.last;
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
