@@ -1,5 +1,8 @@
-/* megavit: attention of one head of one image, up to 256 tokens. All keys and values lie in shared memory, so a row's scores are known whole and the
-   softmax is taken in one go. Each math warpgroup takes blocks of 64 queries in turn.
+/* megavit: attention of one head of one image, up to 256 tokens. All keys and values lie in shared memory. Each math warpgroup takes blocks of 64 queries in
+   turn, and their keys in two parts: one part's products are on their way while the other's exponentials are found.
+
+   Softmax is the same whatever is taken from all of a row's scores. Here nothing is: float32 has room for the exponentials, and no part of a row waits for the
+   largest score of all. A block with a row whose exponentials have no room is done once more, below each row's largest score.
 
    First stage of the ring: keys, queries 0-127. Second stage: values, queries 128-255. Tokens beyond the last are zero in both. */
 #ifndef MGV_ATTENTION_CUH
@@ -69,7 +72,7 @@ template <int KEYS> DEVICE void attention_scores(uint64_t queries, uint64_t keys
     wgmma_wait_group<0>();
     wgmma_registers_fence(s);
 }
-template <int KEYS> DEVICE void attention_start_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
+template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
     wgmma_registers_zero(o);
     wgmma_registers_fence(o);
     wgmma_fence();
@@ -77,43 +80,120 @@ template <int KEYS> DEVICE void attention_start_values(const uint32_t (&p)[KEYS 
     for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
         wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
     wgmma_commit_group();
-}
-template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
-    attention_start_values<KEYS>(p, values, o);
     wgmma_wait_group<0>();
     wgmma_registers_fence(o);
 }
 
+/* The same of a part of the keys, on their way when they return. add: to what is there; else it is overwritten. */
+template <int COUNT> DEVICE void part_scores(uint64_t queries, uint64_t keys, float (&s)[COUNT]) {
+    wgmma_registers_fence(s);
+    wgmma_fence();
+#pragma unroll
+    for (uint32_t k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries + 2 * k, keys + 2 * k, k);
+    wgmma_commit_group();
+}
+template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_t values, float (&o)[32], uint32_t add) {
+    wgmma_registers_fence(o);
+    wgmma_fence();
+#pragma unroll
+    for (uint32_t k = 0; k < COUNT / 4; k++)
+        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, add || k);
+    wgmma_commit_group();
+}
+
+/* Scores -> exponentials, in place, added to each row's sum; of the first `keys` keys, those of the others are 0. A row's exponents are factor score + shift. */
+template <int COUNT> DEVICE void part_exponentials(float (&s)[COUNT], uint32_t keys, uint32_t lane, float factor, const float (&shift)[2], float (&sum)[2]) {
+    constexpr int COLUMNS = 2 * COUNT;
+    const uint32_t column = 2 * (lane % 4);
+    float sums[2][2] = {}; /* two chains a row: one would wait for itself */
+    if (keys < COLUMNS) softmax_mask<COLUMNS - 16, COLUMNS>(s, keys, column);
+    if (keys < COLUMNS - 16) softmax_mask<0, COLUMNS - 16>(s, keys, column); /* rare, so that most often this code is not even fetched */
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        s[i] = ex2_approx(s[i] * factor + shift[i / 2 % 2]);
+        sums[i / 2 % 2][i % 2] += s[i];
+    }
+    sum[0] += sums[0][0] + sums[0][1];
+    sum[1] += sums[1][0] + sums[1][1];
+}
+template <int COUNT> DEVICE void part_largest(const float (&s)[COUNT], uint32_t keys, uint32_t lane, float (&most)[2]) {
+#pragma unroll
+    for (uint32_t i = 0; i < COUNT; i++)
+        if (i / 4 * 8 + 2 * (lane % 4) + i % 2 < keys) most[i / 2 % 2] = fmaxf(most[i / 2 % 2], s[i]);
+}
+/* Far from overflow, and what counts in the sum is far from underflow. */
+DEVICE uint32_t exponentials_fit(float sum) { return sum > 0x1p-64f && sum < 0x1p100f; }
+
+DEVICE void attention_leave_stages(const Math &self, const Ring<MGV__STAGES> &first, const Ring<MGV__STAGES> &second) {
+    warp_sync(); /* lane 0 leaves for the warp: no lane may still be looking */
+    math_leave_stage(self, first.index);
+    math_leave_stage(self, second.index);
+}
+
 /* What comes next, if that is known by then. */
 template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &tile) {
+    constexpr int A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A; /* keys of both parts, each a multiple of 16 */
     const mgv__kernel_op &op = tile.op;
+    const uint32_t tokens_a = op.tokens < A ? op.tokens : A, tokens_b = op.tokens - tokens_a;
+    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     Ring<MGV__STAGES> first = self.stage, second = self.stage;
     second.advance();
     const uint32_t first_base = shared_address(self.shared->stage[first.index]), second_base = shared_address(self.shared->stage[second.index]);
     const uint64_t keys = matrix_descriptor(first_base), values = matrix_descriptor(second_base);
     const AttentionPart part = attention_part(tile, self.cta);
 
-    uint32_t next = KIND_NOT_KNOWN;
+    uint32_t next = KIND_NOT_KNOWN, once_more = 0;
+    float a[A / 2], b[B / 2], o[32], shift[2] = {0, 0};
+    wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
+    wgmma_registers_zero(b);
+    wgmma_registers_zero(o);
     math_wait_stage(self, first);
-    for (uint32_t block = attention_first_block(tile, part, self.group); block < part.end; block += MGV__MATH_GROUPS) {
-        const uint32_t later = block - part.first >= 2;
+    uint32_t block = attention_first_block(tile, part, self.group);
+    if (block >= part.end) { /* nothing to do for this warpgroup */
+        math_wait_stage(self, second);
+        attention_leave_stages(self, first, second);
+    }
+    while (block < part.end) {
+        const uint32_t later = block - part.first >= 2, has_rows = block * 64 + self.warp * 16 < op.tokens; /* this warp */
         if (later) math_wait_stage(self, second);
         const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
-        float s[KEYS / 2];
-        attention_scores<KEYS>(queries, keys, s);
-
-        float rcp_sum[2] = {0, 0};
-        uint32_t p[KEYS / 4];
-        if (block * 64 + self.warp * 16 < op.tokens) softmax_rows<KEYS>(s, op.tokens, self.lane, op.scale, rcp_sum); /* else this warp has no row */
-        pack_probabilities<KEYS>(s, p);
-
+        part_scores(queries, keys, a);
+        part_scores(queries, keys + A * 8, b); /* A keys are A * 128 bytes */
+        if (once_more) {
+            float most[2] = {-1e30f, -1e30f};
+            wgmma_wait_group<0>();
+            wgmma_registers_fence(a);
+            wgmma_registers_fence(b);
+            part_largest(a, tokens_a, self.lane, most);
+            part_largest(b, tokens_b, self.lane, most);
+            shift[0] = -quad_max(most[0]) * factor;
+            shift[1] = -quad_max(most[1]) * factor;
+        }
+        uint32_t p_a[A / 4], p_b[B / 4];
+        float sum[2] = {0, 0};
+        wgmma_wait_group<1>();
+        wgmma_registers_fence(a);
+        if (has_rows) part_exponentials(a, tokens_a, self.lane, factor, shift, sum);
+        pack_probabilities<A>(a, p_a);
         if (!later) math_wait_stage(self, second);
-        float o[32];
-        attention_start_values<KEYS>(p, values, o);
+        part_values(p_a, values, o, 0);
+        wgmma_wait_group<1>();
+        wgmma_registers_fence(b);
+        if (has_rows) part_exponentials(b, tokens_b, self.lane, factor, shift, sum);
+        pack_probabilities<B>(b, p_b);
+        part_values(p_b, values + A * 8, o, 1);
+        sum[0] = quad_sum(sum[0]);
+        sum[1] = quad_sum(sum[1]);
+        once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));
+        const float rcp_sum[2] = {rcp_approx(sum[0]), rcp_approx(sum[1])};
         if (block + MGV__MATH_GROUPS >= part.end) next = math_look_ahead(self);
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
         wgmma_wait_group<0>();
         wgmma_registers_fence(o);
+        if (once_more) continue;
+        shift[0] = shift[1] = 0;
+        block += MGV__MATH_GROUPS;
+        if (block >= part.end) attention_leave_stages(self, first, second);
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
             const float *e = &o[4 * j];
@@ -122,10 +202,6 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         }
         math_give_chunk(self);
     }
-    math_wait_stage(self, second);
-    warp_sync(); /* lane 0 leaves for the warp: no lane may still be looking */
-    math_leave_stage(self, first.index);
-    math_leave_stage(self, second.index);
     self.stage = second;
     self.stage.advance();
     return next;

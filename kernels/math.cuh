@@ -27,6 +27,8 @@ struct Math {
 /* Named barriers: of each math warpgroup, of all math warps. */
 enum { MATH_SYNC_GROUP = 1, MATH_SYNC_ALL = MATH_SYNC_GROUP + MGV__MATH_GROUPS };
 DEVICE void math_group_sync(const Math &self) { bar_sync(MATH_SYNC_GROUP + self.group, 128); }
+/* 1 if any thread of the math group says so. */
+DEVICE uint32_t math_group_any(const Math &self, uint32_t yes) { return bar_red_or(MATH_SYNC_GROUP + self.group, 128, yes); }
 
 /* What comes next is decided by one thread for its whole math group, so that on an abort no warp goes another way than the rest. */
 enum : uint32_t { KIND_NOT_KNOWN = ~0u };

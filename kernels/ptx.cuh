@@ -69,6 +69,12 @@ DEVICE void barrier_cluster_wait_acquire(void) { asm volatile("barrier.cluster.w
 DEVICE void bar_sync_all(void) { asm volatile("bar.sync 0;" ::: "memory"); }
 /* Named barrier `id` among `threads` threads, a multiple of 32. Barrier 0 belongs to bar_sync_all. */
 DEVICE void bar_sync(uint32_t id, uint32_t threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+/* The same; 1 if any thread came with yes. */
+DEVICE uint32_t bar_red_or(uint32_t id, uint32_t threads, uint32_t yes) {
+    uint32_t any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\nbarrier.cta.red.or.pred q, %1, %2, p;\nselp.u32 %0, 1, 0, q;\n}\n" : "=r"(any) : "r"(id), "r"(threads), "r"(yes) : "memory");
+    return any;
+}
 DEVICE void warp_sync(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
     float v;

@@ -625,7 +625,7 @@ void collective(Op op, uint32_t mask, void *argument, const std::function<void(W
 
 /* ---- barriers of a CTA and of a cluster ---- */
 
-void op_bar_sync(uint32_t id, uint32_t threads) {
+bool op_bar_sync(uint32_t id, uint32_t threads, bool yes) {
     MACHINE_ENTER(Op::bar_sync);
     record(Did::bar_sync, id, threads);
     Thread *t = self;
@@ -642,21 +642,24 @@ void op_bar_sync(uint32_t id, uint32_t threads) {
     if (t->acquired) needed();
     t->acquired = 0;
     b.expected = threads;
+    b.yes |= yes;
     b.released.add(*t);
     b.arrived += t->stands_for;
     if (b.arrived < (threads ? threads : t->of->alive)) {
         b.waiting.push_back(t);
         block("more arrivals");
-        return;
+        return t->any_yes;
     }
     NamedBarrier done = std::move(b);
     b = NamedBarrier();
     adopt(*t, done.released);
     for (Thread *w : done.waiting) {
         adopt(*w, done.released);
+        w->any_yes = done.yes;
         make_ready(w);
     }
     progress();
+    return done.yes;
 }
 
 void op_cluster_arrive(void) {

@@ -44,9 +44,9 @@ struct Checkpoint { /* a safetensors file in the making, and a rule that fills i
         header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + dims +
                   "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
     }
-    void linear(const std::string &name, uint64_t out, uint64_t in) {
-        add(name + ".weight", {out, in}, 1.7f / sqrtf((float)in), 0);
-        add(name + ".bias", {out}, 0.1f, 0);
+    void linear(const std::string &name, uint64_t out, uint64_t in, float times = 1) {
+        add(name + ".weight", {out, in}, times * 1.7f / sqrtf((float)in), 0);
+        add(name + ".bias", {out}, times * 0.1f, 0);
     }
     void norm(const std::string &name, uint64_t width) {
         add(name + ".weight", {width}, 0.2f, 1);
@@ -184,7 +184,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         const std::string l = v + "encoder.layers." + std::to_string(i) + ".";
         c.norm(l + "layer_norm1", d);
         c.norm(l + "layer_norm2", d);
-        for (const char *p : {"q_proj", "k_proj", "v_proj", "out_proj"}) c.linear(l + "self_attn." + p, d, d);
+        c.linear(l + "self_attn.q_proj", d, d, shape.sharpness);
+        for (const char *p : {"k_proj", "v_proj", "out_proj"}) c.linear(l + "self_attn." + p, d, d);
         c.linear(l + "mlp.fc1", f, d);
         c.linear(l + "mlp.fc2", d, f);
     }

@@ -15,6 +15,7 @@ struct MicroShape {
     uint32_t head_dim = 64;
     bool head = true; /* a pooling head; without one there are token and layer outputs only */
     uint32_t split = 0; /* K is shared out over the pair where it takes no more tiles; 0: as the plan has it */
+    float sharpness = 1; /* of attention: its scores times as much */
 };
 struct MicroRun {
     machine::Result machine;

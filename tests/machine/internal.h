@@ -234,6 +234,7 @@ struct Thread : Observer {
     std::deque<BulkGroup *> groups; /* committed, oldest first */
     BulkGroup *open_group = nullptr;
     bool granted = false; /* setmaxnreg's answer */
+    bool any_yes = false; /* what its last barrier of the CTA brought */
     std::vector<Step> steps; /* Options::record */
     bool polls = false;      /* Options::record: it has looked in vain since the last step */
     uint32_t senders = 1;    /* Options::replay: of the st.async that it does */
@@ -284,6 +285,7 @@ struct WarpGroup {
 
 struct NamedBarrier {
     uint32_t expected = 0, arrived = 0;
+    bool yes = false; /* somebody came with it */
     std::vector<Thread *> waiting;
     Released released;
 };

@@ -104,6 +104,7 @@ DEVICE void barrier_cluster_arrive_release(void) { machine::op_cluster_arrive();
 DEVICE void barrier_cluster_wait_acquire(void) { machine::op_cluster_wait(); }
 DEVICE void bar_sync_all(void) { machine::op_bar_sync(0, 0); }
 DEVICE void bar_sync(uint32_t id, uint32_t threads) { machine::op_bar_sync(id, threads); }
+DEVICE uint32_t bar_red_or(uint32_t id, uint32_t threads, uint32_t yes) { return machine::op_bar_sync(id, threads, yes != 0); }
 DEVICE void warp_sync(void) { machine::op_warp_sync(0xffffffffu); }
 DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
     return __uint_as_float(machine::op_shuffle(0xffffffffu, __float_as_uint(value), (machine::op_thread_index() % 32) ^ lane_mask, true));

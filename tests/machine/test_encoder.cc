@@ -48,7 +48,7 @@ static double test_encoder_arithmetic(const MicroShape &shape, unsigned seeds) {
             if (first.empty()) first = run.outputs;
             error = run.relative_error;
             if (!run.machine.reports.empty() || !run.verdict.empty()) why = run.verdict + "\n" + run.machine.text();
-            else if (!(error < 0.02)) why = "relative error " + std::to_string(error);
+            else if (!(error < (shape.sharpness > 1 ? 0.03 : 0.02))) why = "relative error " + std::to_string(error);
             else if (memcmp(first.data(), run.outputs.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
             if (!why.empty()) why = "seed " + std::to_string(seed + clusters * 100) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
         }
@@ -338,6 +338,9 @@ int main(int count, char **argument) {
     /* 196 tokens: the last block of queries has four; then so many clusters that a head's queries are shared out */
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
     test_encoder_arithmetic({112, 8, 128, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, THROUGHPUT}, 1);
+    /* scores of 100 and more, whose exponentials float32 has no room for; bf16's queries and keys are far off then */
+    test_encoder_arithmetic({64, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1);
+    test_encoder_arithmetic({112, 8, 128, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1);
     /* heads of 72, 96 and 24 columns; 289 tokens, with an odd number of heads and a last group that is not full */
     test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 1);
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
