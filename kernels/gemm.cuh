@@ -108,20 +108,23 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
     if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
-/* Writes COLUMNS columns as one chunk of bf16, with the residual added that lies in the chunk. fragments: where this lane points stmatrix for the first 16. */
-template <int COLUMNS> DEVICE void gemm_write_bf16(uint32_t flags, uint32_t fragments, float *v) {
-    if (flags & MGV__KERNEL_RESIDUAL) {
+/* Adds COLUMNS columns of a residual that lies in a chunk. fragments: where this lane points ldmatrix and stmatrix for the first 16. */
+template <int COLUMNS> DEVICE void gemm_add_chunk(uint32_t fragments, float *v) {
 #pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j += 2) {
-            uint32_t r[4];
-            ldmatrix_x4(fragments ^ j * 16, r[0], r[1], r[2], r[3]);
+    for (int j = 0; j < COLUMNS / 8; j += 2) {
+        uint32_t r[4];
+        ldmatrix_x4(fragments ^ j * 16, r[0], r[1], r[2], r[3]);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                v[4 * j + 2 * i] += bf16_low(r[i]);
-                v[4 * j + 2 * i + 1] += bf16_high(r[i]);
-            }
+        for (int i = 0; i < 4; i++) {
+            v[4 * j + 2 * i] += bf16_low(r[i]);
+            v[4 * j + 2 * i + 1] += bf16_high(r[i]);
         }
     }
+}
+
+/* Writes COLUMNS columns as one chunk of bf16, with the residual added that lies in the chunk. */
+template <int COLUMNS> DEVICE void gemm_write_bf16(uint32_t flags, uint32_t fragments, float *v) {
+    if (flags & MGV__KERNEL_RESIDUAL) gemm_add_chunk<COLUMNS>(fragments, v);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j += 2) {
         const float *e = &v[4 * j];
@@ -276,34 +279,40 @@ template <int HALF> DEVICE void split_statistics(const Math &self, const TileSlo
     if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
 }
 
-/* In two chunks: 64 columns, and what lies behind them. */
-template <int HALF, uint32_t FLAGS> DEVICE void split_epilogue(Math &self, const TileSlot &tile, float *v) {
-    constexpr int REST = HALF - 64;
-    const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
-    const float rstd[2] = {1, 1};
-    gemm_finish<HALF>(self, tile, flags, v, quad_column, row, rstd);
-    gemm_write_bf16<64>(flags, fragment_address(self, math_take_chunk(self)), v);
-    math_give_chunk(self);
-    gemm_write_bf16<REST>(flags, narrow_fragment_address<REST>(self, math_take_chunk(self)), v + 32);
-    if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(self, tile, v, (tile.column * MGV__CLUSTER + self.cta) * HALF, row);
-    math_give_chunk(self);
-}
-
+/* Biases and residual are added while the other CTA's sums are on their way. The rows go out in two chunks: 64 columns, and what lies
+   behind them. */
 template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) {
-    constexpr int COUNT = COLUMNS / 2 / MGV__CLUSTER; /* of accumulators that stay */
-    static_assert(split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && COLUMNS / MGV__CLUSTER * 128 % 1024 == 0, "what is sent fits one stage; halves of the weights are whole swizzles");
+    constexpr int HALF = COLUMNS / MGV__CLUSTER, REST = HALF - 64, COUNT = HALF / 2; /* columns that stay, and accumulators */
+    static_assert(split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && HALF * 128 % 1024 == 0,
+                  "what is sent fits one stage; halves of the weights are whole swizzles");
+    const uint32_t flags = tile.op.flags & (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS); /* what writes the stream has no others */
+    const uint32_t row = gemm_row(self, tile);
+    const float rstd[2] = {1, 1};
     float acc[COLUMNS / 2];
     gemm_mainloop<COLUMNS>(self, tile, acc);
     split_send<COUNT>(self, acc + COUNT);
+
+    Ring<MGV__CHUNKS> second = self.chunk;
+    second.advance();
+    const uint32_t fragments = fragment_address(self, math_take_chunk(self));
+    const uint32_t rest = narrow_fragment_address<REST>(self, math_take_chunk(self, second));
+    gemm_finish<HALF>(self, tile, flags, acc, 2 * (self.lane % 4), row, rstd);
+    if (flags & MGV__KERNEL_RESIDUAL) {
+        gemm_add_chunk<64>(fragments, acc);
+        gemm_add_chunk<REST>(rest, acc + 32);
+    }
+
     math_wait_stage(self, self.stage);
     split_add<COUNT>(self, acc);
-    wgmma_registers_fence(acc);     /* the values have arrived */
-    fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write there next */
+    gemm_write_bf16<64>(0, fragments, acc);
+    math_give_chunk(self);
+    gemm_write_bf16<REST>(0, rest, acc + 32);
+    if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(self, tile, acc, (tile.column * MGV__CLUSTER + self.cta) * HALF, row);
+    math_give_chunk(self);
+    fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write next where the other one's sums were */
     warp_sync();
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
-    if ((tile.op.flags & FLAGS_OF_EPILOGUE) == FLAGS_STREAM) split_epilogue<COLUMNS / MGV__CLUSTER, FLAGS_STREAM>(self, tile, acc);
-    else split_epilogue<COLUMNS / MGV__CLUSTER, FLAGS_OF_TILE>(self, tile, acc);
 }
 
 #endif /* MGV_GEMM_CUH */
