@@ -260,7 +260,7 @@ DEVICE LatencyPlace latency_place(const LatencyMath &self, const TileSlot &tile)
     place.column = latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS;
     place.columns = place.column >= op.columns ? 0 : op.columns - place.column < MGV__LATENCY_COLUMNS ? op.columns - place.column : (uint32_t)MGV__LATENCY_COLUMNS;
     place.pitch = op.columns;
-    place.target = self.arguments.buffers[op.store_map] + ((size_t)place.base * place.pitch + place.column) * (op.flags & MGV__KERNEL_FLOAT_OUT ? 4 : 2);
+    place.target = self.arguments.buffers[op.store_map] + ((size_t)place.base * place.pitch + place.column) * 2;
     place.stats = self.arguments.stats + op.stats_out + ((size_t)place.base * (place.pitch / 64) + place.column / 64) * 2;
     return place;
 }
@@ -396,12 +396,7 @@ DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const Late
 #pragma unroll
     for (int i = 0; i < 4; i++) rounded[i] = cvt_rn_bf16x2(x[2 * i], x[2 * i + 1]);
     const size_t at = (size_t)row * place.pitch + self.lane % 8 * 8;
-    if (row < place.rows && (flags & MGV__KERNEL_FLOAT_OUT)) {
-        st_global_v4u32(place.target + at * 4, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3]));
-        st_global_v4u32(place.target + at * 4 + 16, __float_as_uint(x[4]), __float_as_uint(x[5]), __float_as_uint(x[6]), __float_as_uint(x[7]));
-    } else if (row < place.rows) {
-        st_global_v4u32(place.target + at * 2, rounded[0], rounded[1], rounded[2], rounded[3]);
-    }
+    if (row < place.rows) st_global_v4u32(place.target + at * 2, rounded[0], rounded[1], rounded[2], rounded[3]);
     if (flags & MGV__KERNEL_STATS) latency_statistics(self, place, row, rounded);
 }
 

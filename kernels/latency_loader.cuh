@@ -108,7 +108,7 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
 DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.a_map), group = warp_uniform(tile.group);
-    const uint32_t column = warp_uniform(tile.column * op.a_column_step + latency_first_inner(self, tile)), row = warp_uniform(tile.unit * self.arguments.latency_rows);
+    const uint32_t column = warp_uniform(latency_first_inner(self, tile)), row = warp_uniform(tile.unit * self.arguments.latency_rows);
     const uint32_t bytes = self.arguments.latency_rows * MGV__GEMM_INNER * 2;
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
 #pragma unroll 1
