@@ -42,8 +42,8 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
             else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
             break;
         case MGV__KERNEL_ATTENTION:
-            if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_attention_tile<latency_half_keys(MGV__LATENCY_SHORT_ROWS)>(self, tile);
-            else latency_attention_tile<latency_half_keys(MGV__LATENCY_MAX_ROWS)>(self, tile);
+            if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_attention_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
+            else latency_attention_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
             break;
         case MGV__KERNEL_POOL_TOKENS:
         case MGV__KERNEL_POOL_JOIN:

@@ -59,22 +59,24 @@ DEVICE void latency_leave_attention(LatencyMath &self) {
     for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
 }
 
-/* One block of 64 queries; KEYS: of one math group. */
-template <int KEYS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
+/* One block of 64 queries. ROWS: of a plan's tile, which is as many keys as a math group has at most. */
+template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
+    constexpr int KEYS = latency_half_keys(ROWS);
     const mgv__kernel_op &op = tile.op;
     const LatencyRowStage first = self.stage, keys = latency_stage_after(first, 1 + self.group), values = latency_stage_after(first, 3 + self.group);
-    const uint32_t tokens = op.tokens, pitch = op.columns, first_key = self.group * KEYS, exist = tokens > first_key ? tokens - first_key : 0;
+    const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
     const float scale = op.scale;
-    float s[KEYS / 2], o[32], most[2] = {0, 0}, sum[2] = {0, 0};
-    uint32_t p[KEYS / 4], query = self.cta * 64 + self.warp * 16;
+    float s[ROWS / 2], o[32], most[2] = {0, 0}, sum[2] = {0, 0};
+    uint32_t p[KEYS / 4] = {}, query = self.cta * 64 + self.warp * 16;
     uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] + ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
                    tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
     latency_wait_stage(self, first);
     latency_wait_stage(self, keys);
     const uint64_t a = matrix_descriptor(latency_stage_address(self, first)), b = matrix_descriptor(latency_stage_address(self, keys));
-    attention_scores<KEYS>(a, b, s);
-    if (query < tokens) softmax_part<KEYS>(s, exist, self.lane, scale, most, sum); /* else no row of this warp exists */
-    pack_probabilities<KEYS>(s, p);
+    attention_scores<ROWS>(a, b, s);
+    if (query < tokens) softmax_part<ROWS>(s, exist, self.lane, scale, most, sum); /* else no row of this warp exists */
+#pragma unroll
+    for (int i = 0; i < ROWS / 4; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]); /* behind them keys without weight */
     latency_wait_stage(self, values);
     attention_values<KEYS>(p, matrix_descriptor(latency_stage_address(self, values)), o);
     if (self.cta * 64 >= tokens) {

@@ -24,8 +24,11 @@ struct LatencyLoader {
         : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
 };
 
-/* Keys of one math warpgroup: half of what a plan with so many rows a tile has, in whole steps of the products with the values. */
+/* Rows of a box of keys or values, those of one math warpgroup: half of what a plan with so many rows a tile has, in whole steps of the products with the
+   values. */
 DEVICE constexpr uint32_t latency_half_keys(uint32_t rows) { return (rows + 15) / 16 * 16; }
+/* The first half of an image's keys; the second begins behind it. */
+DEVICE uint32_t latency_first_keys(const mgv__kernel_op &op) { return (op.tokens + 1) / 2; }
 
 /* The ring's state, known to the compiler as that of the whole warp. */
 template <class Stage> DEVICE Stage latency_uniform(Stage stage) {
@@ -129,6 +132,7 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), column = warp_uniform(tile.column * 64), keys = latency_half_keys(self.arguments.latency_rows);
     const uint32_t query_map = warp_uniform(op.a_map), map = warp_uniform(op.b_map), inner = warp_uniform(op.inner);
+    const uint32_t half = warp_uniform(latency_first_keys(op));
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance()) latency_open_rows(self, opened, i == 0 ? (uint32_t)LATENCY_BOX_BYTES : keys * 128);
@@ -137,7 +141,7 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     stage.advance();
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES - 1; i++, stage.advance())
-        latency_load_rows_box(self, stage, 0, map, inner * (1 + i / 2) + column, i % 2 * keys, image);
+        latency_load_rows_box(self, stage, 0, map, inner * (1 + i / 2) + column, i % 2 * half, image);
     self.stage = stage;
 }
 
