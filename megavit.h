@@ -733,10 +733,12 @@ enum {
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
-/* A GEMV: a CTA's math warps take strips of the result's columns, so and so many warps share the K of one. As many as leave an operation with no more than
-   MGV__GEMV_MOST_WARPS, a CTA's for each multiprocessor, but two at least. */
+/* A GEMV: a CTA's math warps take strips of the result's columns, so and so many warps share the K of one: as few as have all of it in registers.
+   So an operation takes few CTAs, and those of the next one are mostly others, which have their weights before the rows that these are
+   multiplied with exist. */
 enum { MGV__POOL_TOKENS = 16, MGV__POOL_TOKENS_HEADS = 16 /* tokens of a POOL_TOKENS tile, and the heads of a model that has them at most */ };
-enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LEAST_PARTS_LOG2 = 1, MGV__GEMV_MOST_PARTS_LOG2 = 3, MGV__GEMV_MOST_WARPS = 960 };
+enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LEAST_PARTS_LOG2 = 1, MGV__GEMV_MOST_PARTS_LOG2 = 3,
+       MGV__GEMV_STEPS = 12 /* of 32 columns, that a warp holds */ };
 #define MGV__GEMV_COLUMNS(parts_log2) ((uint32_t)MGV__GEMV_STRIP * (uint32_t)MGV__GEMV_WARPS >> (parts_log2)) /* of a CTA */
 
 /* What one tile of an operation does. */
@@ -758,7 +760,8 @@ enum {
     MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
     MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
     MGV__KERNEL_POOL_JOIN, /* these together, one head of one image a CTA */
-    MGV__KERNEL_GEMV       /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for each 2, 4 or 8 warps: the pooling head's products for few images */
+    MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for 2, 4 or 8 warps: the pooling head's products for few images */
+    MGV__KERNEL_REST       /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -5883,8 +5886,8 @@ static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     k->kind = MGV__KERNEL_GEMV;
     k->k_blocks = plan->pack_pitch[op->pack] / 8;
-    k->b_map = MGV__GEMV_MOST_PARTS_LOG2;
-    while (k->b_map > MGV__GEMV_LEAST_PARTS_LOG2 && mgv__ceil_div(k->columns, MGV__GEMV_STRIP) << k->b_map > MGV__GEMV_MOST_WARPS) k->b_map--;
+    k->b_map = MGV__GEMV_LEAST_PARTS_LOG2;
+    while (k->b_map < MGV__GEMV_MOST_PARTS_LOG2 && mgv__ceil_div(k->k_blocks, 4) > (uint32_t)MGV__GEMV_STEPS << k->b_map) k->b_map++;
     k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->b_map) * mgv__regimes[plan->regime].cluster);
     k->a_map = op->source;
     k->store_map = op->target;
@@ -6047,6 +6050,13 @@ static int mgv__plan_shares_rows(const mgv__kernel_op *k, uint32_t group, uint32
     return (k->flags & MGV__KERNEL_SHARE_ROWS) && rows <= (unit * (uint32_t)MGV__CLUSTER + 1) * MGV__GEMM_ROWS;
 }
 
+/* Whether clusters rest behind the last FC1, so that FC2 begins with the one with which FC1 began: those that get the pooling head's first tiles
+   then have none of either, and time to run the head's code once before. */
+static int mgv__plan_rests(const mgv__plan *plan, const mgv__plan_op *op) {
+    const int last = op->layer + 1 == (int32_t)plan->config->layers;
+    return last && op->kernel.kind == MGV__KERNEL_WIDE && op->target == MGV__DEVICE_MLP && plan->config->use_head;
+}
+
 static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t group, uint32_t *tiles) {
     const mgv__kernel_op *k = &plan->ops[op_number].kernel;
     mgv__kernel_segment *segment = &plan->segments[plan->segment_count];
@@ -6060,6 +6070,8 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     segment->first_unit = 0;
     segment->first_tile = *tiles;
     *tiles += units * k->column_tiles;
+    if (mgv__plan_rests(plan, &plan->ops[op_number]))
+        *tiles = segment->first_tile + mgv__ceil_div(*tiles - segment->first_tile, plan->clusters) * plan->clusters;
     if (mgv__plan_shares_rows(k, group, units - 1)) *tiles -= k->column_tiles / MGV__CLUSTER;
     plan->segment_count++;
 }

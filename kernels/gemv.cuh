@@ -14,7 +14,7 @@ enum {
     GEMV_WARPS = MGV__GEMV_WARPS,
     GEMV_ROWS = 16,     /* rows of one product */
     GEMV_PIECE = 8,     /* columns of A, or of a row of weights, that a lane loads at once */
-    GEMV_AHEAD = 12,    /* steps of four pieces that a warp holds; a warp with more takes them in rounds */
+    GEMV_AHEAD = MGV__GEMV_STEPS, /* steps of four pieces that a warp holds; a warp with more takes them in rounds */
     GEMV_STRIPS = 2,    /* that a math warpgroup ends at most */
     GEMV_ALL_FLAGS = MGV__KERNEL_GELU_TANH | MGV__KERNEL_STATS, /* what a rehearsal runs behind the products, beside norms */
     GEMV_CHAINS = 4,    /* of products, side by side: one would wait for itself */
