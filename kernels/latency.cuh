@@ -58,14 +58,12 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     LatencyMemory *shared = (LatencyMemory *)shared_bytes;
     Watchdog dog(arguments);
-    clear_next_counters(arguments);
     if (threadIdx.x == 0) {
         latency_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
     }
     bar_sync_all();
-    barrier_cluster_arrive_release();
-    barrier_cluster_wait_acquire();
+    barrier_cluster_arrive_release(); /* math warps wait before they send anything to the cluster; the others have nothing to do with it */
 
     if (threadIdx.x < 128) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
@@ -73,7 +71,10 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
         else if (threadIdx.x < 64) latency_scheduler_role(shared, arguments);
         else if (threadIdx.x < 96) latency_weight_loader_role(shared, arguments);
         else latency_norm_role(shared, arguments);
+        warp_sync();
+        barrier_cluster_wait_acquire();
     } else {
+        barrier_cluster_wait_acquire();
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
         latency_math_role(shared, arguments, threadIdx.x / 128 - 1);
     }

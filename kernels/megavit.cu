@@ -27,12 +27,6 @@ DEVICE void wait_for_cluster(Watchdog &dog) {
     barrier_cluster_wait_acquire();
 }
 
-/* What the next launch counts in, shared out over all threads. Nobody waits for it: the launch ends when it is done. */
-DEVICE void clear_next_counters(const mgv__kernel_arguments &arguments) {
-    uint32_t *const next = arguments.aborted + arguments.next_counters;
-    for (uint32_t i = blockIdx.x * MGV__KERNEL_THREADS + threadIdx.x; i < arguments.next_count; i += gridDim.x * MGV__KERNEL_THREADS) st_global_u32(next + i, 0);
-}
-
 DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     Math self(shared, arguments, group);
     for (uint32_t kind = KIND_NOT_KNOWN;;) {
@@ -92,7 +86,6 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
     SharedMemory *shared = (SharedMemory *)shared_bytes;
     const uint32_t warp = threadIdx.x / 32;
     Watchdog dog(arguments);
-    clear_next_counters(arguments);
     if (threadIdx.x == 0) {
         shared_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);

@@ -323,6 +323,7 @@ DEVICE uint32_t stores_tile(const TileSlot &tile) {
 }
 
 DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
+    clear_next_counters(arguments, math_group, MGV__MATH_GROUPS);
     Storer self(shared, arguments, math_group);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
         wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);

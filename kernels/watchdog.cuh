@@ -20,6 +20,14 @@ enum {
     BARRIER_PATIENCE = 4       /* waits inside a CTA give up later than those for counters, which know what they wait for */
 };
 
+/* What the next launch counts in, shared out over `warps` warps of each CTA, of which this is number `warp`: some that nobody waits for when a
+   launch begins, as its first instructions are slow. Nobody waits for the stores either: the launch ends when they are done. */
+DEVICE void clear_next_counters(const mgv__kernel_arguments &arguments, uint32_t warp, uint32_t warps) {
+    uint32_t *const next = arguments.aborted + arguments.next_counters;
+    const uint32_t first = (blockIdx.x * warps + warp) * 32 + threadIdx.x % 32;
+    for (uint32_t i = first; i < arguments.next_count; i += gridDim.x * warps * 32) st_global_u32(next + i, 0);
+}
+
 DEVICE void watchdog_abort(Watchdog &dog, uint32_t wait, uint32_t op, uint32_t index, uint32_t seen, uint32_t expected) {
     if (atom_relaxed_gpu_cas(dog.arguments.aborted, 0, wait) == 0) {
         mgv__kernel_status *status = dog.arguments.status;

@@ -154,6 +154,7 @@ DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false
 /* ---- the copy engine ---- */
 
 DEVICE void prefetch_tensormap(const CUtensorMap *) {}
+DEVICE void prefetch_global_L2(const void *) {}
 DEVICE void cp_async_bulk_prefetch_L2(const void *, uint32_t) {}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     const int32_t c[2] = {x, y};
