@@ -866,6 +866,7 @@ static void test_one_gpu(bench *b, const char *program) {
 int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
+    setvbuf(stdout, NULL, _IOLBF, 4096); /* a run that is stopped has said how far it came */
     need(argc == 2 || (argc == 3 && strcmp(argv[2], "devices") == 0), "usage: test_engine DIRECTORY [devices]");
     set_up(&b, argv[1]);
     if (argc == 2) test_one_gpu(&b, argv[0]);
