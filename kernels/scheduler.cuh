@@ -135,6 +135,7 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
             tile.turn = slot.index % MGV__MATH_GROUPS;
             share_rows(tile);
             narrow_last_tile(tile);
+            /* such tiles are in the list only to keep their clusters free: every role passes over them (mgv__plan_rests) */
             if (tile.op.kind == MGV__KERNEL_WIDE && tile.unit * arguments.latency_rows >= rows_of_group(tile.op, tile.group))
                 tile.op.kind = MGV__KERNEL_REST;
         }
