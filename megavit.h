@@ -725,7 +725,7 @@ enum {
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
-    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 4, /* what the cluster sends */
+    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2, /* what the cluster sends, as bf16 */
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
     MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 3 * MGV__SLOTS + 5), /* and the rows' norms */
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +

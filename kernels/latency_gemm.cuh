@@ -169,10 +169,10 @@ template <int GROUPS> DEVICE void latency_swap_sums(const LatencyMath &self, con
 DEVICE uint32_t latency_owner(const LatencyMath &self, uint32_t number) {
     return self.group ? MGV__LATENCY_CLUSTER - 1 - number % MGV__LATENCY_CLUSTER : number % MGV__LATENCY_CLUSTER;
 }
-/* Of `groups` groups with rows that exist, those that CTA `cta` finishes, of both math groups. */
-DEVICE uint32_t latency_owned_groups(uint32_t groups, uint32_t first_half, uint32_t cta) {
-    const uint32_t first = groups < first_half ? groups : first_half, second = groups - first, last = MGV__LATENCY_CLUSTER - 1;
-    return (first + last - cta) / MGV__LATENCY_CLUSTER + (second + cta) / MGV__LATENCY_CLUSTER;
+/* Of `groups` groups with rows that exist, in how many of the two math groups CTA `cta` finishes some. */
+DEVICE uint32_t latency_owned_halves(uint32_t groups, uint32_t first_half, uint32_t cta) {
+    const uint32_t first = groups < first_half ? groups : first_half, second = groups - first;
+    return (cta < first) + (MGV__LATENCY_CLUSTER - 1 - cta < second);
 }
 
 /* Before sending: what was sent last has been read. Arrivals for two exchanges do not mix: all math warps of a CTA meet before each tile, so one that sends
@@ -195,7 +195,8 @@ DEVICE void latency_end_exchange(LatencyMath &self) {
     self.exchange.advance();
 }
 
-/* Each group of rows to the CTA that finishes it; `exist`: groups of this math group that have rows. */
+/* Each group of rows to the CTA that finishes it, rounded to bf16: one rounding of a term of the stream, which is rounded behind it, and half of the bytes. A store has two
+   of the groups. exist: groups of this math group that have rows. */
 template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist) {
     latency_begin_exchange(self);
     if (self.dog.aborted) return;
@@ -204,38 +205,50 @@ template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const floa
 #pragma unroll
     for (uint32_t n = 0; n < MGV__LATENCY_CLUSTER; n++) {
         const uint32_t owner = latency_owner(self, n);
-        to[n] = mapa_shared_cluster(received, owner) + latency_sums_offset(self.cta, owner, self.group, 0);
+        to[n] = mapa_shared_cluster(received, owner) + latency_sums_offset(self.cta, owner, self.group);
         barrier[n] = mapa_shared_cluster(full, owner);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < COUNT / 4; i++)
-        if (latency_owner(self, i) != self.cta && i < exist)
-            st_async_cluster_v4_u32(to[i % MGV__LATENCY_CLUSTER] + i / MGV__LATENCY_CLUSTER * LATENCY_GROUP_BYTES, __float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]),
-                                    __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3]), barrier[i % MGV__LATENCY_CLUSTER]);
+    for (uint32_t i = 0; i < MGV__LATENCY_CLUSTER; i++) {
+        uint32_t words[4] = {0, 0, 0, 0}; /* of this group and the fourth after it, which have one owner */
+#pragma unroll
+        for (uint32_t n = 0; n < LATENCY_OWN_GROUPS && i + n * MGV__LATENCY_CLUSTER < COUNT / 4; n++) {
+            const float *from = &v[4 * (i + n * MGV__LATENCY_CLUSTER)];
+            words[2 * n] = cvt_rn_bf16x2(from[0], from[1]);
+            words[2 * n + 1] = cvt_rn_bf16x2(from[2], from[3]);
+        }
+        if (latency_owner(self, i) != self.cta && i < exist) st_async_cluster_v4_u32(to[i], words[0], words[1], words[2], words[3], barrier[i]);
+    }
 }
 
 /* Own sums and those of the other CTAs, added in the order of the CTAs: of this CTA's groups among those of its math group. */
 template <int COUNT> DEVICE void latency_add_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist, float (&sum)[4 * LATENCY_OWN_GROUPS]) {
     latency_wait_exchange(self);
+    float own[4 * LATENCY_OWN_GROUPS];
+    uint32_t some = 0;
 #pragma unroll
     for (uint32_t n = 0; n < LATENCY_OWN_GROUPS; n++) {
-        float own[4] = {0, 0, 0, 0};
-        uint32_t some = 0;
+#pragma unroll
+        for (int e = 0; e < 4; e++) own[4 * n + e] = 0;
 #pragma unroll
         for (uint32_t i = n * MGV__LATENCY_CLUSTER; i < (n + 1) * MGV__LATENCY_CLUSTER && i < COUNT / 4; i++) {
             const uint32_t mine = latency_owner(self, i) == self.cta;
             some |= mine && i < exist;
 #pragma unroll
-            for (int e = 0; e < 4; e++) own[e] = mine ? v[4 * i + e] : own[e];
+            for (int e = 0; e < 4; e++) own[4 * n + e] = mine ? v[4 * i + e] : own[4 * n + e];
         }
+    }
 #pragma unroll
-        for (uint32_t sender = 0; sender < MGV__LATENCY_CLUSTER; sender++) {
-            float part[4] = {own[0], own[1], own[2], own[3]};
-            if (some && sender != self.cta)
-                shared_load_v4f32(shared_address(self.shared->received) + latency_sums_offset(sender, self.cta, self.group, n) + latency_thread_bytes(self), part[0], part[1],
-                                  part[2], part[3]);
+    for (uint32_t sender = 0; sender < MGV__LATENCY_CLUSTER; sender++) {
+        float words[4] = {0, 0, 0, 0};
+        if (some && sender != self.cta)
+            shared_load_v4f32(shared_address(self.shared->received) + latency_sums_offset(sender, self.cta, self.group) + latency_thread_bytes(self), words[0], words[1],
+                              words[2], words[3]);
 #pragma unroll
-            for (int e = 0; e < 4; e++) sum[4 * n + e] = sender ? sum[4 * n + e] + part[e] : part[e];
+        for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++) {
+            const uint32_t word = __float_as_uint(words[i / 2]);
+            const float part = sender == self.cta ? own[i] : i % 2 ? bf16_high(word) : bf16_low(word);
+            sum[i] = sender ? sum[i] + part : part;
         }
     }
 }
@@ -422,7 +435,7 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
         float sum[4 * LATENCY_OWN_GROUPS];
         latency_send_sums(self, v, exist);
         if (self.group == 0 && self.warp == 0 && self.lane == 0)
-            latency_expect_exchange(self, (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES * latency_owned_groups(groups, FIRST, self.cta));
+            latency_expect_exchange(self, (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES * latency_owned_halves(groups, FIRST, self.cta));
         latency_add_sums(self, v, exist, sum);
         latency_end_deep(self, flags, place, own, bias, sum, deep_row, addend);
         latency_end_exchange(self);

@@ -59,7 +59,8 @@ static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget th
 static_assert(sizeof(LatencySwap) * MGV__MATH_GROUPS == MGV__LATENCY_SWAP_BYTES, "as above");
 static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
 static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES, "a stage holds a block of queries");
-static_assert(MGV__MATH_GROUPS * LATENCY_OWN_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES, "what the cluster sends fits");
+static_assert(LATENCY_OWN_GROUPS == 2 && MGV__MATH_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES,
+              "what the cluster sends: two groups of rows a store, as bf16");
 static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2, "64 rows of weights are what one warpgroup's instruction takes; the two groups split K and rows in halves");
 static_assert(MGV__LATENCY_ROW_STAGES % MGV__MATH_GROUPS == 0 && MGV__LATENCY_WEIGHT_STAGES % MGV__MATH_GROUPS == 0,
               "a stage's next block in a tile is the same math group's: who has not waited for one use of a stage cannot tell the next from the one before");
@@ -104,10 +105,9 @@ DEVICE uint32_t latency_column_tile(const TileSlot &tile, uint32_t cta) {
     return tile.op.kind == MGV__KERNEL_WIDE ? tile.column * MGV__LATENCY_CLUSTER + cta : tile.column;
 }
 
-/* Where sums for one CTA lie in it: of each sender, in the order of the CTAs without the receiver, of each math group, of each of its groups of rows: 16 bytes a
-   thread. */
-DEVICE uint32_t latency_sums_offset(uint32_t sender, uint32_t receiver, uint32_t math_group, uint32_t number) {
-    return (((sender - (sender > receiver)) * MGV__MATH_GROUPS + math_group) * LATENCY_OWN_GROUPS + number) * LATENCY_GROUP_BYTES;
+/* Where sums for one CTA lie in it: of each sender, in the order of the CTAs without the receiver, of each math group: 16 bytes a thread, its groups of rows as bf16. */
+DEVICE uint32_t latency_sums_offset(uint32_t sender, uint32_t receiver, uint32_t math_group) {
+    return ((sender - (sender > receiver)) * MGV__MATH_GROUPS + math_group) * LATENCY_GROUP_BYTES;
 }
 
 #endif /* MGV_LATENCY_MEMORY_CUH */
