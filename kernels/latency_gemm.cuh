@@ -221,7 +221,8 @@ template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const floa
     }
 }
 
-/* Own sums and those of the other CTAs, added in the order of the CTAs: of this CTA's groups among those of its math group. */
+/* Own sums and those of the other CTAs, added in the order of the CTAs: of this CTA's groups among those of its math group. Own ones are rounded, too: which CTA
+   finishes a row depends on where in a batch it lies, and its bits must not. */
 template <int COUNT> DEVICE void latency_add_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist, float (&sum)[4 * LATENCY_OWN_GROUPS]) {
     latency_wait_exchange(self);
     float own[4 * LATENCY_OWN_GROUPS];
@@ -240,14 +241,16 @@ template <int COUNT> DEVICE void latency_add_sums(LatencyMath &self, const float
     }
 #pragma unroll
     for (uint32_t sender = 0; sender < MGV__LATENCY_CLUSTER; sender++) {
-        float words[4] = {0, 0, 0, 0};
+        float words[2 * LATENCY_OWN_GROUPS];
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * LATENCY_OWN_GROUPS; i++) words[i] = __uint_as_float(cvt_rn_bf16x2(own[2 * i], own[2 * i + 1]));
         if (some && sender != self.cta)
             shared_load_v4f32(shared_address(self.shared->received) + latency_sums_offset(sender, self.cta, self.group) + latency_thread_bytes(self), words[0], words[1],
                               words[2], words[3]);
 #pragma unroll
         for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++) {
             const uint32_t word = __float_as_uint(words[i / 2]);
-            const float part = sender == self.cta ? own[i] : i % 2 ? bf16_high(word) : bf16_low(word);
+            const float part = i % 2 ? bf16_high(word) : bf16_low(word);
             sum[i] = sender ? sum[i] + part : part;
         }
     }

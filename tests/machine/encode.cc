@@ -225,6 +225,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     }
     m->pixels.resize((size_t)shape.images * shape.image_size * shape.image_size * 3);
     for (uint8_t &p : m->pixels) p = (uint8_t)(128 + 127 * c.next());
+    const size_t image_bytes = m->pixels.size() / shape.images;
+    for (size_t i = image_bytes; shape.alike && i < m->pixels.size(); i++) m->pixels[i] = m->pixels[i - image_bytes];
     if (!(*why = run_on_cpu(m.get())).empty()) return nullptr;
 
     machine::global_reset();
@@ -259,7 +261,9 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
 }
 
 /* Adds an output to the run's, and its error. */
-static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected) {
+static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected, uint32_t images) {
+    const size_t each = expected.size() / images;
+    for (uint32_t i = 1; i < images; i++) run->alike &= memcmp(got, got + i * each, each * sizeof *got) == 0;
     double difference = 0, norm = 0;
     for (size_t i = 0; i < expected.size(); i++) {
         difference += (double)(got[i] - expected[i]) * (got[i] - expected[i]);
@@ -305,8 +309,8 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
-    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0]);
+    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images);
     for (size_t i = m->shape.head; i < m->expected.size(); i++)
-        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i]);
+        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->shape.images);
     return run;
 }

@@ -16,12 +16,14 @@ struct MicroShape {
     bool head = true; /* a pooling head; without one there are token and layer outputs only */
     uint32_t split = 0; /* K is shared out over the pair where it takes no more tiles; 0: as the plan has it */
     float sharpness = 1; /* of attention: its scores times as much */
+    bool alike = false; /* all images are the same one */
 };
 struct MicroRun {
     machine::Result machine;
     std::string verdict; /* what the engine says, when it does not say that all is well */
     double relative_error = 0; /* L2, against the CPU backend: the output's that is furthest off */
     std::vector<float> outputs;
+    bool alike = true; /* every output has the same bits for all images; they need not have them where these differ */
 };
 struct MicroEncoder;
 
