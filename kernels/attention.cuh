@@ -1,8 +1,9 @@
-/* megavit: attention of one head of one image, up to 256 tokens. All keys and values lie in shared memory. Each math warpgroup takes blocks of 64 queries in
-   turn, and their keys in two parts: one part's products are on their way while the other's exponentials are found.
+/* megavit: attention of one head of one image, up to 256 tokens. All keys and values lie in shared memory. Each math warpgroup takes blocks
+   of 64 queries in turn, and their keys in two parts: one part's products are on their way while the other's exponentials are found.
 
-   Softmax is the same whatever is taken from all of a row's scores. Here nothing is: float32 has room for the exponentials, and no part of a row waits for the
-   largest score of all. A block with a row whose exponentials have no room is done once more, below each row's largest score.
+   Softmax is the same whatever is taken from all of a row's scores. Here nothing is: float32 has room for the exponentials, and no part of
+   a row waits for the largest score of all. A block with a row whose exponentials have no room is done once more,
+   below each row's largest score.
 
    First stage of the ring: keys, queries 0-127. Second stage: values, queries 128-255. Tokens beyond the last are zero in both. */
 #ifndef MGV_ATTENTION_CUH
@@ -19,8 +20,10 @@ template <int FIRST, int END, int COUNT> DEVICE void softmax_mask(float (&s)[COU
     }
 }
 
-/* Scores -> exponentials below the row's largest score, in place, with that score and the exponentials' sum. Columns from `keys` on become 0; a row may have none. */
-template <int KEYS> DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&most)[2], float (&sum)[2]) {
+/* Scores -> exponentials below the row's largest score, in place, with that score and the exponentials' sum.
+   Columns from `keys` on become 0; a row may have none. */
+template <int KEYS>
+DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&most)[2], float (&sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float max0 = -1e30f, max1 = -1e30f, sum0 = 0, sum1 = 0; /* finite: -INFINITY less itself is no number */
     softmax_mask<KEYS - 16, KEYS>(s, keys, column);
@@ -101,8 +104,10 @@ template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_
     wgmma_commit_group();
 }
 
-/* Scores -> exponentials, in place, added to each row's sum; of the first `keys` keys, those of the others are 0. A row's exponents are factor score + shift. */
-template <int COUNT> DEVICE void part_exponentials(float (&s)[COUNT], uint32_t keys, uint32_t lane, float factor, const float (&shift)[2], float (&sum)[2]) {
+/* Scores -> exponentials, in place, added to each row's sum; of the first `keys` keys, those of the others are 0.
+   A row's exponents are factor score + shift. */
+template <int COUNT>
+DEVICE void part_exponentials(float (&s)[COUNT], uint32_t keys, uint32_t lane, float factor, const float (&shift)[2], float (&sum)[2]) {
     constexpr int COLUMNS = 2 * COUNT;
     const uint32_t column = 2 * (lane % 4);
     float sums[2][2] = {}; /* two chains a row: one would wait for itself */
@@ -138,7 +143,8 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
     const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     Ring<MGV__STAGES> first = self.stage, second = self.stage;
     second.advance();
-    const uint32_t first_base = shared_address(self.shared->stage[first.index]), second_base = shared_address(self.shared->stage[second.index]);
+    const uint32_t first_base = shared_address(self.shared->stage[first.index]),
+                   second_base = shared_address(self.shared->stage[second.index]);
     const uint64_t keys = matrix_descriptor(first_base), values = matrix_descriptor(second_base);
     const AttentionPart part = attention_part(tile, self.cta);
 
@@ -197,7 +203,8 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
             const float *e = &o[4 * j];
-            stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
+            stmatrix_x4(fragments ^ j * 16,
+                        cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
                         cvt_rn_bf16x2(e[4] * rcp_sum[0], e[5] * rcp_sum[0]), cvt_rn_bf16x2(e[6] * rcp_sum[1], e[7] * rcp_sum[1]));
         }
         math_give_chunk(self);

@@ -1,10 +1,10 @@
-/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 96 columns. Keys and values come in blocks of 128; a row's
-   maximum and sum run along, and what has been added up is rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys are taken in order, so a row's
-   bits depend on its image only.
+/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 96 columns. Keys and values come in blocks of
+   128; a row's maximum and sum run along, and what has been added up is rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys
+   are taken in order, so a row's bits depend on its image only.
 
-   A head is taken as 64 columns and, for REST 16 or 32, as many behind them; columns beyond the head are zero in shared memory. A math group finds its 64
-   queries in the chunk buffers that its results go into. A stage of the ring holds a block of keys and values. The next block's scores are issued with the
-   products of this one. */
+   A head is taken as 64 columns and, for REST 16 or 32, as many behind them; columns beyond the head are zero in shared memory. A math
+   group finds its 64 queries in the chunk buffers that its results go into. A stage of the ring holds a block of keys and values. The next
+   block's scores are issued with the products of this one. */
 #ifndef MGV_ATTENTION_ONLINE_CUH
 #define MGV_ATTENTION_ONLINE_CUH
 
@@ -52,7 +52,8 @@ template <int REST> DEVICE void online_scores(uint32_t stage, const OnlineQuerie
 }
 
 /* Issues the products of one block's probabilities with its values. */
-template <int REST> DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
+template <int REST>
+DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
     const uint64_t values = matrix_descriptor(stage + online_box(1));
 #pragma unroll
     for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
@@ -66,8 +67,10 @@ template <int REST> DEVICE void online_values(uint32_t stage, const uint32_t (&p
     wgmma_commit_group();
 }
 
-/* Scores of one block -> exponentials, in place; those of keys from `left` on become 0. Returns what everything before is to be multiplied by. */
-DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, float factor, RunningSoftmax &running, float (&scale)[2]) {
+/* Scores of one block -> exponentials, in place; those of keys from `left` on become 0.
+   Returns what everything before is to be multiplied by. */
+DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, float factor, RunningSoftmax &running,
+                           float (&scale)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float most[2] = {running.most[0], running.most[1]};
     if (left < MGV__ONLINE_KEYS) {
@@ -100,15 +103,16 @@ template <int COLUMNS> DEVICE void online_write(Math &self, const float *o, cons
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j += 2) {
         const float *e = &o[4 * j];
-        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
+        stmatrix_x4(fragments ^ j * 16,
+                    cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
                     cvt_rn_bf16x2(e[4] * rcp_sum[0], e[5] * rcp_sum[0]), cvt_rn_bf16x2(e[6] * rcp_sum[1], e[7] * rcp_sum[1]));
     }
     math_give_chunk(self);
 }
 
 /* Exponentials -> A operands, and what has been added up rescaled. */
-template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], const float (&scale)[2], uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32],
-                                             float (&o_rest)[REST ? REST / 2 : 1]) {
+template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], const float (&scale)[2], uint32_t (&p)[ONLINE_SCORES / 2],
+                                             float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
 #pragma unroll
     for (int i = 0; i < ONLINE_SCORES / 2; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]);
 #pragma unroll
@@ -117,7 +121,8 @@ template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], co
     for (int i = 0; i < REST / 2; i++) o_rest[i] *= scale[i / 2 & 1];
 }
 
-/* All keys for one block of queries. The last block's softmax and products are outside of the loop: nothing may be issued conditionally between products. */
+/* All keys for one block of queries. The last block's softmax and products are outside of the loop:
+   nothing may be issued conditionally between products. */
 template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &op) {
     const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};

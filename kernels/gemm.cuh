@@ -1,12 +1,14 @@
 /* megavit: the GEMM tile. Each math warpgroup computes 64 rows of the CTA's 128 x COLUMNS tile.
 
-   The two warpgroups are not tied to each other: while one is in its epilogue the other keeps the tensor cores busy, as far ahead as the ring allows. */
+   The two warpgroups are not tied to each other: while one is in its epilogue the other keeps the tensor cores busy,
+   as far ahead as the ring allows. */
 #ifndef MGV_GEMM_CUH
 #define MGV_GEMM_CUH
 
 #include "math.cuh"
 
-/* gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks, Gimpel 2016, equation 2. Takes x / 2: the weights are packed halved. */
+/* gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks, Gimpel 2016, equation 2.
+   Takes x / 2: the weights are packed halved. */
 DEVICE float gelu_tanh_of_half(float h) { return h + h * tanh_approx(h * (1.5957691216f + 0.2854192650f * h * h)); }
 
 DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
@@ -44,8 +46,8 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
 }
 
 /* Turns COLUMNS columns of accumulators into values of the target. tile_column: this lane's first column within the tile. */
-template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column, uint32_t row,
-                                               const float (&rstd)[2]) {
+template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column,
+                                               uint32_t row, const float (&rstd)[2]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t vectors = shared_address(&self.shared->vectors[tile_column]);
 #pragma unroll
@@ -81,8 +83,9 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
     }
 }
 
-/* Mean and squared deviations of 64 columns of each row, from sums of values and of their squares: in float32 that loses less where a mean is large than the
-   rounding of what is stored. Taken before rounding, which saves 32 conversions back: rounding moves single values, hardly their mean and spread. */
+/* Mean and squared deviations of 64 columns of each row, from sums of values and of their squares: in float32 that loses less where a mean
+   is large than the rounding of what is stored. Taken before rounding, which saves 32 conversions back:
+   rounding moves single values, hardly their mean and spread. */
 DEVICE void chunk_statistics(const float *v, float (&mean)[2], float (&squares)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -128,11 +131,13 @@ template <int COLUMNS> DEVICE void gemm_write_bf16(uint32_t flags, uint32_t frag
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j += 2) {
         const float *e = &v[4 * j];
-        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
+        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]),
+                    cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
     }
 }
 
-/* Reciprocal standard deviations of this lane's two rows, 1 where no norm is folded. The grant of the tile's first chunk said that they are there. */
+/* Reciprocal standard deviations of this lane's two rows, 1 where no norm is folded.
+   The grant of the tile's first chunk said that they are there. */
 DEVICE void gemm_norms(const Math &self, uint32_t flags, float (&rstd)[2]) {
     const uint32_t row = self.warp * 16 + self.lane / 4;
     rstd[0] = rstd[1] = 1;
@@ -168,8 +173,8 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
     }
 }
 
-/* In rounds of 64 columns, which share one code: when a chunk is written the next one's sums move down to where this one's were. Code that was not run for some
-   microseconds is gone from the instruction cache, and to fetch it takes its time, too (NOTES: cold instructions). */
+/* In rounds of 64 columns, which share one code: when a chunk is written the next one's sums move down to where this one's were. Code that
+   was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (NOTES: cold instructions). */
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);
@@ -218,18 +223,20 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
 
 /* --- SPLIT: the CTAs of a cluster have half of K each ------------------------------------------------------------- */
 
-/* A CTA finishes half of the columns, those that come first in its accumulators, and sends its sums of the others as bf16: one rounding of a term of the
-   stream, which is rounded behind it. They go to the same thread of the other CTA, into the stage that follows both CTAs' products. When it is empty here it is
-   empty there: both CTAs' math warps leave a stage in both. */
+/* A CTA finishes half of the columns, those that come first in its accumulators, and sends its sums of the others as bf16: one rounding of
+   a term of the stream, which is rounded behind it. They go to the same thread of the other CTA, into the stage that follows both CTAs'
+   products. When it is empty here it is empty there: both CTAs' math warps leave a stage in both. */
 template <int COUNT> DEVICE void split_send(Math &self, const float *sums) {
     wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
     if (self.dog.aborted) return;
-    const uint32_t to = mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);
+    const uint32_t to =
+        mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);
     const uint32_t full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
 #pragma unroll
     for (int i = 0; i < COUNT / 8; i++) {
         const float *v = &sums[8 * i];
-        st_async_cluster_v4_u32(to + i * 256 * 16, cvt_rn_bf16x2(v[0], v[1]), cvt_rn_bf16x2(v[2], v[3]), cvt_rn_bf16x2(v[4], v[5]), cvt_rn_bf16x2(v[6], v[7]), full);
+        st_async_cluster_v4_u32(to + i * 256 * 16, cvt_rn_bf16x2(v[0], v[1]), cvt_rn_bf16x2(v[2], v[3]),
+                                cvt_rn_bf16x2(v[4], v[5]), cvt_rn_bf16x2(v[6], v[7]), full);
     }
 }
 
@@ -255,7 +262,8 @@ template <int COLUMNS> DEVICE uint32_t narrow_fragment_address(const Math &self,
 }
 
 /* Mean and squared deviations of this CTA's HALF columns of each row, or of those that there are, before rounding. */
-template <int HALF> DEVICE void split_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t first_column, uint32_t row) {
+template <int HALF>
+DEVICE void split_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t first_column, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
     if (first_column >= op.columns) return;
     const uint32_t columns = op.columns - first_column < HALF ? op.columns - first_column : HALF, rows = rows_of_group(op, tile.group);
@@ -285,7 +293,8 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
     constexpr int HALF = COLUMNS / MGV__CLUSTER, REST = HALF - 64, COUNT = HALF / 2; /* columns that stay, and accumulators */
     static_assert(split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && HALF * 128 % 1024 == 0,
                   "what is sent fits one stage; halves of the weights are whole swizzles");
-    const uint32_t flags = tile.op.flags & (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS); /* what writes the stream has no others */
+    /* what writes the stream has no others */
+    const uint32_t flags = tile.op.flags & (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
     const uint32_t row = gemm_row(self, tile);
     const float rstd[2] = {1, 1};
     float acc[COLUMNS / 2];

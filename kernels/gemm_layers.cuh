@@ -1,22 +1,25 @@
-/* megavit: the layers' GEMM tiles of 256 or 192 columns, which are most of the work from some ten images on. One tile follows another without a pause: what comes next is
-   found out under the last products, and accumulators are not cleared.
+/* megavit: the layers' GEMM tiles of 256 or 192 columns, which are most of the work from some ten images on. One tile follows another
+   without a pause: what comes next is found out under the last products, and accumulators are not cleared.
 
-   Each math warpgroup computes 64 rows. The two are not tied to each other, but mostly run in step: the tensor cores rest while both are in their epilogues. */
+   Each math warpgroup computes 64 rows. The two are not tied to each other, but mostly run in step:
+   the tensor cores rest while both are in their epilogues. */
 #ifndef MGV_GEMM_LAYERS_CUH
 #define MGV_GEMM_LAYERS_CUH
 
 #include "gemm.cuh"
 
-/* Returns while the last stage's products are still on their way. The last stages are not left: this group's rows of A in them, which nobody else reads, become
-   chunk buffers. lent: these stages. */
-template <int COLUMNS> DEVICE void layer_products(Math &self, uint32_t steps, float (&acc)[COLUMNS / 2], uint32_t (&lent)[MGV__LENT_STAGES]) {
+/* Returns while the last stage's products are still on their way. The last stages are not left: this group's rows of A in them, which
+   nobody else reads, become chunk buffers. lent: these stages. */
+template <int COLUMNS>
+DEVICE void layer_products(Math &self, uint32_t steps, float (&acc)[COLUMNS / 2], uint32_t (&lent)[MGV__LENT_STAGES]) {
     for (uint32_t step = 0; step < steps; step++) {
         math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
         const uint64_t a = matrix_descriptor(base + self.group * MGV__CHUNK_BYTES), b = matrix_descriptor(base + GEMM_A_BYTES);
         wgmma_fence();
 #pragma unroll
-        for (uint32_t k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, step || k); /* the first product overwrites what the tile before left */
+        for (uint32_t k = 0; k < 4; k++)
+            wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, step || k); /* the first product overwrites what the tile before left */
         wgmma_commit_group();
         wgmma_wait_group<1>();
         if (step && step + 1 < steps) math_leave_stage(self, lent[1]);
@@ -25,16 +28,19 @@ template <int COLUMNS> DEVICE void layer_products(Math &self, uint32_t steps, fl
         self.stage.advance();
     }
 }
-static_assert(MGV__LENT_STAGES == 2 && MGV__CHUNKS == 2 && MGV__CHUNK_ROWS * 128 == MGV__CHUNK_BYTES, "a math group's rows of A in one stage are a chunk");
+static_assert(MGV__LENT_STAGES == 2 && MGV__CHUNKS == 2 && MGV__CHUNK_ROWS * 128 == MGV__CHUNK_BYTES,
+              "a math group's rows of A in one stage are a chunk");
 
-/* Where a lane's two rows leave the statistics of a tile's first 64 columns (0: no row of an image, or another lane's), and how many parts there are from there on. */
+/* Where a lane's two rows leave the statistics of a tile's first 64 columns (0: no row of an image, or another lane's),
+   and how many parts there are from there on. */
 struct StatisticsPlace {
     float *row[2];
     uint32_t parts;
 };
 template <int COLUMNS> DEVICE StatisticsPlace statistics_place(const Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t parts = op.columns / 64, first = tile.column * (COLUMNS / 64), rows = rows_of_group(op, tile.group), row = gemm_row(self, tile);
+    const uint32_t parts = op.columns / 64, first = tile.column * (COLUMNS / 64), rows = rows_of_group(op, tile.group),
+                   row = gemm_row(self, tile);
     float *at = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + first) * 2;
     StatisticsPlace place;
     place.row[0] = self.lane % 4 == 0 && row < rows ? at : 0;
@@ -60,7 +66,8 @@ DEVICE void layer_biases(const Math &self, uint32_t chunk, float (&bias)[16]) {
 DEVICE void layer_residual(const Math &self, uint32_t chunk, uint32_t (&residual)[16]) {
     const uint32_t fragments = fragment_address(self, chunk);
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) ldmatrix_x4(fragments ^ j * 16, residual[2 * j], residual[2 * j + 1], residual[2 * j + 2], residual[2 * j + 3]);
+    for (int j = 0; j < 8; j += 2)
+        ldmatrix_x4(fragments ^ j * 16, residual[2 * j], residual[2 * j + 1], residual[2 * j + 2], residual[2 * j + 3]);
 }
 DEVICE void layer_add_residual(const uint32_t (&residual)[16], float (&v)[32]) {
 #pragma unroll
@@ -76,9 +83,9 @@ DEVICE void math_give_lent(const Math &self, uint32_t which) {
     if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->lent_written[self.group][which]));
 }
 
-/* Chunks of 64 columns, the first two into lent stages and the others into chunk buffers, so that none waits for another's way out. The first two's residual
-   is taken out of the chunk buffers under the last products, and the others' comes into them meanwhile. Without waits in between one chunk's arithmetic runs
-   under another's. The accumulators stay as they are. */
+/* Chunks of 64 columns, the first two into lent stages and the others into chunk buffers, so that none waits for another's way out. The
+   first two's residual is taken out of the chunk buffers under the last products, and the others' comes into them meanwhile. Without waits
+   in between one chunk's arithmetic runs under another's. The accumulators stay as they are. */
 template <int COLUMNS, uint32_t FLAGS>
 DEVICE void layer_epilogue(Math &self, const TileSlot &tile, const uint32_t (&lent)[MGV__LENT_STAGES], float (&acc)[COLUMNS / 2]) {
     constexpr int chunks = COLUMNS / 64, buffered = chunks - MGV__LENT_STAGES;
@@ -121,7 +128,8 @@ DEVICE void layer_epilogue(Math &self, const TileSlot &tile, const uint32_t (&le
         }
         if (chunk < MGV__LENT_STAGES) {
             if (stream) layer_add_residual(residual[chunk], v);
-            gemm_write_bf16<64>(0, fragment_address(self, shared_address(self.shared->stage[lent[chunk]]) + self.group * MGV__CHUNK_BYTES), v);
+            gemm_write_bf16<64>(0,
+                                fragment_address(self, shared_address(self.shared->stage[lent[chunk]]) + self.group * MGV__CHUNK_BYTES), v);
             math_give_lent(self, chunk);
         } else {
             const uint32_t granted = stream ? math_take_chunk(self) : buffer[chunk - MGV__LENT_STAGES];

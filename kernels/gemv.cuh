@@ -1,9 +1,9 @@
-/* megavit: products of few rows, those of the pooling head for few images, in both regimes. A strip is 8 columns of the result, and with them 8 rows of the weights.
-   Some of a CTA's math warps share the columns of A of one strip: a warp's weights go straight into registers, ahead of the wait for the rows that they are
-   multiplied with, so that an operation takes little more than one way through the L2 cache.
+/* megavit: products of few rows, those of the pooling head for few images, in both regimes. A strip is 8 columns of the result, and with
+   them 8 rows of the weights. Some of a CTA's math warps share the columns of A of one strip: a warp's weights go straight into registers,
+   ahead of the wait for the rows that they are multiplied with, so that an operation takes little more than one way through the L2 cache.
 
-   mma.m16n8k16 with rows as M and the strip as N. Which 16 columns of A one of them takes is free, as long as A and B agree: of 32 columns each lane holds
-   8 in a row, of a row of A and of a row of weights alike, the first half for one product, the second for the next. */
+   mma.m16n8k16 with rows as M and the strip as N. Which 16 columns of A one of them takes is free, as long as A and B agree: of 32 columns
+   each lane holds 8 in a row, of a row of A and of a row of weights alike, the first half for one product, the second for the next. */
 #ifndef MGV_GEMV_CUH
 #define MGV_GEMV_CUH
 
@@ -22,7 +22,8 @@ enum {
     GEMV_BYTES = MGV__GEMV_MAX_ROWS / GEMV_ROWS * GEMV_WARPS * GEMV_SUMS_BYTES,
     GEMV_STATISTICS = 12 /* of the strips of a row, that are on their way to a lane together */
 };
-static_assert((int)GEMV_BYTES <= (int)MGV__STAGE_BYTES && (int)GEMV_BYTES <= (int)MGV__LATENCY_SWAP_BYTES, "all warps' sums fit where either regime has them");
+static_assert((int)GEMV_BYTES <= (int)MGV__STAGE_BYTES && (int)GEMV_BYTES <= (int)MGV__LATENCY_SWAP_BYTES,
+              "all warps' sums fit where either regime has them");
 static_assert((GEMV_STRIPS * MGV__MATH_GROUPS << MGV__GEMV_LEAST_PARTS_LOG2) >= GEMV_WARPS && 1 << MGV__GEMV_MOST_PARTS_LOG2 == GEMV_WARPS,
               "every strip is ended by somebody");
 static_assert(GEMV_WARPS == MGV__MATH_GROUPS * 4 && GEMV_ROWS * GEMV_STRIP == 128, "a thread of a math warpgroup takes a value of a strip");
@@ -39,24 +40,28 @@ struct FewRows {
     uint32_t rows;             /* that exist; 0 in a rehearsal */
 };
 
-/* Of a GEMV's CTA: how many warps share a strip, and its first strip. No division: what lies in front of the loads of weights is waited for. */
+/* Of a GEMV's CTA: how many warps share a strip, and its first strip. No division:
+   what lies in front of the loads of weights is waited for. */
 struct GemvStrips {
     uint32_t parts_log2, first;
 };
 
 /* Where the sums of `warp` for a tile of rows lie: row by row. */
-DEVICE uint32_t gemv_sums(const FewRows &self, uint32_t row_tile, uint32_t warp) { return self.scratch + (row_tile * GEMV_WARPS + warp) * GEMV_SUMS_BYTES; }
+DEVICE uint32_t gemv_sums(const FewRows &self, uint32_t row_tile, uint32_t warp) {
+    return self.scratch + (row_tile * GEMV_WARPS + warp) * GEMV_SUMS_BYTES;
+}
 
 /* --- norms ------------------------------------------------------------------------------------------------------- */
 
 /* Sum over the eight lanes that hold a row's columns of a strip. */
 DEVICE float gemv_row_sum(float v) { v = quad_sum(v); return v + shfl_bfly_f32(v, 4); }
 
-/* Reciprocal standard deviation of a row, by the eight lanes that share it: from mean and squared deviations of each strip, every eighth of them a lane's. Deviations of
-   the strips' means are taken from the lane's first, then from the row's mean. */
+/* Reciprocal standard deviation of a row, by the eight lanes that share it: from mean and squared deviations of each strip, every eighth of
+   them a lane's. Deviations of the strips' means are taken from the lane's first, then from the row's mean. */
 DEVICE float gemv_rstd(const FewRows &self, uint32_t row, uint32_t rows) {
     const uint32_t inner = self.op.inner, count = inner / (GEMV_STRIP * GEMV_STRIP); /* strips of a lane */
-    const float *from = self.arguments.stats + self.op.stats_in + ((size_t)row * (inner / GEMV_STRIP) + self.lane % GEMV_STRIP) * 2, epsilon = self.op.epsilon;
+    const float *from = self.arguments.stats + self.op.stats_in + ((size_t)row * (inner / GEMV_STRIP) + self.lane % GEMV_STRIP) * 2,
+                epsilon = self.op.epsilon;
     float first = 0, off = 0, off_squares = 0, squares = 0;
 #pragma unroll 1
     for (uint32_t at = 0; at < count; at += GEMV_STATISTICS) {
@@ -85,7 +90,8 @@ DEVICE float gemv_rstd(const FewRows &self, uint32_t row, uint32_t rows) {
 DEVICE void gemv_statistics(const FewRows &self, uint32_t row, uint32_t strip, float v) {
     const float mean = gemv_row_sum(v) * (1.0f / GEMV_STRIP), squares = gemv_row_sum((v - mean) * (v - mean));
     if (row < self.rows && self.lane % GEMV_STRIP == 0)
-        st_relaxed_gpu_v2f32(self.arguments.stats + self.op.stats_out + ((size_t)row * (self.op.columns / GEMV_STRIP) + strip) * 2, mean, squares);
+        st_relaxed_gpu_v2f32(self.arguments.stats + self.op.stats_out + ((size_t)row * (self.op.columns / GEMV_STRIP) + strip) * 2,
+                             mean, squares);
 }
 
 /* --- products ---------------------------------------------------------------------------------------------------- */
@@ -93,12 +99,12 @@ DEVICE void gemv_statistics(const FewRows &self, uint32_t row, uint32_t strip, f
 /* Number, among the CTA's, of the strips that a math warpgroup ends: the warpgroups take turns. */
 DEVICE uint32_t gemv_number(uint32_t group, uint32_t i) { return group + i * MGV__MATH_GROUPS; }
 
-/* Products of one tile of rows with the weights of one round, added to the sums of the rounds before. from: this lane's pieces of the row lane / 4, 64 bytes apart;
-   those of the row lane / 4 + 8, where HALVES is 2, lie `eight_rows` bytes behind. steps: those in which the lane has a piece of either row. beside: what else
-   is to be fetched, called when the first pieces are on their way. */
+/* Products of one tile of rows with the weights of one round, added to the sums of the rounds before. from: this lane's pieces of the row
+   lane / 4, 64 bytes apart; those of the row lane / 4 + 8, where HALVES is 2, lie `eight_rows` bytes behind. steps: those in which the lane
+   has a piece of either row. beside: what else is to be fetched, called when the first pieces are on their way. */
 template <int HALVES, class Beside>
-DEVICE void gemv_multiply(const uint8_t *from, size_t eight_rows, const uint32_t (&steps)[HALVES], const uint32_t (&w)[GEMV_AHEAD][4], uint32_t sums,
-                          uint32_t add, const Beside &beside) {
+DEVICE void gemv_multiply(const uint8_t *from, size_t eight_rows, const uint32_t (&steps)[HALVES], const uint32_t (&w)[GEMV_AHEAD][4],
+                          uint32_t sums, uint32_t add, const Beside &beside) {
     constexpr uint32_t BATCH = GEMV_AHEAD / HALVES; /* as many registers either way */
     const uint8_t *const high = opaque(from + eight_rows);
     float acc[GEMV_CHAINS][4] = {};
@@ -108,7 +114,8 @@ DEVICE void gemv_multiply(const uint8_t *from, size_t eight_rows, const uint32_t
 #pragma unroll
         for (uint32_t i = 0; i < BATCH; i++) {
             if (batch + i < steps[0]) ld_relaxed_gpu_v4u32(from + (batch + i) * 64, x[i][0], x[i][1], x[i][2], x[i][3]);
-            if (HALVES > 1 && batch + i < steps[HALVES - 1]) ld_relaxed_gpu_v4u32(high + (batch + i) * 64, y[i][0], y[i][1], y[i][2], y[i][3]);
+            if (HALVES > 1 && batch + i < steps[HALVES - 1])
+                ld_relaxed_gpu_v4u32(high + (batch + i) * 64, y[i][0], y[i][1], y[i][2], y[i][3]);
         }
         if (batch == 0) beside();
 #pragma unroll
@@ -133,22 +140,27 @@ DEVICE void gemv_multiply(const uint8_t *from, size_t eight_rows, const uint32_t
 /* --- the tile ---------------------------------------------------------------------------------------------------- */
 
 /* Where the value of a thread lies in the result and in the residual. */
-DEVICE size_t gemv_place(const FewRows &self, uint32_t row, uint32_t strip) { return (size_t)row * self.op.columns + strip * GEMV_STRIP + self.lane % GEMV_STRIP; }
+DEVICE size_t gemv_place(const FewRows &self, uint32_t row, uint32_t strip) {
+    return (size_t)row * self.op.columns + strip * GEMV_STRIP + self.lane % GEMV_STRIP;
+}
 /* Of two columns, as they are written: by every other lane. */
 DEVICE uint32_t gemv_residual(const FewRows &self, uint32_t row, uint32_t strip) {
     if (!(self.op.flags & MGV__KERNEL_RESIDUAL) || row >= self.rows || strip * GEMV_STRIP >= self.op.columns || self.lane % 2) return 0;
     return ld_relaxed_gpu((const uint32_t *)(self.arguments.residual_rows + gemv_place(self, row, strip)));
 }
 
-/* One value of a strip a thread, of 16 rows: the warps' sums in order, then what follows the product. number: of the strip among the CTA's. */
-DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t row_tile, uint32_t row, uint32_t number, float rstd, float bias, uint32_t residual) {
+/* One value of a strip a thread, of 16 rows: the warps' sums in order, then what follows the product.
+   number: of the strip among the CTA's. */
+DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t row_tile, uint32_t row, uint32_t number, float rstd,
+                        float bias, uint32_t residual) {
     const uint32_t flags = self.rehearsal ? (uint32_t)GEMV_ALL_FLAGS : self.op.flags, rows = self.rows, strip = strips.first + number;
     const size_t at = gemv_place(self, row, strip);
     float v = 0, part[GEMV_WARPS];
 #pragma unroll
     for (uint32_t i = 0; i < GEMV_WARPS; i++) {
         part[i] = 0;
-        if (i < 1u << strips.parts_log2) part[i] = shared_load_f32(gemv_sums(self, row_tile, (number << strips.parts_log2) + i) + (self.warp % 4 * 32 + self.lane) * 4);
+        if (i < 1u << strips.parts_log2)
+            part[i] = shared_load_f32(gemv_sums(self, row_tile, (number << strips.parts_log2) + i) + (self.warp % 4 * 32 + self.lane) * 4);
     }
 #pragma unroll
     for (uint32_t i = 0; i < GEMV_WARPS; i++) v += part[i];
@@ -158,26 +170,29 @@ DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t 
     const float right = shfl_bfly_f32(v, 1);
     if (row >= rows || self.lane % 2) return;
     if (flags & MGV__KERNEL_FLOAT_OUT)
-        st_global_v2u32((float *)self.arguments.buffers[self.op.store_map] + at, __float_as_uint(v + bf16_low(residual)), __float_as_uint(right + bf16_high(residual)));
+        st_global_v2u32((float *)self.arguments.buffers[self.op.store_map] + at, __float_as_uint(v + bf16_low(residual)),
+                        __float_as_uint(right + bf16_high(residual)));
     else st_global_u32((uint16_t *)self.arguments.buffers[self.op.store_map] + at, cvt_rn_bf16x2(v, right));
 }
 
-/* All rows with this warp's share of a strip, and a math warpgroup's strips to the end. HALVES: 1 where there are no more than eight rows. wait: for the rows;
-   sync: of all math warps. */
+/* All rows with this warp's share of a strip, and a math warpgroup's strips to the end. HALVES: 1 where there are no more than eight rows.
+   wait: for the rows; sync: of all math warps. */
 template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
     const mgv__kernel_op &op = self.op;
     const GemvStrips strips = {op.b_map, self.number * GEMV_WARPS >> op.b_map};
     const uint32_t parts = 1 << strips.parts_log2;
     const uint32_t quad = self.lane / 4, group = self.warp / 4, rows = self.rows, pieces = op.k_blocks, columns = op.columns;
     const uint32_t fold = self.rehearsal || op.flags & MGV__KERNEL_FOLD_NORM;
-    const uint32_t strip = strips.first + (self.warp >> strips.parts_log2), all_steps = (pieces + 3) / 4, share = (all_steps + parts - 1) >> strips.parts_log2;
+    const uint32_t strip = strips.first + (self.warp >> strips.parts_log2), all_steps = (pieces + 3) / 4,
+                   share = (all_steps + parts - 1) >> strips.parts_log2;
     const uint32_t rounds = (share + GEMV_AHEAD - 1) / GEMV_AHEAD, first_step = (self.warp & (parts - 1)) * share;
     const uint32_t end_step = first_step + share < all_steps ? first_step + share : all_steps;
     const uint32_t row_tiles = HALVES == 1 ? 1 : (rows + GEMV_ROWS - 1) / GEMV_ROWS;
     const uint32_t own_row = self.warp % 4 * 4 + self.lane / GEMV_STRIP; /* of a tile, that this thread ends */
     const uint32_t row_bytes = pieces * GEMV_PIECE * 2, pitch = op.a_column_step ? op.heads * op.a_column_step * 2 : row_bytes;
     const uint32_t head = op.a_column_step ? strip * GEMV_STRIP / head_columns(op) : 0, exists = strip * GEMV_STRIP < columns;
-    const uint8_t *const weights = self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)(strip * GEMV_STRIP + quad) * row_bytes;
+    const uint8_t *const weights =
+        self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)(strip * GEMV_STRIP + quad) * row_bytes;
     const uint8_t *const a = self.arguments.buffers[op.a_map] + (size_t)head * op.a_column_step * 2;
     float bias[GEMV_STRIPS]; /* of the strips that this warpgroup ends */
 #pragma unroll
@@ -202,7 +217,8 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
         if (round == 0 && !self.rehearsal) wait();
 #pragma unroll 1
         for (uint32_t row_tile = 0; row_tile < row_tiles; row_tile++) {
-            const uint32_t low = row_tile * GEMV_ROWS + quad, sums = gemv_sums(self, row_tile, self.warp) + quad * GEMV_STRIP * 4 + self.lane % 4 * 8;
+            const uint32_t low = row_tile * GEMV_ROWS + quad,
+                           sums = gemv_sums(self, row_tile, self.warp) + quad * GEMV_STRIP * 4 + self.lane % 4 * 8;
             uint32_t steps[HALVES];
             steps[0] = low < rows ? own : 0;
             if (HALVES > 1) steps[HALVES - 1] = low + 8 < rows ? own : 0;
@@ -210,7 +226,8 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
                 if constexpr (HALVES == 1) {
                     if (round > 0) return;
 #pragma unroll
-                    for (uint32_t i = 0; i < GEMV_STRIPS; i++) residual[i] = gemv_residual(self, own_row, strips.first + gemv_number(group, i));
+                    for (uint32_t i = 0; i < GEMV_STRIPS; i++)
+                        residual[i] = gemv_residual(self, own_row, strips.first + gemv_number(group, i));
                     if (fold) rstd = gemv_rstd(self, own_row, rows);
                 }
             });

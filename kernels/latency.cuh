@@ -1,7 +1,7 @@
 /* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
 
-   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups 1 and 2
-   are math. Read in this order: latency_memory, latency_loader, latency_gemm, gemv, pool_tokens, latency_heads. */
+   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups
+   1 and 2 are math. Read in this order: latency_memory, latency_loader, latency_gemm, gemv, pool_tokens, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
@@ -10,7 +10,8 @@
 
 /* The image's tiles, the CTAs of a cluster and their math threads share its pieces out. */
 DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
-    const uint32_t thread = (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
+    const uint32_t thread =
+        (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
     patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit), thread,
                      tile.op.column_tiles * MGV__LATENCY_CLUSTER * 32 * LATENCY_MATH_WARPS);
     latency_signal(self);
@@ -54,7 +55,8 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     }
 }
 
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     LatencyMemory *shared = (LatencyMemory *)shared_bytes;
     Watchdog dog(arguments);

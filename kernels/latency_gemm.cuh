@@ -1,8 +1,9 @@
-/* megavit: the latency regime's matrix products: 64 columns of the output by as many rows as the plan's tile has, each math warpgroup half of K.
+/* megavit: the latency regime's matrix products: 64 columns of the output by as many rows as the plan's tile has,
+   each math warpgroup half of K.
 
-   The warpgroups trade their sums, so that each ends one half of the rows. WIDE: that is all. DEEP: each CTA has the sums over a quarter of K; every fourth
-   group of eight rows of a warpgroup goes to one CTA, which adds what it gets in the order of the CTAs. Then sums become rows in shared memory, and rows go to
-   global memory by ordinary stores: they are few. */
+   The warpgroups trade their sums, so that each ends one half of the rows. WIDE: that is all. DEEP: each CTA has the sums over a quarter of
+   K; every fourth group of eight rows of a warpgroup goes to one CTA, which adds what it gets in the order of the CTAs. Then sums become
+   rows in shared memory, and rows go to global memory by ordinary stores: they are few. */
 #ifndef MGV_LATENCY_GEMM_CUH
 #define MGV_LATENCY_GEMM_CUH
 
@@ -23,10 +24,13 @@ struct LatencyMath {
     uint32_t cta;
     uint32_t *counter;       /* that the tile signals; null in all threads but one */
     __device__ __forceinline__ LatencyMath(LatencyMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()), counter(nullptr) {}
+        : shared(s), arguments(a), dog(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
+          counter(nullptr) {}
 };
 
-DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) { return shared_address(self.shared->rows[stage.index]); }
+DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) {
+    return shared_address(self.shared->rows[stage.index]);
+}
 template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, uint32_t count) {
     const uint32_t index = stage.index + count, rounds = index / COUNT;
     stage.index = index - rounds * COUNT;
@@ -48,8 +52,8 @@ enum { LATENCY_SYNC_MATH = 1, LATENCY_SYNC_GROUP = 2 };
 DEVICE void latency_sync(void) { bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS); }
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
-/* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind the last product is found before
-   the first. */
+/* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind the last
+   product is found before the first. */
 DEVICE uint32_t *latency_tile_counter(const LatencyMath &self, const TileSlot &tile) {
     const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
     uint32_t first, end;
@@ -64,8 +68,8 @@ DEVICE void latency_signal(const LatencyMath &self) {
     if (self.counter && !self.dog.aborted) red_release_gpu_add(self.counter, 1);
 }
 
-/* Two groups of 8 columns of a row, two columns of each in every lane of a quad: lanes trade, so that each has four neighbours of one group. `to` is where
-   this lane's four columns of the first two groups lie: latency_pair_column columns behind the first. */
+/* Two groups of 8 columns of a row, two columns of each in every lane of a quad: lanes trade, so that each has four neighbours of one
+   group. `to` is where this lane's four columns of the first two groups lie: latency_pair_column columns behind the first. */
 DEVICE uint32_t latency_pair_column(uint32_t lane) { return 8 * (lane & 1) + 2 * (lane % 4 - (lane & 1)); }
 DEVICE void latency_store_pair(uint32_t lane, uint16_t *to, uint32_t first, uint32_t second, bool valid) {
     const uint32_t odd = lane & 1, traded = __float_as_uint(shfl_bfly_f32(__uint_as_float(odd ? first : second), 1));
@@ -75,7 +79,9 @@ DEVICE void latency_store_pair(uint32_t lane, uint16_t *to, uint32_t first, uint
 /* --- norms of rows ---------------------------------------------------------------------------------------------- */
 
 /* The warp that finds them has written those of the tile's rows. */
-DEVICE void latency_wait_norms(LatencyMath &self) { wait_barrier(self.dog, &self.shared->norms_full, self.norms.parity, MGV__WAIT_TILE_READY); }
+DEVICE void latency_wait_norms(LatencyMath &self) {
+    wait_barrier(self.dog, &self.shared->norms_full, self.norms.parity, MGV__WAIT_TILE_READY);
+}
 /* By every math warp, when it has read them. */
 DEVICE void latency_leave_norms(LatencyMath &self) {
     if (!self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_empty));
@@ -84,8 +90,9 @@ DEVICE void latency_leave_norms(LatencyMath &self) {
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
-/* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with the blocks: a group's waits
-   and descriptors are found beside the other's products. A block's stages are left when a group's next products are on their way. */
+/* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with
+   the blocks: a group's waits and descriptors are found beside the other's products.
+   A block's stages are left when a group's next products are on their way. */
 struct LatencyBlock {
     LatencyRowStage rows;
     LatencyWeightStage weights;
@@ -106,7 +113,8 @@ DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &blo
 }
 DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block) {
     const uint32_t rows = latency_stage_address(self, block.rows), weights = shared_address(self.shared->weights[block.weights.index]);
-    return {opaque((uint32_t)matrix_descriptor(weights)), opaque((uint32_t)matrix_descriptor(rows))}; /* else the compiler would find them again behind the wait */
+    /* else the compiler would find them again behind the wait */
+    return {opaque((uint32_t)matrix_descriptor(weights)), opaque((uint32_t)matrix_descriptor(rows))};
 }
 template <int COUNT> DEVICE void latency_products(LatencyMath &self, uint32_t blocks, float (&acc)[COUNT]) {
     const uint32_t first = self.group;
@@ -140,32 +148,38 @@ template <int COUNT> DEVICE void latency_products(LatencyMath &self, uint32_t bl
 
 /* --- sums ------------------------------------------------------------------------------------------------------- */
 
-/* Sums lie in groups of eight rows, tokens, four floats a thread: (column, row), (column, row + 1), (column + 8, row), (column + 8, row + 1), with
-   column = 16 warp + lane / 4 and row = 2 (lane % 4). Of a tile's GROUPS groups math group 0 ends the first half, the longer one, and group 1 the rest. */
+/* Sums lie in groups of eight rows, tokens, four floats a thread: (column, row), (column, row + 1), (column + 8, row),
+   (column + 8, row + 1), with column = 16 warp + lane / 4 and row = 2 (lane % 4).
+   Of a tile's GROUPS groups math group 0 ends the first half, the longer one, and group 1 the rest. */
 DEVICE constexpr uint32_t latency_first_half(uint32_t groups) { return (groups + 1) / 2; }
 DEVICE uint32_t latency_thread_bytes(const LatencyMath &self) { return (self.warp * 32 + self.lane) * 16; }
 
 /* The sums of both math groups, of those groups of rows that this one ends. */
-template <int GROUPS> DEVICE void latency_swap_sums(const LatencyMath &self, const float (&acc)[4 * GROUPS], float (&v)[4 * latency_first_half(GROUPS)]) {
+template <int GROUPS>
+DEVICE void latency_swap_sums(const LatencyMath &self, const float (&acc)[4 * GROUPS], float (&v)[4 * latency_first_half(GROUPS)]) {
     constexpr int FIRST = (int)latency_first_half(GROUPS);
-    const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self), from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
+    const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self),
+                   from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
         const uint32_t ends = i >= FIRST, number = ends ? i - FIRST : i;
-        if (self.group != ends) shared_store_v4f32(to + number * LATENCY_GROUP_BYTES, acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+        if (self.group != ends)
+            shared_store_v4f32(to + number * LATENCY_GROUP_BYTES, acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
     }
     latency_sync();
 #pragma unroll
     for (int i = 0; i < FIRST; i++) {
         const int second = i + FIRST < GROUPS ? i + FIRST : i; /* the first half may be longer: what the second has there nobody uses */
         float other[4] = {0, 0, 0, 0};
-        if (self.group == 0 || i + FIRST < GROUPS) shared_load_v4f32(from + i * LATENCY_GROUP_BYTES, other[0], other[1], other[2], other[3]);
+        if (self.group == 0 || i + FIRST < GROUPS)
+            shared_load_v4f32(from + i * LATENCY_GROUP_BYTES, other[0], other[1], other[2], other[3]);
 #pragma unroll
         for (int e = 0; e < 4; e++) v[4 * i + e] = (self.group ? acc[4 * second + e] : acc[4 * i + e]) + other[e];
     }
 }
 
-/* The CTA that finishes group `number` of a math group's rows: the two math groups begin at different ends, which shares the odd ones out. */
+/* The CTA that finishes group `number` of a math group's rows: the two math groups begin at different ends,
+   which shares the odd ones out. */
 DEVICE uint32_t latency_owner(const LatencyMath &self, uint32_t number) {
     return self.group ? MGV__LATENCY_CLUSTER - 1 - number % MGV__LATENCY_CLUSTER : number % MGV__LATENCY_CLUSTER;
 }
@@ -175,8 +189,9 @@ DEVICE uint32_t latency_owned_halves(uint32_t groups, uint32_t first_half, uint3
     return (cta < first) + (MGV__LATENCY_CLUSTER - 1 - cta < second);
 }
 
-/* Before sending: what was sent last has been read. Arrivals for two exchanges do not mix: all math warps of a CTA meet before each tile, so one that sends
-   for the next exchange does so after its own CTA has arrived for this one, and nobody gets through the next one without it. */
+/* Before sending: what was sent last has been read. Arrivals for two exchanges do not mix: all math warps of a CTA meet before each tile,
+   so one that sends for the next exchange does so after its own CTA has arrived for this one,
+   and nobody gets through the next one without it. */
 DEVICE void latency_begin_exchange(LatencyMath &self) {
     wait_barrier(self.dog, &self.shared->received_empty, self.exchange.parity ^ 1, MGV__WAIT_RECEIVED_EMPTY);
 }
@@ -195,12 +210,13 @@ DEVICE void latency_end_exchange(LatencyMath &self) {
     self.exchange.advance();
 }
 
-/* Each group of rows to the CTA that finishes it, rounded to bf16: one rounding of a term of the stream, which is rounded behind it, and half of the bytes. A store has two
-   of the groups. exist: groups of this math group that have rows. */
+/* Each group of rows to the CTA that finishes it, rounded to bf16: one rounding of a term of the stream, which is rounded behind it, and
+   half of the bytes. A store has two of the groups. exist: groups of this math group that have rows. */
 template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist) {
     latency_begin_exchange(self);
     if (self.dog.aborted) return;
-    const uint32_t received = shared_address(self.shared->received) + latency_thread_bytes(self), full = shared_address(&self.shared->received_full);
+    const uint32_t received = shared_address(self.shared->received) + latency_thread_bytes(self),
+                   full = shared_address(&self.shared->received_full);
     uint32_t to[MGV__LATENCY_CLUSTER], barrier[MGV__LATENCY_CLUSTER]; /* of the owners of four groups in a row */
 #pragma unroll
     for (uint32_t n = 0; n < MGV__LATENCY_CLUSTER; n++) {
@@ -217,13 +233,15 @@ template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const floa
             words[2 * n] = cvt_rn_bf16x2(from[0], from[1]);
             words[2 * n + 1] = cvt_rn_bf16x2(from[2], from[3]);
         }
-        if (latency_owner(self, i) != self.cta && i < exist) st_async_cluster_v4_u32(to[i], words[0], words[1], words[2], words[3], barrier[i]);
+        if (latency_owner(self, i) != self.cta && i < exist)
+            st_async_cluster_v4_u32(to[i], words[0], words[1], words[2], words[3], barrier[i]);
     }
 }
 
-/* Own sums and those of the other CTAs, added in the order of the CTAs: of this CTA's groups among those of its math group. Own ones are rounded, too: which CTA
-   finishes a row depends on where in a batch it lies, and its bits must not. */
-template <int COUNT> DEVICE void latency_add_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist, float (&sum)[4 * LATENCY_OWN_GROUPS]) {
+/* Own sums and those of the other CTAs, added in the order of the CTAs: of this CTA's groups among those of its math group. Own ones are
+   rounded, too: which CTA finishes a row depends on where in a batch it lies, and its bits must not. */
+template <int COUNT>
+DEVICE void latency_add_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist, float (&sum)[4 * LATENCY_OWN_GROUPS]) {
     latency_wait_exchange(self);
     float own[4 * LATENCY_OWN_GROUPS];
     uint32_t some = 0;
@@ -245,8 +263,9 @@ template <int COUNT> DEVICE void latency_add_sums(LatencyMath &self, const float
 #pragma unroll
         for (uint32_t i = 0; i < 2 * LATENCY_OWN_GROUPS; i++) words[i] = __uint_as_float(cvt_rn_bf16x2(own[2 * i], own[2 * i + 1]));
         if (some && sender != self.cta)
-            shared_load_v4f32(shared_address(self.shared->received) + latency_sums_offset(sender, self.cta, self.group) + latency_thread_bytes(self), words[0], words[1],
-                              words[2], words[3]);
+            shared_load_v4f32(shared_address(self.shared->received) + latency_sums_offset(sender, self.cta, self.group) +
+                              latency_thread_bytes(self),
+                              words[0], words[1], words[2], words[3]);
 #pragma unroll
         for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++) {
             const uint32_t word = __float_as_uint(words[i / 2]);
@@ -274,7 +293,8 @@ DEVICE LatencyPlace latency_place(const LatencyMath &self, const TileSlot &tile)
     place.base = tile.group * op.rows_per_group + first;
     place.rows = end - first;
     place.column = latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS;
-    place.columns = place.column >= op.columns ? 0 : op.columns - place.column < MGV__LATENCY_COLUMNS ? op.columns - place.column : (uint32_t)MGV__LATENCY_COLUMNS;
+    place.columns = place.column >= op.columns ? 0
+                    : op.columns - place.column < MGV__LATENCY_COLUMNS ? op.columns - place.column : (uint32_t)MGV__LATENCY_COLUMNS;
     place.pitch = op.columns;
     place.target = self.arguments.buffers[op.store_map] + ((size_t)place.base * place.pitch + place.column) * 2;
     place.stats = self.arguments.stats + op.stats_out + ((size_t)place.base * (place.pitch / 64) + place.column / 64) * 2;
@@ -289,8 +309,8 @@ DEVICE void latency_fetch_biases(const LatencyMath &self, const mgv__kernel_op &
 }
 
 /* Sums of COUNT groups of eight rows, `step` apart from `group` on -> values without what lies beside them in a row. */
-template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint32_t group, uint32_t step, const float (&bias)[2], const float (&sum)[4 * COUNT],
-                                                       float (&value)[4 * COUNT]) {
+template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint32_t group, uint32_t step,
+                                                       const float (&bias)[2], const float (&sum)[4 * COUNT], float (&value)[4 * COUNT]) {
     const uint32_t norms = shared_address(&self.shared->norms[0]) + (group * 8 + 2 * (self.lane % 4)) * (uint32_t)sizeof(LatencyNorm);
     float rstd[2 * COUNT];
 #pragma unroll
@@ -308,10 +328,12 @@ template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, 
 }
 
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
-template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, uint32_t first, const float (&bias)[2],
-                                                  const float (&sum)[4 * COUNT]) {
-    const uint32_t rows = shared_address(&self.shared->swap[self.group].narrow), from = rows + self.warp * 4 * LATENCY_NARROW_PITCH + self.lane / 8 * LATENCY_NARROW_PITCH + self.lane % 8 * 16;
-    /* of the four matrices of eight rows and columns that a warp stores at once, the first two are a group's columns and the eighth after them, then the next group's */
+template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, uint32_t first,
+                                                  const float (&bias)[2], const float (&sum)[4 * COUNT]) {
+    const uint32_t rows = shared_address(&self.shared->swap[self.group].narrow),
+                   from = rows + self.warp * 4 * LATENCY_NARROW_PITCH + self.lane / 8 * LATENCY_NARROW_PITCH + self.lane % 8 * 16;
+    /* of the four matrices of eight rows and columns that a warp stores at once,
+       the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     latency_sync_group(self); /* the rows take the place of sums that have been read */
     float v[4 * COUNT];
@@ -319,7 +341,8 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
 #pragma unroll
     for (int j = 0; j < COUNT; j += 2) {
         const float *x = &v[4 * j], *y = &v[4 * (j + (j + 1 < COUNT))];
-        stmatrix_x4_transposed(to + j * 8 * LATENCY_NARROW_PITCH, cvt_rn_bf16x2(x[0], x[1]), cvt_rn_bf16x2(x[2], x[3]), cvt_rn_bf16x2(y[0], y[1]), cvt_rn_bf16x2(y[2], y[3]));
+        stmatrix_x4_transposed(to + j * 8 * LATENCY_NARROW_PITCH, cvt_rn_bf16x2(x[0], x[1]), cvt_rn_bf16x2(x[2], x[3]),
+                               cvt_rn_bf16x2(y[0], y[1]), cvt_rn_bf16x2(y[2], y[3]));
     }
     latency_sync_group(self);
     const uint32_t exists = self.lane % 8 * 8 < place.columns;
@@ -329,7 +352,8 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
         float x, y, z, w;
         shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w);
         if (exists && number < COUNT * 8 && row < place.rows)
-            st_global_v4u32(place.target + ((size_t)row * place.pitch + self.lane % 8 * 8) * 2, __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));
+            st_global_v4u32(place.target + ((size_t)row * place.pitch + self.lane % 8 * 8) * 2,
+                            __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));
     }
 }
 
@@ -338,19 +362,22 @@ struct LatencyRows {
     uint32_t first, end;
 };
 static constexpr uint32_t NO_ROW = 0xFFFFFFFFu; /* no row of the tile: nothing is read, added or stored */
-/* Of the rows that the math group has in shared memory, this lane's, and its place in the tile; NO_ROW also where the lane's columns do not exist. */
+/* Of the rows that the math group has in shared memory, this lane's, and its place in the tile;
+   NO_ROW also where the lane's columns do not exist. */
 DEVICE uint32_t latency_deep_number(const LatencyMath &self) { return self.warp * 4 + self.lane / 8; }
 DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyPlace &place, const LatencyRows &own) {
     const uint32_t group = own.first + latency_deep_number(self) / 8 * MGV__LATENCY_CLUSTER;
     return group < own.end && self.lane % 8 * 8 < place.columns ? group * 8 + latency_deep_number(self) % 8 : NO_ROW;
 }
 
-/* What is added to a lane's values: what the row has held so far, as it lies there, or what its position has. Fetched before the products. */
+/* What is added to a lane's values: what the row has held so far, as it lies there, or what its position has.
+   Fetched before the products. */
 union LatencyAddend {
     uint32_t residual[4];
     float table[8];
 };
-DEVICE void latency_fetch_addend(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, uint32_t row, LatencyAddend &addend) {
+DEVICE void latency_fetch_addend(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, uint32_t row,
+                                 LatencyAddend &addend) {
     const uint32_t column = place.column + self.lane % 8 * 8;
     if (row >= place.rows) return;
     if (flags & MGV__KERNEL_TABLE) {
@@ -359,7 +386,8 @@ DEVICE void latency_fetch_addend(const LatencyMath &self, const mgv__kernel_op &
         for (int i = 0; i < 8; i += 2) ld_global_nc_v2f32(table + i, addend.table[i], addend.table[i + 1]);
     }
     if (flags & MGV__KERNEL_RESIDUAL) {
-        const uint16_t *residual = (const uint16_t *)self.arguments.buffers[op.residual_map] + (size_t)(place.base + row) * op.columns + column;
+        const uint16_t *residual =
+            (const uint16_t *)self.arguments.buffers[op.residual_map] + (size_t)(place.base + row) * op.columns + column;
         ld_relaxed_gpu_v4u32(residual, addend.residual[0], addend.residual[1], addend.residual[2], addend.residual[3]);
     }
 }
@@ -394,8 +422,10 @@ DEVICE void latency_statistics(const LatencyMath &self, const LatencyPlace &plac
 }
 
 DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, const LatencyRows &own,
-                             const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS], uint32_t row, const LatencyAddend &addend) {
-    const uint32_t rows = shared_address(&self.shared->swap[self.group].rows), to = rows + (2 * (self.lane % 4) * LATENCY_ROW_PITCH + self.warp * 16 + self.lane / 4) * 4;
+                             const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS],
+                             uint32_t row, const LatencyAddend &addend) {
+    const uint32_t rows = shared_address(&self.shared->swap[self.group].rows),
+                   to = rows + (2 * (self.lane % 4) * LATENCY_ROW_PITCH + self.warp * 16 + self.lane / 4) * 4;
     const uint32_t from = rows + (latency_deep_number(self) * LATENCY_ROW_PITCH + self.lane % 8 * 8) * 4;
     uint32_t rounded[4];
     float x[8];
@@ -425,7 +455,8 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
     const LatencyPlace place = latency_place(self, tile);
     const uint32_t groups = (place.rows + 7) / 8, before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
     const uint32_t exist = warp_uniform(self.group || here < FIRST ? here : FIRST); /* groups of this math group that have rows */
-    const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist}; /* DEEP: as latency_owner has it */
+    /* DEEP: as latency_owner has it */
+    const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist};
     const uint32_t deep_row = latency_deep_row(self, place, own);
     LatencyAddend addend = {};
     float bias[2], acc[ROWS / 2], v[4 * FIRST];

@@ -1,4 +1,5 @@
-/* megavit: the latency regime's attention and pooling head. Formulas and layouts are those of attention.cuh, pool_tokens.cuh and gemv.cuh. */
+/* megavit: the latency regime's attention and pooling head. Formulas and layouts are those of attention.cuh,
+   pool_tokens.cuh and gemv.cuh. */
 #ifndef MGV_LATENCY_HEADS_CUH
 #define MGV_LATENCY_HEADS_CUH
 
@@ -13,13 +14,16 @@ DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage &stage, int c
 
 /* --- attention --------------------------------------------------------------------------------------------------- */
 
-/* What both math groups have of this thread's two rows: sum of exponentials, 16 of the weighted values' columns, those that this group ends. */
+/* What both math groups have of this thread's two rows: sum of exponentials, 16 of the weighted values' columns,
+   those that this group ends. */
 struct LatencyAttended {
     float sum[2], values[16];
 };
 /* Each group has seen half of the keys. Weights of either are brought to the larger of their maxima. */
-DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&most)[2], const float (&sum)[2], const float (&o)[32], LatencyAttended &joined) {
-    const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self), from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
+DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&most)[2], const float (&sum)[2], const float (&o)[32],
+                                LatencyAttended &joined) {
+    const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self),
+                   from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float away[4];
@@ -46,7 +50,8 @@ DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&m
         float other[4];
         shared_load_v4f32(from + i * LATENCY_GROUP_BYTES, other[0], other[1], other[2], other[3]);
 #pragma unroll
-        for (int e = 0; e < 4; e++) joined.values[4 * i + e] = joined.values[4 * i + e] * own_weight[e / 2] + other[e] * other_weight[e / 2];
+        for (int e = 0; e < 4; e++)
+            joined.values[4 * i + e] = joined.values[4 * i + e] * own_weight[e / 2] + other[e] * other_weight[e / 2];
     }
 }
 
@@ -63,12 +68,14 @@ DEVICE void latency_leave_attention(LatencyMath &self) {
 template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
     constexpr int KEYS = latency_half_keys(ROWS);
     const mgv__kernel_op &op = tile.op;
-    const LatencyRowStage first = self.stage, keys = latency_stage_after(first, 1 + self.group), values = latency_stage_after(first, 3 + self.group);
+    const LatencyRowStage first = self.stage,
+                          keys = latency_stage_after(first, 1 + self.group), values = latency_stage_after(first, 3 + self.group);
     const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
     const float scale = op.scale;
     float s[ROWS / 2], o[32], most[2] = {0, 0}, sum[2] = {0, 0};
     uint32_t p[KEYS / 4] = {}, query = self.cta * 64 + self.warp * 16;
-    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] + ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
+    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] +
+                   ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
                    tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
     latency_wait_stage(self, first);
     latency_wait_stage(self, keys);
@@ -93,7 +100,8 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             const float *e = &joined.values[8 * pair + 2 * r];
-            latency_store_pair(self.lane, to + (size_t)8 * r * pitch + pair * 16, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp), cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < tokens);
+            latency_store_pair(self.lane, to + (size_t)8 * r * pitch + pair * 16, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp),
+                               cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < tokens);
         }
     }
     latency_signal(self);
@@ -107,7 +115,8 @@ DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile, const
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
                           tile.column * MGV__LATENCY_CLUSTER + self.cta, shared_address(self.shared->swap), !(self.seen & kind), 0};
     self.seen |= kind;
-    few_rows(rows, [&] { wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY); }, [] { latency_sync(); });
+    few_rows(rows, [&] { wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY); },
+             [] { latency_sync(); });
     latency_sync();
     if (self.counter && !self.dog.aborted) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */
 }

@@ -1,7 +1,7 @@
-/* megavit: the latency regime's scheduler and loaders, a warp each. The scheduler walks the list of segments and announces this CTA's tiles, a few ahead. The
-   loaders keep two rings full through the copy engine. That of the weights waits for nobody but its ring, so a tile's weights are there, if they fit, before
-   the rows that it multiplies exist. That of the rows waits itself on the counters in global memory for what a tile reads: nothing lies between the last
-   signal and the first load. */
+/* megavit: the latency regime's scheduler and loaders, a warp each. The scheduler walks the list of segments and announces this CTA's
+   tiles, a few ahead. The loaders keep two rings full through the copy engine. That of the weights waits for nobody but its ring, so a
+   tile's weights are there, if they fit, before the rows that it multiplies exist. That of the rows waits itself on the counters in global
+   memory for what a tile reads: nothing lies between the last signal and the first load. */
 #ifndef MGV_LATENCY_LOADER_CUH
 #define MGV_LATENCY_LOADER_CUH
 
@@ -24,8 +24,8 @@ struct LatencyLoader {
         : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
 };
 
-/* Rows of a box of keys or values, those of one math warpgroup: half of what a plan with so many rows a tile has, in whole steps of the products with the
-   values. */
+/* Rows of a box of keys or values, those of one math warpgroup: half of what a plan with so many rows a tile has, in whole steps of the
+   products with the values. */
 DEVICE constexpr uint32_t latency_half_keys(uint32_t rows) { return (rows + 15) / 16 * 16; }
 /* The first half of an image's keys; the second begins behind it. */
 DEVICE uint32_t latency_first_keys(const mgv__kernel_op &op) { return (op.tokens + 1) / 2; }
@@ -50,9 +50,11 @@ DEVICE void latency_open_rows(LatencyLoader &self, const LatencyRowStage &stage,
 /* By the whole warp. */
 DEVICE void latency_load_box(LatencyLoader &self, const void *to, uint64_t *full, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
     if (elect_sync() && !self.dog.aborted)
-        cp_async_bulk_tensor_3d_load(shared_address(to), tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z, shared_address(full));
+        cp_async_bulk_tensor_3d_load(shared_address(to), tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z,
+                                     shared_address(full));
 }
-DEVICE void latency_load_rows_box(LatencyLoader &self, const LatencyRowStage &stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
+DEVICE void latency_load_rows_box(LatencyLoader &self, const LatencyRowStage &stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y,
+                                  uint32_t z) {
     latency_load_box(self, self.shared->rows[stage.index] + offset, &self.shared->rows_full[stage.index], map, x, y, z);
 }
 
@@ -87,7 +89,8 @@ DEVICE void latency_wait_ready(LatencyLoader &self, const CounterRange &range, u
 
 /* --- tiles ----------------------------------------------------------------------------------------------------- */
 
-/* What an operation's boxes begin with: fields of the tile are read once, not from shared memory for each box. DEEP: a quarter of K a CTA. */
+/* What an operation's boxes begin with: fields of the tile are read once, not from shared memory for each box.
+   DEEP: a quarter of K a CTA. */
 DEVICE uint32_t latency_first_inner(const LatencyLoader &self, const TileSlot &tile) {
     return tile.op.kind == MGV__KERNEL_DEEP ? self.cta * tile.op.k_blocks * MGV__GEMM_INNER : 0;
 }
@@ -107,7 +110,8 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
     self.weights = stage;
 }
 
-/* Block after block of the rows that they are multiplied with. As many stages as there are are opened before the wait: behind it lies nothing but boxes. */
+/* Block after block of the rows that they are multiplied with. As many stages as there are are opened before the wait:
+   behind it lies nothing but boxes. */
 DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.a_map), group = warp_uniform(tile.group);
@@ -115,7 +119,8 @@ DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
     const uint32_t bytes = self.arguments.latency_rows * MGV__GEMM_INNER * 2;
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
 #pragma unroll 1
-    for (uint32_t block = 0; block < blocks && block < MGV__LATENCY_ROW_STAGES; block++, opened.advance()) latency_open_rows(self, opened, bytes);
+    for (uint32_t block = 0; block < blocks && block < MGV__LATENCY_ROW_STAGES; block++, opened.advance())
+        latency_open_rows(self, opened, bytes);
     latency_wait_ready(self, latency_counters(self, tile));
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; block++, stage.advance()) {
@@ -130,12 +135,14 @@ enum { LATENCY_ATTENTION_STAGES = 5 };
 
 DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), column = warp_uniform(tile.column * 64), keys = latency_half_keys(self.arguments.latency_rows);
+    const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), column = warp_uniform(tile.column * 64),
+                   keys = latency_half_keys(self.arguments.latency_rows);
     const uint32_t query_map = warp_uniform(op.a_map), map = warp_uniform(op.b_map), inner = warp_uniform(op.inner);
     const uint32_t half = warp_uniform(latency_first_keys(op));
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
 #pragma unroll 1
-    for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance()) latency_open_rows(self, opened, i == 0 ? (uint32_t)LATENCY_BOX_BYTES : keys * 128);
+    for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance())
+        latency_open_rows(self, opened, i == 0 ? (uint32_t)LATENCY_BOX_BYTES : keys * 128);
     latency_wait_ready(self, latency_counters(self, tile));
     latency_load_rows_box(self, stage, 0, query_map, column, self.cta * 64, image);
     stage.advance();
@@ -176,8 +183,9 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
 
 /* --- norms ------------------------------------------------------------------------------------------------------- */
 
-/* A row's statistics are (mean, squared deviations) of parts of 64 columns: all of one size, so the mean is the mean of the means, and the squared deviations are the
-   parts' and those of their means, which are taken from the first of them. A lane has two rows at once, and loads two parts at a time where they are an even number. */
+/* A row's statistics are (mean, squared deviations) of parts of 64 columns: all of one size, so the mean is the mean of the means, and the
+   squared deviations are the parts' and those of their means, which are taken from the first of them. A lane has two rows at once, and
+   loads two parts at a time where they are an even number. */
 enum { LATENCY_NORM_ROWS = 2, LATENCY_NORM_LOADS = 6 /* of each, at once */ };
 struct LatencyParts {
     const float *next;
@@ -214,22 +222,26 @@ template <int LOADS, int PARTS> DEVICE void latency_add_parts(LatencyParts (&row
         }
     }
 }
-template <int PARTS> DEVICE void latency_find_norms(const LatencyLoader &self, const float *from, uint32_t rows, uint32_t parts, float epsilon) {
+template <int PARTS>
+DEVICE void latency_find_norms(const LatencyLoader &self, const float *from, uint32_t rows, uint32_t parts, float epsilon) {
     const float rcp_parts = 1.0f / (float)parts;
     const uint32_t last = rows ? rows - 1 : 0;
 #pragma unroll 1
     for (uint32_t row = self.lane; row < MGV__LATENCY_MAX_ROWS; row += 32 * LATENCY_NORM_ROWS) {
         LatencyParts of[LATENCY_NORM_ROWS] = {};
 #pragma unroll
-        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) of[r].next = from + (size_t)(row + 32 * r < last ? row + 32 * r : last) * parts * 2; /* beyond the last row the last again */
+        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) /* beyond the last row the last again */
+            of[r].next = from + (size_t)(row + 32 * r < last ? row + 32 * r : last) * parts * 2;
         uint32_t part = rows ? 0 : parts;
 #pragma unroll 1
-        for (; part + LATENCY_NORM_LOADS * PARTS <= parts; part += LATENCY_NORM_LOADS * PARTS) latency_add_parts<LATENCY_NORM_LOADS, PARTS>(of, part == 0);
+        for (; part + LATENCY_NORM_LOADS * PARTS <= parts; part += LATENCY_NORM_LOADS * PARTS)
+            latency_add_parts<LATENCY_NORM_LOADS, PARTS>(of, part == 0);
 #pragma unroll 1
         for (; part < parts; part += PARTS) latency_add_parts<1, PARTS>(of, part == 0);
 #pragma unroll
         for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
-            const float mean = of[r].off * rcp_parts, variance = (of[r].squares * (1.0f / 64) + (of[r].off_squares - of[r].off * mean)) * rcp_parts;
+            const float mean = of[r].off * rcp_parts,
+                        variance = (of[r].squares * (1.0f / 64) + (of[r].off_squares - of[r].off * mean)) * rcp_parts;
             LatencyNorm *to = &self.shared->norms[row + 32 * r];
             to->mean = of[r].first + mean;
             to->rstd = rsqrtf(variance + epsilon);
@@ -278,8 +290,10 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
     for (uint32_t number = clusterid_x();; number += step, slot.advance()) {
         if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
         const TileSlot &tile = shared->slot[slot.index];
-        if (tile.op.kind == MGV__KERNEL_GEMV) prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());
-        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && !is_few_rows(tile.op.kind)) prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
+        if (tile.op.kind == MGV__KERNEL_GEMV)
+            prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());
+        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && !is_few_rows(tile.op.kind))
+            prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
     }
 }
 

@@ -1,8 +1,9 @@
 /* megavit: the latency regime, for few images: what lies where in shared memory, and which part of the work is whose.
 
-   The sides of a product change places: the rows of the weights, which are the output's columns, are the 64 rows that the tensor cores want, and tokens are their
-   columns, as many as a tile has rows. So 196 tokens are two tiles of 104 and hardly padded, and a matrix instruction is long enough to hide what comes
-   between two of them. The math warpgroups take turns with the blocks of K. A CTA keeps its own rings; what a cluster of four shares is a tile's sums:
+   The sides of a product change places: the rows of the weights, which are the output's columns, are the 64 rows that the tensor cores
+   want, and tokens are their columns, as many as a tile has rows. So 196 tokens are two tiles of 104 and hardly padded, and a matrix
+   instruction is long enough to hide what comes between two of them. The math warpgroups take turns with the blocks of K. A CTA keeps its
+   own rings; what a cluster of four shares is a tile's sums:
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
@@ -16,7 +17,8 @@ enum {
     LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries, 64 columns of them */
     LATENCY_MATH_WARPS = MGV__MATH_GROUPS * 4,
     LATENCY_LOADERS = 3,                                          /* of weights, of rows; the warp that finds norms */
-    LATENCY_SUM_GROUPS = MGV__LATENCY_MAX_ROWS / 8 / MGV__MATH_GROUPS,  /* groups of eight rows whose sums one math warpgroup ends, at most */
+    LATENCY_SUM_GROUPS = MGV__LATENCY_MAX_ROWS / 8 / MGV__MATH_GROUPS,  /* groups of eight rows whose sums
+                                                                           one math warpgroup ends, at most */
     LATENCY_OWN_GROUPS = (LATENCY_SUM_GROUPS + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER, /* DEEP: of them, those of one CTA */
     LATENCY_GROUP_BYTES = MGV__LATENCY_COLUMNS * 8 * 4,           /* sums of eight rows: 16 bytes a thread of a warpgroup */
     LATENCY_ROW_PITCH = MGV__LATENCY_COLUMNS + 4,                 /* floats; a warp's stores fall into different banks */
@@ -51,7 +53,8 @@ struct LatencyMemory {
     uint64_t tile_ready[MGV__SLOTS];                              /* loader: what the tile reads has been written */
     uint64_t slot_vacated[MGV__SLOTS];                            /* loaders, norms, every math warp */
     uint64_t received_full;                                       /* 1 arrival + bytes */
-    uint64_t received_empty;                                      /* every math warp of the cluster: what was sent to it last has been read */
+    uint64_t received_empty;                                      /* every math warp of the cluster:
+                                                                     what was sent to it last has been read */
     uint32_t decision[2];                                         /* run the next tile or stop: the same for all math warps */
 };
 
@@ -61,10 +64,13 @@ static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory
 static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES, "a stage holds a block of queries");
 static_assert(LATENCY_OWN_GROUPS == 2 && MGV__MATH_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES,
               "what the cluster sends: two groups of rows a store, as bf16");
-static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2, "64 rows of weights are what one warpgroup's instruction takes; the two groups split K and rows in halves");
+static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2,
+              "64 rows of weights are what one warpgroup's instruction takes; the two groups split K and rows in halves");
 static_assert(MGV__LATENCY_ROW_STAGES % MGV__MATH_GROUPS == 0 && MGV__LATENCY_WEIGHT_STAGES % MGV__MATH_GROUPS == 0,
-              "a stage's next block in a tile is the same math group's: who has not waited for one use of a stage cannot tell the next from the one before");
-static_assert(MGV__MAX_KEYS <= MGV__LATENCY_CLUSTER * 64 && MGV__MAX_KEYS <= MGV__MATH_GROUPS * MGV__LATENCY_MAX_ROWS, "a cluster has all queries of a head, a CTA all keys");
+              "a stage's next block in a tile is the same math group's: "
+              "who has not waited for one use of a stage cannot tell the next from the one before");
+static_assert(MGV__MAX_KEYS <= MGV__LATENCY_CLUSTER * 64 && MGV__MAX_KEYS <= MGV__MATH_GROUPS * MGV__LATENCY_MAX_ROWS,
+              "a cluster has all queries of a head, a CTA all keys");
 
 DEVICE void latency_memory_init(LatencyMemory *shared) {
     for (int i = 0; i < MGV__LATENCY_ROW_STAGES; i++) {
@@ -94,7 +100,8 @@ DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t rows = rows_of_group(op, tile.group), rows_tile = op.kind == MGV__KERNEL_WIDE || op.kind == MGV__KERNEL_DEEP || op.kind == MGV__KERNEL_GEMV;
+    const uint32_t rows = rows_of_group(op, tile.group),
+                   rows_tile = op.kind == MGV__KERNEL_WIDE || op.kind == MGV__KERNEL_DEEP || op.kind == MGV__KERNEL_GEMV;
     const uint32_t count = rows_tile ? arguments.latency_rows : op.tokens;
     first = tile.unit * count;
     end = first + count < rows ? first + count : rows;
@@ -105,7 +112,8 @@ DEVICE uint32_t latency_column_tile(const TileSlot &tile, uint32_t cta) {
     return tile.op.kind == MGV__KERNEL_WIDE ? tile.column * MGV__LATENCY_CLUSTER + cta : tile.column;
 }
 
-/* Where sums for one CTA lie in it: of each sender, in the order of the CTAs without the receiver, of each math group: 16 bytes a thread, its groups of rows as bf16. */
+/* Where sums for one CTA lie in it: of each sender, in the order of the CTAs without the receiver, of each math group:
+   16 bytes a thread, its groups of rows as bf16. */
 DEVICE uint32_t latency_sums_offset(uint32_t sender, uint32_t receiver, uint32_t math_group) {
     return ((sender - (sender > receiver)) * MGV__MATH_GROUPS + math_group) * LATENCY_GROUP_BYTES;
 }

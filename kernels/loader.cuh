@@ -1,9 +1,11 @@
-/* megavit: the loader. A warp that keeps the ring of stages full through the copy engine: all of it waits, one elected lane issues. (Of a lone thread the
-   compiler does not know that it is alone, and builds a loop over lanes around every box: its operands must be the whole warp's.)
+/* megavit: the loader. A warp that keeps the ring of stages full through the copy engine: all of it waits, one elected lane issues. (Of a
+   lone thread the compiler does not know that it is alone, and builds a loop over lanes around every box:
+   its operands must be the whole warp's.)
 
-   GEMM: A is this CTA's own 128 x 64 block. B is shared by the cluster: each CTA loads half of its rows and multicasts them to both, so a stage is
-   free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write.
-   SPLIT: both CTAs have one tile and half of K each, so each loads an A and a B of its own; one more stage, which the other CTA fills, follows.
+   GEMM: A is this CTA's own 128 x 64 block. B is shared by the cluster: each CTA loads half of its rows and multicasts them to both, so a
+   stage is free only when the math warps of both CTAs have left it. Weights are loaded before the wait for what other CTAs write.
+   SPLIT: both CTAs have one tile and half of K each, so each loads an A and a B of its own;
+   one more stage, which the other CTA fills, follows.
    SHARE_ROWS: both CTAs have the same rows and columns of their own, so each loads an A and a B of its own, too. */
 #ifndef MGV_LOADER_CUH
 #define MGV_LOADER_CUH
@@ -16,12 +18,15 @@ struct Loader {
     Watchdog dog;
     Ring<MGV__STAGES> stage;
     uint32_t cta;
-    __device__ __forceinline__ Loader(SharedMemory *s, const mgv__kernel_arguments &a) : shared(s), arguments(a), dog(a), cta(cluster_ctarank()) {}
+    __device__ __forceinline__ Loader(SharedMemory *s, const mgv__kernel_arguments &a)
+        : shared(s), arguments(a), dog(a), cta(cluster_ctarank()) {}
 };
 
 enum { GEMM_A_BYTES = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 /* of a block of 64 columns of A */ };
 
-DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uint32_t index) { return (const CUtensorMap *)&arguments.maps[index]; }
+DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uint32_t index) {
+    return (const CUtensorMap *)&arguments.maps[index];
+}
 
 /* Waits until the stage is free. */
 DEVICE void loader_wait_stage(Loader &self, const Ring<MGV__STAGES> &stage) {
@@ -51,20 +56,21 @@ DEVICE void loader_wait_ready(Loader &self, const Ring<MGV__SLOTS> &slot) {
 
 DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
     if (elect_sync() && !self.dog.aborted)
-        cp_async_bulk_tensor_3d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z,
-                                     shared_address(&self.shared->stage_full[stage]));
+        cp_async_bulk_tensor_3d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map),
+                                     (int32_t)x, (int32_t)y, (int32_t)z, shared_address(&self.shared->stage_full[stage]));
 }
 
-/* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left the
-   tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer stages they come
-   with the last, when the tile before has been vacated. By one lane. */
+/* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left
+   the tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer
+   stages they come with the last, when the tile before has been vacated. By one lane. */
 DEVICE void load_vectors(Loader &self, uint32_t stage, uint32_t first, uint32_t bytes) {
     fence_proxy_async_shared_cta(); /* behind the math warps' reads of the last tile's */
-    cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes, shared_address(&self.shared->stage_full[stage]));
+    cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes,
+                       shared_address(&self.shared->stage_full[stage]));
 }
 
-/* What the stages of one GEMM tile have in common. The tile lies in shared memory, where every field would be read again behind each instruction that
-   touches memory, and the tensor cores would wait for that. So it is read once. */
+/* What the stages of one GEMM tile have in common. The tile lies in shared memory, where every field would be read again behind each
+   instruction that touches memory, and the tensor cores would wait for that. So it is read once. */
 struct GemmLoads {
     const CUtensorMap *a_map, *b_map;
     uint32_t a_x, a_row, group; /* of A's first block */
@@ -101,8 +107,8 @@ DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     return loads;
 }
 
-/* The weights of one stage, by one lane: each CTA loads half of the rows for both or all of them for itself, of a SPLIT tile first those of the columns that
-   it finishes. */
+/* The weights of one stage, by one lane: each CTA loads half of the rows for both or all of them for itself, of a SPLIT tile first those of
+   the columns that it finishes. */
 DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
     const uint32_t full = shared_address(&self.shared->stage_full[stage]);
     uint32_t to = shared_address(self.shared->stage[stage]) + loads.b_at, x = loads.b_x + step * loads.depth * MGV__GEMM_INNER;
@@ -113,7 +119,8 @@ DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, u
     }
     cp_async_bulk_tensor_2d_load_multicast(to, loads.b_map, (int32_t)x, (int32_t)loads.b_row, full, 3);
     if (loads.depth > 1)
-        cp_async_bulk_tensor_2d_load_multicast(to + loads.b_bytes, loads.b_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.b_row, full, 3);
+        cp_async_bulk_tensor_2d_load_multicast(to + loads.b_bytes, loads.b_map,
+                                               (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.b_row, full, 3);
 }
 
 /* Its activations, by one lane. */
@@ -122,7 +129,8 @@ DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stag
     const uint32_t x = loads.a_x + step * loads.depth * MGV__GEMM_INNER;
     cp_async_bulk_tensor_3d_load(to, loads.a_map, (int32_t)x, (int32_t)loads.a_row, (int32_t)loads.group, full);
     if (loads.depth > 1)
-        cp_async_bulk_tensor_3d_load(to + GEMM_A_BYTES, loads.a_map, (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.a_row, (int32_t)loads.group, full);
+        cp_async_bulk_tensor_3d_load(to + GEMM_A_BYTES, loads.a_map,
+                                     (int32_t)(x + MGV__GEMM_INNER), (int32_t)loads.a_row, (int32_t)loads.group, full);
 }
 
 /* What the CTAs of a SPLIT tile send each other: bf16 sums of the columns that the other one finishes. */
@@ -146,7 +154,8 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         }
         loader_wait_stage(self, self.stage);
         if (elect_sync() && !self.dog.aborted) {
-            mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[self.stage.index]), loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
+            mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[self.stage.index]),
+                                      loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
             load_weights(self, loads, self.stage.index, step);
             if (ready) load_activations(self, loads, self.stage.index, step);
             if (vector_bytes) load_vectors(self, self.stage.index, loads.bias, vector_bytes);
@@ -154,7 +163,8 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         self.stage.advance();
         if (ready) continue;
         const uint32_t can_run_ahead = step + 1 < MGV__STAGES && step + 1 < stages;
-        if (can_run_ahead && !vote_all(mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity))) continue;
+        if (can_run_ahead && !vote_all(mbarrier_test_wait_parity(shared_address(&self.shared->tile_ready[slot.index]), slot.parity)))
+            continue;
         loader_wait_ready(self, slot);
         ready = 1;
         Ring<MGV__STAGES> activations = first;
@@ -185,11 +195,12 @@ DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__S
 
 DEVICE void load_box_4d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     if (elect_sync() && !self.dog.aborted)
-        cp_async_bulk_tensor_4d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w,
-                                     shared_address(&self.shared->stage_full[stage]));
+        cp_async_bulk_tensor_4d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map),
+                                     (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w, shared_address(&self.shared->stage_full[stage]));
 }
 
-/* A stage of attention with online softmax: 64 columns of a block's keys, then of its values; what lies behind these columns, of keys, of values. */
+/* A stage of attention with online softmax: 64 columns of a block's keys, then of its values; what lies behind these columns, of keys,
+   of values. */
 DEVICE constexpr uint32_t online_box(uint32_t part) { return part * MGV__ONLINE_KEYS * 128; }
 DEVICE constexpr uint32_t online_rest(uint32_t part, uint32_t rest) { return online_box(2) + part * MGV__ONLINE_KEYS * rest * 2; }
 static_assert(2 * MGV__ONLINE_KEYS * MGV__KERNEL_MAX_HEAD_DIM * 2 <= MGV__STAGE_BYTES, "a block of keys and values fits one stage");
@@ -217,7 +228,8 @@ DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     loader_wait_ready(self, slot);
     const PoolPart part = pool_part(tile);
     for (uint32_t block = 0; block < op.k_blocks + part.end - part.first; block++) {
-        const uint32_t stage = self.stage.index, scoring = block < op.k_blocks, column = (scoring ? block : part.first + block - op.k_blocks) * 64;
+        const uint32_t stage = self.stage.index, scoring = block < op.k_blocks,
+                       column = (scoring ? block : part.first + block - op.k_blocks) * 64;
         loader_open_stage(self, self.stage, key_bytes + (scoring ? 64 * 128 : 0));
         load_box_3d(self, stage, 0, op.a_map, column, 0, image);
         if (scoring) load_box_3d(self, stage, key_bytes, op.b_map, column, 0, 0);

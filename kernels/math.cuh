@@ -1,6 +1,7 @@
 /* megavit: what all kinds of math tiles share: the stages they read, the chunks they write, and the layout of wgmma's registers.
 
-   Thread t of a math warpgroup, w = t / 32, l = t % 32: accumulator i holds row 16 w + l / 4 + 8 ((i / 2) % 2) and column 8 (i / 4) + 2 (l % 4) + i % 2. */
+   Thread t of a math warpgroup, w = t / 32, l = t % 32: accumulator i holds row 16 w + l / 4 + 8 ((i / 2) % 2)
+   and column 8 (i / 4) + 2 (l % 4) + i % 2. */
 #ifndef MGV_MATH_CUH
 #define MGV_MATH_CUH
 
@@ -20,7 +21,8 @@ struct Math {
     uint32_t cta;
     uint32_t peer_empty;     /* stage_empty[0] of the other CTA */
     __device__ __forceinline__ Math(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
+        : shared(s), arguments(a), dog(a), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32),
+          lane(threadIdx.x % 32), cta(cluster_ctarank()),
           peer_empty(mapa_shared_cluster(shared_address(&s->stage_empty[0]), cluster_ctarank() ^ 1)) {}
 };
 
@@ -99,14 +101,15 @@ DEVICE void signal_ordinary_stores(const Math &self, const TileSlot &tile) {
 /* Address of 16-byte unit `unit` of row `row` in a chunk: 128-byte rows, 128-byte swizzle. */
 DEVICE uint32_t chunk_unit(uint32_t chunk, uint32_t row, uint32_t unit) { return chunk + row * 128 + ((unit ^ (row & 7)) << 4); }
 
-/* Where this lane points stmatrix and ldmatrix for 16 rows of its warp and the first two groups of 8 columns. The groups `unit` and `unit` + 1, unit
-   even, are at this address ^ unit * 16: chunks are 1024-byte aligned, so the swizzle touches nothing but the unit. */
+/* Where this lane points stmatrix and ldmatrix for 16 rows of its warp and the first two groups of 8 columns. The groups `unit` and
+   `unit` + 1, unit even, are at this address ^ unit * 16: chunks are 1024-byte aligned, so the swizzle touches nothing but the unit. */
 DEVICE uint32_t fragment_address(const Math &self, uint32_t chunk) {
     const uint32_t matrix = self.lane / 8;
     return chunk_unit(chunk, self.warp * 16 + (matrix & 1) * 8 + self.lane % 8, matrix >> 1);
 }
 
-/* Descriptor of a bf16 operand whose rows are 128 bytes in 128-byte swizzle: eight rows every 1024 bytes. K-major or, for a transposed B, N-major. */
+/* Descriptor of a bf16 operand whose rows are 128 bytes in 128-byte swizzle: eight rows every 1024 bytes.
+   K-major or, for a transposed B, N-major. */
 DEVICE uint64_t matrix_descriptor(uint32_t address) { return 0x4000004000010000ull | ((address & 0x3FFFF) >> 4); }
 
 /* Sum and maximum over the four lanes that share a row. */

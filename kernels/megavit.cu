@@ -3,7 +3,8 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemm_layers, gemv, attention, attention_online, pool, pool_sums, pool_tokens, patches, rows. */
+   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemm_layers, gemv, attention, attention_online, pool,
+   pool_sums, pool_tokens, patches, rows. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "gemm_layers.cuh"
@@ -15,7 +16,8 @@
 #include "rows.cuh"
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
-static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS, "and in the latency regime");
+static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS,
+              "and in the latency regime");
 
 /* Copies and arrivals of other CTAs may still be on their way to this one after an abort: let them land before shared memory goes away. */
 DEVICE void wait_for_cluster(Watchdog &dog) {
@@ -81,7 +83,8 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
     }
 }
 
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     SharedMemory *shared = (SharedMemory *)shared_bytes;
     const uint32_t warp = threadIdx.x / 32;
@@ -110,5 +113,5 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) megavit_enc
 #include "latency.cuh"
 
 /* What the host checks before it trusts this file. */
-extern "C" __device__ uint32_t megavit_description[5] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments), MGV__KERNEL_THREADS,
-                                                         sizeof(LatencyMemory)};
+extern "C" __device__ uint32_t megavit_description[5] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments),
+                                                         MGV__KERNEL_THREADS, sizeof(LatencyMemory)};

@@ -9,7 +9,8 @@ DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf1
 
 /* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. This thread takes every
    `step`-th piece. Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
-DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t image, uint32_t first_item, uint32_t step) {
+DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t image, uint32_t first_item,
+                             uint32_t step) {
     const uint32_t piece = 3 * arguments.patch, side = arguments.grid * arguments.patch;
     const uint8_t *pixels = arguments.pixels + (size_t)image * arguments.image_size * arguments.image_size * 3;
     uint16_t *patches = arguments.patches + (size_t)image * op.tokens * arguments.patch_pitch;
@@ -18,7 +19,8 @@ DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__
     for (uint32_t item = first_item; item < items; item += step) {
         const uint32_t part = item % parts, rest = item / parts, column = rest % arguments.grid, y = rest / arguments.grid;
         const uint8_t *from = pixels + (size_t)y * arguments.image_size * 3 + column * piece + part * width;
-        uint16_t *to = patches + (size_t)(y / arguments.patch * arguments.grid + column) * arguments.patch_pitch + y % arguments.patch * piece + part * width;
+        uint16_t *to = patches + (size_t)(y / arguments.patch * arguments.grid + column) * arguments.patch_pitch +
+                       y % arguments.patch * piece + part * width;
         if (width == 2) {
             const uint32_t pair = bytes_to_bf16x2(ld_global_nc_u8(from), ld_global_nc_u8(from + 1));
             *(uint32_t *)to = pair;

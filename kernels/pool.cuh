@@ -1,17 +1,20 @@
-/* megavit: SigLIP's pooling head up to the values. The probe is constant, so each head's scores are a dot product of the token with one vector u_h,
-   and the value projection commutes with the weighted sum: z_h = sum over tokens n of softmax(s_h)_n y_n, where y is the normalised token.
+/* megavit: SigLIP's pooling head up to the values. The probe is constant, so each head's scores are a dot product of the token with one
+   vector u_h, and the value projection commutes with the weighted sum: z_h = sum over tokens n of softmax(s_h)_n y_n,
+   where y is the normalised token.
 
-   With y_n = rstd_n (x_n - mean_n) gamma + beta the norm is folded too: the scores take rstd_n (x_n . gamma u_h - mean_n sum(gamma u_h)), constants over n
-   leave the softmax unchanged, and z_h = gamma (sum w_n x_n - sum w_n mean_n) / sum p_n + beta with w_n = p_n rstd_n.
+   With y_n = rstd_n (x_n - mean_n) gamma + beta the norm is folded too: the scores take rstd_n (x_n . gamma u_h - mean_n sum(gamma u_h)),
+   constants over n leave the softmax unchanged, and z_h = gamma (sum w_n x_n - sum w_n mean_n) / sum p_n + beta with w_n = p_n rstd_n.
 
-   Heads are the rows (64, of which `heads` count), tokens the columns. Both warpgroups compute all scores and share out the columns of z. */
+   Heads are the rows (64, of which `heads` count), tokens the columns.
+   Both warpgroups compute all scores and share out the columns of z. */
 #ifndef MGV_POOL_CUH
 #define MGV_POOL_CUH
 
 #include "attention.cuh"
 
 /* 64 columns of z from the sums over tokens, and out. */
-DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, float (&z)[32], const float (&offset)[2], const float (&rcp_sum)[2]) {
+DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, float (&z)[32], const float (&offset)[2],
+                       const float (&rcp_sum)[2]) {
     const uint32_t fragments = fragment_address(self, math_take_chunk(self));
     const float *gamma = self.arguments.vectors + op.bias + block * 64 + 2 * (self.lane % 4), *beta = gamma + op.inner;
 #pragma unroll
@@ -27,7 +30,8 @@ DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, flo
             e[4 * i + 2] = (e[4 * i + 2] - offset[1]) * rcp_sum[1] * g0 + b0;
             e[4 * i + 3] = (e[4 * i + 3] - offset[1]) * rcp_sum[1] * g1 + b1;
         }
-        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
+        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]),
+                    cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
     }
     math_give_chunk(self);
 }
@@ -64,7 +68,8 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
     math_group_sync(self);
 
     const uint32_t u_sum = op.column_sums + row;
-    const float sums[2] = {row < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum) : 0, row + 8 < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum + 8) : 0};
+    const float sums[2] = {row < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum) : 0,
+                           row + 8 < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum + 8) : 0};
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
@@ -83,7 +88,8 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
         float mean0, rstd0, mean1, rstd1;
         shared_load_v2f32(table + (8 * j + column) * 8, mean0, rstd0);
         shared_load_v2f32(table + (8 * j + column + 1) * 8, mean1, rstd1);
-        const uint32_t w0 = cvt_rn_bf16x2(s[4 * j] * rstd0, s[4 * j + 1] * rstd1), w1 = cvt_rn_bf16x2(s[4 * j + 2] * rstd0, s[4 * j + 3] * rstd1);
+        const uint32_t w0 = cvt_rn_bf16x2(s[4 * j] * rstd0, s[4 * j + 1] * rstd1),
+                       w1 = cvt_rn_bf16x2(s[4 * j + 2] * rstd0, s[4 * j + 3] * rstd1);
         offset[0] += bf16_low(w0) * mean0 + bf16_high(w0) * mean1;
         offset[1] += bf16_low(w1) * mean0 + bf16_high(w1) * mean1;
         w[2 * j] = w0;
@@ -103,7 +109,8 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
             wgmma_registers_fence(z);
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < KEYS / 16; k++) wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], tokens + 128 * k, 1);
+            for (int k = 0; k < KEYS / 16; k++)
+                wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], tokens + 128 * k, 1);
             wgmma_commit_group();
             wgmma_wait_group<0>();
             wgmma_registers_fence(z);

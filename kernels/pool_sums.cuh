@@ -1,5 +1,6 @@
-/* megavit: the pooling head's weighted sums for any number of tokens, 64 columns a math warpgroup. The formulas are those of pool.cuh; the scores are there,
-   from a GEMM with the last norm folded in, and are taken in blocks of 128 tokens with online softmax, as in attention_online.cuh. */
+/* megavit: the pooling head's weighted sums for any number of tokens, 64 columns a math warpgroup. The formulas are those of pool.cuh; the
+   scores are there, from a GEMM with the last norm folded in, and are taken in blocks of 128 tokens with online softmax,
+   as in attention_online.cuh. */
 #ifndef MGV_POOL_SUMS_CUH
 #define MGV_POOL_SUMS_CUH
 
@@ -11,7 +12,8 @@ static_assert(MGV__ONLINE_KEYS == 128, "a thread of the warpgroup takes a token"
 static_assert(2 * POOL_TABLE_BYTES <= MGV__CHUNK_BYTES, "the tables of two blocks lie in a chunk");
 
 /* Scores of the heads `row` and `row` + 8 for a block of tokens, where accumulators have them; 0 where there is no head or no token. */
-DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32_t image, uint32_t first, uint32_t row, float (&s)[ONLINE_SCORES]) {
+DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32_t image, uint32_t first, uint32_t row,
+                              float (&s)[ONLINE_SCORES]) {
     const uint32_t pitch = (op.heads + 3) / 4 * 4, last = image < op.rows_total / op.tokens ? op.tokens : 0;
     const float *scores = (const float *)self.arguments.buffers[op.b_map] + (size_t)image * op.tokens * pitch;
 #pragma unroll
@@ -22,7 +24,8 @@ DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32
 }
 
 /* Exponentials -> weights as A operands, exp(s) rstd, and their sum over mean. table: of the block. */
-DEVICE void pool_weights(const Math &self, const float (&s)[ONLINE_SCORES], uint32_t table, uint32_t (&w)[ONLINE_SCORES / 2], float (&offset)[2]) {
+DEVICE void pool_weights(const Math &self, const float (&s)[ONLINE_SCORES], uint32_t table, uint32_t (&w)[ONLINE_SCORES / 2],
+                         float (&offset)[2]) {
 #pragma unroll
     for (int j = 0; j < ONLINE_SCORES / 4; j++) {
         float mean0, rstd0, mean1, rstd1;

@@ -1,9 +1,10 @@
-/* megavit: the pooling head for few images, in both regimes: a CTA for each 16 tokens of an image, then one for each head. The formulas are those of pool.cuh; the
-   softmax is taken over the 16 tokens alone, and what the CTAs of an image leave is brought to their largest maximum when it is added.
+/* megavit: the pooling head for few images, in both regimes: a CTA for each 16 tokens of an image, then one for each head. The formulas are
+   those of pool.cuh; the softmax is taken over the 16 tokens alone, and what the CTAs of an image leave is brought to their largest maximum
+   when it is added.
 
-   Each of a CTA's math warps has some columns of the tokens in registers, 16 bytes a lane of each, and takes them through mma.m16n8k16 twice: as the K of the scores,
-   with heads as M and tokens as N, whose sums over the warps meet in shared memory; then, transposed, as the N of the weighted sums. As in gemv.cuh, which columns
-   one product takes is free. */
+   Each of a CTA's math warps has some columns of the tokens in registers, 16 bytes a lane of each, and takes them through mma.m16n8k16
+   twice: as the K of the scores, with heads as M and tokens as N, whose sums over the warps meet in shared memory; then, transposed, as the
+   N of the weighted sums. As in gemv.cuh, which columns one product takes is free. */
 #ifndef MGV_POOL_TOKENS_CUH
 #define MGV_POOL_TOKENS_CUH
 
@@ -17,17 +18,20 @@ enum {
     POOL_PARTS = MGV__MAX_KEYS / POOL_TOKENS
 };
 static_assert(MGV__KERNEL_MAX_WIDTH / 64 <= 2 * 16, "two statistics of a token for each of 16 lanes");
-static_assert(POOL_TOKENS == 2 * GEMV_WARPS && POOL_PARTS == 16, "each warp finds the norms of two tokens; a lane of 16 has a part of an image");
+static_assert(POOL_TOKENS == 2 * GEMV_WARPS && POOL_PARTS == 16,
+              "each warp finds the norms of two tokens; a lane of 16 has a part of an image");
 static_assert(GEMV_WARPS * POOL_SCORE_BYTES + POOL_TOKENS * 8 <= (int)GEMV_BYTES, "scores and norms fit where a GEMV has its sums");
 
-/* A row of `heads` sums over tokens for each CTA of an image; behind them, for each head, maximum, sum of exponentials, sum of the means. */
+/* A row of `heads` sums over tokens for each CTA of an image; behind them, for each head, maximum, sum of exponentials,
+   sum of the means. */
 DEVICE float *pool_sums_row(const FewRows &self, uint32_t buffer, uint32_t part) {
     const mgv__kernel_op &op = self.op;
     const uint32_t parts = (op.tokens + POOL_TOKENS - 1) / POOL_TOKENS;
     return (float *)self.arguments.buffers[buffer] + (size_t)(self.image * parts + part) * op.heads * (op.inner + 4);
 }
 
-/* Mean and reciprocal standard deviation of two tokens, from the statistics of parts of their columns, which a half of the warp shares out, two a lane. */
+/* Mean and reciprocal standard deviation of two tokens, from the statistics of parts of their columns,
+   which a half of the warp shares out, two a lane. */
 DEVICE void pool_norms(const FewRows &self, const float *from, uint32_t exists) {
     const uint32_t inner = self.op.inner, columns = self.op.stats_columns, parts = (inner + columns - 1) / columns, lane = self.lane % 16;
     float mean[2] = {0, 0}, squares[2] = {0, 0};
@@ -58,19 +62,22 @@ DEVICE void pool_add_scores(const FewRows &self, float (&s)[2][4]) {
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
             float x[4];
-            shared_load_v4f32(self.scratch + warp * POOL_SCORE_BYTES + half * POOL_SCORE_BYTES / 2 + self.lane * 16, x[0], x[1], x[2], x[3]);
+            shared_load_v4f32(self.scratch + warp * POOL_SCORE_BYTES + half * POOL_SCORE_BYTES / 2 + self.lane * 16,
+                              x[0], x[1], x[2], x[3]);
 #pragma unroll
             for (int i = 0; i < 4; i++) s[half][i] = warp ? s[half][i] + x[i] : x[i];
         }
 }
 
 /* Scores -> weights, a_m16k16 as mma has it; triple: of both heads, what lies behind the sums. tokens: those that exist. */
-DEVICE void pool_tokens_weights(const FewRows &self, float (&s)[2][4], const float (&column_sums)[2], uint32_t tokens, uint32_t (&w)[4], float (&triple)[2][3]) {
+DEVICE void pool_tokens_weights(const FewRows &self, float (&s)[2][4], const float (&column_sums)[2], uint32_t tokens, uint32_t (&w)[4],
+                                float (&triple)[2][3]) {
     const uint32_t table = self.scratch + GEMV_WARPS * POOL_SCORE_BYTES, column = 2 * (self.lane % 4);
     const float factor = self.op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     float mean[2][2], rstd[2][2];
 #pragma unroll
-    for (uint32_t half = 0; half < 2; half++) shared_load_v4f32(table + (half * 8 + column) * 8, mean[half][0], rstd[half][0], mean[half][1], rstd[half][1]);
+    for (uint32_t half = 0; half < 2; half++)
+        shared_load_v4f32(table + (half * 8 + column) * 8, mean[half][0], rstd[half][0], mean[half][1], rstd[half][1]);
 #pragma unroll
     for (int head = 0; head < 2; head++) {
         float most = -INFINITY, sum = 0, offset = 0;
@@ -96,16 +103,20 @@ DEVICE void pool_tokens_weights(const FewRows &self, float (&s)[2][4], const flo
 }
 
 /* One step's columns of the weighted sums, of both of the lane's heads. */
-DEVICE void pool_tokens_sums(const uint32_t (&x)[2][4], const uint32_t (&w)[4], float *low, float *high, uint32_t low_exists, uint32_t high_exists) {
+DEVICE void pool_tokens_sums(const uint32_t (&x)[2][4], const uint32_t (&w)[4], float *low, float *high, uint32_t low_exists,
+                             uint32_t high_exists) {
     float z[4][4] = {};
 #pragma unroll
-    for (int j = 0; j < 4; j++) mma_m16n8k16_bf16(z[j], w[0], w[1], w[2], w[3], movmatrix_transposed(x[0][j]), movmatrix_transposed(x[1][j]));
+    for (int j = 0; j < 4; j++)
+        mma_m16n8k16_bf16(z[j], w[0], w[1], w[2], w[3], movmatrix_transposed(x[0][j]), movmatrix_transposed(x[1][j]));
 #pragma unroll
     for (int j = 0; j < 4; j += 2) {
         if (low_exists)
-            st_global_v4u32(low + 2 * j, __float_as_uint(z[j][0]), __float_as_uint(z[j][1]), __float_as_uint(z[j + 1][0]), __float_as_uint(z[j + 1][1]));
+            st_global_v4u32(low + 2 * j, __float_as_uint(z[j][0]), __float_as_uint(z[j][1]),
+                            __float_as_uint(z[j + 1][0]), __float_as_uint(z[j + 1][1]));
         if (high_exists)
-            st_global_v4u32(high + 2 * j, __float_as_uint(z[j][2]), __float_as_uint(z[j][3]), __float_as_uint(z[j + 1][2]), __float_as_uint(z[j + 1][3]));
+            st_global_v4u32(high + 2 * j, __float_as_uint(z[j][2]), __float_as_uint(z[j][3]),
+                            __float_as_uint(z[j + 1][2]), __float_as_uint(z[j + 1][3]));
     }
 }
 
@@ -116,10 +127,14 @@ template <class Wait, class Sync> DEVICE void pool_tokens(const FewRows &self, c
     const uint32_t steps = op.inner / POOL_STEP;
     const uint32_t row_bytes = op.inner * 2, low_head = self.rows && quad < op.heads, high_head = self.rows && quad + 8 < op.heads;
     const uint32_t column_bytes = self.warp * POOL_STEP * 2 + self.lane % 4 * 16;
-    const uint8_t *const vectors = opaque(self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)quad * row_bytes + column_bytes);
-    const uint8_t *const from = opaque(self.arguments.buffers[op.a_map] + (size_t)(self.image * op.tokens + first + quad) * row_bytes + column_bytes);
+    const uint8_t *const vectors =
+        opaque(self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)quad * row_bytes + column_bytes);
+    const uint8_t *const from =
+        opaque(self.arguments.buffers[op.a_map] + (size_t)(self.image * op.tokens + first + quad) * row_bytes + column_bytes);
     const uint32_t own = self.warp * 2 + self.lane / 16; /* the token whose norm this half of the warp finds */
-    const float *const statistics = self.arguments.stats + op.stats_in + (size_t)(self.image * op.tokens + first + own) * ((op.inner + op.stats_columns - 1) / op.stats_columns) * 2;
+    const float *const statistics =
+        self.arguments.stats + op.stats_in +
+        (size_t)(self.image * op.tokens + first + own) * ((op.inner + op.stats_columns - 1) / op.stats_columns) * 2;
     float *const sums = pool_sums_row(self, op.store_map, self.number);
     float column_sums[2] = {0, 0}, s[2][4] = {}, t[2][4] = {}, triple[2][3];
     uint32_t u[POOL_STEPS][2][4] = {}, x[POOL_STEPS][2][4] = {}, w[4];
@@ -153,8 +168,8 @@ template <class Wait, class Sync> DEVICE void pool_tokens(const FewRows &self, c
     }
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++)
-        shared_store_v4f32(self.scratch + self.warp * POOL_SCORE_BYTES + half * POOL_SCORE_BYTES / 2 + self.lane * 16, s[half][0] + t[half][0],
-                           s[half][1] + t[half][1], s[half][2] + t[half][2], s[half][3] + t[half][3]);
+        shared_store_v4f32(self.scratch + self.warp * POOL_SCORE_BYTES + half * POOL_SCORE_BYTES / 2 + self.lane * 16,
+                           s[half][0] + t[half][0], s[half][1] + t[half][1], s[half][2] + t[half][2], s[half][3] + t[half][3]);
     sync();
     if (tokens == 0 && !self.rehearsal) return;
     pool_add_scores(self, s);
@@ -206,7 +221,8 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
         float z[4] = {};
 #pragma unroll
         for (uint32_t i = 0; i < POOL_PARTS; i++)
-            if (in && i < parts) ld_relaxed_gpu_v4u32(from + i * pitch + (size_t)self.number * inner + column, x[i][0], x[i][1], x[i][2], x[i][3]);
+            if (in && i < parts)
+                ld_relaxed_gpu_v4u32(from + i * pitch + (size_t)self.number * inner + column, x[i][0], x[i][1], x[i][2], x[i][3]);
         if (in) ld_global_nc_v4u32(gammas + column, gamma[0], gamma[1], gamma[2], gamma[3]);
         if (in) ld_global_nc_v4u32(gammas + inner + column, beta[0], beta[1], beta[2], beta[3]);
 #pragma unroll
@@ -240,8 +256,8 @@ template <class Wait, class Sync> DEVICE void few_rows(FewRows &self, const Wait
 
 /* The throughput regime's tile, in a stage that the loader leaves empty. */
 DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
-    FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit), tile.column * MGV__CLUSTER + self.cta,
-                          shared_address(self.shared->stage[self.stage.index]), 0, 0};
+    FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
+                          tile.column * MGV__CLUSTER + self.cta, shared_address(self.shared->stage[self.stage.index]), 0, 0};
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     const auto sync = [] { bar_sync(MATH_SYNC_ALL, GEMV_WARPS * 32); };
     few_rows(rows, [&] {
@@ -250,7 +266,8 @@ DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
     }, sync);
     fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write there next */
     sync();
-    if (self.group == 0 && self.thread == 0 && counter && !self.dog.aborted) red_release_gpu_add(counter, 1); /* who waits reads by ordinary loads: no proxy fence */
+    if (self.group == 0 && self.thread == 0 && counter && !self.dog.aborted)
+        red_release_gpu_add(counter, 1); /* who waits reads by ordinary loads: no proxy fence */
     math_leave_stage(self, self.stage.index);
     self.stage.advance();
 }

@@ -14,7 +14,9 @@
 /* --- addresses, identity, warps ------------------------------------------------------------------------------- */
 
 DEVICE uint32_t shared_address(const void *pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
-DEVICE void shared_store_u32(uint32_t address, uint32_t value) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory"); }
+DEVICE void shared_store_u32(uint32_t address, uint32_t value) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
 DEVICE uint32_t shared_load_u32(uint32_t address) {
     uint32_t value;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
@@ -44,7 +46,8 @@ DEVICE void ld_shared_cluster_v4_u32(uint32_t address, uint32_t &a, uint32_t &b,
     asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }
 /* sm_90+: stores that are done later, counted in bytes on an mbarrier of the CTA that they go to: whoever waits for it sees them, without
-   a fence and without a cluster-scope acquire. Ordinary memory for all else (no proxy fence), and nothing about the sender's other writes. */
+   a fence and without a cluster-scope acquire. Ordinary memory for all else (no proxy fence),
+   and nothing about the sender's other writes. */
 DEVICE void st_async_cluster_u64(uint32_t address, uint64_t value, uint32_t barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
                  ::"r"(address), "l"(value), "r"(barrier) : "memory");
@@ -72,7 +75,8 @@ DEVICE void bar_sync(uint32_t id, uint32_t threads) { asm volatile("bar.sync %0,
 /* The same; 1 if any thread came with yes. */
 DEVICE uint32_t bar_red_or(uint32_t id, uint32_t threads, uint32_t yes) {
     uint32_t any;
-    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\nbarrier.cta.red.or.pred q, %1, %2, p;\nselp.u32 %0, 1, 0, q;\n}\n" : "=r"(any) : "r"(id), "r"(threads), "r"(yes) : "memory");
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\nbarrier.cta.red.or.pred q, %1, %2, p;\nselp.u32 %0, 1, 0, q;\n}\n"
+                 : "=r"(any) : "r"(id), "r"(threads), "r"(yes) : "memory");
     return any;
 }
 DEVICE void warp_sync(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
@@ -89,11 +93,12 @@ DEVICE uint32_t shfl_idx_u32(uint32_t value, uint32_t lane) {
 /* 1 when the predicate holds on all 32 lanes. */
 DEVICE uint32_t vote_all(uint32_t predicate) {
     uint32_t v;
-    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nvote.sync.all.pred q, p, 0xffffffff;\nselp.u32 %0, 1, 0, q;\n}" : "=r"(v) : "r"(predicate));
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nvote.sync.all.pred q, p, 0xffffffff;\nselp.u32 %0, 1, 0, q;\n}"
+                 : "=r"(v) : "r"(predicate));
     return v;
 }
-/* sm_90+: 1 on one lane of the whole warp, always the same. The compiler then knows that a single lane runs what depends on it, and builds no loop over lanes around
-   instructions whose operands must be the whole warp's, as those of the copy engine. */
+/* sm_90+: 1 on one lane of the whole warp, always the same. The compiler then knows that a single lane runs what depends on it, and builds
+   no loop over lanes around instructions whose operands must be the whole warp's, as those of the copy engine. */
 DEVICE uint32_t elect_sync(void) {
     uint32_t v;
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(v));
@@ -110,10 +115,14 @@ DEVICE uint64_t globaltimer(void) { uint64_t v; asm volatile("mov.u64 %0, %%glob
 
 /* --- mbarriers, sm_90+ ----------------------------------------------------------------------------------------- */
 
-DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
+DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
 /* Makes initialised barriers visible to the cluster and to the copy engine; a CTA or cluster barrier must follow. */
 DEVICE void fence_mbarrier_init_release_cluster(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void mbarrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+DEVICE void mbarrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -123,7 +132,9 @@ DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) {
 }
 /* `barrier` is an address of the cluster window, from mapa. Without a cluster-scope release, which costs a MEMBAR.ALL.GPU, more than 1,500
    clocks: it may only tell that reads of shared memory have ended, by this CTA's tensor cores or by loads whose values have arrived. */
-DEVICE void mbarrier_arrive_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+DEVICE void mbarrier_arrive_cluster(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -134,8 +145,9 @@ DEVICE void mbarrier_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
 DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/* 1 when the phase of this parity has completed. May suspend the thread for a while. Acquires at CTA scope: at cluster scope every wait would throw away
-   the L1 cache (CCTL.IVALL). What arrivals of another CTA order here are reads of shared memory by its tensor cores, which have ended when it arrives. */
+/* 1 when the phase of this parity has completed. May suspend the thread for a while. Acquires at CTA scope: at cluster scope every wait
+   would throw away the L1 cache (CCTL.IVALL). What arrivals of another CTA order here are reads of shared memory by its tensor cores,
+   which have ended when it arrives. */
 DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
@@ -171,29 +183,36 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
                  ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier) : "memory");
 }
 /* Into the L2 cache. A multiple of 16 bytes, from an address that is one. sm_90+ */
-DEVICE void cp_async_bulk_prefetch_L2(const void *source, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes)); }
+DEVICE void cp_async_bulk_prefetch_L2(const void *source, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes));
+}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
 }
 /* Into the same offset, and completing on the same barrier offset, of every CTA whose bit is set in `mask`. */
-DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier, uint16_t mask) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier,
+                                                   uint16_t mask) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask) : "memory");
 }
 DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
 }
-DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier, uint16_t mask) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
+DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                                   uint32_t barrier, uint16_t mask) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6;"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(mask) : "memory");
 }
 DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
                  ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(source) : "memory");
 }
-DEVICE void cp_async_bulk_tensor_4d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w, uint32_t barrier) {
+DEVICE void cp_async_bulk_tensor_4d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w,
+                                         uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier) : "memory");
 }
@@ -209,23 +228,41 @@ DEVICE void cp_reduce_async_bulk_tensor_3d_add(const CUtensorMap *map, int32_t x
 DEVICE void cp_async_bulk_commit_group(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /* At most COUNT of this thread's groups are still under way; _read: still being read from shared memory. */
 template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(COUNT) : "memory"); }
-template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(COUNT) : "memory"); }
+template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(COUNT) : "memory");
+}
 
 /* --- global memory, sm_70+ --------------------------------------------------------------------------------------- */
 
-DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) { uint32_t v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
-DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { uint32_t v; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) {
+    uint32_t v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) {
+    uint32_t v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
 DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
     asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p) : "memory");
 }
-DEVICE float ld_relaxed_gpu_f32(const float *p) { float v; asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
+DEVICE float ld_relaxed_gpu_f32(const float *p) {
+    float v;
+    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+    return v;
+}
 DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p) : "memory");
 }
 DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory"); }
-DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) {
+    asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory");
+}
+DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
 DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) {
     uint32_t old;
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
@@ -240,14 +277,18 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
 DEVICE void prefetch_global_L2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 /* Reads of memory that nothing writes while the kernel runs: weights, tables, pixels. */
 DEVICE float ld_global_nc_f32(const float *p) { float v; asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p)); return v; }
-DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) { asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p)); }
+DEVICE void ld_global_nc_v2f32(const float *p, float &x, float &y) {
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p));
+}
 DEVICE uint32_t ld_global_nc_u32(const void *p) { uint32_t v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p));
 }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE void st_global_u32(void *p, uint32_t v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory"); }
+DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory");
+}
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
@@ -259,7 +300,11 @@ DEVICE float tanh_approx(float x) { float v; asm("tanh.approx.f32 %0, %1;" : "=f
 DEVICE float rsqrt_approx(float x) { float v; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x)); return v; }
 DEVICE float rcp_approx(float x) { float v; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x)); return v; }
 /* Two floats rounded to nearest even as bf16; `low` in bits 0-15. sm_80+ */
-DEVICE uint32_t cvt_rn_bf16x2(float low, float high) { uint32_t v; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low)); return v; }
+DEVICE uint32_t cvt_rn_bf16x2(float low, float high) {
+    uint32_t v;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
 DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
 
@@ -267,14 +312,17 @@ DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000
 
 /* Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. sm_90+ */
 DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 /* Transposed: the row that a lane gives the address of gets a column. */
 DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) { /* sm_75+ */
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }
 
 /* An 8x8 matrix of 16-bit elements, of which lane l = 4 r + t has row r, columns 2 t and 2 t + 1, transposed. sm_75+ */
@@ -286,8 +334,8 @@ DEVICE uint32_t movmatrix_transposed(uint32_t a) {
 
 /* --- tensor cores by warp, sm_80+ ------------------------------------------------------------------------------ */
 
-/* d += A . B: lane l = 4 g + t has of A rows g (a0, a2) and g + 8 (a1, a3), columns 2 t, + 1 (a0, a1) and 2 t + 8, + 9 (a2, a3); of B column g, rows 2 t, + 1 (b0)
-   and 2 t + 8, + 9 (b1); of d rows g (0, 1) and g + 8 (2, 3), columns 2 t, + 1. */
+/* d += A . B: lane l = 4 g + t has of A rows g (a0, a2) and g + 8 (a1, a3), columns 2 t, + 1 (a0, a1) and 2 t + 8, + 9 (a2, a3); of B
+   column g, rows 2 t, + 1 (b0) and 2 t + 8, + 9 (b1); of d rows g (0, 1) and g + 8 (2, 3), columns 2 t, + 1. */
 DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -374,12 +422,14 @@ PTX_WGMMA_RS_TRANSPOSED_B(96, 192, 96, 97, 98, 99, 100, 101, PTX_D32(d, 0), PTX_
 PTX_WGMMA_RS_TRANSPOSED_B(128, 256, 128, 129, 130, 131, 132, 133, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
 /* A stored [16, 64] (M contiguous). */
 DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k16 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PTX_R32 "}, %32, %33, p, 1, 1, 1, 0;\n}\n"
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 PTX_R32 "}, %32, %33, p, 1, 1, 1, 0;\n}\n"
                  : PTX_D32(d, 0) : "l"(a), "l"(b), "r"(scale_d));
 }
 /* FP8 operands, 32 columns of K, always K-major. The sum keeps 13 fraction bits and rounds towards zero: tests/machine/MANUAL.md. */
 DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k32 */
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" PTX_R32 "}, %32, %33, p, 1, 1;\n}\n"
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+                 PTX_R32 "}, %32, %33, p, 1, 1;\n}\n"
                  : PTX_D32(d, 0) : "l"(a), "l"(b), "r"(scale_d));
 }
 #undef PTX_D4

@@ -1,6 +1,8 @@
-/* megavit: rows of the residual stream as a caller asked for them, in float32: as they are (a layer's output) or behind the last norm (tokens).
+/* megavit: rows of the residual stream as a caller asked for them, in float32:
+   as they are (a layer's output) or behind the last norm (tokens).
 
-   The tile signals the stream's own counters, as if it had written there: the next layer waits for them, so it cannot overwrite what is still read here. */
+   The tile signals the stream's own counters, as if it had written there: the next layer waits for them,
+   so it cannot overwrite what is still read here. */
 #ifndef MGV_ROWS_CUH
 #define MGV_ROWS_CUH
 

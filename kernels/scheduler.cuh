@@ -23,15 +23,17 @@ DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
 
 /* Columns of a GEMM tile; 0: no GEMM. Looked up in one word, in units of 32: a chain of comparisons becomes a jump through a table. */
 DEVICE constexpr uint64_t columns_of_kind(uint32_t kind, uint32_t columns) { return (uint64_t)(columns / 32) << 4 * kind; }
-static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 256) | columns_of_kind(MGV__KERNEL_GEMM_192, 192) | columns_of_kind(MGV__KERNEL_GEMM_128, 128) |
-                                         columns_of_kind(MGV__KERNEL_GEMM_64, 64) | columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160);
-static_assert(MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16, "a kind has four bits of the word; those behind the first 16 are no GEMMs");
+static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 256) | columns_of_kind(MGV__KERNEL_GEMM_192, 192) |
+                                         columns_of_kind(MGV__KERNEL_GEMM_128, 128) | columns_of_kind(MGV__KERNEL_GEMM_64, 64) |
+                                         columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160);
+static_assert(MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16,
+              "a kind has four bits of the word; those behind the first 16 are no GEMMs");
 DEVICE uint32_t gemm_columns(uint32_t kind) { return kind < 16 ? (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32 : 0; }
 DEVICE uint32_t is_split(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 || kind == MGV__KERNEL_SPLIT_192; }
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
-/* Stages of products of one tile. The CTAs of a SPLIT tile have half of the blocks each; where their number is odd, the last one lies beyond the end
-   of the rows and is all zeros. */
+/* Stages of products of one tile. The CTAs of a SPLIT tile have half of the blocks each; where their number is odd, the last one lies
+   beyond the end of the rows and is all zeros. */
 DEVICE uint32_t gemm_steps(const mgv__kernel_op &op) {
     const uint32_t shares = is_split(op.kind) ? MGV__CLUSTER : gemm_depth(gemm_columns(op.kind));
     return (op.k_blocks + shares - 1) / shares;
@@ -45,7 +47,8 @@ DEVICE uint32_t gemm_first_column(const TileSlot &tile, uint32_t cta) {
 }
 /* First row, within its group, of this CTA's GEMM tile. */
 DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
-    const bool together = is_split(tile.op.kind) || tile.op.kind == MGV__KERNEL_GEMV || tile.op.flags & MGV__KERNEL_SHARE_ROWS; /* the cluster has one row tile */
+    /* the cluster has one row tile */
+    const bool together = is_split(tile.op.kind) || tile.op.kind == MGV__KERNEL_GEMV || tile.op.flags & MGV__KERNEL_SHARE_ROWS;
     return (together ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
 }
 /* Rows of `group` that exist. */
@@ -54,7 +57,9 @@ DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
     return left < op.rows_per_group ? left : op.rows_per_group;
 }
 /* Number of an image over all groups. */
-DEVICE uint32_t image_number(const mgv__kernel_op &op, uint32_t group, uint32_t image) { return group * (op.rows_per_group / op.tokens) + image; }
+DEVICE uint32_t image_number(const mgv__kernel_op &op, uint32_t group, uint32_t image) {
+    return group * (op.rows_per_group / op.tokens) + image;
+}
 
 /* The rows within its group that this CTA's tile reads, [first, end). Empty where the tile lies beyond the last row. */
 DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint32_t &end) {
@@ -79,9 +84,11 @@ DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
     part.end = parts == 1 || part.first + 2 > blocks ? blocks : part.first + 2;
     return part;
 }
-/* The first of the blocks that math warpgroup `group` takes; it takes every MGV__MATH_GROUPS-th from there. An image's last block is mostly short, so the
-   warpgroups change places from tile to tile. */
-DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) { return part.first + (group ^ tile.turn); }
+/* The first of the blocks that math warpgroup `group` takes; it takes every MGV__MATH_GROUPS-th from there. An image's last block is mostly
+   short, so the warpgroups change places from tile to tile. */
+DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) {
+    return part.first + (group ^ tile.turn);
+}
 
 /* From here on the flag says that the cluster has one row tile: its unit is that tile's number. */
 DEVICE void share_rows(TileSlot &tile) {
@@ -90,9 +97,12 @@ DEVICE void share_rows(TileSlot &tile) {
     else tile.op.flags &= ~(uint32_t)MGV__KERNEL_SHARE_ROWS;
 }
 
-/* The last tile of 256 columns is one of 128 where the operation has no more left: half of its products would be cut off where they are stored. */
+/* The last tile of 256 columns is one of 128 where the operation has no more left:
+   half of its products would be cut off where they are stored. */
 DEVICE void narrow_last_tile(TileSlot &tile) {
-    if (tile.op.kind != MGV__KERNEL_GEMM_256 || tile.op.flags & MGV__KERNEL_SHARE_ROWS || tile.column + 1 < tile.op.column_tiles || (tile.op.columns - 1) % 256 >= 128) return;
+    if (tile.op.kind != MGV__KERNEL_GEMM_256 || tile.op.flags & MGV__KERNEL_SHARE_ROWS || tile.column + 1 < tile.op.column_tiles ||
+        (tile.op.columns - 1) % 256 >= 128)
+        return;
     tile.op.kind = MGV__KERNEL_GEMM_128;
     tile.op.b_map++; /* the map of 128 columns follows */
     tile.column *= 2;
@@ -110,10 +120,11 @@ DEVICE PoolPart pool_part(const TileSlot &tile) {
     return part;
 }
 
-/* Fills the next slot with tile `number` and announces it, by the whole warp; beyond the last tile, the end. `segment` follows the numbers. Memory: that of
-   either regime. 0: there is nothing to go on with. */
+/* Fills the next slot with tile `number` and announces it, by the whole warp; beyond the last tile, the end. `segment` follows the numbers.
+   Memory: that of either regime. 0: there is nothing to go on with. */
 template <class Memory>
-DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog, const Ring<MGV__SLOTS> &slot, uint32_t number, uint32_t &segment) {
+DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog, const Ring<MGV__SLOTS> &slot,
+                          uint32_t number, uint32_t &segment) {
     const uint32_t lane = threadIdx.x % 32;
     TileSlot &tile = shared->slot[slot.index];
     wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);

@@ -14,13 +14,16 @@ struct TileSlot {
 };
 
 struct SharedMemory {
-    uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math; SPLIT: math of one CTA -> that of the other */
+    uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math;
+                                                                               SPLIT: math of one CTA -> that of the other */
     uint8_t chunk[MGV__MATH_GROUPS][MGV__CHUNKS][MGV__CHUNK_BYTES];         /* math <-> storer */
     float vectors[256];                                                     /* biases of the tile's columns */
-    float norms[MGV__MATH_GROUPS][MGV__CHUNK_ROWS];                         /* storer -> math: reciprocal standard deviations of the tile's rows */
+    float norms[MGV__MATH_GROUPS][MGV__CHUNK_ROWS];                         /* storer -> math:
+                                                                               reciprocal standard deviations of the tile's rows */
     TileSlot slot[MGV__SLOTS];                                              /* scheduler -> all */
     uint64_t stage_full[MGV__STAGES];                                       /* 1 arrival + bytes: the loader of this CTA */
-    uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs; of a lent stage the storers, for them */
+    uint64_t stage_empty[MGV__STAGES];                                      /* every math warp of both CTAs;
+                                                                               of a lent stage the storers, for them */
     uint64_t tile_known[MGV__SLOTS];                                        /* scheduler: the slot is filled */
     uint64_t tile_ready[MGV__SLOTS];                                        /* scheduler: what the tile reads has been written */
     uint64_t slot_vacated[MGV__SLOTS];                                      /* loader, storers, every math warp */
@@ -28,7 +31,8 @@ struct SharedMemory {
     uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
     uint64_t lent_written[MGV__MATH_GROUPS][MGV__LENT_STAGES];              /* every warp of the math group: its chunk in a lent stage */
     uint32_t lent_stage[MGV__MATH_GROUPS][MGV__LENT_STAGES];                /* which these are */
-    uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end: the same for a whole math group */
+    uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end:
+                                                                               the same for a whole math group */
 };
 
 enum {
@@ -42,8 +46,10 @@ static_assert(MGV__SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one 
 static_assert(sizeof(mgv__kernel_op) == 128, "a warp copies an operation with one load of four bytes a lane");
 static_assert(sizeof(mgv__kernel_arguments) % 64 == 0, "tensor maps in kernel arguments are 64-byte aligned");
 static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");
-static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "A and B of the widest tile fit one stage");
-static_assert(2 * (MGV__GEMM_ROWS + 64) * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES, "two blocks of A and B of the narrowest tile fit one stage");
+static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES,
+              "A and B of the widest tile fit one stage");
+static_assert(2 * (MGV__GEMM_ROWS + 64) * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES,
+              "two blocks of A and B of the narrowest tile fit one stage");
 static_assert(MGV__MAX_KEYS * 128 + 2 * 64 * 128 <= MGV__STAGE_BYTES, "keys and two blocks of queries fit one stage");
 
 DEVICE void shared_memory_init(SharedMemory *shared) {

@@ -1,5 +1,6 @@
-/* megavit: the storers. One warp for each math warpgroup: all of it waits, one elected lane does the rest. It grants chunk buffers, with the residual loaded into them where there is one, sends
-   written chunks to global memory through the copy engine, and signals the tile's counter once they have arrived there. */
+/* megavit: the storers. One warp for each math warpgroup: all of it waits, one elected lane does the rest. It grants chunk buffers, with
+   the residual loaded into them where there is one, sends written chunks to global memory through the copy engine, and signals the tile's
+   counter once they have arrived there. */
 #ifndef MGV_STORER_CUH
 #define MGV_STORER_CUH
 
@@ -8,7 +9,8 @@
 /* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
 enum : uint32_t {
     FLAGS_OF_TILE = ~0u, /* not compiled in */
-    FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT
+    FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
+                        MGV__KERNEL_FLOAT_OUT
 };
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
@@ -34,9 +36,9 @@ struct Storer {
         : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()), lent_parity(0) {}
 };
 
-/* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64, 80 or 96 of its columns (op.stats_columns), at the end of what is left.
-   The row's mean is the mean of the means, each as often as it has columns, and its squared deviations are the sum of the parts' plus columns
-   (part mean - mean)^2 each. */
+/* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64, 80 or 96 of its columns
+   (op.stats_columns), at the end of what is left. The row's mean is the mean of the means, each as often as it has columns, and its squared
+   deviations are the sum of the parts' plus columns (part mean - mean)^2 each. */
 
 /* Columns of a part of a row of `inner`: the last has what is left. */
 DEVICE float part_columns(uint32_t part, uint32_t columns, uint32_t inner) {
@@ -44,8 +46,8 @@ DEVICE float part_columns(uint32_t part, uint32_t columns, uint32_t inner) {
     return (float)(left < columns ? left : columns);
 }
 
-/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one after the other
-   each takes its own way through the L2 cache. */
+/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one
+   after the other each takes its own way through the L2 cache. */
 enum { PARTS_AT_ONCE = 12 };
 DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
     const uint32_t columns = op.stats_columns, inner = op.inner;
@@ -53,7 +55,8 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
     float origin = 0, off = 0, squares = 0; /* means are taken from the first part's, so that their squares lose nothing */
 #pragma unroll 1
     for (uint32_t first = 0; first * columns < inner; first += PARTS_AT_ONCE) {
-        const float *const at = (const float *)opaque((const uint8_t *)(part + 2 * first)); /* or each load finds its address, and they wait for each other's registers */
+        /* or each load finds its address, and they wait for each other's registers */
+        const float *const at = (const float *)opaque((const uint8_t *)(part + 2 * first));
         float means[PARTS_AT_ONCE], deviations[PARTS_AT_ONCE];
 #pragma unroll
         for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
@@ -85,7 +88,8 @@ DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
     warp_sync();
 }
 
-/* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z), or (x + i * x_step, head, y, z) where rows are of heads. */
+/* How the chunks of a tile follow each other: chunk i lies at (x + i * x_step, y + i * y_step, z),
+   or (x + i * x_step, head, y, z) where rows are of heads. */
 struct ChunkWalk {
     uint32_t count, x, y, z, x_step, y_step, head;
     uint32_t residual;                         /* chunks are granted with the residual in them */
@@ -127,8 +131,8 @@ DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t mat
     walk.head = NO_HEAD;
     return walk;
 }
-/* At most one block of 64 queries a math group, in chunks of 64 columns; what the last one has beyond the head is cut off. The chunks are granted with the
-   queries in them. */
+/* At most one block of 64 queries a math group, in chunks of 64 columns; what the last one has beyond the head is cut off. The chunks are
+   granted with the queries in them. */
 DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
     const AttentionPart part = attention_part(tile, cta);
@@ -192,7 +196,8 @@ DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
 
 /* Gives `buffer` to the math group for chunk i of the tile. By one lane. */
 DEVICE void storer_grant(Storer &self, const ChunkWalk &walk, uint32_t i, uint32_t buffer) {
-    const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]), chunk = shared_address(self.shared->chunk[self.math_group][buffer]);
+    const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]),
+                   chunk = shared_address(self.shared->chunk[self.math_group][buffer]);
     const uint32_t rest = i ? walk.rest : 0;
     const CUtensorMap *map = walk.grant_map + (i ? walk.rest_map : 0);
     const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
@@ -229,8 +234,8 @@ DEVICE uint32_t storer_wait_chunk(Storer &self) {
     return buffer;
 }
 
-/* Leaves a lent stage in both CTAs for the math group's four warps, when its chunk has been read. By one lane; one arrival after the other: another CTA's last use of
-   the stage may still have one on its way, and an arrival of four could then straddle two phases. */
+/* Leaves a lent stage in both CTAs for the math group's four warps, when its chunk has been read. By one lane; one arrival after the other:
+   another CTA's last use of the stage may still have one on its way, and an arrival of four could then straddle two phases. */
 DEVICE void storer_leave_stage(const Storer &self, uint32_t stage) {
     const uint32_t empty = shared_address(&self.shared->stage_empty[stage]), peer = mapa_shared_cluster(empty, self.cta ^ 1);
 #pragma unroll
@@ -240,7 +245,8 @@ DEVICE void storer_leave_stage(const Storer &self, uint32_t stage) {
     }
 }
 
-/* A layer's tile: two chunks out of lent stages, then the others out of chunk buffers. The residual of all of them comes into the chunk buffers. */
+/* A layer's tile: two chunks out of lent stages, then the others out of chunk buffers.
+   The residual of all of them comes into the chunk buffers. */
 DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
     const uint32_t buffered = walk.count - MGV__LENT_STAGES, at_once = walk.residual ? MGV__LENT_STAGES : buffered;
     uint32_t stage[MGV__LENT_STAGES];

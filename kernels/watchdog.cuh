@@ -1,9 +1,10 @@
 /* megavit: waiting, never for ever.
 
-   Every wait counts its own polls. A wait that sees no progress within poll_limit polls says so in the abort word, writes who it is into the status block, which
-   lies in memory of the host, and gives up; all other waits of the grid see the abort word and give up as well. Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then
-   on no wait waits, nothing is loaded or stored, no barrier that another role or CTA waits on is arrived at, and the next tile is the last. So every
-   role runs to its end, warps of a warpgroup issue the same matrix instructions, and the kernel ends by itself with the context alive. */
+   Every wait counts its own polls. A wait that sees no progress within poll_limit polls says so in the abort word, writes who it is into
+   the status block, which lies in memory of the host, and gives up; all other waits of the grid see the abort word and give up as well.
+   Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then on no wait waits, nothing is loaded or
+   stored, no barrier that another role or CTA waits on is arrived at, and the next tile is the last. So every role runs to its end, warps
+   of a warpgroup issue the same matrix instructions, and the kernel ends by itself with the context alive. */
 #ifndef MGV_WATCHDOG_CUH
 #define MGV_WATCHDOG_CUH
 
@@ -20,8 +21,8 @@ enum {
     BARRIER_PATIENCE = 4       /* waits inside a CTA give up later than those for counters, which know what they wait for */
 };
 
-/* What the next launch counts in, shared out over `warps` warps of each CTA, of which this is number `warp`: some that nobody waits for when a
-   launch begins, as its first instructions are slow. Nobody waits for the stores either: the launch ends when they are done. */
+/* What the next launch counts in, shared out over `warps` warps of each CTA, of which this is number `warp`: some that nobody waits for
+   when a launch begins, as its first instructions are slow. Nobody waits for the stores either: the launch ends when they are done. */
 DEVICE void clear_next_counters(const mgv__kernel_arguments &arguments, uint32_t warp, uint32_t warps) {
     uint32_t *const next = arguments.aborted + arguments.next_counters;
     const uint32_t first = (blockIdx.x * warps + warp) * 32 + threadIdx.x % 32;
@@ -57,8 +58,8 @@ DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint
     }
 }
 
-/* Polls, as a whole warp, until all lanes' counters have reached `threshold`, but no longer than until the next look. What a lane saw last. Nothing else is in the
-   loop: what a poll does behind its answer puts off the next one, and what it finds. */
+/* Polls, as a whole warp, until all lanes' counters have reached `threshold`, but no longer than until the next look. What a lane saw last.
+   Nothing else is in the loop: what a poll does behind its answer puts off the next one, and what it finds. */
 DEVICE uint32_t poll_counters(const uint32_t *counter, uint32_t threshold) {
     uint32_t seen = 0;
 #pragma unroll 1
@@ -80,7 +81,8 @@ DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t firs
             const uint32_t now = poll_counters(counters + index, threshold);
             polls = now != seen ? 0 : polls + POLLS_BETWEEN_LOOKS;
             seen = now;
-            if (!dog.aborted && polls >= dog.arguments.poll_limit && seen < threshold) watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
+            if (!dog.aborted && polls >= dog.arguments.poll_limit && seen < threshold)
+                watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
         }
         dog.aborted = !vote_all(!dog.aborted);
     }
