@@ -8,7 +8,7 @@
 
 static void walk(char *value, int depth) {
     char *at = value + 1, *key, *item;
-    REQUIRE(depth <= MGV__JSON_MAX_DEPTH);
+    REQUIRE(depth <= MGV__JSON_MAX_DEPTH + (*value != '{' && *value != '[')); /* what the innermost holds lies one level deeper */
     if (*value == '{') {
         while (mgv__json_next(&at, &key, &item)) {
             REQUIRE(*key == '"');
