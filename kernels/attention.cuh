@@ -20,12 +20,10 @@ template <int FIRST, int END, int COUNT> DEVICE void softmax_mask(float (&s)[COU
     }
 }
 
-/* Scores -> exponentials below the row's largest score, in place, with that score and the exponentials' sum.
-   Columns from `keys` on become 0; a row may have none. */
-template <int KEYS>
-DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&most)[2], float (&sum)[2]) {
+/* Scores -> exponentials below the row's largest score, in place, with the reciprocal of their sum. Columns from `keys` on become 0. */
+template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&rcp_sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
-    float max0 = -1e30f, max1 = -1e30f, sum0 = 0, sum1 = 0; /* finite: -INFINITY less itself is no number */
+    float max0 = -INFINITY, max1 = -INFINITY, sum0 = 0, sum1 = 0;
     softmax_mask<KEYS - 16, KEYS>(s, keys, column);
     if (keys < KEYS - 16) softmax_mask<0, KEYS - 16>(s, keys, column); /* rare, so that most often this code is not even fetched */
 #pragma unroll
@@ -33,10 +31,8 @@ DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, flo
         max0 = fmaxf(max0, fmaxf(s[4 * j], s[4 * j + 1]));
         max1 = fmaxf(max1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
     }
-    most[0] = quad_max(max0);
-    most[1] = quad_max(max1);
     const float factor = scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
-    const float shift0 = -most[0] * factor, shift1 = -most[1] * factor;
+    const float shift0 = -quad_max(max0) * factor, shift1 = -quad_max(max1) * factor;
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
         s[4 * j] = ex2_approx(s[4 * j] * factor + shift0);
@@ -46,16 +42,8 @@ DEVICE void softmax_part(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, flo
         sum0 += s[4 * j] + s[4 * j + 1];
         sum1 += s[4 * j + 2] + s[4 * j + 3];
     }
-    sum[0] = quad_sum(sum0);
-    sum[1] = quad_sum(sum1);
-}
-
-/* Of all keys, with the reciprocal of each row's sum. */
-template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t tokens, uint32_t lane, float scale, float (&rcp_sum)[2]) {
-    float most[2], sum[2];
-    softmax_part<KEYS>(s, tokens, lane, scale, most, sum);
-    rcp_sum[0] = 1.0f / sum[0];
-    rcp_sum[1] = 1.0f / sum[1];
+    rcp_sum[0] = 1.0f / quad_sum(sum0);
+    rcp_sum[1] = 1.0f / quad_sum(sum1);
 }
 
 /* Scores and probabilities share registers: the accumulators of 16 columns are, packed, the A operand of 16 keys. */
@@ -64,30 +52,8 @@ template <int KEYS> DEVICE void pack_probabilities(const float (&s)[KEYS / 2], u
     for (int i = 0; i < KEYS / 4; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]);
 }
 
-/* Of 64 queries, in registers when they return: products with KEYS keys, and of their probabilities with as many values. */
-template <int KEYS> DEVICE void attention_scores(uint64_t queries, uint64_t keys, float (&s)[KEYS / 2]) {
-    wgmma_registers_zero(s);
-    wgmma_registers_fence(s);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries + 2 * k, keys + 2 * k, 1);
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-    wgmma_registers_fence(s);
-}
-template <int KEYS> DEVICE void attention_values(const uint32_t (&p)[KEYS / 4], uint64_t values, float (&o)[32]) {
-    wgmma_registers_zero(o);
-    wgmma_registers_fence(o);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
-        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-    wgmma_registers_fence(o);
-}
-
-/* The same of a part of the keys, on their way when they return. add: to what is there; else it is overwritten. */
+/* Of 64 queries, on their way when they return: products with a part of the keys, and of their probabilities with as many values.
+   add: to what is there; else it is overwritten. */
 template <int COUNT> DEVICE void part_scores(uint64_t queries, uint64_t keys, float (&s)[COUNT]) {
     wgmma_registers_fence(s);
     wgmma_fence();
@@ -104,17 +70,16 @@ template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_
     wgmma_commit_group();
 }
 
-/* Scores -> exponentials, in place, added to each row's sum; of the first `keys` keys, those of the others are 0.
+/* Scores -> exponentials, in place, added to each row's sum; of the first `keys` keys, those of the others up to COLUMNS are 0.
    A row's exponents are factor score + shift. */
-template <int COUNT>
+template <int COLUMNS, int COUNT>
 DEVICE void part_exponentials(float (&s)[COUNT], uint32_t keys, uint32_t lane, float factor, const float (&shift)[2], float (&sum)[2]) {
-    constexpr int COLUMNS = 2 * COUNT;
     const uint32_t column = 2 * (lane % 4);
     float sums[2][2] = {}; /* two chains a row: one would wait for itself */
     if (keys < COLUMNS) softmax_mask<COLUMNS - 16, COLUMNS>(s, keys, column);
     if (keys < COLUMNS - 16) softmax_mask<0, COLUMNS - 16>(s, keys, column); /* rare, so that most often this code is not even fetched */
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COLUMNS / 2; i++) {
         s[i] = ex2_approx(s[i] * factor + shift[i / 2 % 2]);
         sums[i / 2 % 2][i % 2] += s[i];
     }
@@ -179,13 +144,13 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();
         wgmma_registers_fence(a);
-        if (has_rows) part_exponentials(a, tokens_a, self.lane, factor, shift, sum);
+        if (has_rows) part_exponentials<A>(a, tokens_a, self.lane, factor, shift, sum);
         pack_probabilities<A>(a, p_a);
         if (!later) math_wait_stage(self, second);
         part_values(p_a, values, o, 0);
         wgmma_wait_group<1>();
         wgmma_registers_fence(b);
-        if (has_rows) part_exponentials(b, tokens_b, self.lane, factor, shift, sum);
+        if (has_rows) part_exponentials<B>(b, tokens_b, self.lane, factor, shift, sum);
         pack_probabilities<B>(b, p_b);
         part_values(p_b, values + A * 8, o, 1);
         sum[0] = quad_sum(sum[0]);

@@ -50,6 +50,8 @@ DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyRowStage &
 /* Named barriers: all math warps; those of one math group. */
 enum { LATENCY_SYNC_MATH = 1, LATENCY_SYNC_GROUP = 2 };
 DEVICE void latency_sync(void) { bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS); }
+/* 1 if any of their threads says so. */
+DEVICE uint32_t latency_any(uint32_t yes) { return bar_red_or(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS, yes); }
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
 /* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind the last

@@ -19,9 +19,10 @@ DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage &stage, int c
 struct LatencyAttended {
     float sum[2], values[16];
 };
-/* Each group has seen half of the keys. Weights of either are brought to the larger of their maxima. */
-DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&most)[2], const float (&sum)[2], const float (&o)[32],
-                                LatencyAttended &joined) {
+/* Each group has seen half of the keys, and both have taken the same from a row's exponents, so that halves are added. Where any thread of
+   the CTA says that a row's exponentials had no room, nothing is: 1. */
+DEVICE uint32_t latency_join_halves(LatencyMath &self, uint32_t no_room, const float (&sum)[2], const float (&o)[32],
+                                    LatencyAttended &joined) {
     const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self),
                    from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
 #pragma unroll
@@ -34,25 +35,31 @@ DEVICE void latency_join_halves(LatencyMath &self, float factor, const float (&m
         }
         shared_store_v4f32(to + i * LATENCY_GROUP_BYTES, away[0], away[1], away[2], away[3]);
     }
-    shared_store_v4f32(to + 4 * LATENCY_GROUP_BYTES, most[0], most[1], sum[0], sum[1]);
-    latency_sync();
-    float other_most[2], other_sum[2], own_weight[2], other_weight[2];
-    shared_load_v4f32(from + 4 * LATENCY_GROUP_BYTES, other_most[0], other_most[1], other_sum[0], other_sum[1]);
+    shared_store_v2f32(to + 4 * LATENCY_GROUP_BYTES, sum[0], sum[1]);
+    if (latency_any(no_room)) return 1;
+    float other_sum[2];
+    shared_load_v2f32(from + 4 * LATENCY_GROUP_BYTES, other_sum[0], other_sum[1]);
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const float largest = fmaxf(most[r], other_most[r]);
-        own_weight[r] = ex2_approx((most[r] - largest) * factor);
-        other_weight[r] = ex2_approx((other_most[r] - largest) * factor);
-        joined.sum[r] = sum[r] * own_weight[r] + other_sum[r] * other_weight[r];
-    }
+    for (int r = 0; r < 2; r++) joined.sum[r] = sum[r] + other_sum[r];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float other[4];
         shared_load_v4f32(from + i * LATENCY_GROUP_BYTES, other[0], other[1], other[2], other[3]);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            joined.values[4 * i + e] = joined.values[4 * i + e] * own_weight[e / 2] + other[e] * other_weight[e / 2];
+        for (int e = 0; e < 4; e++) joined.values[4 * i + e] += other[e];
     }
+    return 0;
+}
+
+/* The largest scores of this thread's two rows, of either group -> of both. */
+DEVICE void latency_join_largest(LatencyMath &self, float (&most)[2]) {
+    constexpr uint32_t BEHIND = 5 * LATENCY_GROUP_BYTES; /* what latency_join_halves writes */
+    float other[2];
+    shared_store_v2f32(shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self) + BEHIND, most[0], most[1]);
+    latency_sync();
+    shared_load_v2f32(shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self) + BEHIND, other[0], other[1]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], other[r]);
 }
 
 /* Stages of both groups: all warps leave a stage once each time. */
@@ -64,39 +71,76 @@ DEVICE void latency_leave_attention(LatencyMath &self) {
     for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
 }
 
-/* One block of 64 queries. ROWS: of a plan's tile, which is as many keys as a math group has at most. */
+/* One block of 64 queries, as in attention.cuh: each math group takes its keys in two parts. ROWS: of a plan's tile, which is as many keys
+   as a group has at most; products are with KEYS of them. */
 template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
-    constexpr int KEYS = latency_half_keys(ROWS);
+    constexpr int KEYS = latency_half_keys(ROWS), A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A;
     const mgv__kernel_op &op = tile.op;
     const LatencyRowStage first = self.stage,
-                          keys = latency_stage_after(first, 1 + self.group), values = latency_stage_after(first, 3 + self.group);
+                          keys_stage = latency_stage_after(first, 1 + self.group), values_stage = latency_stage_after(first, 3 + self.group);
     const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
-    const float scale = op.scale;
-    float s[ROWS / 2], o[32], most[2] = {0, 0}, sum[2] = {0, 0};
-    uint32_t p[KEYS / 4] = {}, query = self.cta * 64 + self.warp * 16;
-    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] +
-                   ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
-                   tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
-    latency_wait_stage(self, first);
-    latency_wait_stage(self, keys);
-    const uint64_t a = matrix_descriptor(latency_stage_address(self, first)), b = matrix_descriptor(latency_stage_address(self, keys));
-    attention_scores<ROWS>(a, b, s);
-    if (query < tokens) softmax_part<ROWS>(s, exist, self.lane, scale, most, sum); /* else no row of this warp exists */
-#pragma unroll
-    for (int i = 0; i < ROWS / 4; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]); /* behind them keys without weight */
-    latency_wait_stage(self, values);
-    attention_values<KEYS>(p, matrix_descriptor(latency_stage_address(self, values)), o);
+    const uint32_t exist_a = exist < A ? exist : A, exist_b = exist - exist_a;
+    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     if (self.cta * 64 >= tokens) {
         latency_leave_attention(self);
         return;
     }
-
+    uint32_t query = self.cta * 64 + self.warp * 16;
+    const uint32_t has_rows = query < tokens; /* this warp */
+    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] +
+                   ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
+                   tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
+    float a[A / 2], b[B / 2], o[32], shift[2] = {0, 0};
+    wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
+    wgmma_registers_zero(b);
+    wgmma_registers_zero(o);
+    latency_wait_stage(self, first);
+    latency_wait_stage(self, keys_stage);
+    const uint64_t queries = matrix_descriptor(latency_stage_address(self, first)),
+                   keys = matrix_descriptor(latency_stage_address(self, keys_stage)),
+                   values = matrix_descriptor(latency_stage_address(self, values_stage));
     LatencyAttended joined;
-    latency_join_halves(self, scale * 1.4426950409f, most, sum, o, joined); /* exp(x) = 2^(x log2 e) */
+    uint32_t once_more = 0;
+    do {
+        part_scores(queries, keys, a);
+        part_scores(queries, keys + A * 8, b); /* A keys are A * 128 bytes */
+        if (once_more) {
+            float most[2] = {-1e30f, -1e30f};
+            wgmma_wait_group<0>();
+            wgmma_registers_fence(a);
+            wgmma_registers_fence(b);
+            part_largest(a, exist_a, self.lane, most);
+            part_largest(b, exist_b, self.lane, most);
+            latency_join_largest(self, most);
+            shift[0] = -quad_max(most[0]) * factor;
+            shift[1] = -quad_max(most[1]) * factor;
+        }
+        uint32_t p_a[A / 4], p_b[B / 4];
+        float sum[2] = {0, 0};
+        wgmma_wait_group<1>();
+        wgmma_registers_fence(a);
+        if (has_rows) part_exponentials<A>(a, exist_a, self.lane, factor, shift, sum);
+        pack_probabilities<A>(a, p_a);
+        latency_wait_stage(self, values_stage);
+        part_values(p_a, values, o, 0);
+        wgmma_wait_group<1>();
+        wgmma_registers_fence(b);
+        if (has_rows) part_exponentials<ROWS - A>(b, exist_b, self.lane, factor, shift, sum);
+#pragma unroll
+        for (int i = ROWS / 2 - A / 2; i < B / 2; i++) b[i] = 0; /* keys without weight */
+        pack_probabilities<B>(b, p_b);
+        part_values(p_b, values + A * 8, o, 1);
+        sum[0] = quad_sum(sum[0]);
+        sum[1] = quad_sum(sum[1]);
+        const uint32_t no_room = has_rows && exist && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1]));
+        wgmma_wait_group<0>();
+        wgmma_registers_fence(o);
+        once_more = latency_join_halves(self, no_room, sum, o, joined);
+    } while (once_more);
     query += self.lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float rcp = 1.0f / joined.sum[r];
+        const float rcp = rcp_approx(joined.sum[r]);
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             const float *e = &joined.values[8 * pair + 2 * r];

@@ -367,6 +367,10 @@ int main(int count, char **argument) {
     }
     /* 196 tokens: two row tiles, halves of 98 keys, the last block of queries has four */
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
+    /* exponentials that float32 has no room for, as above: of all blocks, of some, in tiles of 104 and of 128 rows */
+    test_encoder_arithmetic({64, 8, 192, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 64, true, 0, 40}, 1);
+    test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 64, true, 0, 18}, 1);
+    test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 64, true, 0, 40}, 1);
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
     const MicroShape narrow_split = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66};
     const MicroShape narrow_latency = {64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
