@@ -77,13 +77,16 @@ DEVICE CounterRange latency_counters(const LatencyLoader &self, const TileSlot &
     return range;
 }
 
-/* Waits for them, tells the math warps, and orders the copy engine's reads after it, if there are any. */
-DEVICE void latency_wait_ready(LatencyLoader &self, const CounterRange &range, uint32_t copies = 1) {
+/* Waits for them, and orders the copy engine's reads after it, if there are any. */
+DEVICE void latency_wait_counters(LatencyLoader &self, const CounterRange &range, uint32_t copies = 1) {
     warp_sync();
     self.dog.aborted = !vote_all(!self.dog.aborted);
     if (range.threshold) wait_counters(self.dog, self.arguments.counters, range.first, range.last, range.threshold, range.op);
     warp_sync(); /* each lane has acquired what its own counters stand for */
     if (copies) fence_proxy_async_global();
+}
+/* Tells the math warps: behind the first box, which they want soonest. */
+DEVICE void latency_tell_ready(LatencyLoader &self) {
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->tile_ready[self.slot.index]));
 }
 
@@ -121,9 +124,12 @@ DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks && block < MGV__LATENCY_ROW_STAGES; block++, opened.advance())
         latency_open_rows(self, opened, bytes);
-    latency_wait_ready(self, latency_counters(self, tile));
+    latency_wait_counters(self, latency_counters(self, tile));
+    latency_load_rows_box(self, stage, 0, map, column, row, group);
+    stage.advance();
+    latency_tell_ready(self);
 #pragma unroll 1
-    for (uint32_t block = 0; block < blocks; block++, stage.advance()) {
+    for (uint32_t block = 1; block < blocks; block++, stage.advance()) {
         if (block >= MGV__LATENCY_ROW_STAGES) latency_open_rows(self, stage, bytes);
         latency_load_rows_box(self, stage, 0, map, column + block * MGV__GEMM_INNER, row, group);
     }
@@ -143,9 +149,10 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance())
         latency_open_rows(self, opened, i == 0 ? (uint32_t)LATENCY_BOX_BYTES : keys * 128);
-    latency_wait_ready(self, latency_counters(self, tile));
+    latency_wait_counters(self, latency_counters(self, tile));
     latency_load_rows_box(self, stage, 0, query_map, column, self.cta * 64, image);
     stage.advance();
+    latency_tell_ready(self);
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES - 1; i++, stage.advance())
         latency_load_rows_box(self, stage, 0, map, inner * (1 + i / 2) + column, i % 2 * half, image);
@@ -177,7 +184,10 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         if (gemm) latency_load_rows(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
-        else latency_wait_ready(self, latency_counters(self, tile), 0);
+        else {
+            latency_wait_counters(self, latency_counters(self, tile), 0);
+            latency_tell_ready(self);
+        }
     });
 }
 

@@ -244,6 +244,10 @@ DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+/* The same, of a word that is polled: what it stands for is there behind the next fence_acquire_gpu. ld_acquire_gpu is both at once, and
+   throws away the L1 cache with every look. */
+DEVICE uint32_t ld_relaxed_gpu_before_fence(const uint32_t *p) { return ld_relaxed_gpu(p); }
+DEVICE void fence_acquire_gpu(void) { asm volatile("fence.acquire.gpu;" ::: "memory"); } /* sm_90+ */
 DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
     asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(p) : "memory");
 }

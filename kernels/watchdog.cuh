@@ -58,16 +58,15 @@ DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint
     }
 }
 
-/* Polls, as a whole warp, until all lanes' counters have reached `threshold`, but no longer than until the next look. What a lane saw last.
-   Nothing else is in the loop: what a poll does behind its answer puts off the next one, and what it finds. */
-DEVICE uint32_t poll_counters(const uint32_t *counter, uint32_t threshold) {
-    uint32_t seen = 0;
+/* Polls, as a whole warp, until all lanes' counters have reached `threshold`, 1, but no longer than until the next look. seen: what a lane
+   saw last. Nothing else is in the loop: what a poll does behind its answer puts off the next one, and what it finds. */
+DEVICE uint32_t poll_counters(const uint32_t *counter, uint32_t threshold, uint32_t &seen) {
 #pragma unroll 1
     for (uint32_t polls = 0; polls < POLLS_BETWEEN_LOOKS; polls++) {
-        seen = ld_acquire_gpu(counter);
-        if (vote_all(seen >= threshold)) break;
+        seen = ld_relaxed_gpu_before_fence(counter);
+        if (vote_all(seen >= threshold)) return 1;
     }
-    return seen;
+    return 0;
 }
 
 /* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. */
@@ -75,17 +74,18 @@ DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t firs
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t base = first; base <= last && !dog.aborted; base += 32) {
         const uint32_t index = base + lane <= last ? base + lane : last;
-        uint32_t seen = poll_counters(counters + index, threshold), polls = 0;
-        while (!vote_all(seen >= threshold || dog.aborted)) {
+        uint32_t seen, before = 0, polls = 0;
+        while (!poll_counters(counters + index, threshold, seen)) {
             watchdog_look(dog);
-            const uint32_t now = poll_counters(counters + index, threshold);
-            polls = now != seen ? 0 : polls + POLLS_BETWEEN_LOOKS;
-            seen = now;
+            polls = seen != before ? 0 : polls + POLLS_BETWEEN_LOOKS;
+            before = seen;
             if (!dog.aborted && polls >= dog.arguments.poll_limit && seen < threshold)
                 watchdog_abort(dog, MGV__WAIT_COUNTER, op, index, seen, threshold);
+            dog.aborted = !vote_all(!dog.aborted);
+            if (dog.aborted) return;
         }
-        dog.aborted = !vote_all(!dog.aborted);
     }
+    fence_acquire_gpu();
 }
 
 #endif /* MGV_WATCHDOG_CUH */

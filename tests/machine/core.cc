@@ -1072,9 +1072,10 @@ static uint32_t next_value(uintptr_t offset, uint32_t now) {
     return first == world->first_values.end() ? now : std::min(now, first->second);
 }
 
-/* A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at
+/* at_fence: what was released is taken over by the next fence of this thread only.
+   A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at
    all. */
-uint32_t op_load_flag(const uint32_t *p, bool acquires) {
+uint32_t op_load_flag(const uint32_t *p, bool acquires, bool at_fence) {
     MACHINE_ENTER(acquires ? Op::acquire : Op::relaxed);
     Thread *t = self;
     const uintptr_t offset = global_word(p);
@@ -1097,9 +1098,19 @@ uint32_t op_load_flag(const uint32_t *p, bool acquires) {
         record(Did::acquire, (uint32_t)offset, value);
         t->acquired = offset;
         auto found = world->flags.find(offset);
-        if (found != world->flags.end() && !world->least_order) acquire(*t, found->second);
+        if (found != world->flags.end() && !world->least_order) {
+            if (at_fence) t->at_fence[offset] = found->second;
+            else acquire(*t, found->second);
+        }
     }
     return value;
+}
+
+/* Takes over what had been released when the flags were read that waited for this. */
+void op_fence_acquire(void) {
+    MACHINE_ENTER(Op::fence_acquire);
+    for (const auto &flag : self->at_fence) acquire(*self, flag.second);
+    self->at_fence.clear();
 }
 
 /* Takes over what had been released when the counter reached `value`. */

@@ -23,6 +23,7 @@ namespace machine {
     X(load_nc, "ld.global.nc")                                                                                                             \
     X(atomic, "atomic")                                                                                                                    \
     X(acquire, "ld.acquire")                                                                                                               \
+    X(fence_acquire, "fence.acquire")                                                                                                      \
     X(relaxed, "ld.relaxed")                                                                                                               \
     X(red_release, "red.release")                                                                                                          \
     X(st_release, "st.release")                                                                                                            \
@@ -222,6 +223,7 @@ struct Thread : Observer {
     void *argument = nullptr; /* of the collective it waits in */
     uint32_t stands_for = 1;  /* threads: lane 0 comes to barriers also for the lanes of its warp that do not run */
     uintptr_t acquired = 0;   /* the flag that it has read since it last met the others */
+    std::map<uintptr_t, Released> at_fence; /* what flags stand for that it has read, and its next fence acquires */
     uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the others: the same for all */
     /* wgmma */
     std::vector<Registers> registers;

@@ -117,9 +117,12 @@ DEVICE void second_cluster(PipelineShared *shared, const PipelineArguments &argu
                     const uint32_t threshold = FAULT(poll_threshold_small) ? 0 : 2;
                     if (FAULT(poll_relaxed))
                         while (ld_relaxed_gpu(&arguments.flags[i]) < threshold) nanosleep(20);
+                    else if (i)
+                        while (ld_relaxed_gpu_before_fence(&arguments.flags[i]) < threshold) nanosleep(20);
                     else
                         while (ld_acquire_gpu(&arguments.flags[i]) < threshold) nanosleep(20);
                 }
+            if (copy == 0 && !FAULT(poll_fence_dropped)) fence_acquire_gpu();
             if (!FAULT(proxy_fence_after_poll_dropped)) fence_proxy_async_global();
             if (copy && !FAULT(overwrite_unordered)) wait(shared_address(&shared->stage_empty[0]), 0);
             mbarrier_arrive_expect_tx(full, 64 * 128);

@@ -62,6 +62,7 @@ enum {
     X(signal_before_store, "race:async-read")                                                                                              \
     X(signal_lost, "deadlock")                                                                                                             \
     X(poll_relaxed, "race:async-read")                                                                                                     \
+    X(poll_fence_dropped, "race:async-read")                                                                                               \
     X(poll_threshold_small, "uninitialised:async")                                                                                         \
     X(poll_dropped, "uninitialised:async")                                                                                                 \
     X(proxy_fence_after_poll_dropped, "proxy:read")                                                                                        \

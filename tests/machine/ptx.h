@@ -201,6 +201,8 @@ template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { machine::
 /* ---- global memory ---- */
 
 DEVICE uint32_t ld_acquire_gpu(const uint32_t *p) { return machine::op_load_flag(p, true); }
+DEVICE uint32_t ld_relaxed_gpu_before_fence(const uint32_t *p) { return machine::op_load_flag(p, true, true); }
+DEVICE void fence_acquire_gpu(void) { machine::op_fence_acquire(); }
 DEVICE uint32_t ld_relaxed_gpu(const uint32_t *p) { return machine::op_load_flag(p, false); }
 DEVICE void ld_relaxed_gpu_v2f32(const float *p, float &x, float &y) {
     float v[2];
