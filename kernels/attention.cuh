@@ -58,7 +58,7 @@ template <int COUNT> DEVICE void part_scores(uint64_t queries, uint64_t keys, fl
     wgmma_registers_fence(s);
     wgmma_fence();
 #pragma unroll
-    for (uint32_t k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries + 2 * k, keys + 2 * k, k);
+    for (uint32_t k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, descriptor_behind(queries, 2 * k), descriptor_behind(keys, 2 * k), k);
     wgmma_commit_group();
 }
 template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_t values, float (&o)[32], uint32_t add) {
@@ -66,7 +66,7 @@ template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_
     wgmma_fence();
 #pragma unroll
     for (uint32_t k = 0; k < COUNT / 4; k++)
-        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, add || k);
+        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], descriptor_behind(values, 128 * k), add || k);
     wgmma_commit_group();
 }
 
@@ -129,7 +129,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         if (later) math_wait_stage(self, second);
         const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
         part_scores(queries, keys, a);
-        part_scores(queries, keys + A * 8, b); /* A keys are A * 128 bytes */
+        part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
         if (once_more) {
             float most[2] = {-1e30f, -1e30f};
             wgmma_wait_group<0>();
@@ -152,7 +152,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         wgmma_registers_fence(b);
         if (has_rows) part_exponentials<B>(b, tokens_b, self.lane, factor, shift, sum);
         pack_probabilities<B>(b, p_b);
-        part_values(p_b, values + A * 8, o, 1);
+        part_values(p_b, descriptor_behind(values, A * 8), o, 1);
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
         once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));

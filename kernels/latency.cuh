@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
     }
     bar_sync_all();
-    barrier_cluster_arrive_release(); /* math warps wait before they send anything to the cluster; the others have nothing to do with it */
+    barrier_cluster_arrive_relaxed(); /* math warps wait before they send anything to the cluster; the others have nothing to do with it */
 
     if (threadIdx.x < 128) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();

@@ -103,7 +103,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     uint32_t once_more = 0;
     do {
         part_scores(queries, keys, a);
-        part_scores(queries, keys + A * 8, b); /* A keys are A * 128 bytes */
+        part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
         if (once_more) {
             float most[2] = {-1e30f, -1e30f};
             wgmma_wait_group<0>();
@@ -129,7 +129,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 #pragma unroll
         for (int i = ROWS / 2 - A / 2; i < B / 2; i++) b[i] = 0; /* keys without weight */
         pack_probabilities<B>(b, p_b);
-        part_values(p_b, values + A * 8, o, 1);
+        part_values(p_b, descriptor_behind(values, A * 8), o, 1);
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
         const uint32_t no_room = has_rows && exist && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1]));

@@ -47,15 +47,20 @@ DEVICE void latency_open_rows(LatencyLoader &self, const LatencyRowStage &stage,
     latency_open_stage(self, &self.shared->rows_full[stage.index], &self.shared->rows_empty[stage.index], stage.parity, bytes);
 }
 
-/* By the whole warp. */
-DEVICE void latency_load_box(LatencyLoader &self, const void *to, uint64_t *full, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
-    if (elect_sync() && !self.dog.aborted)
-        cp_async_bulk_tensor_3d_load(shared_address(to), tensor_map(self.arguments, map), (int32_t)x, (int32_t)y, (int32_t)z,
-                                     shared_address(full));
+/* Where a box goes and what it is of. Found before a wait: opaque, or the compiler finds it behind, where it is waited for. */
+struct LatencyBox {
+    uint32_t to, full;
+    const CUtensorMap *map;
+};
+DEVICE LatencyBox latency_box(const LatencyLoader &self, const void *to, const uint64_t *full, uint32_t map) {
+    return {opaque(shared_address(to)), opaque(shared_address(full)), (const CUtensorMap *)opaque((const uint8_t *)tensor_map(self.arguments, map))};
 }
-DEVICE void latency_load_rows_box(LatencyLoader &self, const LatencyRowStage &stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y,
-                                  uint32_t z) {
-    latency_load_box(self, self.shared->rows[stage.index] + offset, &self.shared->rows_full[stage.index], map, x, y, z);
+DEVICE LatencyBox latency_rows_box(const LatencyLoader &self, const LatencyRowStage &stage, uint32_t map) {
+    return latency_box(self, self.shared->rows[stage.index], &self.shared->rows_full[stage.index], map);
+}
+/* By the whole warp. */
+DEVICE void latency_load_box(LatencyLoader &self, const LatencyBox &box, uint32_t x, uint32_t y, uint32_t z) {
+    if (elect_sync() && !self.dog.aborted) cp_async_bulk_tensor_3d_load(box.to, box.map, (int32_t)x, (int32_t)y, (int32_t)z, box.full);
 }
 
 /* --- waiting for what other CTAs write, as a whole warp --------------------------------------------------------- */
@@ -108,7 +113,7 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
     for (uint32_t block = 0; block < blocks; block++, stage.advance()) {
         uint64_t *full = &self.shared->weights_full[stage.index];
         latency_open_stage(self, full, &self.shared->weights_empty[stage.index], stage.parity, MGV__LATENCY_WEIGHT_BYTES);
-        latency_load_box(self, self.shared->weights[stage.index], full, map, column + block * MGV__GEMM_INNER, row, 0);
+        latency_load_box(self, latency_box(self, self.shared->weights[stage.index], full, map), column + block * MGV__GEMM_INNER, row, 0);
     }
     self.weights = stage;
 }
@@ -124,14 +129,15 @@ DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks && block < MGV__LATENCY_ROW_STAGES; block++, opened.advance())
         latency_open_rows(self, opened, bytes);
-    latency_wait_counters(self, latency_counters(self, tile));
-    latency_load_rows_box(self, stage, 0, map, column, row, group);
+    const LatencyBox first = latency_rows_box(self, stage, map);
     stage.advance();
+    latency_wait_counters(self, latency_counters(self, tile));
+    latency_load_box(self, first, column, row, group);
     latency_tell_ready(self);
 #pragma unroll 1
     for (uint32_t block = 1; block < blocks; block++, stage.advance()) {
         if (block >= MGV__LATENCY_ROW_STAGES) latency_open_rows(self, stage, bytes);
-        latency_load_rows_box(self, stage, 0, map, column + block * MGV__GEMM_INNER, row, group);
+        latency_load_box(self, latency_rows_box(self, stage, map), column + block * MGV__GEMM_INNER, row, group);
     }
     self.stage = stage;
 }
@@ -149,13 +155,14 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance())
         latency_open_rows(self, opened, i == 0 ? (uint32_t)LATENCY_BOX_BYTES : keys * 128);
-    latency_wait_counters(self, latency_counters(self, tile));
-    latency_load_rows_box(self, stage, 0, query_map, column, self.cta * 64, image);
+    const LatencyBox queries = latency_rows_box(self, stage, query_map);
     stage.advance();
+    latency_wait_counters(self, latency_counters(self, tile));
+    latency_load_box(self, queries, column, self.cta * 64, image);
     latency_tell_ready(self);
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES - 1; i++, stage.advance())
-        latency_load_rows_box(self, stage, 0, map, inner * (1 + i / 2) + column, i % 2 * half, image);
+        latency_load_box(self, latency_rows_box(self, stage, map), inner * (1 + i / 2) + column, i % 2 * half, image);
     self.stage = stage;
 }
 

@@ -112,6 +112,9 @@ DEVICE uint32_t fragment_address(const Math &self, uint32_t chunk) {
    K-major or, for a transposed B, N-major. */
 DEVICE uint64_t matrix_descriptor(uint32_t address) { return 0x4000004000010000ull | ((address & 0x3FFFF) >> 4); }
 
+/* That of an operand so many units of 16 bytes behind: in the low word alone, or the high one would be found again for each. */
+DEVICE uint64_t descriptor_behind(uint64_t descriptor, uint32_t units) { return descriptor >> 32 << 32 | ((uint32_t)descriptor + units); }
+
 /* Sum and maximum over the four lanes that share a row. */
 DEVICE float quad_sum(float v) { v += shfl_bfly_f32(v, 1); return v + shfl_bfly_f32(v, 2); }
 DEVICE float quad_max(float v) { v = fmaxf(v, shfl_bfly_f32(v, 1)); return fmaxf(v, shfl_bfly_f32(v, 2)); }

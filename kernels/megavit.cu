@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
     }
     bar_sync_all();
-    barrier_cluster_arrive_release();
+    barrier_cluster_arrive_relaxed();
     barrier_cluster_wait_acquire();
 
     if (warp < 4) {

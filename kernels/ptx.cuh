@@ -68,6 +68,8 @@ DEVICE uint32_t mapa_shared_cluster(uint32_t address, uint32_t rank) {
 }
 /* sm_90+: arrive at and wait for the cluster's hardware barrier; every thread of the cluster does both. */
 DEVICE void barrier_cluster_arrive_release(void) { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+/* Without the release, which is a MEMBAR.ALL.GPU: hands over nothing but what fence_mbarrier_init_release_cluster has. */
+DEVICE void barrier_cluster_arrive_relaxed(void) { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 DEVICE void barrier_cluster_wait_acquire(void) { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 DEVICE void bar_sync_all(void) { asm volatile("bar.sync 0;" ::: "memory"); }
 /* Named barrier `id` among `threads` threads, a multiple of 32. Barrier 0 belongs to bar_sync_all. */

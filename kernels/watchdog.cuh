@@ -72,7 +72,9 @@ DEVICE uint32_t poll_counters(const uint32_t *counter, uint32_t threshold, uint3
 /* Waits, as a whole warp, until counters [first, last] have all reached `threshold`. The lanes share the counters out. */
 DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t first, uint32_t last, uint32_t threshold, uint32_t op) {
     const uint32_t lane = threadIdx.x % 32;
-    for (uint32_t base = first; base <= last && !dog.aborted; base += 32) {
+    if (dog.aborted) return;
+    for (uint32_t base = first;; base += 32) {
+        const uint32_t ends = last - base < 32; /* known before the wait: nothing behind it is for nothing */
         const uint32_t index = base + lane <= last ? base + lane : last;
         uint32_t seen, before = 0, polls = 0;
         while (!poll_counters(counters + index, threshold, seen)) {
@@ -84,6 +86,7 @@ DEVICE void wait_counters(Watchdog &dog, const uint32_t *counters, uint32_t firs
             dog.aborted = !vote_all(!dog.aborted);
             if (dog.aborted) return;
         }
+        if (ends) break;
     }
     fence_acquire_gpu();
 }

@@ -139,7 +139,8 @@ DEVICE void exchange_mail(ClusterShared *shared, const ClusterArguments &argumen
     uint32_t sum[4], from[4];
     for (uint32_t i = 0; i < 4; i++) sum[i] = shared->mail[(thread + 1) % CLUSTER_THREADS][i];
     if (!FAULT(remote_load_before_barrier)) {
-        barrier_cluster_arrive_release();
+        if (FAULT(remote_load_not_released)) barrier_cluster_arrive_relaxed();
+        else barrier_cluster_arrive_release();
         barrier_cluster_wait_acquire();
     }
     ld_shared_cluster_v4_u32(mapa_shared_cluster(shared_address(shared->open[thread]), next), from[0], from[1], from[2], from[3]);
@@ -163,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(CLUSTER_THREADS, 1) cluster_kernel(
         fence_mbarrier_init_release_cluster();
     }
     bar_sync_all();
-    barrier_cluster_arrive_release();
+    barrier_cluster_arrive_relaxed();
     barrier_cluster_wait_acquire();
     multiply_tiles(shared, arguments);
     exchange_mail(shared, arguments, next);

@@ -32,6 +32,7 @@ enum {
     X(remote_store_after_arrival, "race:read")                                                                                             \
     X(remote_store_wait_at_cta_scope, "race:read")                                                                                         \
     X(remote_load_before_barrier, "race")                                                                                                  \
+    X(remote_load_not_released, "race")                                                                                                    \
     X(remote_load_overwritten, "race")                                                                                                     \
     X(multicast_mask_misses_one, "deadlock")                                                                                               \
     X(multicast_mask_of_other_group, "deadlock")                                                                                           \

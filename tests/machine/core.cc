@@ -662,16 +662,18 @@ bool op_bar_sync(uint32_t id, uint32_t threads, bool yes) {
     return done.yes;
 }
 
-void op_cluster_arrive(void) {
+/* Without a release it hands over no more than the initialised mbarriers that a fence of this thread has. */
+void op_cluster_arrive(bool releases) {
     MACHINE_ENTER(Op::cluster_arrive);
-    record(Did::cluster_arrive);
+    record(Did::cluster_arrive, releases);
     Cluster &c = *self->of->cluster;
     if (self->cluster_phase != c.phase) {
         report("barrier:cluster", "arrives twice at the cluster's barrier without a wait between");
         stop_launch();
     }
     self->cluster_phase++;
-    c.released.add(*self);
+    if (releases) c.released.add(*self);
+    else if (self->fenced_inits) c.released.seen.raise(self->component, self->fenced_inits);
     c.arrived += self->stands_for;
     if (c.arrived == c.alive) complete_cluster_phase(c);
 }
@@ -880,6 +882,7 @@ void op_fence_mbarrier_init(void) {
     record(Did::fence_mbarrier_init);
     for (auto &entry : self->of->mbarrier)
         if (world->events[entry.second.init_event].component == self->component) entry.second.fenced = true;
+    self->fenced_inits = self->now++;
 }
 
 Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {

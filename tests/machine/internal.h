@@ -224,6 +224,7 @@ struct Thread : Observer {
     uint32_t stands_for = 1;  /* threads: lane 0 comes to barriers also for the lanes of its warp that do not run */
     uintptr_t acquired = 0;   /* the flag that it has read since it last met the others */
     std::map<uintptr_t, Released> at_fence; /* what flags stand for that it has read, and its next fence acquires */
+    uint32_t fenced_inits = 0; /* its clock at its fence for mbarriers */
     uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the others: the same for all */
     /* wgmma */
     std::vector<Registers> registers;

@@ -21,7 +21,7 @@ void op_shared_load(uint32_t address, void *value, uint32_t bytes, bool in_clust
 void op_st_async(uint32_t address, const void *value, uint32_t bytes, uint32_t barrier);
 uint32_t op_mapa(uint32_t address, uint32_t rank);
 bool op_bar_sync(uint32_t id, uint32_t threads, bool yes = false); /* true if any thread came with yes: barrier.red.or */
-void op_cluster_arrive(void);
+void op_cluster_arrive(bool releases = true);
 void op_cluster_wait(void);
 void op_warp_sync(uint32_t mask);
 uint32_t op_shuffle(uint32_t mask, uint32_t value, uint32_t source_lane, bool number); /* number: no decision hangs on it */

@@ -101,6 +101,7 @@ DEVICE uint32_t clusterid_x(void) { return machine::op_block_index() / machine::
 DEVICE uint32_t nclusterid_x(void) { return machine::op_grid_size() / machine::op_cluster_size(); }
 DEVICE uint32_t mapa_shared_cluster(uint32_t address, uint32_t rank) { return machine::op_mapa(address, rank); }
 DEVICE void barrier_cluster_arrive_release(void) { machine::op_cluster_arrive(); }
+DEVICE void barrier_cluster_arrive_relaxed(void) { machine::op_cluster_arrive(false); }
 DEVICE void barrier_cluster_wait_acquire(void) { machine::op_cluster_wait(); }
 DEVICE void bar_sync_all(void) { machine::op_bar_sync(0, 0); }
 DEVICE void bar_sync(uint32_t id, uint32_t threads) { machine::op_bar_sync(id, threads); }
