@@ -66,7 +66,8 @@ template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_
     wgmma_fence();
 #pragma unroll
     for (uint32_t k = 0; k < COUNT / 4; k++)
-        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], descriptor_behind(values, 128 * k), add || k);
+        wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], descriptor_behind(values, 128 * k),
+                                          add || k);
     wgmma_commit_group();
 }
 

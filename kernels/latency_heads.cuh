@@ -77,7 +77,8 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     constexpr int KEYS = latency_half_keys(ROWS), A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A;
     const mgv__kernel_op &op = tile.op;
     const LatencyRowStage first = self.stage,
-                          keys_stage = latency_stage_after(first, 1 + self.group), values_stage = latency_stage_after(first, 3 + self.group);
+                          keys_stage = latency_stage_after(first, 1 + self.group),
+                          values_stage = latency_stage_after(first, 3 + self.group);
     const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
     const uint32_t exist_a = exist < A ? exist : A, exist_b = exist - exist_a;
     const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */

@@ -53,7 +53,8 @@ struct LatencyBox {
     const CUtensorMap *map;
 };
 DEVICE LatencyBox latency_box(const LatencyLoader &self, const void *to, const uint64_t *full, uint32_t map) {
-    return {opaque(shared_address(to)), opaque(shared_address(full)), (const CUtensorMap *)opaque((const uint8_t *)tensor_map(self.arguments, map))};
+    return {opaque(shared_address(to)), opaque(shared_address(full)),
+            (const CUtensorMap *)opaque((const uint8_t *)tensor_map(self.arguments, map))};
 }
 DEVICE LatencyBox latency_rows_box(const LatencyLoader &self, const LatencyRowStage &stage, uint32_t map) {
     return latency_box(self, self.shared->rows[stage.index], &self.shared->rows_full[stage.index], map);
