@@ -5410,8 +5410,6 @@ static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DE
 
 /* Columns of a SPLIT tile; 0: it is none. */
 static uint32_t mgv__split_columns(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 ? 160 : kind == MGV__KERNEL_SPLIT_192 ? 192 : 0; }
-/* Whether the CTAs of a cluster have a part of K each, and give each other their sums, as bf16. */
-static int mgv__plan_trades_sums(uint32_t kind) { return kind == MGV__KERNEL_DEEP || mgv__split_columns(kind); }
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
@@ -10192,12 +10190,15 @@ static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t l
     if (v->report) v->report(v->user, &row);
 }
 
+/* Whether the CTAs of a cluster have a part of K each, and give each other their sums, as bf16. */
+static int mgv__validation_trades_sums(uint32_t kind) { return kind == MGV__KERNEL_DEEP || mgv__split_columns(kind); }
+
 /* How far operation `op` may be off by itself. */
 static double mgv__validation_tolerance(const mgv__plan_op *op) {
     if (op->kernel.kind == MGV__KERNEL_PATCHES) return MGV__VALIDATION_EXACT;
     /* the pooling head rounds scoring vectors, weights of tokens, weighted sums, value weights and the result */
     if (op->by_head) return 5 * MGV__BF16_STEP;
-    return (mgv__plan_trades_sums(op->kernel.kind) ? 3 : 2) * MGV__BF16_STEP;
+    return (mgv__validation_trades_sums(op->kernel.kind) ? 3 : 2) * MGV__BF16_STEP;
 }
 
 /* Notes what the model's operations [first, last] read that none of them writes, and fetches it from the card. */
