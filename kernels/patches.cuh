@@ -4,8 +4,9 @@
 
 #include "math.cuh"
 
-/* Two bytes -> two bf16. A byte is exact in bf16, so rescaling and normalisation are folded into the weights. */
-DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2((float)low, (float)high); }
+/* Two bytes -> two bf16, around zero. These are exact in bf16, so rescaling and normalisation are folded into the weights and biases. */
+DEVICE float centred(uint32_t byte) { return (float)((int32_t)byte - MGV__PIXEL_MIDDLE); }
+DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2(centred(low), centred(high)); }
 
 /* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. This thread takes every
    `step`-th piece. Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */

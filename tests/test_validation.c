@@ -55,7 +55,7 @@ static void leave_patches(const mgv__plan *plan, uint8_t *const *buffers, uint32
         for (y = 0; y < MICRO_PATCH; y++)
             for (x = 0; x < 3 * MICRO_PATCH; x++) {
                 const uint32_t top = token / GRID * MICRO_PATCH, left = token % GRID * MICRO_PATCH;
-                *out++ = pixels[((top + y) * MICRO_SIDE + left) * 3 + x];
+                *out++ = (float)pixels[((top + y) * MICRO_SIDE + left) * 3 + x] - MGV__PIXEL_MIDDLE;
             }
     leave(plan, buffers, MGV__DEVICE_PATCHES, image, TOKENS, patches, NULL);
     free(patches);
@@ -169,8 +169,6 @@ static void test_a_right_kernel(void **state) {
         if (!row->compared) assert_true(strcmp(row->label, "head scores") == 0 || strcmp(row->label, "head sums") == 0);
         if (row->compared && strcmp(row->label, "patches") != 0 && strcmp(row->label, "head fc2") != 0)
             assert_true(row->relative_l2 > 1e-4 && row->max_error > 0);
-        if (strcmp(row->label, "qkv") == 0) assert_true(row->tolerance == 2.0 / 512); /* weights and the result are rounded; */
-        if (strcmp(row->label, "out") == 0) assert_true(row->tolerance == 3.0 / 512); /* K is shared out, and parts' sums are, too */
     }
     assert_int_equal(failures, 0);
     assert_int_equal(f->row_count, f->plan->op_count + 1); /* and the whole encode */

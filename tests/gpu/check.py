@@ -149,7 +149,7 @@ def stages(lib, kernels, where):
     for part in 'qkv': getattr(layer.self_attn, part + '_proj').register_forward_hook(lambda m, i, o, part=part: seen.update({part: o}))
     pixels = pictures(images, 224, 1)
     pooled = model(pixel_values=normalised(pixels)).pooler_output
-    with_grid = pixels.view(images, 14, 16, 14, 16, 3).permute(0, 1, 3, 2, 4, 5).reshape(-1, 768).float()
+    with_grid = pixels.view(images, 14, 16, 14, 16, 3).permute(0, 1, 3, 2, 4, 5).reshape(-1, 768).float() - 128 # MGV__PIXEL_MIDDLE
     want = {'patches': with_grid, 'patch embed': seen['embedded'], 'qkv': torch.cat([seen[p] for p in 'qkv'], -1), 'attention': seen['attended'],
             'out': seen['middle'], 'fc1': seen['mlp'], 'fc2': seen['stream'], 'head out': seen['head_out'], 'head fc1': seen['head_mlp'], 'head fc2': pooled}
     where_to = {'patches': 0, 'patch embed': 1, 'qkv': 2, 'attention': 3, 'out': 1, 'fc1': 4, 'fc2': 1, 'head out': 7, 'head fc1': 8, 'head fc2': 9}

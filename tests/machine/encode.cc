@@ -224,7 +224,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         return nullptr;
     }
     m->pixels.resize((size_t)shape.images * shape.image_size * shape.image_size * 3);
-    for (uint8_t &p : m->pixels) p = (uint8_t)(128 + 127 * c.next());
+    for (uint8_t &p : m->pixels) p = (uint8_t)(128 + 127 * shape.contrast * c.next());
     const size_t image_bytes = m->pixels.size() / shape.images;
     for (size_t i = image_bytes; shape.alike && i < m->pixels.size(); i++) m->pixels[i] = m->pixels[i - image_bytes];
     if (!(*why = run_on_cpu(m.get())).empty()) return nullptr;

@@ -17,6 +17,7 @@ struct MicroShape {
     uint32_t split = 0; /* K is shared out over the pair where it takes no more tiles; 0: as the plan has it */
     float sharpness = 1; /* of attention: its scores times as much */
     bool alike = false; /* all images are the same one */
+    float contrast = 1; /* of the pixels around the middle grey */
 };
 struct MicroRun {
     machine::Result machine;

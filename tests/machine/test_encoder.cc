@@ -48,7 +48,7 @@ static double test_encoder_arithmetic(const MicroShape &shape, unsigned seeds) {
             if (first.empty()) first = run.outputs;
             error = run.relative_error;
             if (!run.machine.reports.empty() || !run.verdict.empty()) why = run.verdict + "\n" + run.machine.text();
-            else if (!(error < (shape.sharpness > 1 ? 0.03 : 0.02))) why = "relative error " + std::to_string(error);
+            else if (!(error < (shape.sharpness > 1 ? 0.03 : shape.contrast < 1 ? 0.006 : 0.02))) why = "relative error " + std::to_string(error);
             else if (shape.alike && !run.alike) why = "the same image has other bits elsewhere in the batch";
             else if (memcmp(first.data(), run.outputs.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
             if (!why.empty()) why = "seed " + std::to_string(seed + clusters * 100) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
@@ -365,6 +365,10 @@ int main(int count, char **argument) {
         repeated.alike = true;
         test_encoder_arithmetic(repeated, 1);
     }
+    /* grey pictures: K of the patch embedding is shared out and its parts' sums are rounded: around zero 0.0054 off, of plain bytes 0.0067 */
+    MicroShape grey = {64, 16, 192, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
+    grey.contrast = 0.08f;
+    test_encoder_arithmetic(grey, 1);
     /* 196 tokens: two row tiles, halves of 98 keys, the last block of queries has four */
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     /* exponentials that float32 has no room for, as above: of all blocks, of some, in tiles of 104 and of 128 rows */
