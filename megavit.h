@@ -6324,7 +6324,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
             for (i = 0; i < area; i++) {
                 uint16_t *w = &out[i * 3 + channel];
                 *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
-                bias -= mgv__bf16_value(*w) * (zero - MGV__PIXEL_MIDDLE);
+                bias -= mgv__bf16_value(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
             }
         }
         p->vectors[op->kernel.bias + row] = (float)bias;
@@ -10136,7 +10136,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
             if (buffer == MGV__DEVICE_PATCHES) {
                 const uint32_t channel = i % 3;
                 column = channel * area + i / 3;
-                value += MGV__PIXEL_MIDDLE;
+                value += (int)MGV__PIXEL_MIDDLE;
                 if (pixels->do_rescale) value = (float)(value * pixels->rescale_factor);
                 if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
             }
