@@ -140,6 +140,11 @@ $(BUILD)/megavit.fatbin: $(wildcard kernels/*.cu kernels/*.cuh) megavit.h
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) --fatbin kernels/megavit.cu -o $@
 
+# For racecheck, under which the kernels as they ship do not end (LATENCY_STARTS_TOGETHER), with the lines that it names.
+$(BUILD)/gpu/racecheck.fatbin: $(wildcard kernels/*.cu kernels/*.cuh) megavit.h
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCCFLAGS) -DMEGAVIT_RACECHECK -lineinfo --fatbin kernels/megavit.cu -o $@
+
 # The same bytes for compiling in: whole words, so that they are aligned as the loader wants them.
 $(BUILD)/megavit_kernels.h: $(BUILD)/megavit.fatbin
 	@{ echo '/* megavit.fatbin $(VERSION), made by make kernels. */'; echo 'static const unsigned long long mgv_kernels[] = {'; \
@@ -160,7 +165,7 @@ $(BUILD)/gpu/test_engine: tests/gpu/test_engine.c megavit.h $(BUILD)/megavit_ker
 test-gpu: $(BUILD)/gpu/test_engine $(GPU_MODEL)
 	LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(BUILD)/gpu/test_engine $(GPU_MODEL)
 
-# Under compute-sanitizer: tests/gpu/sanitize.sh build/gpu/micro build/megavit.fatbin
+# Under compute-sanitizer: tests/gpu/sanitize.sh build/gpu/micro build/megavit.fatbin, and with build/gpu/racecheck.fatbin racecheck
 $(BUILD)/gpu/micro: tests/gpu/micro.c tests/micro_siglip.h megavit.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) -Wall -Wextra -Wno-unused-function -isystem $(CUDA_HOME)/include -I. $< -o $@ \

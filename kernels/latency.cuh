@@ -55,6 +55,14 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     }
 }
 
+/* Math warps wait for the cluster before they send anything to it; the others have nothing to do with it and only must not forget to. Not
+   so under racecheck, which lets nobody through a cluster's barrier before all threads of the CTA are there. */
+#ifdef MEGAVIT_RACECHECK
+enum { LATENCY_STARTS_TOGETHER = 1 };
+#else
+enum { LATENCY_STARTS_TOGETHER = 0 };
+#endif
+
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -65,7 +73,8 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
     }
     bar_sync_all();
-    barrier_cluster_arrive_relaxed(); /* math warps wait before they send anything to the cluster; the others have nothing to do with it */
+    barrier_cluster_arrive_relaxed();
+    if (LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
 
     if (threadIdx.x < 128) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
@@ -74,9 +83,9 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
         else if (threadIdx.x < 96) latency_weight_loader_role(shared, arguments);
         else latency_norm_role(shared, arguments);
         warp_sync();
-        barrier_cluster_wait_acquire();
+        if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
     } else {
-        barrier_cluster_wait_acquire();
+        if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
         latency_math_role(shared, arguments, threadIdx.x / 128 - 1);
     }
