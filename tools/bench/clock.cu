@@ -5,6 +5,7 @@
 #include "../../kernels/ptx.cuh"
 #include <algorithm>
 #include <stdio.h>
+#include <stdlib.h>
 #include <vector>
 
 enum { CTAS = 132, THREADS = 256, RANDOM_BYTES = 32 * 1024, ZERO_BYTES = 16 * 1024, BYTES = 1024 + RANDOM_BYTES + ZERO_BYTES, TRIES = 400, WARM = 20 };
