@@ -6157,6 +6157,38 @@ static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error)
     return MGV_OK;
 }
 
+/* What an operation's kind of tile does with its sums; ROWS: with the rows that it copies. */
+static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
+    const uint32_t stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS, wide = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH;
+    const uint32_t floats = k->flags & MGV__KERNEL_FLOAT_OUT;
+    switch (k->kind) {
+    case MGV__KERNEL_GEMM_256:
+    case MGV__KERNEL_GEMM_192:
+    case MGV__KERNEL_GEMM_128:
+    case MGV__KERNEL_DEEP: return wide | stream;
+    case MGV__KERNEL_GEMM_64: return wide | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
+    case MGV__KERNEL_GEMV: return wide | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
+    case MGV__KERNEL_SPLIT_160:
+    case MGV__KERNEL_SPLIT_192: return stream;
+    case MGV__KERNEL_WIDE: return wide;
+    case MGV__KERNEL_ROWS: return MGV__KERNEL_FOLD_NORM;
+    default: return 0;
+    }
+}
+
+/* No operation wants of its sums what its kind of tile would silently leave out. */
+static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error) {
+    const uint32_t epilogue = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT;
+    uint32_t i;
+    for (i = 0; i < plan->op_count; i++) {
+        const uint32_t beyond = plan->ops[i].kernel.flags & epilogue & ~mgv__plan_kind_flags(&plan->ops[i].kernel);
+        if (beyond)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) wants what its kind of tile does not do with its sums (flags %u)",
+                             plan->ops[i].label, (uint64_t)i, (uint64_t)beyond);
+    }
+    return MGV_OK;
+}
+
 /* One CTA's share of a tile: everything it waits for has been dealt before, and nothing more; then its own signals. */
 static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t unit, uint32_t cta, uint32_t *counts, mgv_error *error) {
     const mgv__plan_op *op = &plan->ops[segment->op];
@@ -6185,7 +6217,8 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
    of tiles before it; and every value is whole if it waits for all of them. counts: plan->counter_count words of scratch. */
 static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
     uint32_t s, tile, cta;
-    mgv_result result = mgv__plan_check_reuse(plan, error);
+    mgv_result result = mgv__plan_check_flags(plan, error);
+    if (result == MGV_OK) result = mgv__plan_check_reuse(plan, error);
     memset(counts, 0, plan->counter_count * sizeof *counts);
     for (s = 0; s < plan->segment_count && result == MGV_OK; s++) {
         const mgv__kernel_segment *segment = &plan->segments[s];

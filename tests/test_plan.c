@@ -161,6 +161,12 @@ static void refused(mgv__plan *plan, const char *word) {
 }
 
 static void test_wrong_plans_are_refused(void **state) {
+    static const struct {
+        uint32_t regime, images, op, kind, flag; /* operations: patches, patch embed, qkv, attention, out, fc1, ...; 15: the head's out */
+    } flags[] = {{MGV__THROUGHPUT, 8, 4, MGV__KERNEL_SPLIT_160, MGV__KERNEL_GELU_TANH}, {MGV__THROUGHPUT, 8, 4, MGV__KERNEL_SPLIT_160, MGV__KERNEL_FOLD_NORM},
+                 {MGV__THROUGHPUT, 8, 3, MGV__KERNEL_ATTENTION, MGV__KERNEL_STATS},     {MGV__THROUGHPUT, 64, 5, MGV__KERNEL_GEMM_256, MGV__KERNEL_FLOAT_OUT},
+                 {MGV__LATENCY, 1, 5, MGV__KERNEL_WIDE, MGV__KERNEL_STATS},              {MGV__LATENCY, 1, 4, MGV__KERNEL_DEEP, MGV__KERNEL_FLOAT_OUT},
+                 {MGV__THROUGHPUT, 8, 15, MGV__KERNEL_GEMV, MGV__KERNEL_RESIDUAL}};
     mgv__config config;
     mgv__plan *plan;
     mgv__kernel_segment kept;
@@ -196,6 +202,14 @@ static void test_wrong_plans_are_refused(void **state) {
     mgv__plan_schedule(plan, 7, 66); /* an operation that overwrites without waiting for the readers */
     plan->ops[4].kernel.wait_divisor = 0;
     refused(plan, "may still read");
+    for (i = 0; i < sizeof flags / sizeof flags[0]; i++) { /* an epilogue that the operation's kind of tile does not have */
+        plan->forced_regime = 1 + flags[i].regime;
+        mgv__plan_schedule(plan, flags[i].images, 66);
+        assert_int_equal(plan->ops[flags[i].op].kernel.kind, flags[i].kind);
+        plan->ops[flags[i].op].kernel.flags ^= flags[i].flag;
+        refused(plan, "does not do with its sums");
+        plan->ops[flags[i].op].kernel.flags ^= flags[i].flag;
+    }
     plan_free(plan);
 }
 
