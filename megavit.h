@@ -772,6 +772,7 @@ enum {
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
+    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT,
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and every second column tile */
     /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
     MGV__KERNEL_WAIT_FIRST = 64, /* weights are not loaded ahead of the wait for what other CTAs write */
@@ -6159,18 +6160,18 @@ static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error)
 
 /* What an operation's kind of tile does with its sums; ROWS: with the rows that it copies. */
 static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
-    const uint32_t stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS, wide = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH;
+    const uint32_t norm_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH, stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
     const uint32_t floats = k->flags & MGV__KERNEL_FLOAT_OUT;
     switch (k->kind) {
     case MGV__KERNEL_GEMM_256:
     case MGV__KERNEL_GEMM_192:
     case MGV__KERNEL_GEMM_128:
-    case MGV__KERNEL_DEEP: return wide | stream;
-    case MGV__KERNEL_GEMM_64: return wide | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
-    case MGV__KERNEL_GEMV: return wide | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
+    case MGV__KERNEL_DEEP: return norm_gelu | stream;
+    case MGV__KERNEL_GEMM_64: return norm_gelu | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
+    case MGV__KERNEL_GEMV: return norm_gelu | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
     case MGV__KERNEL_SPLIT_160:
     case MGV__KERNEL_SPLIT_192: return stream;
-    case MGV__KERNEL_WIDE: return wide;
+    case MGV__KERNEL_WIDE: return norm_gelu;
     case MGV__KERNEL_ROWS: return MGV__KERNEL_FOLD_NORM;
     default: return 0;
     }
@@ -6178,10 +6179,9 @@ static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
 
 /* No operation wants of its sums what its kind of tile would silently leave out. */
 static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error) {
-    const uint32_t epilogue = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT;
     uint32_t i;
     for (i = 0; i < plan->op_count; i++) {
-        const uint32_t beyond = plan->ops[i].kernel.flags & epilogue & ~mgv__plan_kind_flags(&plan->ops[i].kernel);
+        const uint32_t beyond = plan->ops[i].kernel.flags & MGV__KERNEL_EPILOGUE & ~mgv__plan_kind_flags(&plan->ops[i].kernel);
         if (beyond)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) wants what its kind of tile does not do with its sums (flags %u)",
                              plan->ops[i].label, (uint64_t)i, (uint64_t)beyond);

@@ -185,7 +185,7 @@ template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
     wgmma_registers_fence(acc);
     do {
         const TileSlot &tile = self.shared->slot[self.slot.index];
-        const uint32_t epilogue = flags & FLAGS_OF_EPILOGUE;
+        const uint32_t epilogue = flags & MGV__KERNEL_EPILOGUE;
         uint32_t lent[MGV__LENT_STAGES] = {0, 0};
         layer_products<COLUMNS>(self, steps, acc, lent);
         next_kind = math_look_ahead(self);

@@ -55,8 +55,8 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     }
 }
 
-/* Math warps wait for the cluster before they send anything to it; the others have nothing to do with it and only must not forget to. Not
-   so under racecheck, which lets nobody through a cluster's barrier before all threads of the CTA are there. */
+/* Math warps wait for the cluster before they send anything to it, the others, which send nothing, only when they are done. Not so under
+   racecheck, which lets nobody through a cluster's barrier before all threads of the CTA are there. */
 #ifdef MEGAVIT_RACECHECK
 enum { LATENCY_STARTS_TOGETHER = 1 };
 #else

@@ -7,11 +7,7 @@
 #include "loader.cuh"
 
 /* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
-enum : uint32_t {
-    FLAGS_OF_TILE = ~0u, /* not compiled in */
-    FLAGS_OF_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
-                        MGV__KERNEL_FLOAT_OUT
-};
+enum : uint32_t { FLAGS_OF_TILE = ~0u /* not compiled in */ };
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
     FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
@@ -19,7 +15,7 @@ enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, 
 };
 /* A layer's tile of 256 or 192 columns, of enough stages to lend its last ones. */
 DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
-    const uint32_t flags = op.flags & FLAGS_OF_EPILOGUE;
+    const uint32_t flags = op.flags & MGV__KERNEL_EPILOGUE;
     return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.k_blocks >= MGV__LENT_STAGES &&
            (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);
 }

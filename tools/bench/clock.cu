@@ -9,7 +9,7 @@
 #include <vector>
 
 enum { CTAS = 132, THREADS = 256, RANDOM_BYTES = 32 * 1024, ZERO_BYTES = 16 * 1024, BYTES = 1024 + RANDOM_BYTES + ZERO_BYTES, TRIES = 400, WARM = 20 };
-enum Work { NOTHING, WGMMA, WGMMA_ZEROS, MMA_SYNC, MMA_SYNC_ZEROS, FFMA };
+enum Work { NOTHING, WGMMA, WGMMA_ZEROS, MMA_SYNC, MMA_SYNC_ZEROS /* one side is zero */, FFMA };
 enum Step { EMPTY, RELEASE, RELAXED, ATOM, ACQUIRE_FENCE, READ_BACK, BULK_STORE, BULK_STORE_RELEASE, STEPS };
 
 static void must(cudaError_t error) {
@@ -147,10 +147,10 @@ int main(void) {
                                        {"... on half of the multiprocessors", WGMMA, NOTHING, 4, 4000, CTAS / 2},
                                        {"... on eight of them", WGMMA, NOTHING, 4, 4000, 8},
                                        {"... FFMA between", WGMMA, FFMA, 4, 4000, CTAS},
-                                       {"... mma.sync of zeros between", WGMMA, MMA_SYNC_ZEROS, 4, 4000, CTAS},
+                                       {"... mma.sync with zeros between", WGMMA, MMA_SYNC_ZEROS, 4, 4000, CTAS},
                                        {"... wgmma of zeros between", WGMMA, WGMMA_ZEROS, 4, 4000, CTAS},
                                        {"twelve groups every 16 us", WGMMA, NOTHING, 12, 16000, CTAS},
-                                       {"... mma.sync of zeros between", WGMMA, MMA_SYNC_ZEROS, 12, 16000, CTAS}};
+                                       {"... mma.sync with zeros between", WGMMA, MMA_SYNC_ZEROS, 12, 16000, CTAS}};
     static const char *const steps[STEPS] = {"nothing", "red.release.gpu", "red.relaxed.gpu", "atom.relaxed.gpu and its answer", "fence.acquire.gpu",
                                              "a load of what was stored", "8 KB by the copy engine, until they are there", "that and red.release.gpu"};
     static double host[3 * CTAS];
