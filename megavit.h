@@ -676,7 +676,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 9u
+#define MGV__KERNEL_VERSION 10u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -727,7 +727,7 @@ enum {
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2, /* what the cluster sends, as bf16 */
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
-    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 3 * MGV__SLOTS + 5), /* and the rows' norms */
+    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 5), /* and the rows' norms */
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
                                 MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
@@ -774,6 +774,7 @@ enum {
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT,
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and every second column tile */
+    MGV__KERNEL_OTHERS_SIGNAL = 512, /* latency regime: not the math warps signal what they have stored, but another warp */
     /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
     MGV__KERNEL_WAIT_FIRST = 64, /* weights are not loaded ahead of the wait for what other CTAs write */
     MGV__KERNEL_WAIT_ALL = 128   /* a tile waits for all rows of its group: a barrier between operations */
@@ -828,7 +829,7 @@ typedef struct mgv__kernel_status {
 
 enum {
     MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_STAGE_FULL, MGV__WAIT_STAGE_EMPTY, MGV__WAIT_TILE_KNOWN, MGV__WAIT_TILE_READY,
-    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY, MGV__WAIT_RECEIVED_FULL,
+    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY, MGV__WAIT_RECEIVED_FULL, MGV__WAIT_TILE_STORED,
     MGV__WAIT_COUNT
 };
 
@@ -6018,9 +6019,32 @@ static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k
     return k->kind != MGV__KERNEL_ATTENTION || cta * 64 < plan->tokens; /* a block of queries each */
 }
 
+/* Row tiles, images or pairs of either that an operation takes of a group. */
+static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group) {
+    const uint32_t rows = mgv__min_u32(k->rows_per_group, k->rows_total - group * k->rows_per_group);
+    return mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
+}
+
+/* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one tile of an operation at
+   most, all wait for that release, and handing it over would put it off (+1.8% at one image). Where a cluster has more it mostly has a tile to go on with: another
+   warp signals (-5.5% at two images). */
+static void mgv__plan_signallers(mgv__plan *plan) {
+    uint32_t i, more = 0;
+    if (plan->regime != MGV__LATENCY) return;
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__kernel_op *k = &plan->ops[i].kernel;
+        more |= (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP) && mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
+    }
+    for (i = 0; more && i < plan->op_count; i++) {
+        mgv__kernel_op *k = &plan->ops[i].kernel;
+        if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP || k->kind == MGV__KERNEL_ATTENTION)
+            k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
+    }
+}
+
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
-    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS;
+    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
@@ -6045,6 +6069,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) signals += mgv__plan_signals(plan, k, cta);
         written[op->target] += k->column_tiles * signals / mgv__plan_unit_tiles(plan->regime, k->kind);
     }
+    mgv__plan_signallers(plan);
 }
 
 /* Whether the CTAs of a cluster share the rows of this unit. */
@@ -6063,11 +6088,10 @@ static int mgv__plan_rests(const mgv__plan *plan, const mgv__plan_op *op) {
 static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t group, uint32_t *tiles) {
     const mgv__kernel_op *k = &plan->ops[op_number].kernel;
     mgv__kernel_segment *segment = &plan->segments[plan->segment_count];
-    uint32_t first_row = group * k->rows_per_group, rows, units;
+    uint32_t first_row = group * k->rows_per_group, units;
     if (op_number < plan->op_first || (plan->op_limit && op_number >= plan->op_limit)) return;
     if (first_row >= k->rows_total || k->column_tiles == 0) return;
-    rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row);
-    units = mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
+    units = mgv__plan_units(plan, k, group);
     segment->op = op_number;
     segment->group = group;
     segment->first_unit = 0;
@@ -7652,7 +7676,8 @@ static void mgv__cuda_place_pooled(mgv__cuda *cuda, float *pooled) {
 }
 
 static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full stage", "an empty stage", "a known tile", "a ready tile", "a vacated slot",
-                                              "a granted chunk", "a written chunk", "aligned shared memory", "sums to be read", "sums of its cluster"};
+                                              "a granted chunk", "a written chunk", "aligned shared memory", "sums to be read", "sums of its cluster",
+                                              "rows to be stored"};
 MGV__STATIC_ASSERT(sizeof mgv__wait_names / sizeof mgv__wait_names[0] == MGV__WAIT_COUNT, every_wait_has_a_name);
 
 /* What the finished kernels said of themselves since the last launch or mgv__cuda_forget. */

@@ -1,7 +1,8 @@
 /* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
 
-   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms, warpgroups
-   1 and 2 are math. Read in this order: latency_memory, latency_loader, latency_gemm, gemv, pool_tokens, latency_heads. */
+   One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
+   for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
+   latency_gemm, gemv, pool_tokens, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
@@ -32,7 +33,10 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.lane = opaque(self.lane);
         self.warp = warp_uniform(self.warp);
         self.group = warp_uniform(self.group);
-        self.counter = latency_tile_counter(self, tile);
+        /* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind
+           the last product is found before the first. */
+        self.tile_stored = warp_uniform(latency_others_signal(tile, self.cta) ? shared_address(&shared->tile_stored[slot.index]) : 0);
+        self.counter = decides && !self.tile_stored ? latency_tile_counter(arguments, tile) : nullptr;
         /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (!is_few_rows(tile.op.kind)) wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
         switch (warp_uniform(tile.op.kind)) {

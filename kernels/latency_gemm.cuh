@@ -23,6 +23,7 @@ struct LatencyMath {
     uint32_t warp, lane;     /* of the warpgroup, of the warp */
     uint32_t cta;
     uint32_t *counter;       /* that the tile signals; null in all threads but one */
+    uint32_t tile_stored = 0; /* barrier at which the tile is handed to the warp that signals it; 0: the math warps do */
     __device__ __forceinline__ LatencyMath(LatencyMemory *s, const mgv__kernel_arguments &a, uint32_t g)
         : shared(s), arguments(a), dog(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
           counter(nullptr) {}
@@ -54,18 +55,14 @@ DEVICE void latency_sync(void) { bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_W
 DEVICE uint32_t latency_any(uint32_t yes) { return bar_red_or(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS, yes); }
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
-/* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind the last
-   product is found before the first. */
-DEVICE uint32_t *latency_tile_counter(const LatencyMath &self, const TileSlot &tile) {
-    const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
-    uint32_t first, end;
-    latency_tile_rows(self.arguments, tile, first, end);
-    if (self.group || self.warp || self.lane || first >= end || self.arguments.lost_signal == index + 1) return nullptr;
-    return self.arguments.counters + index;
-}
 /* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted. */
 DEVICE void latency_signal(const LatencyMath &self) {
     fence_proxy_async_global();
+    if (self.tile_stored) {
+        warp_sync();
+        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(self.tile_stored);
+        return;
+    }
     latency_sync();
     if (self.counter && !self.dog.aborted) red_release_gpu_add(self.counter, 1);
 }

@@ -19,6 +19,7 @@ struct LatencyLoader {
     LatencyWeightStage weights;
     Ring<MGV__SLOTS> slot;
     Ring<1> norms;
+    uint32_t stored = 0;     /* slot by slot a bit: the parity of the next use of its tile_stored, which not every tile uses */
     uint32_t lane, cta;
     __device__ __forceinline__ LatencyLoader(LatencyMemory *s, const mgv__kernel_arguments &a)
         : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
@@ -274,27 +275,44 @@ DEVICE void latency_prefetch_image(const mgv__kernel_arguments &arguments) {
     for (uint32_t at = first * LINE; at < bytes; at += gridDim.x * 32 * LINE) prefetch_global_L2(arguments.pixels + at);
 }
 
-/* A warp that finds the norms of a tile's rows while they are loaded and multiplied. */
+/* The norms of a tile's rows, while they are loaded and multiplied. */
+DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t parts = op.inner / 64;
+    uint32_t first, end;
+    latency_tile_rows(self.arguments, tile, first, end);
+    const float *from = self.arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
+    const float epsilon = op.epsilon;
+    wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
+    wait_barrier(self.dog, &self.shared->norms_empty, self.norms.parity ^ 1, MGV__WAIT_TILE_READY);
+    self.dog.aborted = !vote_all(!self.dog.aborted);
+    if (!self.dog.aborted && parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
+    if (!self.dog.aborted && parts % 2 == 0) latency_find_norms<2>(self, from, end - first, parts, epsilon);
+    warp_sync();
+    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->norms_full));
+    self.norms.advance();
+}
+
+/* In place of the math warps, which begin the next tile while the release, some 600 clocks, is on its way. They cannot get ahead of this
+   warp by more than the slots. */
+DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
+    const uint32_t slot = self.slot.index;
+    wait_barrier(self.dog, &self.shared->tile_stored[slot], self.stored >> slot & 1, MGV__WAIT_TILE_STORED);
+    warp_sync();
+    if (self.lane == 0 && counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+    self.stored ^= 1u << slot;
+}
+
+/* A warp that finds norms, and signals where the math warps have tiles to go on with. */
 DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_prefetch_image(arguments);
     clear_next_counters(arguments, 0, 1);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
-        const mgv__kernel_op &op = tile.op;
-        const uint32_t parts = op.inner / 64;
-        if (!gemm || !(op.flags & MGV__KERNEL_FOLD_NORM)) return;
-        uint32_t first, end;
-        latency_tile_rows(arguments, tile, first, end);
-        const float *from = arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
-        const float epsilon = op.epsilon;
-        wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
-        wait_barrier(self.dog, &shared->norms_empty, self.norms.parity ^ 1, MGV__WAIT_TILE_READY);
-        self.dog.aborted = !vote_all(!self.dog.aborted);
-        if (!self.dog.aborted && parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
-        if (!self.dog.aborted && parts % 2 == 0) latency_find_norms<2>(self, from, end - first, parts, epsilon);
-        warp_sync();
-        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->norms_full));
-        self.norms.advance();
+        const uint32_t signals = warp_uniform(latency_others_signal(tile, self.cta));
+        uint32_t *const counter = latency_tile_counter(arguments, tile);
+        if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms(self, tile);
+        if (signals) latency_signal_stored(self, counter);
     });
 }
 

@@ -51,6 +51,7 @@ struct LatencyMemory {
     uint64_t norms_full, norms_empty;                             /* the warp that finds norms; every math warp */
     uint64_t tile_known[MGV__SLOTS];                              /* scheduler: the slot is filled */
     uint64_t tile_ready[MGV__SLOTS];                              /* loader: what the tile reads has been written */
+    uint64_t tile_stored[MGV__SLOTS];                             /* every math warp, if another warp signals for them */
     uint64_t slot_vacated[MGV__SLOTS];                            /* loaders, norms, every math warp */
     uint64_t received_full;                                       /* 1 arrival + bytes */
     uint64_t received_empty;                                      /* every math warp of the cluster:
@@ -86,6 +87,7 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
     for (int i = 0; i < MGV__SLOTS; i++) {
         mbarrier_init(shared_address(&shared->tile_known[i]), 1);
         mbarrier_init(shared_address(&shared->tile_ready[i]), 1);
+        mbarrier_init(shared_address(&shared->tile_stored[i]), LATENCY_MATH_WARPS);
         mbarrier_init(shared_address(&shared->slot_vacated[i]), LATENCY_LOADERS + LATENCY_MATH_WARPS);
     }
     mbarrier_init(shared_address(&shared->received_full), 1);
@@ -105,6 +107,19 @@ DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const Tile
     const uint32_t count = rows_tile ? arguments.latency_rows : op.tokens;
     first = tile.unit * count;
     end = first + count < rows ? first + count : rows;
+}
+
+/* The counter that a CTA signals when it has stored what its tile leaves; null: none. */
+DEVICE uint32_t *latency_tile_counter(const mgv__kernel_arguments &arguments, const TileSlot &tile) {
+    const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
+    uint32_t first, end;
+    latency_tile_rows(arguments, tile, first, end);
+    return first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;
+}
+/* Whether the warp of the norms signals what CTA `cta` stores of a tile. */
+DEVICE bool latency_others_signal(const TileSlot &tile, uint32_t cta) {
+    if (!(tile.op.flags & MGV__KERNEL_OTHERS_SIGNAL) || tile.op.kind == MGV__KERNEL_REST) return false;
+    return tile.op.kind != MGV__KERNEL_ATTENTION || cta * 64 < tile.op.tokens;
 }
 
 /* Column tile of this CTA. */

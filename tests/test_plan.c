@@ -216,6 +216,34 @@ static void test_wrong_plans_are_refused(void **state) {
     plan_free(plan);
 }
 
+/* Another warp signals for the math warps where a cluster has more than one tile of a product: of all that they store, but of the pooling head, and not of the plan before. */
+static void test_who_signals(void **state) {
+    static const struct { uint32_t images, clusters, others; } cases[] = {{1, 30, 0}, {2, 30, 1}, {1, 24, 0}, {1, 23, 1}, {1, 30, 0}};
+    mgv__config config;
+    mgv__plan *plan;
+    uint32_t i, c;
+    (void)state;
+    config_of(&config, 224, 16, 2);
+    plan = plan_of(&config, 8, 0, 1);
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) { /* 196 tokens: 24 tiles of FC1 for an image */
+        plan->latency_clusters = cases[c].clusters;
+        plan->forced_regime = 1 + MGV__LATENCY;
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        assert_int_equal(plan->regime, MGV__LATENCY);
+        for (i = 0; i < plan->op_count; i++) {
+            const mgv__kernel_op *k = &plan->ops[i].kernel;
+            const int head = k->kind == MGV__KERNEL_GEMV || k->kind == MGV__KERNEL_POOL_TOKENS || k->kind == MGV__KERNEL_POOL_JOIN;
+            assert_int_equal((k->flags & MGV__KERNEL_OTHERS_SIGNAL) != 0, cases[c].others && !head);
+        }
+    }
+    plan->latency_clusters = 23;
+    mgv__plan_schedule(plan, 1, 66);
+    plan->forced_regime = 1 + MGV__THROUGHPUT;
+    mgv__plan_schedule(plan, 1, 66);
+    for (i = 0; i < plan->op_count; i++) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_OTHERS_SIGNAL, 0);
+    plan_free(plan);
+}
+
 /* Token and layer outputs: at most so many, the same weights in the same places, and no layer overwrites rows that are still copied. */
 static void test_outputs(void **state) {
     mgv__config config;
@@ -440,6 +468,7 @@ int main(void) {
         cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_last_rows_are_shared),
         cmocka_unit_test(test_wrong_plans_are_refused),
+        cmocka_unit_test(test_who_signals),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_parts_and_ablations),
         cmocka_unit_test(test_outputs),

@@ -286,6 +286,9 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
         mgv__schedule_describe(m->cuda->plan, &m->cuda->plan->ops[i], &op);
         const bool product = op.kind == std::string("product");
         const std::string rows = std::to_string(op.tile_rows);
+        const mgv__kernel_op &kernel = m->cuda->plan->ops[i].kernel;
+        if (kernel.kind == MGV__KERNEL_WIDE || kernel.kind == MGV__KERNEL_DEEP)
+            ways->insert(kernel.flags & MGV__KERNEL_OTHERS_SIGNAL ? "signals by another warp" : "signals by the math warps");
         ways->insert(op.kind + (product ? " " + rows + " x " + std::to_string(op.tile_columns) : " of " + rows + " tokens"));
     }
 }

@@ -190,11 +190,14 @@ static void test_encoder_ways(void) {
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT,
          THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
-        {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66} /* K shared out over the pair */
+        {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, /* K shared out over the pair */
+        {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, /* one tile of an operation a cluster, at most, and more */
+        {64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}
     };
     static const char *const wanted[] = {
         "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
-        "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens"};
+        "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens",
+        "signals by the math warps", "signals by another warp"};
     std::set<std::string> ways;
     std::string why;
     for (const MicroShape &shape : shapes) {
@@ -378,11 +381,13 @@ int main(int count, char **argument) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
     const MicroShape narrow_split = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66};
     const MicroShape narrow_latency = {64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
+    const MicroShape one_tile_latency = {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}; /* a cluster: its math warps signal themselves */
     const MicroShape many_images = {32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT};
     const MicroShape many_tokens = {136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
     const MicroShape two_layers_latency = {64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY};
     test_encoder_protocol(narrow, seeds);
     test_encoder_protocol(narrow_latency, seeds);
+    test_encoder_protocol(one_tile_latency, seeds);
     test_encoder_protocol(narrow_split, seeds / 4);
     test_encoder_protocol({64, 8, 192, 72, 1, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, seeds / 10);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
@@ -391,7 +396,7 @@ int main(int count, char **argument) {
     for (const MicroShape &shape : {wide, many_images, many_tokens, two_layers_latency}) test_encoder_protocol(shape, seeds / 40);
     test_encoder_replay(wide, 5 * seeds, arithmetic);
     test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
-    for (const MicroShape &shape : {narrow, narrow_split, many_images, many_tokens, narrow_latency, two_layers_latency})
+    for (const MicroShape &shape : {narrow, narrow_split, many_images, many_tokens, narrow_latency, one_tile_latency, two_layers_latency})
         test_encoder_replay(shape, 5 * seeds);
     test_damaged_recordings(narrow, 24);
     test_damaged_recordings(narrow_latency, 24);
@@ -403,6 +408,8 @@ int main(int count, char **argument) {
     test_lost_arrivals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96});
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
     test_lost_arrivals({64, 8, 192, 72, 1, 2, 3, 2, 1, 2, POLL_LIMIT, LATENCY});
+    test_lost_signals({64, 16, 192, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY}, 1);
+    test_lost_arrivals({64, 16, 192, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY});
     test_products(recorded);
     return finish();
 }
