@@ -409,7 +409,7 @@ int main(int count, char **argument) {
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
     test_lost_arrivals({64, 8, 192, 72, 1, 2, 3, 2, 1, 2, POLL_LIMIT, LATENCY});
     test_lost_signals({64, 16, 192, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY}, 1);
-    test_lost_arrivals({64, 16, 192, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY});
+    test_lost_arrivals({64, 8, 192, 576, 3, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY});
     test_products(recorded);
     return finish();
 }
