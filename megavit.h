@@ -829,8 +829,8 @@ typedef struct mgv__kernel_status {
 
 enum {
     MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_STAGE_FULL, MGV__WAIT_STAGE_EMPTY, MGV__WAIT_TILE_KNOWN, MGV__WAIT_TILE_READY,
-    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY, MGV__WAIT_RECEIVED_FULL, MGV__WAIT_TILE_STORED,
-    MGV__WAIT_COUNT
+    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY, MGV__WAIT_RECEIVED_FULL,
+    MGV__WAIT_TILE_STORED, MGV__WAIT_COUNT
 };
 
 enum { MGV__ABORT_BYTES = 32 /* the abort word has a sector of the cache to itself */ };
@@ -6025,9 +6025,9 @@ static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, 
     return mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
 }
 
-/* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one tile of an operation at
-   most, all wait for that release, and handing it over would put it off (+1.8% at one image). Where a cluster has more it mostly has a tile to go on with: another
-   warp signals (-5.5% at two images). */
+/* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one tile of a
+   product at most, all wait for that release, and handing it over would put it off (+1.7% at one image, kernels/NOTES.md, L54). Where a cluster has
+   more it mostly has a tile to go on with: another warp signals (-4.6% at two images). */
 static void mgv__plan_signallers(mgv__plan *plan) {
     uint32_t i, more = 0;
     if (plan->regime != MGV__LATENCY) return;

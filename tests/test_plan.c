@@ -216,7 +216,8 @@ static void test_wrong_plans_are_refused(void **state) {
     plan_free(plan);
 }
 
-/* Another warp signals for the math warps where a cluster has more than one tile of a product: of all that they store, but of the pooling head, and not of the plan before. */
+/* Another warp signals for the math warps where a cluster has more than one tile of a product: whatever they store but in the pooling head. Nothing
+   is left of it in the next schedule. */
 static void test_who_signals(void **state) {
     static const struct { uint32_t images, clusters, others; } cases[] = {{1, 30, 0}, {2, 30, 1}, {1, 24, 0}, {1, 23, 1}, {1, 30, 0}};
     mgv__config config;
