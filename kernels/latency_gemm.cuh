@@ -55,7 +55,8 @@ DEVICE void latency_sync(void) { bar_sync(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_W
 DEVICE uint32_t latency_any(uint32_t yes) { return bar_red_or(LATENCY_SYNC_MATH, 32 * LATENCY_MATH_WARPS, yes); }
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
-/* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted. */
+/* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted,
+   or handed to the warp that counts. */
 DEVICE void latency_signal(const LatencyMath &self) {
     fence_proxy_async_global();
     if (self.tile_stored) {
