@@ -3338,10 +3338,12 @@ static mgv_result mgv__pixels_check(const mgv_image *image, mgv_error *error) {
 }
 
 static const unsigned char *mgv__image_row(const mgv_image *image, uint32_t frame, uint32_t y) {
-    ptrdiff_t stride = (ptrdiff_t)mgv__image_stride(image);
+    const ptrdiff_t stride = (ptrdiff_t)mgv__image_stride(image);
+    const unsigned char *row = (const unsigned char *)image->pixels + (ptrdiff_t)y * stride;
     ptrdiff_t frame_stride = (ptrdiff_t)image->frame_stride;
+    if (frame == 0) return row; /* a single frame may have a stride of which no multiple fits */
     if (frame_stride == 0) frame_stride = (stride < 0 ? -stride : stride) * (ptrdiff_t)image->height;
-    return (const unsigned char *)image->pixels + (frame ? (ptrdiff_t)frame * frame_stride : 0) + (ptrdiff_t)y * stride;
+    return row + (ptrdiff_t)frame * frame_stride;
 }
 
 /* ---- The size a picture becomes ---- */
@@ -3773,11 +3775,9 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
             }
             kernels->down(&job->down, y, &ring, (size_t)ring.stride, slot->row);
         } else {
-            const unsigned char *raw = source.base + (ptrdiff_t)y * source.stride;
-            if (job->resize_down) {
-                kernels->down(&job->down, y, &source, (size_t)source_width * format->bytes, slot->raw);
-                raw = slot->raw;
-            }
+            const unsigned char *raw = slot->raw;
+            if (job->resize_down) kernels->down(&job->down, y, &source, (size_t)source_width * format->bytes, slot->raw);
+            else raw = source.base + (ptrdiff_t)y * source.stride;
             kernels->to_planes(format, raw, source_width, job->resize_across ? slot->planar : slot->row, source_width);
             if (job->resize_across)
                 kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin, slot->row, width);

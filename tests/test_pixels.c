@@ -379,6 +379,31 @@ static void a_negative_stride_without_a_frame_stride(void **state) {
     assert_int_equal(mgv__pixels_check(&image, NULL), MGV_ERROR_ARGUMENT);
 }
 
+/* What lies a stride behind a picture's last row is never looked for, not even its address. */
+static void a_stride_behind_the_only_row(void **state) {
+    static const uint32_t sizes[][2] = {{5, 9}, {8, 9}, {5, 1}, {8, 1}};
+    static const int64_t strides[] = {PTRDIFF_MAX, PTRDIFF_MAX / 3, -PTRDIFF_MAX};
+    uint8_t *pixels = make_picture(11, 5, 0);
+    size_t size, i;
+    (void)state;
+    for (size = 0; size < COUNT_OF(sizes); size++) {
+        const mgv__pixels_config config = make_config(MGV__RESAMPLE_BICUBIC, sizes[size][0], sizes[size][1], 1, 1, 1);
+        mgv_image image = make_image(pixels, MGV_PIXELS_GRAY8, 5, 1);
+        mgv_grid grid;
+        size_t count;
+        float *expected = prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_CHW, NULL, &grid, &count);
+        for (i = 0; i < COUNT_OF(strides); i++) {
+            float *out;
+            image.stride = strides[i];
+            out = prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_CHW, NULL, &grid, &count);
+            assert_memory_equal(expected, out, count * sizeof(float));
+            free(out);
+        }
+        free(expected);
+    }
+    free(pixels);
+}
+
 /* Windows lie inside the source, follow each other, and their weights fit into the room that is kept for them. */
 static void windows_fit_their_room(void **state) {
     uint32_t in, out, i;
@@ -776,6 +801,7 @@ int main(void) {
         cmocka_unit_test(pixel_values_are_those_of_the_processors),
         cmocka_unit_test(formats_strides_and_bands_do_not_matter),
         cmocka_unit_test(a_negative_stride_without_a_frame_stride),
+        cmocka_unit_test(a_stride_behind_the_only_row),
         cmocka_unit_test(windows_fit_their_room),
         cmocka_unit_test(wide_pictures_are_resized_in_strips),
         cmocka_unit_test(bytes_of_grey_clips),
