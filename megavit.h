@@ -504,10 +504,13 @@ typedef struct mgv_schedule_info {
     uint32_t registers, register_limit;
     double nominal_flops;                             /* of the model, as mgv_model_info counts them */
     double clock_hz, matrix_flops, l2_bandwidth, memory_bandwidth, handoff_us; /* what is assumed, for the multiprocessors used */
+    double joules_a_flop, watts;        /* assumed, too: of products as they are multiplied, all else shared out over them; the card's limit */
     double matrix_us, l2_us, memory_us; /* bounds: products; bytes from L2; weights, pixels and results once from memory */
     double chain_us;                    /* bound: operations that follow each other */
-    double floor_us;                                  /* the longest of the first three, plus the chain */
-    double us;                                        /* predicted: the sum over all operations */
+    double floor_us;                    /* the longest of the first three, plus the chain */
+    double tiles_us;                    /* all tiles, each as soon as its rows and its cluster allow */
+    double power_us;                    /* bound: the energy of all tiles' products, at the card's limit */
+    double us;                          /* predicted: the longer of the last two */
 } mgv_schedule_info;
 
 /* One operation of the kernel, over all groups. */
@@ -523,7 +526,8 @@ typedef struct mgv_schedule_op {
     double tile_flops;                  /* with padding */
     uint64_t l2_bytes, memory_bytes;    /* read and written */
     uint64_t plain_l2_bytes, plain_memory_bytes; /* the same without fusion and groups */
-    double matrix_us, l2_us, memory_us, edge_us, handoff_us, us; /* the longest of the first three, plus the next two, is the last */
+    double matrix_us, l2_us, memory_us, edge_us, handoff_us; /* what it would take by itself: the longest of the first three, plus the other two */
+    double us;  /* from the end of all tiles before it in the list to the end of its last; over all operations, tiles_us */
 } mgv_schedule_op;
 
 /* info and ops (room for op_capacity; NULL: none are wanted) are filled in; desc may be NULL. Needs no GPU, but MEGAVIT_CUDA or
@@ -5835,8 +5839,8 @@ static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
 
 static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
     mgv__tile_clocks clocks = mgv__gemm_clocks(columns, mgv__ceil_div(k_blocks, MGV__CLUSTER));
-    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 32;
-    clocks.edge = 4000; /* the exchange among it */
+    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 52; /* measured: 702 clocks a block of 160 columns */
+    clocks.edge = 3200; /* the exchange among it */
     return clocks;
 }
 
@@ -6213,6 +6217,15 @@ static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error)
     return MGV_OK;
 }
 
+/* The counter that says whether a row of a group may be read, and the one that says that it has been written. */
+static uint32_t mgv__plan_wait_of(const mgv__kernel_op *k, uint32_t group, uint32_t row) {
+    return k->wait_counter + group * k->wait_stride + row / k->wait_divisor;
+}
+static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__plan_op *op, uint32_t group, uint32_t row) {
+    const uint32_t rows = plan->buffers[op->target].by_image ? op->kernel.tokens : mgv__plan_row_tile(plan);
+    return op->kernel.signal_counter + group * op->kernel.signal_stride + row / rows;
+}
+
 /* One CTA's share of a tile: everything it waits for has been dealt before, and nothing more; then its own signals. */
 static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t unit, uint32_t cta, uint32_t *counts, mgv_error *error) {
     const mgv__plan_op *op = &plan->ops[segment->op];
@@ -6222,14 +6235,14 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
     mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &end);
     if (first >= end) return MGV_OK;
     if (k->wait_divisor) {
-        i = k->wait_counter + segment->group * k->wait_stride + first / k->wait_divisor;
-        last = k->wait_counter + segment->group * k->wait_stride + (end - 1) / k->wait_divisor;
+        i = mgv__plan_wait_of(k, segment->group, first);
+        last = mgv__plan_wait_of(k, segment->group, end - 1);
         for (; i <= last; i++)
             if (i >= plan->counter_count || counts[i] != k->wait_threshold)
                 return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) waits for %u signals of counter %u, but %u come before it",
                                  op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i, i < plan->counter_count ? (uint64_t)counts[i] : 0);
     }
-    index = k->signal_counter + segment->group * k->signal_stride + first / (target->by_image ? k->tokens : mgv__plan_row_tile(plan));
+    index = mgv__plan_signal_of(plan, op, segment->group, first);
     if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's", op->label,
                          (uint64_t)segment->op, (uint64_t)index);
@@ -6481,10 +6494,11 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
    >>schedule: what a plan costs, on any machine
 
    A model of time that is simple enough to be checked by hand: it says where time should go, and a measurement that differs says where to
-   look. An operation takes the longest of three, as if all in it overlapped: the matrix work of its busiest multiprocessor; the bytes that
-   this one draws from L2; all bytes of the operation from memory. To that come the start and end of its tiles, which their own loads and
-   products do not hide, and for each group one handoff: stores drained, a counter seen on another multiprocessor, the first load.
-   Operations follow each other.
+   look. A tile takes the longest of three, as if all in it overlapped: its matrix work; the bytes that its multiprocessor draws from L2; its
+   share of the operation's bytes from memory. To that come its start and end, which its own loads and products do not hide. A pass over all
+   tiles in the order of the list has each begin when its cluster has done the tile before, and one handoff behind the last tile that writes
+   its rows: stores drained, a counter seen on another multiprocessor, the first load. Where that is less than the energy of all products at
+   the card's power limit, the clock falls until it is not, so that is what is predicted.
 
    Bytes. L2: boxes that the loaders fetch (a cluster fetches weights once), residuals, statistics, tables, results. Memory: weights once
    for each group (once in all if they fit into L2), pixels, pooled rows, and the activations that an operation reads and writes in a group
@@ -6499,6 +6513,12 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 #define MGV__SCHEDULE_MEMORY_BANDWIDTH 4.27e12
 #define MGV__SCHEDULE_L2_BYTES 50e6
 #define MGV__SCHEDULE_HANDOFF_US 1.5
+/* 592 images of SigLIP2-base: 38.4 ms at 700 W */
+#define MGV__SCHEDULE_JOULES_A_FLOP 1.28e-12
+#define MGV__SCHEDULE_WATTS 700.0
+/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics */
+#define MGV__SCHEDULE_GELU_CLOCKS 6.5
+#define MGV__SCHEDULE_STREAM_CLOCKS 2000.0
 #define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
 /* tools/bench/feed.cu: rows that all CTAs load at once, rows of one CTA's own, and the sums of a DEEP tile through its cluster */
 #define MGV__SCHEDULE_SHARED_BYTES_A_CLOCK 100.0
@@ -6543,7 +6563,12 @@ static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__ker
         clocks.edge = 4000; /* most of it code that runs once an encode */
         return clocks;
     }
-    if (plan->regime == MGV__THROUGHPUT) return mgv__gemm_clocks(shape.columns, k->k_blocks);
+    if (plan->regime == MGV__THROUGHPUT) {
+        clocks = mgv__gemm_clocks(shape.columns, k->k_blocks);
+        if (k->flags & MGV__KERNEL_GELU_TANH) clocks.edge += MGV__SCHEDULE_GELU_CLOCKS * shape.columns;
+        if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SCHEDULE_STREAM_CLOCKS;
+        return clocks;
+    }
     clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
     clocks.feed = k->k_blocks * (activations / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK + weights / MGV__SCHEDULE_OWN_BYTES_A_CLOCK);
     clocks.edge = 2000 + (k->kind == MGV__KERNEL_DEEP ? MGV__SCHEDULE_EXCHANGE_CLOCKS : 0);
@@ -6701,17 +6726,27 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     out->plain_memory_bytes = (uint64_t)(b.weights + mgv__schedule_memory(plan, op, &b, b.passes));
 }
 
+/* Bytes from memory of one group of an operation. */
+static double mgv__schedule_moves(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__schedule_bytes *b) {
+    const int weights_move = (double)plan->weight_bytes > MGV__SCHEDULE_L2_BYTES || segment->group == 0;
+    return mgv__schedule_memory(plan, &plan->ops[segment->op], b, 0) + (weights_move ? b->weights : 0);
+}
+static double mgv__schedule_memory_us(const mgv__plan *plan, double bytes) {
+    return bytes / (MGV__SCHEDULE_MEMORY_BANDWIDTH * mgv__schedule_sms(plan) / MGV__SCHEDULE_MULTIPROCESSORS) * 1e6;
+}
+static double mgv__schedule_rows(const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
+    return mgv__min_u32(k->rows_per_group, k->rows_total - segment->group * k->rows_per_group);
+}
+
 /* Adds what one group of an operation costs. */
 static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *segment, mgv_schedule_op *out) {
     const mgv__plan_op *op = &plan->ops[segment->op];
     const mgv__kernel_op *k = &op->kernel;
-    const uint32_t tiles = segment[1].first_tile - segment->first_tile, first_row = segment->group * k->rows_per_group;
+    const uint32_t tiles = segment[1].first_tile - segment->first_tile;
     const uint32_t narrow = k->kind == MGV__KERNEL_GEMM_256 ? mgv__plan_narrow_tiles(tiles / k->column_tiles, k->columns, 256) : 0;
-    const double rows = mgv__min_u32(k->rows_per_group, k->rows_total - first_row), waves = mgv__plan_waves(tiles - narrow / 2, plan->clusters);
-    const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, all = mgv__schedule_sms(plan);
-    const mgv__schedule_bytes b = mgv__schedule_count(plan, op, rows, tiles);
-    const int weights_move = (double)plan->weight_bytes > MGV__SCHEDULE_L2_BYTES || segment->group == 0;
-    const uint64_t memory = (uint64_t)(mgv__schedule_memory(plan, op, &b, 0) + (weights_move ? b.weights : 0));
+    const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, waves = mgv__plan_waves(tiles - narrow / 2, plan->clusters);
+    const mgv__schedule_bytes b = mgv__schedule_count(plan, op, mgv__schedule_rows(segment, k), tiles);
+    const uint64_t memory = (uint64_t)mgv__schedule_moves(plan, segment, &b);
     double flops;
     const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
     out->tiles += tiles;
@@ -6723,10 +6758,79 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     out->memory_bytes += memory;
     out->matrix_us += waves * clocks.matrix * us;
     out->l2_us += waves * clocks.feed * us;
-    out->memory_us += (double)memory / (MGV__SCHEDULE_MEMORY_BANDWIDTH * all / MGV__SCHEDULE_MULTIPROCESSORS) * 1e6;
+    out->memory_us += mgv__schedule_memory_us(plan, (double)memory);
     out->edge_us += waves * clocks.edge * us;
     out->handoff_us += MGV__SCHEDULE_HANDOFF_US;
-    out->us = mgv__max_double(mgv__max_double(out->matrix_us, out->l2_us), out->memory_us) + out->edge_us + out->handoff_us;
+}
+
+/* When everything happens, in microseconds from the start. */
+typedef struct mgv__schedule_times {
+    double *written; /* by counter: the last signal so far */
+    double *vacant;  /* by cluster: the end of its last tile so far */
+    double last;     /* the end of all tiles so far */
+} mgv__schedule_times;
+
+/* A tile of this kind, from its start to its signal. */
+static double mgv__schedule_tile_us(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
+    const uint32_t tiles = segment[1].first_tile - segment->first_tile;
+    const mgv__schedule_bytes b = mgv__schedule_count(plan, &plan->ops[segment->op], mgv__schedule_rows(segment, k), tiles);
+    const double share = (double)mgv__min_u32(tiles, plan->clusters) / tiles; /* of the operation's time in memory: as many tiles draw at once */
+    double flops;
+    const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
+    const double longest = mgv__max_double(clocks.matrix, clocks.feed) * 1e6 / MGV__SCHEDULE_CLOCK_HZ;
+    return mgv__max_double(longest, share * mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b))) + clocks.edge * 1e6 / MGV__SCHEDULE_CLOCK_HZ;
+}
+
+/* One tile, behind the tile before it on its cluster and behind its rows. A tile without rows only keeps its cluster's turn. */
+static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t tile, double us, mgv__schedule_times *times) {
+    const mgv__plan_op *op = &plan->ops[segment->op];
+    const mgv__kernel_op *k = &op->kernel;
+    const uint32_t unit = segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cluster = mgv__regimes[plan->regime].cluster;
+    double *vacant = &times->vacant[tile % plan->clusters], start = *vacant, end;
+    uint32_t first, behind, cta, i, any = 0;
+    for (cta = 0; cta < cluster; cta++) {
+        mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &behind);
+        if (first >= behind) continue;
+        any = 1;
+        if (!k->wait_divisor) continue;
+        for (i = mgv__plan_wait_of(k, segment->group, first); i <= mgv__plan_wait_of(k, segment->group, behind - 1); i++)
+            start = mgv__max_double(start, times->written[i] + MGV__SCHEDULE_HANDOFF_US);
+    }
+    if (!any) return;
+    end = *vacant = start + us;
+    times->last = mgv__max_double(times->last, end);
+    for (cta = 0; cta < cluster; cta++) {
+        mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &behind);
+        if (first >= behind) continue;
+        i = mgv__plan_signal_of(plan, op, segment->group, first);
+        times->written[i] = mgv__max_double(times->written[i], end);
+    }
+}
+
+/* Runs all tiles in the order of the list: what each operation adds, and its sum. scratch: mgv__schedule_scratch numbers. */
+static uint32_t mgv__schedule_scratch(const mgv__plan *plan) { return plan->counter_count + plan->clusters; }
+static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, double *scratch) {
+    mgv__schedule_times times;
+    uint32_t s, tile;
+    times.written = scratch;
+    times.vacant = scratch + plan->counter_count;
+    times.last = 0;
+    for (s = 0; s < mgv__schedule_scratch(plan); s++) scratch[s] = 0;
+    for (s = 0; s < plan->segment_count; s++) {
+        const mgv__kernel_segment *segment = &plan->segments[s];
+        const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
+        const int half_left = k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256);
+        const double before = times.last, us = mgv__schedule_tile_us(plan, segment, k);
+        mgv__kernel_op narrow = *k;
+        double narrow_us = us;
+        narrow.kind = MGV__KERNEL_GEMM_128; /* as narrow_last_tile in kernels/scheduler.cuh */
+        narrow.b_map++;
+        if (half_left) narrow_us = mgv__schedule_tile_us(plan, segment, &narrow);
+        for (tile = segment->first_tile; tile < segment[1].first_tile; tile++)
+            mgv__schedule_run_tile(plan, segment, tile, (tile - segment->first_tile + 1) % k->column_tiles ? us : narrow_us, &times);
+        ops[segment->op].us += times.last - before;
+    }
+    return times.last;
 }
 
 static mgv_schedule_part mgv__schedule_part(const char *name, uint32_t count, uint32_t each) {
@@ -6771,14 +6875,16 @@ static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info)
     info->l2_bandwidth = all * MGV__SCHEDULE_L2_BANDWIDTH;
     info->memory_bandwidth = MGV__SCHEDULE_MEMORY_BANDWIDTH * all / MGV__SCHEDULE_MULTIPROCESSORS;
     info->handoff_us = MGV__SCHEDULE_HANDOFF_US;
+    info->joules_a_flop = MGV__SCHEDULE_JOULES_A_FLOP;
+    info->watts = MGV__SCHEDULE_WATTS;
     info->memory_us = ((double)plan->weight_bytes + plan->images * image) / info->memory_bandwidth * 1e6;
     info->chain_us = plan->op_count * MGV__SCHEDULE_HANDOFF_US;
     info->floor_us = mgv__max_double(mgv__max_double(info->matrix_us, info->l2_us), info->memory_us) + info->chain_us;
 }
 
-/* A scheduled and proved plan -> what it costs. ops: room for as many as the plan has. */
-static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, mgv_schedule_op *ops) {
-    double flops = 0, l2 = 0;
+/* A scheduled and proved plan -> what it costs. ops: room for as many as the plan has; scratch: as mgv__schedule_run. */
+static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, mgv_schedule_op *ops, double *scratch) {
+    double flops = 0, tile_flops = 0, l2 = 0;
     uint32_t i;
     memset(info, 0, sizeof *info);
     info->op_count = plan->op_count;
@@ -6796,12 +6902,15 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     for (i = 0; i < plan->segment_count; i++) mgv__schedule_add(plan, &plan->segments[i], &ops[plan->segments[i].op]);
     for (i = 0; i < plan->op_count; i++) {
         flops += ops[i].flops;
+        tile_flops += ops[i].tile_flops;
         l2 += (double)ops[i].l2_bytes;
-        info->us += ops[i].us;
     }
+    info->tiles_us = mgv__schedule_run(plan, ops, scratch);
     info->matrix_us = flops / (info->multiprocessors * MGV__SCHEDULE_FLOPS_A_CLOCK * MGV__SCHEDULE_CLOCK_HZ) * 1e6;
     info->l2_us = l2 / (info->multiprocessors * MGV__SCHEDULE_L2_BANDWIDTH) * 1e6;
     mgv__schedule_bounds(plan, info);
+    info->power_us = tile_flops * info->joules_a_flop / info->watts * 1e6;
+    info->us = mgv__max_double(info->tiles_us, info->power_us);
 }
 
 static void mgv__plan_free(const mgv_allocator *allocator, mgv__plan *plan) {
@@ -6838,6 +6947,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     mgv_result result;
     mgv__plan *plan;
     mgv_schedule_op *all = NULL;
+    double *scratch = NULL;
     mgv_model_info about;
     if (sms < MGV__CLUSTER)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are fewer than the %u of one cluster", (uint64_t)sms,
@@ -6854,11 +6964,16 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
         result = mgv__fail(error, MGV_ERROR_CAPACITY, "the schedule has %u operations; there is room for %u", (uint64_t)plan->op_count,
                            (uint64_t)op_capacity);
     if (result == MGV_OK) {
-        mgv__schedule_fill(plan, info, all);
+        scratch = (double *)mgv__alloc(&model->allocator, mgv__schedule_scratch(plan) * sizeof *scratch);
+        if (!scratch) result = mgv__fail_nomem(error, "a schedule's times", mgv__schedule_scratch(plan) * sizeof *scratch);
+    }
+    if (result == MGV_OK) {
+        mgv__schedule_fill(plan, info, all, scratch);
         mgv_model_get_info(model, &about);
         info->nominal_flops = about.flops_per_image * images;
         if (ops) memcpy(ops, all, plan->op_count * sizeof *all);
     }
+    mgv__free(&model->allocator, scratch);
     mgv__free(&model->allocator, all);
     mgv__plan_free(&model->allocator, plan);
     return result;

@@ -65,14 +65,14 @@ static void print_tiles(const mgv_schedule_op *ops, uint32_t count) {
 
 static void print_times(const mgv_schedule_op *ops, uint32_t count, const mgv_schedule_info *info) {
     printf("\n%-13s %10s %10s %10s %10s %10s | %10s %7s\n", "predicted us", "matrix", "L2", "memory", "tile edges",
-           "handoffs", "us", "share");
+           "handoffs", "adds", "share");
     for (uint32_t i = 0; i < count; i++) {
         uint32_t times;
         mgv_schedule_op op;
         if (printed_before(ops, i)) continue;
         op = sum_line(ops, count, i, &times);
         printf("%-13s %10.1f %10.1f %10.1f %10.1f %10.1f | %10.1f %6.1f%%\n", op.label, op.matrix_us, op.l2_us, op.memory_us, op.edge_us,
-               op.handoff_us, op.us, 100 * op.us / info->us);
+               op.handoff_us, op.us, 100 * op.us / info->tiles_us);
     }
 }
 
@@ -90,11 +90,15 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
     printf("L2 %.2f MB, unfused %.2f; memory %.2f MB, unfused %.2f\n", l2 * 1e-6, plain_l2 * 1e-6, memory * 1e-6, plain_memory * 1e-6);
     printf("bounds: matrix %.1f us, L2 %.1f us, memory %.1f us; %u operations in a chain %.1f us; floor %.1f us\n", info->matrix_us,
            info->l2_us, info->memory_us, info->op_count, info->chain_us, info->floor_us);
+    printf("tiles in the order of the list %.1f us; products at %.0f W %.1f us\n", info->tiles_us, info->watts, info->power_us);
     printf("predicted: %.1f us, %.0f pictures a second, %.0f TFLOP/s of the model's FLOPs\n", info->us, batch / info->us * 1e6,
            info->nominal_flops / info->us * 1e-6);
-    printf("The model: an operation takes the longest of its matrix work (%.0f TFLOP/s), its bytes from L2 and its bytes from memory\n"
-           "(%.2f TB/s), then its tiles' starts and ends, then %.1f us a group for the handoff to the next, all at %.2f GHz.\n",
-           info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->handoff_us, info->clock_hz * 1e-9);
+    printf("The model: a tile takes the longest of its matrix work (%.0f TFLOP/s in all), its bytes from L2 and its share of those from\n"
+           "memory (%.2f TB/s), then its start and end, at %.2f GHz. It begins when its cluster is done with the one before, and %.1f us\n"
+           "behind the last tile that writes its rows. \"Adds\" is from the end of all tiles before to the end of the operation's last; the\n"
+           "other columns are the operation's by itself. The longer of that and of its products' energy (%.2f pJ a FLOP) is predicted.\n",
+           info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->clock_hz * 1e-9, info->handoff_us,
+           info->joules_a_flop * 1e12);
 }
 
 static mgv_result look(const mgv_model *model, uint32_t batch, uint32_t multiprocessors, mgv_schedule_info *info, mgv_schedule_op *ops,
