@@ -1,17 +1,12 @@
 /* The GPU plan, on any machine: every schedule is proved, and the proof refuses what is wrong. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_PLAN
 #include "megavit.h"
+
+#include "support.h"
+#include "micro_siglip.h"
 
 static void config_of(mgv__config *config, uint32_t image_size, uint32_t patch, uint32_t layers) {
     memset(config, 0, sizeof *config);
@@ -368,8 +363,8 @@ static double flops_of(const char *label, const mgv__config *c, uint32_t images)
 
 static int nearly(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
-/* The table of `megavit plan` adds up: FLOPs are the model's, tiles the schedule's, bytes at least each operand once, times the sum of
-   their parts. */
+/* The table of `megavit plan` adds up: FLOPs are the model's, tiles the schedule's, bytes at least each operand once, what operations add the time of
+   all tiles. */
 static void test_costs_add_up(void **state) {
     static const uint32_t images[] = {1, 7, 64, 200, 40}, clusters[] = {1, 17, 66};
     uint32_t i, c, k;
@@ -474,6 +469,48 @@ static void test_a_schedule_takes_as_long_as_its_tiles(void **state) {
     assert_int_equal(exact, 1);
 }
 
+/* Any call that is wrong, and memory that is missing at any time, is an error that leaves nothing behind. */
+static void test_a_schedule_is_asked_for(void **state) {
+    micro_siglip micro;
+    mgv_error error;
+    mgv_model *model;
+    mgv_allocator kept;
+    mgv_schedule_desc desc;
+    mgv_schedule_info info, first;
+    mgv_schedule_op ops[64];
+    uint64_t n;
+    (void)state;
+    micro_make(&micro, 1);
+    model = micro_open(&micro, &error);
+    if (!model) fail_msg("%s", error.message);
+    memset(&desc, 0, sizeof desc);
+    desc.image_count = 40;
+    assert_int_equal(mgv_model_get_schedule(NULL, &desc, &info, NULL, 0, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_model_get_schedule(model, &desc, NULL, NULL, 0, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_model_get_schedule(model, &desc, &info, NULL, 0, &error), MGV_OK);
+    assert_true(info.op_count > 5 && info.op_count <= COUNT_OF(ops) && info.us > 0 && info.nominal_flops > 0);
+    assert_int_equal(mgv_model_get_schedule(model, &desc, &first, ops, info.op_count - 1, &error), MGV_ERROR_CAPACITY);
+    kept = model->allocator;
+    for (n = 1;; n++) {
+        counting_allocator counts;
+        mgv_result result;
+        model->allocator = counting_allocator_make(&counts);
+        counts.fail_at = n;
+        result = mgv_model_get_schedule(model, &desc, &first, ops, COUNT_OF(ops), &error);
+        model->allocator = kept;
+        assert_int_equal(counts.live_blocks, 0);
+        if (result == MGV_OK) break;
+        assert_int_equal(result, MGV_ERROR_NOMEM);
+        assert_true(error.message[0] != 0);
+    }
+    assert_true(n > 3);
+    assert_memory_equal(&info, &first, sizeof info);
+    desc.multiprocessors = 1;
+    assert_int_equal(mgv_model_get_schedule(model, &desc, &info, NULL, 0, &error), MGV_ERROR_ARGUMENT);
+    mgv_model_close(model);
+    micro_free(&micro);
+}
+
 /* Rows of weights behind a folded norm: the kernel leaves the norm's mean out because their rounded sums vanish. */
 static void test_centred_rows_sum_to_zero(void **state) {
     enum { WIDTH = 768 };
@@ -507,6 +544,7 @@ static void test_centred_rows_sum_to_zero(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_schedule_takes_as_long_as_its_tiles),
+        cmocka_unit_test(test_a_schedule_is_asked_for),
         cmocka_unit_test(test_centred_rows_sum_to_zero),
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_models_without_a_head),
