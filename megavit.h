@@ -504,7 +504,7 @@ typedef struct mgv_schedule_info {
     uint32_t registers, register_limit;
     double nominal_flops;                             /* of the model, as mgv_model_info counts them */
     double clock_hz, matrix_flops, l2_bandwidth, memory_bandwidth, handoff_us; /* what is assumed, for the multiprocessors used */
-    double joules_a_flop, watts;        /* assumed, too: of products as they are multiplied, all else shared out over them; the card's limit */
+    double joules_a_flop, watts;        /* assumed, too: of products with their padding, all else shared out over them; the card's limit */
     double matrix_us, l2_us, memory_us; /* bounds: products; bytes from L2; weights, pixels and results once from memory */
     double chain_us;                    /* bound: operations that follow each other */
     double floor_us;                    /* the longest of the first three, plus the chain */
@@ -526,7 +526,7 @@ typedef struct mgv_schedule_op {
     double tile_flops;                  /* with padding */
     uint64_t l2_bytes, memory_bytes;    /* read and written */
     uint64_t plain_l2_bytes, plain_memory_bytes; /* the same without fusion and groups */
-    double matrix_us, l2_us, memory_us, edge_us, handoff_us; /* what it would take by itself: the longest of the first three, plus the other two */
+    double matrix_us, l2_us, memory_us, edge_us, handoff_us; /* by itself it would take the longest of the first three, plus the other two */
     double us;  /* from the end of all tiles before it in the list to the end of its last; over all operations, tiles_us */
 } mgv_schedule_op;
 
@@ -5839,8 +5839,8 @@ static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
 
 static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
     mgv__tile_clocks clocks = mgv__gemm_clocks(columns, mgv__ceil_div(k_blocks, MGV__CLUSTER));
-    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 52; /* measured: 702 clocks a block of 160 columns */
-    clocks.edge = 3200; /* the exchange among it */
+    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 52; /* measured with 160 columns: 702 a block */
+    clocks.edge = 3200;                                                                         /* the exchange among it */
     return clocks;
 }
 
@@ -6774,18 +6774,20 @@ typedef struct mgv__schedule_times {
 static double mgv__schedule_tile_us(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
     const uint32_t tiles = segment[1].first_tile - segment->first_tile;
     const mgv__schedule_bytes b = mgv__schedule_count(plan, &plan->ops[segment->op], mgv__schedule_rows(segment, k), tiles);
-    const double share = (double)mgv__min_u32(tiles, plan->clusters) / tiles; /* of the operation's time in memory: as many tiles draw at once */
+    const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, memory_us = mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b));
+    const double share_us = memory_us * mgv__min_u32(tiles, plan->clusters) / tiles; /* so many tiles draw at once */
     double flops;
     const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
-    const double longest = mgv__max_double(clocks.matrix, clocks.feed) * 1e6 / MGV__SCHEDULE_CLOCK_HZ;
-    return mgv__max_double(longest, share * mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b))) + clocks.edge * 1e6 / MGV__SCHEDULE_CLOCK_HZ;
+    return mgv__max_double(mgv__max_double(clocks.matrix, clocks.feed) * us, share_us) + clocks.edge * us;
 }
 
 /* One tile, behind the tile before it on its cluster and behind its rows. A tile without rows only keeps its cluster's turn. */
-static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t tile, double us, mgv__schedule_times *times) {
+static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t tile, double us,
+                                   mgv__schedule_times *times) {
     const mgv__plan_op *op = &plan->ops[segment->op];
     const mgv__kernel_op *k = &op->kernel;
-    const uint32_t unit = segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cluster = mgv__regimes[plan->regime].cluster;
+    const uint32_t unit = segment->first_unit + (tile - segment->first_tile) / k->column_tiles;
+    const uint32_t cluster = mgv__regimes[plan->regime].cluster;
     double *vacant = &times->vacant[tile % plan->clusters], start = *vacant, end;
     uint32_t first, behind, cta, i, any = 0;
     for (cta = 0; cta < cluster; cta++) {

@@ -363,8 +363,8 @@ static double flops_of(const char *label, const mgv__config *c, uint32_t images)
 
 static int nearly(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
-/* The table of `megavit plan` adds up: FLOPs are the model's, tiles the schedule's, bytes at least each operand once, what operations add the time of
-   all tiles. */
+/* The table of `megavit plan` adds up: FLOPs are the model's, tiles the schedule's, bytes at least each operand once, what operations
+   add the time of all tiles. */
 static void test_costs_add_up(void **state) {
     static const uint32_t images[] = {1, 7, 64, 200, 40}, clusters[] = {1, 17, 66};
     uint32_t i, c, k;
@@ -430,8 +430,8 @@ static void test_costs_add_up(void **state) {
         }
 }
 
-/* The pass over all tiles cannot take longer than operations with a wall between them, nor less than the longest chain of tiles or the busiest cluster; and
-   where each operation is one tile's rows and a round of the clusters, it takes just the chain. */
+/* The pass over all tiles cannot take longer than operations with a wall between them, nor less than the chain of operations or the work
+   shared out over all clusters; and where each operation is one tile's rows and a round of the clusters, it takes just the chain. */
 static void test_a_schedule_takes_as_long_as_its_tiles(void **state) {
     static const uint32_t images[] = {1, 2, 5, 8, 40, 90}, clusters[] = {1, 5, 66};
     uint32_t i, c, s, exact = 0;
