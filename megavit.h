@@ -6513,10 +6513,10 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 #define MGV__SCHEDULE_MEMORY_BANDWIDTH 4.27e12
 #define MGV__SCHEDULE_L2_BYTES 50e6
 #define MGV__SCHEDULE_HANDOFF_US 1.5
-/* 592 images of SigLIP2-base: 38.4 ms at 700 W */
+/* 592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md) */
 #define MGV__SCHEDULE_JOULES_A_FLOP 1.28e-12
 #define MGV__SCHEDULE_WATTS 700.0
-/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics */
+/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics (kernels/NOTES.md, account of version 24) */
 #define MGV__SCHEDULE_GELU_CLOCKS 6.5
 #define MGV__SCHEDULE_STREAM_CLOCKS 2000.0
 #define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
@@ -6809,8 +6809,10 @@ static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__kernel_segm
     }
 }
 
-/* Runs all tiles in the order of the list: what each operation adds, and its sum. scratch: mgv__schedule_scratch numbers. */
+/* Numbers of scratch that a run takes. */
 static uint32_t mgv__schedule_scratch(const mgv__plan *plan) { return plan->counter_count + plan->clusters; }
+
+/* Runs all tiles in the order of the list: what each operation adds, and the sum. */
 static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, double *scratch) {
     mgv__schedule_times times;
     uint32_t s, tile;
@@ -6821,15 +6823,16 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
     for (s = 0; s < plan->segment_count; s++) {
         const mgv__kernel_segment *segment = &plan->segments[s];
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
-        const int half_left = k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256);
         const double before = times.last, us = mgv__schedule_tile_us(plan, segment, k);
-        mgv__kernel_op narrow = *k;
-        double narrow_us = us;
-        narrow.kind = MGV__KERNEL_GEMM_128; /* as narrow_last_tile in kernels/scheduler.cuh */
-        narrow.b_map++;
-        if (half_left) narrow_us = mgv__schedule_tile_us(plan, segment, &narrow);
+        mgv__kernel_op last = *k;
+        double last_us;
+        if (k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256)) { /* as narrow_last_tile in kernels/scheduler.cuh */
+            last.kind = MGV__KERNEL_GEMM_128;
+            last.b_map++;
+        }
+        last_us = mgv__schedule_tile_us(plan, segment, &last);
         for (tile = segment->first_tile; tile < segment[1].first_tile; tile++)
-            mgv__schedule_run_tile(plan, segment, tile, (tile - segment->first_tile + 1) % k->column_tiles ? us : narrow_us, &times);
+            mgv__schedule_run_tile(plan, segment, tile, (tile - segment->first_tile + 1) % k->column_tiles ? us : last_us, &times);
         ops[segment->op].us += times.last - before;
     }
     return times.last;

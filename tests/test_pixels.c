@@ -401,6 +401,12 @@ static void a_stride_behind_the_only_row(void **state) {
         }
         free(expected);
     }
+    { /* two rows may be so far apart that their frame's size fits nowhere */
+        mgv_image image = make_image(pixels, MGV_PIXELS_GRAY8, 1, 2);
+        image.stride = PTRDIFF_MAX / 4 * 3;
+        assert_int_equal(mgv__pixels_check(&image, NULL), MGV_OK);
+        assert_ptr_equal(mgv__image_row(&image, 0, 0), pixels);
+    }
     free(pixels);
 }
 

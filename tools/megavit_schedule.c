@@ -95,8 +95,9 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
            info->nominal_flops / info->us * 1e-6);
     printf("The model: a tile takes the longest of its matrix work (%.0f TFLOP/s in all), its bytes from L2 and its share of those from\n"
            "memory (%.2f TB/s), then its start and end, at %.2f GHz. It begins when its cluster is done with the one before, and %.1f us\n"
-           "behind the last tile that writes its rows. \"Adds\" is from the end of all tiles before to the end of the operation's last; the\n"
-           "other columns are the operation's by itself. The longer of that and of its products' energy (%.2f pJ a FLOP) is predicted.\n",
+           "behind the last tile that writes its rows. \"Adds\" is from the end of all tiles before to the end of the operation's last;\n"
+           "the other columns are the operation's by itself. Predicted is the longer of all tiles' time and that of their products'\n"
+           "energy (%.2f pJ a FLOP) at the card's limit.\n",
            info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->clock_hz * 1e-9, info->handoff_us,
            info->joules_a_flop * 1e12);
 }
