@@ -135,7 +135,7 @@
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
-       (up to two pictures of SigLIP2-base, four to eight, nine and ten, the others up to 64, more): compare bits between encodes of as
+       (up to two pictures of SigLIP2-base, four to eight, nine and ten, the others up to 48, more): compare bits between encodes of as
        many, with the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
        Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
@@ -696,7 +696,9 @@ enum {
     MGV__LENT_STAGES = 2,               /* the last ones of a layer's GEMM tile: each math group writes a chunk over its rows of A */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
-    MGV__GEMV_MAX_ROWS = 64,            /* of a GEMV */
+    /* Of a GEMV; up to so many images the pooling head takes tokens apart and makes its products as GEMVs. At 64 the other way is 57 us shorter behind the last layer
+       (4.33 ms in all), at 36 and 48 as long (kernels/NOTES.md, version 27). */
+    MGV__GEMV_MAX_ROWS = 48,
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */

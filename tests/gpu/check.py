@@ -204,7 +204,8 @@ def bits(lib, kernels, where):
         engine.run(pixels)
         same &= torch.equal(engine.buffer(9, 64), first)
     verdict(same and torch.isfinite(first).all().item(), f'200 launches give the same bits ({engine.ran()})')
-    for among, counts in ((64, (33, 1)), (8, (4, 6)), (10, (9,))): # four to ten pictures split the products that write the stream over the cluster, in tiles of 160 or 192 columns
+    # four to ten pictures split the products that write the stream over the cluster, in tiles of 160 or 192 columns; more than 48 have another pooling head
+    for among, counts in ((64, (50,)), (48, (33, 1)), (8, (4, 6)), (10, (9,))):
         engine.poison()
         engine.run(pixels[:among].contiguous())
         all_of_them = engine.buffer(9, among)
