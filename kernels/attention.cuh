@@ -1,11 +1,13 @@
 /* megavit: attention of one head of one image, up to 256 tokens. All keys and values lie in shared memory. Each math warpgroup takes blocks
    of 64 queries in turn, and their keys in two parts: one part's products are on their way while the other's exponentials are found.
+   With OWN_HEADS each warpgroup has a head, and takes all of its blocks.
 
    Softmax is the same whatever is taken from all of a row's scores. Here nothing is: float32 has room for the exponentials, and no part of
    a row waits for the largest score of all. A block with a row whose exponentials have no room is done once more,
    below each row's largest score.
 
-   First stage of the ring: keys, queries 0-127. Second stage: values, queries 128-255. Tokens beyond the last are zero in both. */
+   First stage of the ring: keys, queries 0-127. Second stage: values, queries 128-255. Tokens beyond the last are zero in both.
+   With OWN_HEADS these are group 0's, and group 1's follow. */
 #ifndef MGV_ATTENTION_CUH
 #define MGV_ATTENTION_CUH
 
@@ -101,18 +103,40 @@ DEVICE void attention_leave_stages(const Math &self, const Ring<MGV__STAGES> &fi
     math_leave_stage(self, second.index);
 }
 
+/* The first of the two stages of the tile's head number `head`; behind the last head, where the next tile begins. */
+DEVICE Ring<MGV__STAGES> attention_stages(const Math &self, uint32_t head) {
+    Ring<MGV__STAGES> stage = self.stage;
+    for (uint32_t i = 0; i < 2 * head; i++) stage.advance();
+    return stage;
+}
+/* Waits for the two stages of the other group's head, and leaves them: who has not waited for a use of a stage cannot tell the next one
+   from it, and a stage is empty when all math warps have left it. In the middle of a tile: at its begin the other group may still be at
+   the tile before, whose stages these were, and at its end it may want to have the next tile's. */
+DEVICE void attention_pass_others(Math &self) {
+    const Ring<MGV__STAGES> first = attention_stages(self, self.group ^ 1);
+    Ring<MGV__STAGES> second = first;
+    second.advance();
+    math_wait_stage(self, first);
+    math_wait_stage(self, second);
+    attention_leave_stages(self, first, second);
+}
+static_assert(MGV__MATH_GROUPS == 2 && MGV__STAGES >= 2 * MGV__MATH_GROUPS, "the ring holds the heads of both groups");
+
 /* What comes next, if that is known by then. */
 template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &tile) {
     constexpr int A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A; /* keys of both parts, each a multiple of 16 */
     const mgv__kernel_op &op = tile.op;
     const uint32_t tokens_a = op.tokens < A ? op.tokens : A, tokens_b = op.tokens - tokens_a;
     const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
-    Ring<MGV__STAGES> first = self.stage, second = self.stage;
+    const uint32_t own = own_heads(tile);
+    const Ring<MGV__STAGES> first = attention_stages(self, own ? self.group : 0);
+    Ring<MGV__STAGES> second = first;
     second.advance();
     const uint32_t first_base = shared_address(self.shared->stage[first.index]),
                    second_base = shared_address(self.shared->stage[second.index]);
     const uint64_t keys = matrix_descriptor(first_base), values = matrix_descriptor(second_base);
-    const AttentionPart part = attention_part(tile, self.cta);
+    const AttentionBlocks blocks = attention_blocks(tile, self.cta, self.group);
+    const uint32_t in_second = attention_part(tile, self.cta).first + 2; /* the first block whose queries lie in the second stage */
 
     uint32_t next = KIND_NOT_KNOWN, once_more = 0;
     float a[A / 2], b[B / 2], o[32], shift[2] = {0, 0};
@@ -120,17 +144,18 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
     wgmma_registers_zero(b);
     wgmma_registers_zero(o);
     math_wait_stage(self, first);
-    uint32_t block = attention_first_block(tile, part, self.group);
-    if (block >= part.end) { /* nothing to do for this warpgroup */
+    uint32_t block = blocks.first;
+    if (block >= blocks.end) { /* nothing to do for this warpgroup */
         math_wait_stage(self, second);
         attention_leave_stages(self, first, second);
     }
-    while (block < part.end) {
-        const uint32_t later = block - part.first >= 2, has_rows = block * 64 + self.warp * 16 < op.tokens; /* this warp */
+    while (block < blocks.end) {
+        const uint32_t later = block >= in_second, has_rows = block * 64 + self.warp * 16 < op.tokens; /* this warp */
         if (later) math_wait_stage(self, second);
         const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
         part_scores(queries, keys, a);
         part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
+        if (own && block == blocks.end / 2 && !once_more) attention_pass_others(self);
         if (once_more) {
             float most[2] = {-1e30f, -1e30f};
             wgmma_wait_group<0>();
@@ -158,14 +183,17 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         sum[1] = quad_sum(sum[1]);
         once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));
         const float rcp_sum[2] = {rcp_approx(sum[0]), rcp_approx(sum[1])};
-        if (block + MGV__MATH_GROUPS >= part.end) next = math_look_ahead(self);
+        const uint32_t last = block + blocks.step >= blocks.end;
+        if (last) next = math_look_ahead(self);
+        if (last && own && !once_more) math_leave_stage(self, first.index); /* the keys are not wanted again; all lanes have been at a barrier */
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
         wgmma_wait_group<0>();
         wgmma_registers_fence(o);
         if (once_more) continue;
         shift[0] = shift[1] = 0;
-        block += MGV__MATH_GROUPS;
-        if (block >= part.end) attention_leave_stages(self, first, second);
+        block += blocks.step;
+        if (last && own) math_leave_stage(self, second.index);
+        if (last && !own) attention_leave_stages(self, first, second);
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
             const float *e = &o[4 * j];
@@ -175,8 +203,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         }
         math_give_chunk(self);
     }
-    self.stage = second;
-    self.stage.advance();
+    self.stage = attention_stages(self, own ? MGV__MATH_GROUPS : 1);
     return next;
 }
 

@@ -177,13 +177,15 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     self.stage.advance();
 }
 
-/* Two stages: keys and two blocks of 64 queries, then values and, where the tile has them, two more blocks. */
+/* Two stages a head: keys and two blocks of 64 queries, then values and, where the tile has them, two more blocks. */
 DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
-    const uint32_t image = image_number(op, tile.group, tile.unit), column = part.head * 64, key_bytes = keys * 128, query_bytes = 64 * 128;
+    const uint32_t image = image_number(op, tile.group, tile.unit), key_bytes = keys * 128, query_bytes = 64 * 128;
+    const uint32_t heads = own_heads(tile) ? MGV__MATH_GROUPS : 1;
     loader_wait_ready(self, slot);
-    for (uint32_t half = 0; half < 2; half++) {
+    for (uint32_t i = 0; i < 2 * heads; i++) {
+        const uint32_t half = i % 2, column = (part.head * heads + i / 2) * 64;
         const uint32_t stage = self.stage.index, row = part.first * 64 + half * 128, queries = half == 0 || op.k_blocks == 1;
         loader_open_stage(self, self.stage, key_bytes + (queries ? 2 * query_bytes : 0));
         load_box_3d(self, stage, 0, op.a_map, op.inner * (1 + half) + column, 0, image);

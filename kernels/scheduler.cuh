@@ -72,7 +72,8 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     end = first + count < rows ? first + count : rows;
 }
 
-/* Head of this CTA's attention tile, and the first of its blocks of 64 queries and the one after its last. */
+/* Head of this CTA's attention tile, or with OWN_HEADS the number of its heads among all CTAs', and the first of its blocks of 64 queries
+   and the one after its last. */
 struct AttentionPart {
     uint32_t head, first, end;
 };
@@ -88,6 +89,18 @@ DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
    short, so the warpgroups change places from tile to tile. */
 DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) {
     return part.first + (group ^ tile.turn);
+}
+
+/* Of ATTENTION: the blocks that math warpgroup `group` takes, every `step`-th from `first` to `end`, and their head. */
+struct AttentionBlocks {
+    uint32_t head, first, end, step;
+};
+DEVICE uint32_t own_heads(const TileSlot &tile) { return tile.op.flags & MGV__KERNEL_OWN_HEADS; }
+DEVICE AttentionBlocks attention_blocks(const TileSlot &tile, uint32_t cta, uint32_t group) {
+    const AttentionPart part = attention_part(tile, cta);
+    AttentionBlocks blocks = {part.head, attention_first_block(tile, part, group), part.end, MGV__MATH_GROUPS};
+    if (own_heads(tile)) blocks = {part.head * MGV__MATH_GROUPS + group, 0, part.end, 1};
+    return blocks;
 }
 
 /* From here on the flag says that the cluster has one row tile: its unit is that tile's number. */

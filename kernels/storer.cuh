@@ -113,17 +113,16 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     }
     return walk;
 }
-/* Blocks of 64 queries, dealt to the math groups in turn. */
+/* Blocks of 64 queries: of one head, dealt to the math groups in turn, or of each group's own. */
 DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    const AttentionPart part = attention_part(tile, cta);
-    const uint32_t first = attention_first_block(tile, part, math_group);
-    walk.count = (part.end + MGV__MATH_GROUPS - 1 - first) / MGV__MATH_GROUPS;
-    walk.x = part.head * 64;
-    walk.y = first * 64;
+    const AttentionBlocks blocks = attention_blocks(tile, cta, math_group);
+    walk.count = (blocks.end + blocks.step - 1 - blocks.first) / blocks.step;
+    walk.x = blocks.head * 64;
+    walk.y = blocks.first * 64;
     walk.z = image_number(tile.op, tile.group, tile.unit);
     walk.x_step = 0;
-    walk.y_step = MGV__MATH_GROUPS * 64;
+    walk.y_step = blocks.step * 64;
     walk.head = NO_HEAD;
     return walk;
 }

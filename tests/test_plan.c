@@ -102,6 +102,31 @@ static void test_models_without_a_head(void **state) {
     }
 }
 
+/* A head a math group where two rounds of such tiles come together; half as many tiles then, and as many signals of an image as heads. */
+static void test_own_heads(void **state) {
+    static const struct { uint32_t images, group, clusters, heads, own, tiles; } cases[] = {
+        {64, 0, 66, 12, 1, 3}, {43, 0, 66, 12, 0, 6}, {44, 0, 66, 12, 1, 3}, {592, 0, 66, 12, 1, 3}, {64, 13, 66, 12, 0, 6}, {8, 0, 12, 12, 1, 3},
+        {8, 0, 66, 12, 0, 6}, {44, 0, 66, 10, 1, 3}, {64, 0, 66, 2, 0, 1}, {132, 132, 66, 2, 1, 1}};
+    uint32_t i, c;
+    (void)state;
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mgv__config config;
+        mgv__plan *plan;
+        config_of(&config, 224, 16, 2);
+        config.heads = cases[c].heads;
+        config.hidden = 64 * cases[c].heads;
+        config.intermediate = 4 * config.hidden;
+        plan = plan_of(&config, cases[c].images, cases[c].group, 1);
+        mgv__plan_schedule(plan, cases[c].images, cases[c].clusters);
+        for (i = 0; i < plan->op_count; i++) {
+            const mgv__kernel_op *k = &plan->ops[i].kernel;
+            assert_int_equal((k->flags & MGV__KERNEL_OWN_HEADS) != 0, cases[c].own && k->kind == MGV__KERNEL_ATTENTION);
+            if (k->kind == MGV__KERNEL_ATTENTION) assert_int_equal(k->column_tiles, cases[c].tiles);
+        }
+        plan_free(plan);
+    }
+}
+
 /* Sharing out K and the head's products of few rows are other arithmetic: model and number of pictures choose them, never the card. */
 static void test_split_products(void **state) {
     static const uint32_t clusters[] = {1, 17, 66};
@@ -261,8 +286,8 @@ static void test_outputs(void **state) {
     assert_int_equal(plan->op_count, plan->max_ops);
     assert_int_equal(plan->ops[plan->op_count - 1].kernel.b_row, b_row);
     assert_int_equal(plan->ops[plan->op_count - 1].kernel.bias, bias);
-    mgv__plan_schedule(plan, 64, 66);
-    assert_int_equal(plan->segment_count, (plan->op_count - 4) * 5 + 4); /* the head's last four run over all groups at once */
+    mgv__plan_schedule(plan, 48, 66);
+    assert_int_equal(plan->segment_count, (plan->op_count - 4) * 4 + 4); /* the head's last four run over all groups at once */
     if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
     all.count = 2;
     all.layer[0] = 1;
@@ -563,7 +588,7 @@ int main(void) {
         cmocka_unit_test(test_centred_rows_sum_to_zero),
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_models_without_a_head),
-        cmocka_unit_test(test_split_products),
+        cmocka_unit_test(test_own_heads), cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_last_rows_are_shared),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),

@@ -289,6 +289,7 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
         const mgv__kernel_op &kernel = m->cuda->plan->ops[i].kernel;
         if (kernel.kind == MGV__KERNEL_WIDE || kernel.kind == MGV__KERNEL_DEEP)
             ways->insert(kernel.flags & MGV__KERNEL_OTHERS_SIGNAL ? "signals by another warp" : "signals by the math warps");
+        if (kernel.flags & MGV__KERNEL_OWN_HEADS) ways->insert("a head a math group");
         ways->insert(op.kind + (product ? " " + rows + " x " + std::to_string(op.tile_columns) : " of " + rows + " tokens"));
     }
 }

@@ -188,6 +188,7 @@ static void test_encoder_ways(void) {
     static const MicroShape shapes[] = {
         {56, 14, 640, 640, 1, 3, 4, 2, 2, 5, NO_POLL_LIMIT, THROUGHPUT}, /* patches of odd sizes, two groups, five clusters: narrow tiles */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, /* 225 tokens */
+        {240, 16, 640, 640, 1, 1, 1, 1, 1, 1, NO_POLL_LIMIT, THROUGHPUT}, /* the same on one cluster: each math group has a head; ten are not fours */
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT,
          THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
         {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, /* K shared out over the pair */
@@ -197,7 +198,7 @@ static void test_encoder_ways(void) {
     static const char *const wanted[] = {
         "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
         "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens",
-        "signals by the math warps", "signals by another warp"};
+        "signals by the math warps", "signals by another warp", "a head a math group"};
     std::set<std::string> ways;
     std::string why;
     for (const MicroShape &shape : shapes) {
