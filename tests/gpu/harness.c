@@ -235,6 +235,14 @@ uint32_t harness_width(harness *h, uint32_t op) {
     if (kind == MGV__KERNEL_GEMV) return MGV__GEMV_COLUMNS(h->cuda->plan->ops[op].kernel.b_map);
     return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_GEMM_192 ? 192 : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : mgv__split_columns(kind);
 }
+/* Tiles of an operation in the last schedule: of an operation that others stand in for, none. */
+uint32_t harness_tiles(harness *h, uint32_t op) {
+    const mgv__plan *plan = h->cuda->plan;
+    uint32_t i, tiles = 0;
+    for (i = 0; i < plan->segment_count; i++)
+        if (plan->segments[i].op == op) tiles += plan->segments[i + 1].first_tile - plan->segments[i].first_tile;
+    return tiles;
+}
 /* Of the last schedule: 0 throughput, 1 latency; and the clusters that run it. */
 uint32_t harness_regime(harness *h) { return h->cuda->plan->regime; }
 uint32_t harness_clusters(harness *h) { return h->cuda->plan->clusters; }

@@ -347,6 +347,7 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1);
     test_encoder_arithmetic({112, 8, 128, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1);
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 18}, 1); /* of some blocks only */
+    test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 18}, 1); /* a head a math group */
     /* heads of 72, 96 and 24 columns; 289 tokens, with an odd number of heads and a last group that is not full */
     test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 1);
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
