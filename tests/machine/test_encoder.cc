@@ -347,7 +347,7 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1);
     test_encoder_arithmetic({112, 8, 128, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1);
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 18}, 1); /* of some blocks only */
-    test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 18}, 1); /* a head a math group */
+    test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 40}, 1); /* a head a math group */
     /* heads of 72, 96 and 24 columns; 289 tokens, with an odd number of heads and a last group that is not full */
     test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 72}, 1);
     test_encoder_arithmetic({96, 8, 192, 72, 1, 3, 3, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 96}, 1);
@@ -395,6 +395,7 @@ int main(int count, char **argument) {
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
     test_encoder_protocol({32, 16, 192, 72, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 10);
+    test_encoder_protocol({112, 8, 192, 72, 1, 5, 5, 5, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10); /* a head a math group */
     for (const MicroShape &shape : {wide, many_images, many_tokens, two_layers_latency}) test_encoder_protocol(shape, seeds / 40);
     test_encoder_replay(wide, 5 * seeds, arithmetic);
     test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
@@ -408,6 +409,7 @@ int main(int count, char **argument) {
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     test_lost_signals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96}, 7);
     test_lost_arrivals({136, 8, 192, 72, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 96});
+    test_lost_arrivals({112, 8, 192, 72, 1, 2, 2, 2, 1, 1, POLL_LIMIT, THROUGHPUT}); /* a head a math group */
     test_lost_signals({64, 8, 192, 72, 1, 2, 3, 2, 1, 4, POLL_LIMIT, LATENCY}, 3);
     test_lost_arrivals({64, 8, 192, 72, 1, 2, 3, 2, 1, 2, POLL_LIMIT, LATENCY});
     test_lost_signals({64, 16, 192, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY}, 1);
