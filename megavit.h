@@ -696,8 +696,8 @@ enum {
     MGV__LENT_STAGES = 2,               /* the last ones of a layer's GEMM tile: each math group writes a chunk over its rows of A */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
-    /* Of a GEMV; up to so many images the pooling head takes tokens apart and makes its products as GEMVs. At 64 the other way is 57 us shorter behind the last layer
-       (4.33 ms in all), at 36 and 48 as long (kernels/NOTES.md, version 27). */
+    /* Of a GEMV; up to so many images the pooling head takes tokens apart and makes its products as GEMVs. At 64 the other way
+       is 57 us shorter behind the last layer, at 36 and 48 as long (kernels/NOTES.md, version 27). */
     MGV__GEMV_MAX_ROWS = 48,
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */

@@ -72,8 +72,8 @@ DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint3
     end = first + count < rows ? first + count : rows;
 }
 
-/* Head of this CTA's attention tile, or with OWN_HEADS the number of its heads among all CTAs', and the first of its blocks of 64 queries
-   and the one after its last. */
+/* Head of this CTA's attention tile, with OWN_HEADS which group of MGV__MATH_GROUPS heads it takes, and the first of its blocks of 64
+   queries and the one after its last. */
 struct AttentionPart {
     uint32_t head, first, end;
 };

@@ -102,7 +102,7 @@ static void test_models_without_a_head(void **state) {
     }
 }
 
-/* A head a math group where two rounds of such tiles come together; half as many tiles then, and as many signals of an image as heads. */
+/* A head a math group where two rounds of such tiles come together; half as many tiles then, whose signals are waited for. */
 static void test_own_heads(void **state) {
     static const struct { uint32_t images, group, clusters, heads, own, tiles; } cases[] = {
         {64, 0, 66, 12, 1, 3}, {43, 0, 66, 12, 0, 6}, {44, 0, 66, 12, 1, 3}, {592, 0, 66, 12, 1, 3}, {64, 13, 66, 12, 0, 6}, {8, 0, 12, 12, 1, 3},
@@ -112,6 +112,7 @@ static void test_own_heads(void **state) {
     for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         mgv__config config;
         mgv__plan *plan;
+        mgv_error error;
         config_of(&config, 224, 16, 2);
         config.heads = cases[c].heads;
         config.hidden = 64 * cases[c].heads;
@@ -123,6 +124,7 @@ static void test_own_heads(void **state) {
             assert_int_equal((k->flags & MGV__KERNEL_OWN_HEADS) != 0, cases[c].own && k->kind == MGV__KERNEL_ATTENTION);
             if (k->kind == MGV__KERNEL_ATTENTION) assert_int_equal(k->column_tiles, cases[c].tiles);
         }
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
         plan_free(plan);
     }
 }
