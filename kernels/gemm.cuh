@@ -17,8 +17,9 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) { return FLAGS == FLAGS_OF_TILE ? tile.op.flags : FLAGS; }
 
-/* A stage is left when the products of the next are on their way, so that the tensor cores need not wait for a warp. */
-template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+/* Returns while the last stage's products are still on their way: the stage, which is not left yet. A stage is left when the products of the
+   next are on their way, so that the tensor cores need not wait for a warp. */
+template <int COLUMNS> DEVICE uint32_t gemm_products(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
     const uint32_t steps = gemm_steps(tile.op);
     uint32_t before = self.stage.index;
@@ -40,9 +41,13 @@ template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &til
         before = self.stage.index;
         self.stage.advance();
     }
+    return before;
+}
+template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+    const uint32_t last = gemm_products<COLUMNS>(self, tile, acc);
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    math_leave_stage(self, before);
+    math_leave_stage(self, last);
 }
 
 /* Turns COLUMNS columns of accumulators into values of the target. tile_column: this lane's first column within the tile. */
@@ -226,17 +231,24 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
 /* A CTA finishes half of the columns, those that come first in its accumulators, and sends its sums of the others as bf16: one rounding of
    a term of the stream, which is rounded behind it. They go to the same thread of the other CTA, into the stage that follows both CTAs'
    products. When it is empty here it is empty there: both CTAs' math warps leave a stage in both. */
-template <int COUNT> DEVICE void split_send(Math &self, const float *sums) {
+struct SplitTarget {
+    uint32_t to, full; /* of the other CTA: where this thread's sums go, and the barrier that counts them */
+};
+DEVICE SplitTarget split_target(Math &self) {
     wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
-    if (self.dog.aborted) return;
-    const uint32_t to =
+    SplitTarget target;
+    target.to =
         mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);
-    const uint32_t full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
+    target.full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
+    return target;
+}
+template <int COUNT> DEVICE void split_send(const Math &self, const SplitTarget &target, const float *sums) {
+    if (self.dog.aborted) return;
 #pragma unroll
     for (int i = 0; i < COUNT / 8; i++) {
         const float *v = &sums[8 * i];
-        st_async_cluster_v4_u32(to + i * 256 * 16, cvt_rn_bf16x2(v[0], v[1]), cvt_rn_bf16x2(v[2], v[3]),
-                                cvt_rn_bf16x2(v[4], v[5]), cvt_rn_bf16x2(v[6], v[7]), full);
+        st_async_cluster_v4_u32(target.to + i * 256 * 16, cvt_rn_bf16x2(v[0], v[1]), cvt_rn_bf16x2(v[2], v[3]),
+                                cvt_rn_bf16x2(v[4], v[5]), cvt_rn_bf16x2(v[6], v[7]), target.full);
     }
 }
 
@@ -261,30 +273,45 @@ template <int COLUMNS> DEVICE uint32_t narrow_fragment_address(const Math &self,
     return chunk + row * (COLUMNS * 2) + ((unit ^ (COLUMNS == 16 ? row >> 2 & 1 : row >> 1 & 3)) << 4);
 }
 
-/* Mean and squared deviations of this CTA's HALF columns of each row, or of those that there are, before rounding. */
-template <int HALF>
-DEVICE void split_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t first_column, uint32_t row) {
+/* Where a lane's two rows leave the statistics of this CTA's HALF columns (0: no row, another lane's, or no columns), and how many of these
+   columns there are. Found while the other CTA's sums are on their way: what lies behind them is waited for. */
+template <int HALF> struct SplitPlace {
+    float *row[2];
+    uint32_t columns;
+    float rcp_columns;
+};
+template <int HALF> DEVICE SplitPlace<HALF> split_place(const Math &self, const TileSlot &tile, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
-    if (first_column >= op.columns) return;
-    const uint32_t columns = op.columns - first_column < HALF ? op.columns - first_column : HALF, rows = rows_of_group(op, tile.group);
-    const uint32_t parts = (op.columns + HALF - 1) / HALF, part = first_column / HALF;
+    const uint32_t part = tile.column * MGV__CLUSTER + self.cta, first = part * HALF, parts = (op.columns + HALF - 1) / HALF;
+    const uint32_t left = first < op.columns ? op.columns - first : 0;
+    const uint32_t rows = left && self.lane % 4 == 0 ? rows_of_group(op, tile.group) : 0;
+    float *const at = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
+    SplitPlace<HALF> place;
+    place.columns = left < HALF ? left : HALF;
+    place.rcp_columns = rcp_approx((float)place.columns);
+    place.row[0] = row < rows ? at : 0;
+    place.row[1] = row + 8 < rows ? at + (size_t)8 * parts * 2 : 0;
+    return place;
+}
+/* Mean and squared deviations of each row before rounding; as chunk_statistics. */
+template <int HALF> DEVICE void split_statistics(const SplitPlace<HALF> &place, const float *v) {
     float mean[2], squares[2];
 #pragma unroll
-    for (int r = 0; r < 2; r++) { /* as chunk_statistics */
+    for (int r = 0; r < 2; r++) {
         float sum[2] = {0, 0}, square[2] = {0, 0};
 #pragma unroll
         for (uint32_t i = 0; i < HALF / 4; i++) {
-            const float value = i / 2 * 8 < columns ? v[i / 2 * 4 + 2 * r + i % 2] : 0;
+            const float value = v[i / 2 * 4 + 2 * r + i % 2];
             sum[i % 2] += value;
             square[i % 2] += value * value;
         }
-        mean[r] = quad_sum(sum[0] + sum[1]) / (float)columns;
-        squares[r] = fmaxf(quad_sum(square[0] + square[1]) - (float)columns * mean[r] * mean[r], 0);
+        const float all = quad_sum(sum[0] + sum[1]);
+        mean[r] = all * place.rcp_columns;
+        squares[r] = fmaxf(quad_sum(square[0] + square[1]) - all * mean[r], 0);
     }
-    if (self.lane % 4) return;
-    float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
-    if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
-    if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        if (place.row[r]) st_relaxed_gpu_v2f32(place.row[r], mean[r], squares[r]);
 }
 
 /* Biases and residual are added while the other CTA's sums are on their way. The rows go out in two chunks: 64 columns, and what lies
@@ -298,13 +325,19 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
     const uint32_t row = gemm_row(self, tile);
     const float rstd[2] = {1, 1};
     float acc[COLUMNS / 2];
-    gemm_mainloop<COLUMNS>(self, tile, acc);
-    split_send<COUNT>(self, acc + COUNT);
+    const uint32_t last = gemm_products<COLUMNS>(self, tile, acc);
 
+    /* under the last products */
     Ring<MGV__CHUNKS> second = self.chunk;
     second.advance();
+    const SplitTarget target = split_target(self);
     const uint32_t fragments = fragment_address(self, math_take_chunk(self));
     const uint32_t rest = narrow_fragment_address<REST>(self, math_take_chunk(self, second));
+    const SplitPlace<HALF> place = split_place<HALF>(self, tile, row);
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(acc);
+    split_send<COUNT>(self, target, acc + COUNT);
+    math_leave_stage(self, last);
     gemm_finish<HALF>(self, tile, flags, acc, 2 * (self.lane % 4), row, rstd);
     if (flags & MGV__KERNEL_RESIDUAL) {
         gemm_add_chunk<64>(fragments, acc);
@@ -313,10 +346,15 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
 
     math_wait_stage(self, self.stage);
     split_add<COUNT>(self, acc);
+    if (place.columns < HALF) { /* the operation's last tile: what lies behind its columns is cut off where it is stored, and not counted */
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (i / 4 * 8 >= (int)place.columns) acc[i] = 0;
+    }
     gemm_write_bf16<64>(0, fragments, acc);
     math_give_chunk(self);
     gemm_write_bf16<REST>(0, rest, acc + 32);
-    if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(self, tile, acc, (tile.column * MGV__CLUSTER + self.cta) * HALF, row);
+    if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(place, acc);
     math_give_chunk(self);
     fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write next where the other one's sums were */
     warp_sync();
