@@ -333,11 +333,11 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
     const SplitTarget target = split_target(self);
     const uint32_t fragments = fragment_address(self, math_take_chunk(self));
     const uint32_t rest = narrow_fragment_address<REST>(self, math_take_chunk(self, second));
-    const SplitPlace<HALF> place = split_place<HALF>(self, tile, row);
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
     split_send<COUNT>(self, target, acc + COUNT);
     math_leave_stage(self, last);
+    const SplitPlace<HALF> place = split_place<HALF>(self, tile, row);
     gemm_finish<HALF>(self, tile, flags, acc, 2 * (self.lane % 4), row, rstd);
     if (flags & MGV__KERNEL_RESIDUAL) {
         gemm_add_chunk<64>(fragments, acc);

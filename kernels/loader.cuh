@@ -177,20 +177,29 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     self.stage.advance();
 }
 
-/* Two stages a head: keys and two blocks of 64 queries, then values and, where the tile has them, two more blocks. */
+/* Two stages a head: keys and two blocks of 64 queries, then values and, where the tile has them, two more blocks. What is known before the
+   rows are ready is found before: a box takes some 30 instructions, by one lane. */
 DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
     const uint32_t image = image_number(op, tile.group, tile.unit), key_bytes = keys * 128, query_bytes = 64 * 128;
-    const uint32_t heads = own_heads(tile) ? MGV__MATH_GROUPS : 1;
-    loader_wait_ready(self, slot);
+    const uint32_t heads = own_heads(tile) ? MGV__MATH_GROUPS : 1, whole = op.k_blocks == 1, inner = op.inner;
+    const CUtensorMap *const key_map = tensor_map(self.arguments, op.a_map), *const query_map = tensor_map(self.arguments, op.b_map);
     for (uint32_t i = 0; i < 2 * heads; i++) {
-        const uint32_t half = i % 2, column = (part.head * heads + i / 2) * 64;
-        const uint32_t stage = self.stage.index, row = part.first * 64 + half * 128, queries = half == 0 || op.k_blocks == 1;
+        const uint32_t half = i % 2, queries = half == 0 || whole, column = (part.head * heads + i / 2) * 64;
+        const uint32_t to = opaque(shared_address(self.shared->stage[self.stage.index])),
+                       full = opaque(shared_address(&self.shared->stage_full[self.stage.index])),
+                       key_column = opaque(inner * (1 + half) + column), row = opaque(part.first * 64 + half * 128);
         loader_open_stage(self, self.stage, key_bytes + (queries ? 2 * query_bytes : 0));
-        load_box_3d(self, stage, 0, op.a_map, op.inner * (1 + half) + column, 0, image);
-        if (queries) load_box_3d(self, stage, key_bytes, op.b_map, column, row, image);
-        if (queries) load_box_3d(self, stage, key_bytes + query_bytes, op.b_map, column, row + 64, image);
+        if (i == 0) loader_wait_ready(self, slot);
+        if (elect_sync() && !self.dog.aborted) {
+            cp_async_bulk_tensor_3d_load(to, key_map, (int32_t)key_column, 0, (int32_t)image, full);
+            if (queries) {
+                cp_async_bulk_tensor_3d_load(to + key_bytes, query_map, (int32_t)column, (int32_t)row, (int32_t)image, full);
+                cp_async_bulk_tensor_3d_load(to + key_bytes + query_bytes, query_map, (int32_t)column, (int32_t)row + 64, (int32_t)image,
+                                             full);
+            }
+        }
         self.stage.advance();
     }
 }

@@ -202,11 +202,26 @@ DEVICE void storer_grant(Storer &self, const ChunkWalk &walk, uint32_t i, uint32
     else cp_async_bulk_tensor_4d_load(chunk, map, x, (int32_t)walk.head, y, z, barrier);
 }
 
-/* Sends chunk i of the tile to global memory. By one lane. */
-DEVICE void storer_send(const ChunkWalk &walk, uint32_t i, uint32_t chunk) {
-    const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
-    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(walk.store_map + (i ? walk.rest_map : 0), x, y, z, chunk);
-    else cp_async_bulk_tensor_4d_store(walk.store_map, x, (int32_t)walk.head, y, z, chunk);
+/* Where chunk i of the tile goes in global memory. Found before the chunk is waited for, as whatever is known by then: behind a tile's last
+   chunk others wait, and one lane's instructions take some seven clocks each. */
+struct ChunkTarget {
+    const CUtensorMap *map;
+    uint32_t x, y;
+};
+DEVICE ChunkTarget chunk_target(const ChunkWalk &walk, uint32_t i) {
+    ChunkTarget target;
+    target.map = (const CUtensorMap *)opaque((const uint8_t *)(walk.store_map + (i && walk.head == NO_HEAD ? walk.rest_map : 0)));
+    target.x = opaque(walk.x + i * walk.x_step);
+    target.y = opaque(walk.y + i * walk.y_step);
+    return target;
+}
+/* Sends the chunk at `from`, which the math warps have written, there. By one lane. */
+DEVICE void storer_send(const ChunkWalk &walk, const ChunkTarget &to, uint32_t from) {
+    const int32_t x = (int32_t)to.x, y = (int32_t)to.y, z = (int32_t)walk.z;
+    fence_proxy_async_shared_cta();
+    if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_store(to.map, x, y, z, from);
+    else cp_async_bulk_tensor_4d_store(to.map, x, (int32_t)walk.head, y, z, from);
+    cp_async_bulk_commit_group();
 }
 
 /* Counter of this CTA's tile, or NULL where it lies beyond the last row. */
@@ -227,6 +242,14 @@ DEVICE uint32_t storer_wait_chunk(Storer &self) {
     warp_sync();
     self.chunk.advance();
     return buffer;
+}
+
+/* Waits for chunk i of the tile in the next chunk buffer, and sends it. */
+DEVICE void storer_send_next(Storer &self, const ChunkWalk &walk, uint32_t i) {
+    const ChunkTarget target = chunk_target(walk, i);
+    const uint32_t from = opaque(shared_address(self.shared->chunk[self.math_group][self.chunk.index]));
+    storer_wait_chunk(self);
+    if (elect_sync() && !self.dog.aborted) storer_send(walk, target, from);
 }
 
 /* Leaves a lent stage in both CTAs for the math group's four warps, when its chunk has been read. By one lane; one arrival after the other:
@@ -256,14 +279,12 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
     }
 #pragma unroll
     for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
+        const ChunkTarget target = chunk_target(walk, i);
         wait_barrier(self.dog, &self.shared->lent_written[self.math_group][i], self.lent_parity, MGV__WAIT_CHUNK_WRITTEN);
         warp_sync();
         stage[i] = self.shared->lent_stage[self.math_group][i];
-        if (elect_sync() && !self.dog.aborted) {
-            fence_proxy_async_shared_cta();
-            storer_send(walk, i, shared_address(self.shared->stage[stage[i]]) + self.math_group * MGV__CHUNK_BYTES);
-            cp_async_bulk_commit_group();
-        }
+        if (elect_sync() && !self.dog.aborted)
+            storer_send(walk, target, shared_address(self.shared->stage[stage[i]]) + self.math_group * MGV__CHUNK_BYTES);
     }
     self.lent_parity ^= 1;
 #pragma unroll
@@ -272,13 +293,7 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
             cp_async_bulk_wait_group_read<1>();
             storer_leave_stage(self, stage[i]);
         }
-        if (i >= buffered) continue;
-        const uint32_t buffer = storer_wait_chunk(self);
-        if (elect_sync() && !self.dog.aborted) {
-            fence_proxy_async_shared_cta();
-            storer_send(walk, MGV__LENT_STAGES + i, shared_address(self.shared->chunk[self.math_group][buffer]));
-            cp_async_bulk_commit_group();
-        }
+        if (i < buffered) storer_send_next(self, walk, MGV__LENT_STAGES + i);
     }
 }
 
@@ -288,18 +303,11 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
         if (elect_sync() && !self.dog.aborted) storer_grant(self, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
     for (uint32_t i = 0; i < walk.count; i++) {
         const uint32_t buffer = self.chunk.index;
-        wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
-        warp_sync();
-        if (elect_sync() && !self.dog.aborted) {
-            fence_proxy_async_shared_cta(); /* for all that the math warps wrote */
-            storer_send(walk, i, shared_address(self.shared->chunk[self.math_group][buffer]));
-            cp_async_bulk_commit_group();
-            if (granted < walk.count) {
-                cp_async_bulk_wait_group_read<0>();
-                storer_grant(self, walk, granted, buffer); /* the chunk after the next takes the buffer that was just stored */
-            }
+        storer_send_next(self, walk, i);
+        if (granted < walk.count && elect_sync() && !self.dog.aborted) {
+            cp_async_bulk_wait_group_read<0>();
+            storer_grant(self, walk, granted, buffer); /* the chunk after the next takes the buffer that was just stored */
         }
-        self.chunk.advance();
         granted++;
     }
 }
@@ -308,9 +316,9 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
 DEVICE void store_tile(Storer &self, const TileSlot &tile) {
     if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
     const ChunkWalk walk = walk_tile(self, tile);
+    uint32_t *const counter = tile_counter(self.arguments, tile, self.cta);
     if (is_layer_tile(tile.op)) store_layer_chunks(self, walk);
     else store_chunks(self, walk);
-    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     if (elect_sync()) {
         cp_async_bulk_wait_group<0>();
         fence_proxy_async_global();
