@@ -134,7 +134,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
     second.advance();
     const uint32_t first_base = shared_address(self.shared->stage[first.index]),
                    second_base = shared_address(self.shared->stage[second.index]);
-    const uint64_t keys = matrix_descriptor(first_base), values = matrix_descriptor(second_base);
+    const uint64_t keys = known_descriptor(first_base), values = known_descriptor(second_base);
     const AttentionBlocks blocks = attention_blocks(tile, self.cta, self.group);
     const uint32_t in_second = attention_part(tile, self.cta).first + 2; /* the first block whose queries lie in the second stage */
 
@@ -143,16 +143,16 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
     wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
     wgmma_registers_zero(b);
     wgmma_registers_zero(o);
-    math_wait_stage(self, first);
     uint32_t block = blocks.first;
     if (block >= blocks.end) { /* nothing to do for this warpgroup */
+        math_wait_stage(self, first);
         math_wait_stage(self, second);
         attention_leave_stages(self, first, second);
     }
     while (block < blocks.end) {
         const uint32_t later = block >= in_second, has_rows = block * 64 + self.warp * 16 < op.tokens; /* this warp */
-        if (later) math_wait_stage(self, second);
-        const uint64_t queries = matrix_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
+        const uint64_t queries = known_descriptor((later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128);
+        math_wait_stage(self, later ? second : first);
         part_scores(queries, keys, a);
         part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
         if (own && block == blocks.end / 2 && !once_more) attention_pass_others(self);

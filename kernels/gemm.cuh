@@ -26,15 +26,16 @@ template <int COLUMNS> DEVICE uint32_t gemm_products(Math &self, const TileSlot 
     wgmma_registers_zero(acc);
     wgmma_registers_fence(acc);
     for (uint32_t step = 0; step < steps; step++) {
-        math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
-        const uint64_t a = matrix_descriptor(base + self.group * 64 * 128), b = matrix_descriptor(base + depth * a_bytes);
+        const uint64_t a = known_descriptor(base + self.group * 64 * 128), b = known_descriptor(base + depth * a_bytes);
+        math_wait_stage(self, self.stage);
         wgmma_fence();
 #pragma unroll
         for (uint32_t block = 0; block < depth; block++)
 #pragma unroll
             for (uint32_t k = 0; k < 4; k++) /* 16 columns are 32 bytes: two descriptor units */
-                wgmma_m64k16_bf16_ss(acc, a + block * (a_bytes / 16) + 2 * k, b + block * (b_bytes / 16) + 2 * k, 1);
+                wgmma_m64k16_bf16_ss(acc, descriptor_behind(a, block * (a_bytes / 16) + 2 * k),
+                                     descriptor_behind(b, block * (b_bytes / 16) + 2 * k), 1);
         wgmma_commit_group();
         wgmma_wait_group<1>();
         if (step) math_leave_stage(self, before);

@@ -13,13 +13,14 @@
 template <int COLUMNS>
 DEVICE void layer_products(Math &self, uint32_t steps, float (&acc)[COLUMNS / 2], uint32_t (&lent)[MGV__LENT_STAGES]) {
     for (uint32_t step = 0; step < steps; step++) {
-        math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
-        const uint64_t a = matrix_descriptor(base + self.group * MGV__CHUNK_BYTES), b = matrix_descriptor(base + GEMM_A_BYTES);
+        const uint64_t a = known_descriptor(base + self.group * MGV__CHUNK_BYTES), b = known_descriptor(base + GEMM_A_BYTES);
+        math_wait_stage(self, self.stage);
         wgmma_fence();
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
-            wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, step || k); /* the first product overwrites what the tile before left */
+            wgmma_m64k16_bf16_ss(acc, descriptor_behind(a, 2 * k), descriptor_behind(b, 2 * k),
+                                 step || k); /* the first product overwrites what the tile before left */
         wgmma_commit_group();
         wgmma_wait_group<1>();
         if (step && step + 1 < steps) math_leave_stage(self, lent[1]);

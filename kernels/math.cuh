@@ -112,6 +112,12 @@ DEVICE uint32_t fragment_address(const Math &self, uint32_t chunk) {
    K-major or, for a transposed B, N-major. */
 DEVICE uint64_t matrix_descriptor(uint32_t address) { return 0x4000004000010000ull | ((address & 0x3FFFF) >> 4); }
 
+/* The same, found where it stands, in front of the wait for the operand: else the compiler finds it behind the wait. */
+DEVICE uint64_t known_descriptor(uint32_t address) {
+    const uint64_t descriptor = matrix_descriptor(address);
+    return descriptor >> 32 << 32 | opaque((uint32_t)descriptor);
+}
+
 /* That of an operand so many units of 16 bytes behind: in the low word alone, or the high one would be found again for each. */
 DEVICE uint64_t descriptor_behind(uint64_t descriptor, uint32_t units) { return descriptor >> 32 << 32 | ((uint32_t)descriptor + units); }
 
