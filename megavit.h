@@ -680,7 +680,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 11u
+#define MGV__KERNEL_VERSION 12u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -814,9 +814,9 @@ typedef struct mgv__kernel_op {
     uint32_t signal_counter, signal_stride;
     uint32_t tokens;            /* of one image */
     uint32_t heads;
-    float scale;
     float epsilon;
     uint32_t inner;             /* columns of one of q, k, v; of a row that is normalised */
+    uint32_t reserved;
 } mgv__kernel_op;
 
 /* A run of tiles of one operation and group, in the order in which all CTAs take them. The last entry closes the list. */
@@ -5610,14 +5610,12 @@ static void mgv__plan_pool(mgv__plan *plan) {
         mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
     } else {
         scores = mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL_TOKENS, MGV__DEVICE_STREAM, MGV__DEVICE_PARTS);
-        scores->kernel.scale = 1;
         scores->kernel.column_sums = mgv__plan_vector(plan, 64);
         scores->pack = MGV__PACK_SCORES;
         plan->pack_rows[MGV__PACK_SCORES] = c->heads;
     }
     sums = mgv__plan_push(plan, "head sums", -1, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN, online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
     sums->kernel.k_blocks = c->hidden / 64;
-    sums->kernel.scale = 1;
     sums->kernel.bias = plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
     if (!online) sums->kernel.column_sums = sums[-1].kernel.column_sums;
 }
@@ -5641,7 +5639,6 @@ static void mgv__plan_list(mgv__plan *plan) {
         op->kernel.a_map = MGV__MAP_KEYS;
         op->kernel.b_map = MGV__MAP_QUERIES;
         op->kernel.store_map = MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
-        op->kernel.scale = 1.0f / sqrtf((float)c->head_dim);
         mgv__plan_gemm(plan, "out", (int32_t)layer, MGV__DEVICE_ATTENDED, MGV__DEVICE_STREAM, MGV__PACK_HIDDEN, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
         mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
         mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
@@ -6357,14 +6354,24 @@ static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count
         }
 }
 
-/* One row of weights with its bias. A norm before the product is folded in: weights times gamma, the share of beta in the bias, and the row centred, since
+/* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights, of attention in
+   those of the queries. */
+static double mgv__pack_softmax_scale(double scale) { return scale * 1.4426950408889634; }
+
+/* What the weights of part `part` of a product are multiplied by: GELU takes half of its argument. */
+static double mgv__pack_scale(const mgv__plan *plan, const mgv__plan_op *op, uint32_t part) {
+    if (op->kernel.flags & MGV__KERNEL_GELU_TANH) return 0.5;
+    return op->target == MGV__DEVICE_QKV && part == 0 /* queries */ ? mgv__pack_softmax_scale(1 / sqrt((double)plan->config->head_dim)) : 1;
+}
+
+/* One row of weights with its bias, of part `part`. A norm before the product is folded in: weights times gamma, the share of beta in the bias, and the row centred, since
    sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard deviation. gamma NULL: no norm. */
-static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row, float bias,
+static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t part, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row, float bias,
                           const mgv__tensor *gamma, const mgv__tensor *beta) {
     const mgv__plan *plan = p->plan;
     const uint32_t inner = plan->pack_columns[op->pack];
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
-    const double scale = op->kernel.flags & MGV__KERNEL_GELU_TANH ? 0.5 : 1.0;
+    const double scale = mgv__pack_scale(plan, op, part);
     double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
     for (k = 0; k < inner && !gamma; k++) out[k] = mgv__bf16_round((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale));
@@ -6386,7 +6393,7 @@ static void mgv__pack_linear(const mgv__packer *p, const mgv__plan_op *op, const
     for (part = 0; part < from->part_count; part++) {
         const mgv__tensor *weight = &p->tensors[from->weight[part]];
         for (row = 0; row < weight->shape[0]; row++, target_row++)
-            mgv__pack_row(p, op, target_row, weight, row, mgv__packer_bias(p, from->bias[part], row), gamma, beta);
+            mgv__pack_row(p, op, part, target_row, weight, row, mgv__packer_bias(p, from->bias[part], row), gamma, beta);
     }
 }
 
@@ -6426,7 +6433,7 @@ static void mgv__pack_norm(const mgv__packer *p, const mgv__op *norm) {
     }
 }
 
-/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale, times the last norm's gamma. What is the same for all tokens is left out.
+/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all tokens is left out.
    As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
 static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
     const mgv__plan *plan = p->plan;
@@ -6443,7 +6450,7 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const
             for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
         }
         for (k = 0; k < width; k++) {
-            u[k] *= from->scale * mgv__tensor_value(gamma, k);
+            u[k] *= mgv__pack_softmax_scale(from->scale) * mgv__tensor_value(gamma, k);
             mean += u[k] / width;
         }
         if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
@@ -6492,7 +6499,7 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
             const mgv__op *from = mgv__packer_find(&p, "head attention", -1);
             for (row = 0; row < op->kernel.columns; row++) {
                 uint32_t in_row = 2 * op->kernel.columns + row;
-                mgv__pack_row(&p, op, row, &tensors[from->weight[0]], in_row, mgv__packer_bias(&p, from->bias[0], in_row), NULL, NULL);
+                mgv__pack_row(&p, op, 0, row, &tensors[from->weight[0]], in_row, mgv__packer_bias(&p, from->bias[0], in_row), NULL, NULL);
             }
         } else {
             const char *norm = strcmp(label, "qkv") == 0 ? "norm1" : strcmp(label, "fc1") == 0 ? "norm2" : "head norm";
@@ -7030,7 +7037,7 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
 
 enum {
     MGV__PACKED_VERSION = 1,   /* of the header */
-    MGV__PACK_VERSION = 3,     /* of what packed bytes mean; where they lie is in the hash of the layout */
+    MGV__PACK_VERSION = 4,     /* of what packed bytes mean; where they lie is in the hash of the layout */
     MGV__PACKED_HEADER = 256,
     MGV__PACKED_ARCHITECTURE = 16
 };
@@ -10313,12 +10320,14 @@ static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *r
     return mgv__bf16_value(h);
 }
 
-/* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and normalised on the CPU. */
+/* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and normalised on the CPU;
+   queries have the scale of their softmax in them there. */
 static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, float *out) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const mgv__pixels_config *pixels = &v->model->config.pixels;
     const uint32_t count = mgv__validation_rows(plan, buffer), area = v->model->config.patch * v->model->config.patch;
+    const float query_scale = (float)mgv__pack_softmax_scale(1 / sqrt((double)v->model->config.head_dim));
     uint32_t row, i;
     for (row = 0; row < count; row++)
         for (i = 0; i < b->columns; i++) {
@@ -10331,6 +10340,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
                 if (pixels->do_rescale) value = (float)(value * pixels->rescale_factor);
                 if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
             }
+            if (buffer == MGV__DEVICE_QKV && i < b->columns / 3) value /= query_scale;
             out[(size_t)row * b->columns + column] = value;
         }
 }

@@ -2,9 +2,9 @@
    of 64 queries in turn, and their keys in two parts: one part's products are on their way while the other's exponentials are found.
    With OWN_HEADS each warpgroup has a head, and takes all of its blocks.
 
-   Softmax is the same whatever is taken from all of a row's scores. Here nothing is: float32 has room for the exponentials, and no part of
-   a row waits for the largest score of all. A block with a row whose exponentials have no room is done once more,
-   below each row's largest score.
+   Exponentials are powers of two: scale and log2 e are in the queries' weights. Softmax is the same whatever is taken from all of a row's
+   scores. Here nothing is: float32 has room for the exponentials, and no part of a row waits for the largest score of all. A block with a
+   row whose exponentials have no room is done once more, below each row's largest score.
 
    First stage of the ring: keys, queries 0-127. Second stage: values, queries 128-255. Tokens beyond the last are zero in both.
    With OWN_HEADS these are group 0's, and group 1's follow. */
@@ -22,8 +22,8 @@ template <int FIRST, int END, int COUNT> DEVICE void softmax_mask(float (&s)[COU
     }
 }
 
-/* Scores -> exponentials below the row's largest score, in place, with the reciprocal of their sum. Columns from `keys` on become 0. */
-template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float scale, float (&rcp_sum)[2]) {
+/* Scores -> powers of two below the row's largest score, in place, with the reciprocal of their sum. Columns from `keys` on become 0. */
+template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float (&rcp_sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float max0 = -INFINITY, max1 = -INFINITY, sum0 = 0, sum1 = 0;
     softmax_mask<KEYS - 16, KEYS>(s, keys, column);
@@ -33,14 +33,14 @@ template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys
         max0 = fmaxf(max0, fmaxf(s[4 * j], s[4 * j + 1]));
         max1 = fmaxf(max1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
     }
-    const float factor = scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
-    const float shift0 = -quad_max(max0) * factor, shift1 = -quad_max(max1) * factor;
+    max0 = quad_max(max0);
+    max1 = quad_max(max1);
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
-        s[4 * j] = ex2_approx(s[4 * j] * factor + shift0);
-        s[4 * j + 1] = ex2_approx(s[4 * j + 1] * factor + shift0);
-        s[4 * j + 2] = ex2_approx(s[4 * j + 2] * factor + shift1);
-        s[4 * j + 3] = ex2_approx(s[4 * j + 3] * factor + shift1);
+        s[4 * j] = ex2_approx(s[4 * j] - max0);
+        s[4 * j + 1] = ex2_approx(s[4 * j + 1] - max0);
+        s[4 * j + 2] = ex2_approx(s[4 * j + 2] - max1);
+        s[4 * j + 3] = ex2_approx(s[4 * j + 3] - max1);
         sum0 += s[4 * j] + s[4 * j + 1];
         sum1 += s[4 * j + 2] + s[4 * j + 3];
     }
@@ -73,17 +73,15 @@ template <int COUNT> DEVICE void part_values(const uint32_t (&p)[COUNT], uint64_
     wgmma_commit_group();
 }
 
-/* Scores -> exponentials, in place, added to each row's sum; of the first `keys` keys, those of the others up to COLUMNS are 0.
-   A row's exponents are factor score + shift. */
-template <int COLUMNS, int COUNT>
-DEVICE void part_exponentials(float (&s)[COUNT], uint32_t keys, uint32_t lane, float factor, const float (&shift)[2], float (&sum)[2]) {
+/* Scores -> powers of two, in place, added to each row's sum; of the first `keys` keys, those of the others up to COLUMNS are 0. */
+template <int COLUMNS, int COUNT> DEVICE void part_exponentials(float (&s)[COUNT], uint32_t keys, uint32_t lane, float (&sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float sums[2][2] = {}; /* two chains a row: one would wait for itself */
     if (keys < COLUMNS) softmax_mask<COLUMNS - 16, COLUMNS>(s, keys, column);
     if (keys < COLUMNS - 16) softmax_mask<0, COLUMNS - 16>(s, keys, column); /* rare, so that most often this code is not even fetched */
 #pragma unroll
     for (int i = 0; i < COLUMNS / 2; i++) {
-        s[i] = ex2_approx(s[i] * factor + shift[i / 2 % 2]);
+        s[i] = ex2_approx(s[i]);
         sums[i / 2 % 2][i % 2] += s[i];
     }
     sum[0] += sums[0][0] + sums[0][1];
@@ -93,6 +91,10 @@ template <int COUNT> DEVICE void part_largest(const float (&s)[COUNT], uint32_t 
 #pragma unroll
     for (uint32_t i = 0; i < COUNT; i++)
         if (i / 4 * 8 + 2 * (lane % 4) + i % 2 < keys) most[i / 2 % 2] = fmaxf(most[i / 2 % 2], s[i]);
+}
+template <int COUNT> DEVICE void part_subtract(float (&s)[COUNT], const float (&most)[2]) {
+#pragma unroll
+    for (uint32_t i = 0; i < COUNT; i++) s[i] -= most[i / 2 % 2];
 }
 /* Far from overflow, and what counts in the sum is far from underflow. */
 DEVICE uint32_t exponentials_fit(float sum) { return sum > 0x1p-64f && sum < 0x1p100f; }
@@ -127,7 +129,6 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
     constexpr int A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A; /* keys of both parts, each a multiple of 16 */
     const mgv__kernel_op &op = tile.op;
     const uint32_t tokens_a = op.tokens < A ? op.tokens : A, tokens_b = op.tokens - tokens_a;
-    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     const uint32_t own = own_heads(tile);
     const Ring<MGV__STAGES> first = attention_stages(self, own ? self.group : 0);
     Ring<MGV__STAGES> second = first;
@@ -139,7 +140,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
     const uint32_t in_second = attention_part(tile, self.cta).first + 2; /* the first block whose queries lie in the second stage */
 
     uint32_t next = KIND_NOT_KNOWN, once_more = 0;
-    float a[A / 2], b[B / 2], o[32], shift[2] = {0, 0};
+    float a[A / 2], b[B / 2], o[32];
     wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
     wgmma_registers_zero(b);
     wgmma_registers_zero(o);
@@ -163,20 +164,22 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
             wgmma_registers_fence(b);
             part_largest(a, tokens_a, self.lane, most);
             part_largest(b, tokens_b, self.lane, most);
-            shift[0] = -quad_max(most[0]) * factor;
-            shift[1] = -quad_max(most[1]) * factor;
+            most[0] = quad_max(most[0]);
+            most[1] = quad_max(most[1]);
+            part_subtract(a, most);
+            part_subtract(b, most);
         }
         uint32_t p_a[A / 4], p_b[B / 4];
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();
         wgmma_registers_fence(a);
-        if (has_rows) part_exponentials<A>(a, tokens_a, self.lane, factor, shift, sum);
+        if (has_rows) part_exponentials<A>(a, tokens_a, self.lane, sum);
         pack_probabilities<A>(a, p_a);
         if (!later) math_wait_stage(self, second);
         part_values(p_a, values, o, 0);
         wgmma_wait_group<1>();
         wgmma_registers_fence(b);
-        if (has_rows) part_exponentials<B>(b, tokens_b, self.lane, factor, shift, sum);
+        if (has_rows) part_exponentials<B>(b, tokens_b, self.lane, sum);
         pack_probabilities<B>(b, p_b);
         part_values(p_b, descriptor_behind(values, A * 8), o, 1);
         sum[0] = quad_sum(sum[0]);
@@ -190,7 +193,6 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         wgmma_wait_group<0>();
         wgmma_registers_fence(o);
         if (once_more) continue;
-        shift[0] = shift[1] = 0;
         block += blocks.step;
         if (last && own) math_leave_stage(self, second.index);
         if (last && !own) attention_leave_stages(self, first, second);

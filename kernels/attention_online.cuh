@@ -67,10 +67,9 @@ DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2]
     wgmma_commit_group();
 }
 
-/* Scores of one block -> exponentials, in place; those of keys from `left` on become 0.
+/* Scores of one block -> powers of two, in place; those of keys from `left` on become 0.
    Returns what everything before is to be multiplied by. */
-DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, float factor, RunningSoftmax &running,
-                           float (&scale)[2]) {
+DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, RunningSoftmax &running, float (&scale)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float most[2] = {running.most[0], running.most[1]};
     if (left < MGV__ONLINE_KEYS) {
@@ -85,14 +84,13 @@ DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t la
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         most[r] = quad_max(most[r]);
-        scale[r] = ex2_approx((running.most[r] - most[r]) * factor);
+        scale[r] = ex2_approx(running.most[r] - most[r]);
         running.most[r] = most[r];
         running.sum[r] *= scale[r];
     }
-    const float shift[2] = {-most[0] * factor, -most[1] * factor};
 #pragma unroll
     for (int i = 0; i < ONLINE_SCORES; i++) {
-        s[i] = ex2_approx(s[i] * factor + shift[i / 2 & 1]);
+        s[i] = ex2_approx(s[i] - most[i / 2 & 1]);
         running.sum[i / 2 & 1] += s[i];
     }
 }
@@ -124,7 +122,6 @@ template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], co
 /* All keys for one block of queries. The last block's softmax and products are outside of the loop:
    nothing may be issued conditionally between products. */
 template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &op) {
-    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
     float s[ONLINE_SCORES], o[32], o_rest[REST ? REST / 2 : 1], scale[2];
     uint32_t p[ONLINE_SCORES / 2], row = 0;
@@ -141,7 +138,7 @@ template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &o
     wgmma_registers_fence(s);
 #pragma unroll 1
     for (; row + MGV__ONLINE_KEYS < op.tokens; row += MGV__ONLINE_KEYS) {
-        online_softmax(s, MGV__ONLINE_KEYS, self.lane, factor, running, scale);
+        online_softmax(s, MGV__ONLINE_KEYS, self.lane, running, scale);
         online_merge<REST>(s, scale, p, o, o_rest);
         self.stage.advance();
         math_wait_stage(self, self.stage);
@@ -159,7 +156,7 @@ template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &o
         math_leave_stage(self, values.index);
         values.advance();
     }
-    online_softmax(s, op.tokens - row, self.lane, factor, running, scale);
+    online_softmax(s, op.tokens - row, self.lane, running, scale);
     online_merge<REST>(s, scale, p, o, o_rest);
     wgmma_registers_fence(o);
     wgmma_registers_fence(o_rest);

@@ -81,7 +81,6 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
                           values_stage = latency_stage_after(first, 3 + self.group);
     const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
     const uint32_t exist_a = exist < A ? exist : A, exist_b = exist - exist_a;
-    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     if (self.cta * 64 >= tokens) {
         latency_leave_attention(self);
         return;
@@ -91,7 +90,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] +
                    ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
                    tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
-    float a[A / 2], b[B / 2], o[32], shift[2] = {0, 0};
+    float a[A / 2], b[B / 2], o[32];
     wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
     wgmma_registers_zero(b);
     wgmma_registers_zero(o);
@@ -113,20 +112,22 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
             part_largest(a, exist_a, self.lane, most);
             part_largest(b, exist_b, self.lane, most);
             latency_join_largest(self, most);
-            shift[0] = -quad_max(most[0]) * factor;
-            shift[1] = -quad_max(most[1]) * factor;
+            most[0] = quad_max(most[0]);
+            most[1] = quad_max(most[1]);
+            part_subtract(a, most);
+            part_subtract(b, most);
         }
         uint32_t p_a[A / 4], p_b[B / 4];
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();
         wgmma_registers_fence(a);
-        if (has_rows) part_exponentials<A>(a, exist_a, self.lane, factor, shift, sum);
+        if (has_rows) part_exponentials<A>(a, exist_a, self.lane, sum);
         pack_probabilities<A>(a, p_a);
         latency_wait_stage(self, values_stage);
         part_values(p_a, values, o, 0);
         wgmma_wait_group<1>();
         wgmma_registers_fence(b);
-        if (has_rows) part_exponentials<ROWS - A>(b, exist_b, self.lane, factor, shift, sum);
+        if (has_rows) part_exponentials<ROWS - A>(b, exist_b, self.lane, sum);
 #pragma unroll
         for (int i = ROWS / 2 - A / 2; i < B / 2; i++) b[i] = 0; /* keys without weight */
         pack_probabilities<B>(b, p_b);

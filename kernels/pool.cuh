@@ -81,7 +81,7 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
         }
     }
     float rcp_sum[2], offset[2] = {0, 0};
-    softmax_rows<KEYS>(s, op.tokens, self.lane, op.scale, rcp_sum);
+    softmax_rows<KEYS>(s, op.tokens, self.lane, rcp_sum);
     uint32_t w[KEYS / 4];
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {

@@ -43,7 +43,6 @@ DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), exists = image < op.rows_total / op.tokens;
     const uint32_t tables = math_take_chunk(self); /* this group's until its result is written there */
-    const float factor = op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
     float s[ONLINE_SCORES], z[32], scale[2], offset[2] = {0, 0};
     uint32_t w[ONLINE_SCORES / 2];
@@ -56,7 +55,7 @@ DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
         if (exists && token < op.tokens) row_statistics(self.arguments, op, image * op.tokens + token, mean, rstd);
         shared_store_v2f32(table + self.thread * 8, mean, rstd);
         math_group_sync(self);
-        online_softmax(s, op.tokens - first, self.lane, factor, running, scale);
+        online_softmax(s, op.tokens - first, self.lane, running, scale);
         offset[0] *= scale[0];
         offset[1] *= scale[1];
         pool_weights(self, s, table, w, offset);

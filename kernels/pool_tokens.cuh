@@ -73,7 +73,6 @@ DEVICE void pool_add_scores(const FewRows &self, float (&s)[2][4]) {
 DEVICE void pool_tokens_weights(const FewRows &self, float (&s)[2][4], const float (&column_sums)[2], uint32_t tokens, uint32_t (&w)[4],
                                 float (&triple)[2][3]) {
     const uint32_t table = self.scratch + GEMV_WARPS * POOL_SCORE_BYTES, column = 2 * (self.lane % 4);
-    const float factor = self.op.scale * 1.4426950409f; /* exp(x) = 2^(x log2 e) */
     float mean[2][2], rstd[2][2];
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++)
@@ -90,7 +89,7 @@ DEVICE void pool_tokens_weights(const FewRows &self, float (&s)[2][4], const flo
         most = quad_max(most);
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
-            const float p = ex2_approx((s[half][2 * head] - most) * factor), q = ex2_approx((s[half][2 * head + 1] - most) * factor);
+            const float p = ex2_approx(s[half][2 * head] - most), q = ex2_approx(s[half][2 * head + 1] - most);
             const uint32_t pair = cvt_rn_bf16x2(p * rstd[half][0], q * rstd[half][1]);
             sum += p + q;
             offset += bf16_low(pair) * mean[half][0] + bf16_high(pair) * mean[half][1];
@@ -195,7 +194,6 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
     const uint32_t exists = self.rows && self.number < heads;
     const size_t pitch = (size_t)heads * (inner + 4);
     const float *const from = pool_sums_row(self, op.a_map, 0), *const triples = from + (size_t)heads * inner + self.number * 4;
-    const float factor = op.scale * 1.4426950409f;
     uint16_t *const to = (uint16_t *)self.arguments.buffers[op.store_map] + (size_t)(self.image * heads + self.number) * inner;
     const float *const gammas = self.arguments.vectors + op.bias;
     uint32_t column = (self.warp * 32 + self.lane) * 4;
@@ -206,7 +204,7 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
     float largest = __uint_as_float(most);
 #pragma unroll
     for (uint32_t lanes = 8; lanes; lanes /= 2) largest = fmaxf(largest, shfl_bfly_f32(largest, lanes));
-    const float weight = ex2_approx((__uint_as_float(most) - largest) * factor);
+    const float weight = ex2_approx(__uint_as_float(most) - largest);
     float total = weight * __uint_as_float(sum), away = weight * __uint_as_float(offset);
 #pragma unroll
     for (uint32_t lanes = 8; lanes; lanes /= 2) {

@@ -31,20 +31,21 @@ typedef struct fixture {
 
 static fixture *playing; /* whose kernel fake_kernel plays */
 
-/* Rows of a result, in float32 on the CPU: rounded there, and put where the kernel would put them. */
+/* Rows of a result, in float32 on the CPU: rounded there, and put where the kernel would put them. The kernel's queries have log2 e / sqrt(64) in them. */
 static void leave(const mgv__plan *plan, uint8_t *const *buffers, uint32_t buffer, uint32_t image, uint32_t rows, float *values, const fault *f) {
     const mgv__device_buffer *b = &plan->buffers[buffer];
     uint32_t row, column;
     for (row = 0; row < rows; row++)
         for (column = 0; column < b->columns; column++) {
             uint8_t *at = buffers[buffer] + (((size_t)image * rows + row) * b->pitch + column) * b->element_bytes;
+            const float scale = buffer == MGV__DEVICE_QKV && column < b->columns / 3 ? (float)(1.4426950408889634 / 8) : 1;
             float value = values[(size_t)row * b->columns + column];
             uint16_t rounded;
             if (f && image == f->image && row == f->row && column == f->column) value += f->change;
-            rounded = mgv__bf16_round(value);
+            rounded = mgv__bf16_round(value * scale);
             if (b->element_bytes == 4) memcpy(at, &value, 4);
             else memcpy(at, &rounded, 2);
-            if (b->element_bytes == 2) values[(size_t)row * b->columns + column] = mgv__bf16_value(rounded);
+            if (b->element_bytes == 2) values[(size_t)row * b->columns + column] = mgv__bf16_value(rounded) / scale;
         }
 }
 

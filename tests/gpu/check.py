@@ -3,7 +3,7 @@ usage: check.py LIBRARY FATBIN WORD...
 words: stages errors bits launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
 regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, drain (two layers unless said), time and
 peer that follow, or so many layers of it"""
-import copy, ctypes, sys, tempfile, time
+import copy, ctypes, math, sys, tempfile, time
 import torch
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
@@ -169,6 +169,7 @@ def stages(lib, kernels, where):
         engine.run_to(pixels, op)
         rows = images if label.startswith('head') else images * 196
         got, ref = engine.buffer(where_to[label], rows), want[label].reshape(rows, -1)
+        if label == 'qkv': got[:, :got.shape[1] // 3] *= 8 * math.log(2) # queries have 1 / sqrt(head_dim) log2 e in them
         error = relative(got, ref)
         bad = (~torch.isfinite(got)).sum().item()
         verdict(error < 0.01 and not bad, f'{label:14s} width {lib.harness_width(engine.h, op):3d}  relative L2 {error:.2e}  max {(got - ref).abs().max().item():.2e}  not finite {bad}')
