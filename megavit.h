@@ -816,7 +816,7 @@ typedef struct mgv__kernel_op {
     uint32_t heads;
     float epsilon;
     uint32_t inner;             /* columns of one of q, k, v; of a row that is normalised */
-    uint32_t reserved;
+    uint32_t reserved;          /* to 32 words */
 } mgv__kernel_op;
 
 /* A run of tiles of one operation and group, in the order in which all CTAs take them. The last entry closes the list. */
@@ -6357,17 +6357,18 @@ static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count
 /* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights, of attention in
    those of the queries. */
 static double mgv__pack_softmax_scale(double scale) { return scale * 1.4426950408889634; }
+static double mgv__pack_query_scale(const mgv__config *config) { return mgv__pack_softmax_scale(1 / sqrt((double)config->head_dim)); }
 
 /* What the weights of part `part` of a product are multiplied by: GELU takes half of its argument. */
 static double mgv__pack_scale(const mgv__plan *plan, const mgv__plan_op *op, uint32_t part) {
     if (op->kernel.flags & MGV__KERNEL_GELU_TANH) return 0.5;
-    return op->target == MGV__DEVICE_QKV && part == 0 /* queries */ ? mgv__pack_softmax_scale(1 / sqrt((double)plan->config->head_dim)) : 1;
+    return op->target == MGV__DEVICE_QKV && part == 0 /* queries */ ? mgv__pack_query_scale(plan->config) : 1;
 }
 
-/* One row of weights with its bias, of part `part`. A norm before the product is folded in: weights times gamma, the share of beta in the bias, and the row centred, since
-   sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard deviation. gamma NULL: no norm. */
-static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t part, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row, float bias,
-                          const mgv__tensor *gamma, const mgv__tensor *beta) {
+/* One row of weights with its bias, of part `part`. A norm before the product is folded in: weights times gamma, the share of beta in the bias, and the row
+   centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard deviation. gamma NULL: no norm. */
+static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t part, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row,
+                          float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
     const mgv__plan *plan = p->plan;
     const uint32_t inner = plan->pack_columns[op->pack];
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
@@ -10327,7 +10328,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const mgv__pixels_config *pixels = &v->model->config.pixels;
     const uint32_t count = mgv__validation_rows(plan, buffer), area = v->model->config.patch * v->model->config.patch;
-    const float query_scale = (float)mgv__pack_softmax_scale(1 / sqrt((double)v->model->config.head_dim));
+    const float query_scale = (float)mgv__pack_query_scale(&v->model->config);
     uint32_t row, i;
     for (row = 0; row < count; row++)
         for (i = 0; i < b->columns; i++) {
