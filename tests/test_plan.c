@@ -102,6 +102,30 @@ static void test_models_without_a_head(void **state) {
     }
 }
 
+/* Pictures that go through the layers together: up to 25,100 rows one group or two of the same size, in pairs; beyond, 11,800 rows and what is left. */
+static void test_groups(void **state) {
+    static const struct { uint32_t image_size, images, group, groups; } cases[] = {
+        {224, 1, 1, 1}, {224, 120, 120, 1}, {224, 128, 128, 1}, {224, 129, 66, 2}, {224, 192, 96, 2}, {224, 256, 128, 2}, {224, 257, 60, 5},
+        {224, 592, 60, 10}, {256, 98, 98, 1}, {256, 99, 50, 2}, {512, 49, 26, 2}, {512, 50, 12, 5}, {1792, 1, 1, 1}, {1792, 2, 2, 1},
+        {1792, 4, 2, 2}, {1792, 5, 2, 3}};
+    uint32_t c, i;
+    (void)state;
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mgv__config config;
+        mgv__plan *plan;
+        mgv_error error;
+        config_of(&config, cases[c].image_size, 16, 1);
+        plan = plan_of(&config, cases[c].images, 0, 1);
+        assert_int_equal(plan->group_images, cases[c].group);
+        assert_int_equal(plan->groups, cases[c].groups);
+        for (i = 1; i <= cases[c].images; i += cases[c].images > 1 ? cases[c].images - 1 : 1) {
+            mgv__plan_schedule(plan, i, 66);
+            if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        }
+        plan_free(plan);
+    }
+}
+
 /* A head a math group where two rounds of such tiles come together; half as many tiles then, whose signals are waited for. */
 static void test_own_heads(void **state) {
     static const struct { uint32_t images, group, clusters, heads, own, tiles; } cases[] = {
@@ -590,6 +614,7 @@ int main(void) {
         cmocka_unit_test(test_centred_rows_sum_to_zero),
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_models_without_a_head),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_own_heads), cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_last_rows_are_shared),
         cmocka_unit_test(test_wrong_plans_are_refused),
