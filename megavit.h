@@ -99,8 +99,8 @@
    MEMORY
        All of it comes from the allocator in the description, malloc and free by default. A model holds its weights as they
        are stored. An engine takes all it needs when it is created, host memory as one block or in workspace of yours
-       (mgv_engine_workspace_bytes), device memory too (mgv_engine_device_workspace_bytes); nothing is allocated after that. Opening a model allocates in proportion to its files,
-       never by what a file claims.
+       (mgv_engine_workspace_bytes), device memory too (mgv_engine_device_workspace_bytes); nothing is allocated after that. Opening a model
+       allocates in proportion to its files, never by what a file claims.
 
    THREADS
        A model never changes: any number of threads may use it. An engine is used by one thread at a time. The library
@@ -136,8 +136,8 @@
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
        (up to two pictures of SigLIP2-base, four to eight, nine and ten, the others up to 48, more): compare bits between encodes of as
-       many, with the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound.
-       Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
+       many, with the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error
+       bound. Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
@@ -250,7 +250,8 @@ typedef struct mgv_file_io {
 } mgv_file_io;
 
 /* Threads. Default: none. run calls task(context, i) once for each i in [0, count), in any order and on any
-   threads, and returns when all have returned. `threads` is how many it may use; it bounds the scratch memory. Results do not depend on it. */
+   threads, and returns when all have returned. `threads` is how many it may use; it bounds the scratch memory. Results do not depend on
+   it. */
 typedef void (*mgv_task)(void *context, uint32_t index);
 typedef struct mgv_parallel_for {
     void *user;
@@ -453,8 +454,8 @@ typedef struct mgv_grid {
 
 /* How a picture will be laid out, before there is an engine. Of image only width, height and frames are looked at. min_pixels and
    max_pixels as in mgv_engine_desc. MGV_ERROR_ARGUMENT for a size that the model cannot take. Any thread. */
-MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels, mgv_grid *grid,
-                                      mgv_error *error);
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
+                                      mgv_grid *grid, mgv_error *error);
 
 /* One of the operations that a model is, and what it costs for one picture. */
 typedef struct mgv_op_info {
@@ -526,7 +527,7 @@ typedef struct mgv_schedule_op {
     double tile_flops;                  /* with padding */
     uint64_t l2_bytes, memory_bytes;    /* read and written */
     uint64_t plain_l2_bytes, plain_memory_bytes; /* the same without fusion and groups */
-    double matrix_us, l2_us, memory_us, edge_us, handoff_us; /* by itself it would take the longest of the first three, plus the other two */
+    double matrix_us, l2_us, memory_us, edge_us, handoff_us; /* by itself it would take the longest of the first three, plus the others */
     double us;  /* from the end of all tiles before it in the list to the end of its last; over all operations, tiles_us */
 } mgv_schedule_op;
 
@@ -596,7 +597,8 @@ typedef struct mgv_engine_desc {
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
 MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes, mgv_error *error);
 /* What a CUDA engine of this description needs as device workspace, in bytes. Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the
-   implementation is. MGV_ERROR_UNSUPPORTED or _CAPACITY, with the reason: the kernel does not run this model, or so many pictures. Any thread. */
+   implementation is. MGV_ERROR_UNSUPPORTED or _CAPACITY, with the reason: the kernel does not run this model, or so many pictures. Any
+   thread. */
 MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes,
                                                          mgv_error *error);
 /* Makes an engine. Everything is allocated here; nothing afterwards. desc may be NULL for all defaults. */
@@ -638,7 +640,8 @@ enum { MGV_STATUS_DONE = 0, MGV_STATUS_QUEUED, MGV_STATUS_RUNNING, MGV_STATUS_FA
 MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 /* How the work stands, without waiting. For FAILED and TIMED_OUT error says why. */
 MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error);
-/* Waits until the work is done or has failed, at most timeout_ms. MGV_OK: done. MGV_ERROR_BUSY: still under way. Anything else: how it failed. */
+/* Waits until the work is done or has failed, at most timeout_ms. MGV_OK: done. MGV_ERROR_BUSY: still under way. Anything else: how it
+   failed. */
 MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error);
 /* mgv_encode and mgv_wait in one call. On a GPU it waits as long as the kernel makes progress. */
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
@@ -665,8 +668,8 @@ typedef void mgv_validation_report(void *user, const mgv_validation *row);
 
 /* Runs the pictures on the GPU one operation further each time, on buffers full of NaN, and calls report (NULL: nobody) with each result.
    The tolerances come from bf16's rounding, see >>validation. desc as for mgv_engine_create; its backend, max_images, max_tokens and
-   workspace are not looked at. failures: operations that were not ok. MGV_OK: all were run, whatever they gave. Allocates, and blocks; minutes for many
-   pictures. */
+   workspace are not looked at. failures: operations that were not ok. MGV_OK: all were run, whatever they gave. Allocates, and blocks;
+   minutes for many pictures. */
 MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_desc *desc, const mgv_image *images, uint32_t image_count,
                                     mgv_validation_report *report, void *user, uint32_t *failures, mgv_error *error);
 
@@ -704,7 +707,8 @@ enum {
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024,
-    /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than that. */
+    /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than
+       that. */
     MGV__MAX_REGISTERS = 65536 / MGV__KERNEL_THREADS / 8 * 8 * MGV__KERNEL_THREADS,
     /* shared memory of one CTA, part by part: kernels/shared_memory.cuh asserts that it is this large */
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
@@ -714,7 +718,7 @@ enum {
                          4 * MGV__MATH_GROUPS * MGV__LENT_STAGES, /* and which stages are lent */
     MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
                         MGV__NORM_BYTES + MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
-    MGV__COPY_REGISTERS = 56,           /* of a thread of the first warpgroup: loader, scheduler, storers; with 40 the loader's loop spills */
+    MGV__COPY_REGISTERS = 56,           /* of a thread of the first warpgroup: loader, scheduler, storers; with 40 the loader spills */
     MGV__MATH_REGISTERS = 224           /* of a thread of a math warpgroup */
 };
 
@@ -731,18 +735,22 @@ enum {
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
-    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2, /* what the cluster sends, as bf16 */
-    MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4, /* what the math warpgroups give each other; rows to be stored */
-    MGV__LATENCY_BARRIER_BYTES = MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 5), /* and the rows' norms */
+    /* what the cluster sends, as bf16 */
+    MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2,
+    /* what the math warpgroups give each other; rows to be stored */
+    MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4,
+    /* and the rows' norms */
+    MGV__LATENCY_BARRIER_BYTES =
+        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 5),
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
                                 MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
 };
 
-/* A GEMV: a CTA's math warps take strips of the result's columns, so and so many warps share the K of one: as few as have all of it in registers.
-   So an operation takes few CTAs, and those of the next one are mostly others, which have their weights before the rows that these are
-   multiplied with exist. */
-enum { MGV__POOL_TOKENS = 16, MGV__POOL_TOKENS_HEADS = 16 /* tokens of a POOL_TOKENS tile, and the heads of a model that has them at most */ };
+/* A GEMV: a CTA's math warps take strips of the result's columns, so and so many warps share the K of one: as few as have all of it in
+   registers. So an operation takes few CTAs, and those of the next one are mostly others, which have their weights before the rows that
+   these are multiplied with exist. */
+enum { MGV__POOL_TOKENS = 16 /* of a POOL_TOKENS tile */, MGV__POOL_TOKENS_HEADS = 16 /* of a model that has such tiles, at most */ };
 enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LEAST_PARTS_LOG2 = 1, MGV__GEMV_MOST_PARTS_LOG2 = 3,
        MGV__GEMV_STEPS = 12 /* of 32 columns, that a warp holds */ };
 #define MGV__GEMV_COLUMNS(parts_log2) ((uint32_t)MGV__GEMV_STRIP * (uint32_t)MGV__GEMV_WARPS >> (parts_log2)) /* of a CTA */
@@ -778,8 +786,10 @@ enum {
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
-    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT,
-    MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and every second column tile */
+    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
+                           MGV__KERNEL_FLOAT_OUT,
+    MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
+                                     every second column tile */
     MGV__KERNEL_OWN_HEADS = 1024, /* ATTENTION, throughput regime: each math warpgroup of a CTA has a head of its own */
     MGV__KERNEL_OTHERS_SIGNAL = 512, /* latency regime: not the math warps signal what they have stored, but another warp */
     /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
@@ -792,22 +802,25 @@ typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
     uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention, or fours (OWN_HEADS) */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; GEMV: pieces of 8 columns of A; POOL, POOL_SUMS: chunks of 64 columns; ATTENTION, ATTENTION_ONLINE: parts of 128
-                                   queries that are tiles of their own, 1: all queries of a head are one tile */
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; GEMV: pieces of 8 columns of A; POOL, POOL_SUMS: chunks of 64 columns;
+                                   ATTENTION, ATTENTION_ONLINE: parts of 128 queries that are tiles of their own, 1: all queries of a head
+                                   are one tile */
     uint32_t columns;           /* valid columns of the target */
-    uint32_t a_map, b_map, store_map, residual_map; /* indices into maps; latency regime: store_map and residual_map are indices into buffers;
-                                                       ROWS: a_map is one into buffers, store_map into outputs; POOL_SUMS: b_map is one into buffers;
-                                                       GEMV, POOL_TOKENS, POOL_JOIN: a_map and store_map are; GEMV: b_map is the logarithm of the number of warps that share a strip;
-                                                       SPLIT: residual_map is that of target and residual behind 64 columns */
+    /* indices into maps; latency regime: store_map and residual_map are indices into buffers; ROWS: a_map is one into buffers, store_map
+       into outputs; POOL_SUMS: b_map is one into buffers; GEMV, POOL_TOKENS, POOL_JOIN: a_map and store_map are; GEMV: b_map is the
+       logarithm of the number of warps that share a strip; SPLIT: residual_map is that of target and residual behind 64 columns */
+    uint32_t a_map, b_map, store_map, residual_map;
     uint32_t b_row;             /* first row of the weights in b_map */
-    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, where a tile's columns are the head's */
-    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, POOL_JOIN, ROWS: of gamma, then beta */
+    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
+    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, POOL_JOIN, ROWS: of gamma,
+                                   then beta */
     uint32_t column_sums;       /* POOL, POOL_TOKENS: sums of the scoring vectors */
     uint32_t table;             /* position table */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
     uint32_t weights_offset;    /* GEMV, POOL_TOKENS: bytes from the start of the packed weights to the first row, in units of 16 */
-    uint32_t stats_columns;     /* of a part of a row that has statistics of its own, in stats_in and stats_out; the last part has what is left */
+    uint32_t stats_columns;     /* of a part of a row that has statistics of its own, in stats_in and stats_out; the last part has
+                                   what is left */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
     uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
@@ -827,7 +840,8 @@ typedef struct mgv__kernel_segment {
     uint32_t first_tile;        /* tiles of all segments before */
 } mgv__kernel_segment;
 
-/* Where a kernel that gave up says so, in page-locked memory. Nothing is written when all is well: a copy to the host behind each launch would cost 8 us. */
+/* Where a kernel that gave up says so, in page-locked memory. Nothing is written when all is well: a copy to the host behind each launch
+   would cost 8 us. */
 typedef struct mgv__kernel_status {
     uint32_t aborted;           /* 0: all is well; otherwise MGV__WAIT_* of the wait that gave up first */
     uint32_t op, cta, index, seen, expected;
@@ -836,12 +850,13 @@ typedef struct mgv__kernel_status {
 
 enum {
     MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_STAGE_FULL, MGV__WAIT_STAGE_EMPTY, MGV__WAIT_TILE_KNOWN, MGV__WAIT_TILE_READY,
-    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY, MGV__WAIT_RECEIVED_FULL,
-    MGV__WAIT_TILE_STORED, MGV__WAIT_COUNT
+    MGV__WAIT_SLOT_VACATED, MGV__WAIT_CHUNK_GRANTED, MGV__WAIT_CHUNK_WRITTEN, MGV__WAIT_ALIGNMENT, MGV__WAIT_RECEIVED_EMPTY,
+    MGV__WAIT_RECEIVED_FULL, MGV__WAIT_TILE_STORED, MGV__WAIT_COUNT
 };
 
 enum { MGV__ABORT_BYTES = 32 /* the abort word has a sector of the cache to itself */ };
-/* What bytes are less in rows of patches. Both are exact in bf16; without it the sums over parts of K would be large where their total is small. */
+/* What bytes are less in rows of patches. Both are exact in bf16; without it the sums over parts of K would be large where their total is
+   small. */
 enum { MGV__PIXEL_MIDDLE = 128 };
 enum { MGV__MAX_MAPS = 64, MGV__MAX_DEVICE_BUFFERS = 16, MGV__KERNEL_MAX_OUTPUTS = 128 };
 /* A CUtensorMap. The copy engine wants its address to be a multiple of 64; on the host these are only copied. */
@@ -3309,7 +3324,8 @@ static size_t mgv__image_span(const mgv_image *image) {
 static int mgv__image_overlaps(const mgv_image *image, const void *memory, uint64_t bytes) {
     uintptr_t lowest = (uintptr_t)image->pixels, start = (uintptr_t)memory;
     if (image->stride < 0) lowest -= (uintptr_t)(image->height - 1) * (uintptr_t)mgv__magnitude(image->stride);
-    if (image->frames > 1 && image->frame_stride < 0) lowest -= (uintptr_t)(mgv__image_frames(image) - 1) * (uintptr_t)mgv__magnitude(image->frame_stride);
+    if (image->frames > 1 && image->frame_stride < 0)
+        lowest -= (uintptr_t)(mgv__image_frames(image) - 1) * (uintptr_t)mgv__magnitude(image->frame_stride);
     return start < lowest ? lowest - start < bytes : start - lowest < mgv__image_span(image) && bytes > 0;
 }
 
@@ -3674,8 +3690,8 @@ typedef struct mgv__pixels_slot {
 } mgv__pixels_slot;
 
 /* Pillow 13.0: the pass downwards comes first where the height shrinks by more than twice what the width shrinks by
-   (ImagingResampleInner). In torchvision, and up to Pillow 12.1, it never does; in Pillow 12.2 and 12.3 only where the height shrinks and is
-   more than 100 times the width. The order shows because the bytes between the passes are rounded. */
+   (ImagingResampleInner). In torchvision, and up to Pillow 12.1, it never does; in Pillow 12.2 and 12.3 only where the height shrinks and
+   is more than 100 times the width. The order shows because the bytes between the passes are rounded. */
 static int mgv__down_comes_first(mgv_resize resize, uint32_t width, uint32_t height, uint32_t new_width, uint32_t new_height) {
     int64_t less_height = (int64_t)height - new_height, less_width = (int64_t)width - new_width;
     return resize == MGV_RESIZE_PILLOW && less_height > 0 && less_height > less_width * 2;
@@ -3717,8 +3733,8 @@ static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint
 }
 
 /* Columns [begin, end) of a finished row as RGB. `out` holds bytes here. */
-static void mgv__pixels_store_rgb8(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end, const unsigned char *row,
-                                   size_t plane_bytes) {
+static void mgv__pixels_store_rgb8(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end,
+                                   const unsigned char *row, size_t plane_bytes) {
     unsigned char *target = (unsigned char *)(void *)job->out + (((size_t)frame * job->grid->height + y) * job->grid->width + begin) * 3;
     size_t step = job->planes == 3 ? plane_bytes : 0;
     uint32_t i;
@@ -4528,19 +4544,21 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
         if (length < anchor_length || strcmp(name + length - anchor_length, anchor) != 0) continue;
         if (length > anchor_length && name[length - anchor_length - 1] != '.') continue;
         if (found) {
-            b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "both %q and %q could begin the vision tower; one file must hold one tower", found, name);
+            b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "both %q and %q could begin the vision tower; one file must hold one tower",
+                                  found, name);
             return;
         }
         found = name;
         prefix_length = length - anchor_length;
     }
     if (!found) {
-        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "no tensor is named %q: the files hold no vision tower of the kind that config.json describes", anchor);
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL,
+                              "no tensor is named %q: the files hold no vision tower of the kind that config.json describes", anchor);
         return;
     }
     if (prefix_length >= sizeof b->prefix) {
-        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has a prefix of %u bytes; the limit is %u", found, (uint64_t)prefix_length,
-                              (uint64_t)sizeof b->prefix - 1);
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has a prefix of %u bytes; the limit is %u", found,
+                              (uint64_t)prefix_length, (uint64_t)sizeof b->prefix - 1);
         return;
     }
     memcpy(b->prefix, found, prefix_length);
@@ -4739,7 +4757,8 @@ static void mgv__build_qwen3_layer(mgv__builder *b, const mgv__qwen_buffers *buf
 }
 
 /* A DeepStack merger looks at the stream between two layers; its norm is over the folded row, unlike the last merger's. */
-static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t index, uint16_t normed, uint16_t target) {
+static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t index, uint16_t normed,
+                                       uint16_t target) {
     uint32_t columns = b->program.buffers[normed].columns;
     mgv__op *op;
     mgv__enter(b, (int32_t)index, "deepstack_merger_list.%u.");
@@ -5045,7 +5064,8 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
         tensor->data = p;
         bad = mgv__find_nonfinite(tensor);
         if (bad != count)
-            return mgv__fail(error, MGV_ERROR_MODEL, "tensor %q holds NaN or infinity at element %u; every weight must be finite", tensor->name, bad);
+            return mgv__fail(error, MGV_ERROR_MODEL, "tensor %q holds NaN or infinity at element %u; every weight must be finite",
+                             tensor->name, bad);
         model->parameters += count;
         mgv__align_up((size_t)tensor->bytes, 64, &aligned);
         p += aligned;
@@ -5193,8 +5213,8 @@ MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, 
     return MGV_OK;
 }
 
-MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels, mgv_grid *grid,
-                                      mgv_error *error) {
+MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
+                                      mgv_grid *grid, mgv_error *error) {
     mgv_image taken;
     mgv_result result;
     mgv__clear_error(error);
@@ -5263,21 +5283,22 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
 /* ---------------------------------------------------------------------------------------------------------------
    >>plan: how the list of operations runs as one persistent kernel
 
-   The plan has two parts. The layout is fixed when the engine is made: device buffers, packed weights, tensor maps, counters. The schedule depends
-   on the number of images: tile widths and the list of segments, in the order in which clusters take tiles.
+   The plan has two parts. The layout is fixed when the engine is made: device buffers, packed weights, tensor maps, counters. The schedule
+   depends on the number of images: tile widths and the list of segments, in the order in which clusters take tiles.
 
    Rows are grouped: a group is `group_images` images that go through all layers together, so that some of what an operation writes is
-   still in the L2 cache when the next one reads it. Row tiles are counted from the start of their group, so no tile holds rows of two groups.
+   still in the L2 cache when the next one reads it. Row tiles are counted from the start of their group, so no tile holds rows of two
+   groups.
 
-   Two regimes, two kernels, on the same buffers, packed weights and counters: throughput, and latency for few images (see mgv__regimes). The schedule says
-   which one runs.
+   Two regimes, two kernels, on the same buffers, packed weights and counters: throughput, and latency for few images (see mgv__regimes).
+   The schedule says which one runs.
 
-   One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so what the n-th
-   writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
+   One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so
+   what the n-th writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
 
 enum {
-    MGV__DEVICE_PATCHES = 0, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED, MGV__DEVICE_MLP, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED,
-    MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED,
+    MGV__DEVICE_PATCHES = 0, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED, MGV__DEVICE_MLP, MGV__DEVICE_WEIGHTED,
+    MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED,
     MGV__DEVICE_PARTS,                                       /* of the pooling head's sums, where each CTA has some tokens */
     MGV__DEVICE_SCORES,                                      /* of the pooling head, where there are too many tokens to hold them at once */
     MGV__DEVICE_BUFFER_COUNT
@@ -5299,7 +5320,7 @@ enum {
     MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
     /* SPLIT tiles of 160 columns, then of 192 */
     MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_LATENCY_WEIGHTS + 3,   /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
-    MGV__MAP_SPLIT_REST = MGV__MAP_SPLIT_WEIGHTS + 6,        /* + (0, 1): of the stream, what lies behind the first 64 columns of half a tile */
+    MGV__MAP_SPLIT_REST = MGV__MAP_SPLIT_WEIGHTS + 6,        /* + (0, 1): of the stream, behind the first 64 columns of half a tile */
     MGV__MAP_COUNT = MGV__MAP_SPLIT_REST + 2
 };
 enum { MGV__MAP_WEIGHTS_128 = 1 /* of the three of a pack */ };
@@ -5415,7 +5436,9 @@ static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
 
 static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
 static int mgv__plan_is_pool_few(uint32_t kind) { return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN; }
-static int mgv__plan_is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || mgv__plan_is_pool_few(kind); }
+static int mgv__plan_is_pool(uint32_t kind) {
+    return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || mgv__plan_is_pool_few(kind);
+}
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
@@ -5424,35 +5447,44 @@ static uint32_t mgv__split_columns(uint32_t kind) { return kind == MGV__KERNEL_S
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) || kind == MGV__KERNEL_GEMV) return 1;
+    if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) ||
+        kind == MGV__KERNEL_GEMV)
+        return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
 }
-static int mgv__plan_by_image(uint32_t kind) { return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind); }
+static int mgv__plan_by_image(uint32_t kind) {
+    return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind);
+}
 
 /* What this version of the kernel runs; the sentence names the first rule that is broken. */
 static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
     if (c->family != MGV_FAMILY_SIGLIP)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs SigLIP models only; use the CPU backend");
     if (c->head_dim % 8 || c->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
                          (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)c->head_dim);
-    if (c->heads < MGV__MATH_GROUPS || c->heads > 64 || c->hidden % 64 || c->intermediate % 8) /* pooling: a column tile for each math group */
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
-                         "multiple of 8; this model has %u heads, %u and %u columns", (uint64_t)MGV__MATH_GROUPS, (uint64_t)c->heads,
-                         (uint64_t)c->hidden, (uint64_t)c->intermediate);
+    /* pooling: a column tile for each math group */
+    if (c->heads < MGV__MATH_GROUPS || c->heads > 64 || c->hidden % 64 || c->intermediate % 8)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
+                         "multiple of 8; this model has %u heads, %u and %u columns",
+                         (uint64_t)MGV__MATH_GROUPS, (uint64_t)c->heads, (uint64_t)c->hidden, (uint64_t)c->intermediate);
     if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 8 > MGV__PLAN_MODEL_OPS)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs widths up to %u and %u layers at most", (uint64_t)MGV__PLAN_MAX_WIDTH,
-                         (uint64_t)(MGV__PLAN_MODEL_OPS - 8) / 5);
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs widths up to %u and %u layers at most",
+                         (uint64_t)MGV__PLAN_MAX_WIDTH, (uint64_t)(MGV__PLAN_MODEL_OPS - 8) / 5);
     if (c->activation != MGV__ACT_GELU_TANH)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
     if (c->patch % 2)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
-    if (c->channels != 3) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
+    if (c->channels != 3)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
     return MGV_OK;
 }
 
-static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, uint32_t columns, uint32_t pitch, uint32_t by_image, uint32_t element_bytes) {
+static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, uint32_t columns, uint32_t pitch, uint32_t by_image,
+                             uint32_t element_bytes) {
     mgv__device_buffer *buffer = &plan->buffers[number];
     buffer->rows = rows;
     buffer->columns = columns;
@@ -5483,9 +5515,10 @@ static void mgv__plan_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64
     m->box[2] = 1;
 }
 
-/* A view of the heads that rows consist of: (column of the head, head, token, image). Boxes lie in one head and one image: what they have beyond the head's last
-   column or the image's last token is zero when it is loaded and is not stored. */
-static void mgv__plan_head_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t tokens, uint64_t images, uint32_t box_columns, uint32_t box_rows) {
+/* A view of the heads that rows consist of: (column of the head, head, token, image). Boxes lie in one head and one image: what they have
+   beyond the head's last column or the image's last token is zero when it is loaded and is not stored. */
+static void mgv__plan_head_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t tokens, uint64_t images, uint32_t box_columns,
+                               uint32_t box_rows) {
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const uint32_t head_dim = plan->config->head_dim;
     mgv__map_desc *m = &plan->maps[map];
@@ -5526,11 +5559,12 @@ static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MG
 /* Columns of the boxes behind a head's first 64. */
 static uint32_t mgv__plan_rest_columns(const mgv__config *c) { return c->head_dim <= 64 ? 0 : c->head_dim <= 80 ? 16 : 32; }
 
-/* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model and number of images choose
-   it, never the card. */
+/* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
+   and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
 static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
-    return plan->config->use_head && images <= MGV__GEMV_MAX_ROWS && plan->config->heads <= MGV__POOL_TOKENS_HEADS && plan->tokens <= MGV__MAX_KEYS;
+    return plan->config->use_head && images <= MGV__GEMV_MAX_ROWS && plan->config->heads <= MGV__POOL_TOKENS_HEADS &&
+           plan->tokens <= MGV__MAX_KEYS;
 }
 
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
@@ -5564,7 +5598,8 @@ static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
 }
 
 /* target = epilogue(source . weights^T); `rows` of weights are appended to the pack. */
-static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t layer, uint32_t source, uint32_t target, uint32_t pack, uint32_t flags) {
+static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t layer, uint32_t source, uint32_t target, uint32_t pack,
+                                    uint32_t flags) {
     mgv__plan_op *op = mgv__plan_push(plan, label, layer, MGV__KERNEL_GEMM_256, source, target);
     mgv__kernel_op *k = &op->kernel;
     k->flags = flags;
@@ -5600,21 +5635,24 @@ static void mgv__plan_rows(mgv__plan *plan, int32_t layer) {
     }
 }
 
-/* The pooling head up to the weighted sums of tokens. Where the scores of all tokens can be held at once, there are two ways: for few images the sums of some tokens
-   each, which are then joined; for many all sums at once, by the second operation alone (mgv__plan_pool_op). */
+/* The pooling head up to the weighted sums of tokens. Where the scores of all tokens can be held at once, there are two ways: for few
+   images the sums of some tokens each, which are then joined; for many all sums at once, by the second operation alone
+   (mgv__plan_pool_op). */
 static void mgv__plan_pool(mgv__plan *plan) {
     const mgv__config *c = plan->config;
     const int online = plan->tokens > MGV__MAX_KEYS;
     mgv__plan_op *scores, *sums;
     if (online) {
-        mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
+        mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN,
+                       MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
     } else {
         scores = mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL_TOKENS, MGV__DEVICE_STREAM, MGV__DEVICE_PARTS);
         scores->kernel.column_sums = mgv__plan_vector(plan, 64);
         scores->pack = MGV__PACK_SCORES;
         plan->pack_rows[MGV__PACK_SCORES] = c->heads;
     }
-    sums = mgv__plan_push(plan, "head sums", -1, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN, online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
+    sums = mgv__plan_push(plan, "head sums", -1, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN,
+                          online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
     sums->kernel.k_blocks = c->hidden / 64;
     sums->kernel.bias = plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
     if (!online) sums->kernel.column_sums = sums[-1].kernel.column_sums;
@@ -5629,19 +5667,24 @@ static void mgv__plan_list(mgv__plan *plan) {
     plan->op_count = plan->vector_count = 0;
     memset(plan->pack_rows, 0, sizeof plan->pack_rows);
     mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
-    mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH, MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
+    mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH,
+                   MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
     for (layer = 0; layer < c->layers; layer++) {
         mgv__plan_rows(plan, (int32_t)layer);
         mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
-        op = mgv__plan_push(plan, "attention", (int32_t)layer, mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
+        op = mgv__plan_push(plan, "attention", (int32_t)layer,
+                            mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
                             MGV__DEVICE_ATTENDED);
         op->kernel.column_tiles = mgv__ceil_div(c->heads, MGV__CLUSTER);
         op->kernel.a_map = MGV__MAP_KEYS;
         op->kernel.b_map = MGV__MAP_QUERIES;
         op->kernel.store_map = MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
-        mgv__plan_gemm(plan, "out", (int32_t)layer, MGV__DEVICE_ATTENDED, MGV__DEVICE_STREAM, MGV__PACK_HIDDEN, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
-        mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
-        mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
+        mgv__plan_gemm(plan, "out", (int32_t)layer, MGV__DEVICE_ATTENDED, MGV__DEVICE_STREAM, MGV__PACK_HIDDEN,
+                       MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
+        mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN,
+                       MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
+        mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP,
+                       MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
     }
     if (c->use_head) mgv__plan_pool(plan);
     else plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
@@ -5652,13 +5695,17 @@ static void mgv__plan_list(mgv__plan *plan) {
     op->by_head = 1;
     op->kernel.a_column_step = c->hidden;
     mgv__plan_gemm(plan, "head out", -1, MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_OUT, MGV__PACK_HIDDEN, MGV__KERNEL_STATS);
-    mgv__plan_gemm(plan, "head fc1", -1, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
-    mgv__plan_gemm(plan, "head fc2", -1, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__PACK_MLP, MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT);
+    mgv__plan_gemm(plan, "head fc1", -1, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__PACK_HIDDEN,
+                   MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
+    mgv__plan_gemm(plan, "head fc2", -1, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__PACK_MLP,
+                   MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT);
     for (i = plan->op_count - 4; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
 }
 
 /* Whether the latency regime runs this model; the throughput regime does. */
-static int mgv__plan_latency_supported(const mgv__plan *plan) { return plan->config->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan); }
+static int mgv__plan_latency_supported(const mgv__plan *plan) {
+    return plan->config->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan);
+}
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
 static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
@@ -5671,7 +5718,8 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         uint32_t head = (uint32_t)mgv__plan_rows_are_images(i);
-        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || i == MGV__DEVICE_PARTS || !plan->buffers[i].bytes) continue;
+        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || i == MGV__DEVICE_PARTS || !plan->buffers[i].bytes)
+            continue;
         mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups, row_tile);
     }
     mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
@@ -5693,7 +5741,8 @@ static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS, rest = mgv__plan_rest_columns(plan->config);
     const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
-    if (plan->config->use_head) mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
+    if (plan->config->use_head)
+        mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
     mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
     if (!mgv__plan_is_online(plan)) {
         mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
@@ -5729,7 +5778,8 @@ static uint32_t mgv__plan_group_images(uint32_t tokens, uint32_t max_images) {
 }
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
-static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images, mgv_error *error) {
+static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images,
+                                   mgv_error *error) {
     uint32_t rows_per_group, i;
     uint64_t rows, head_rows, at = 0;
     mgv_result result = mgv__plan_supported(config, error);
@@ -5751,18 +5801,22 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->group_tiles = mgv__ceil_div(rows_per_group, 4 * 64) * 4; /* more than either regime has */
     rows = (uint64_t)plan->groups * rows_per_group;
     if (rows * (config->hidden / 64) > 0x40000000u)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold", (uint64_t)max_images, (uint64_t)plan->tokens);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
+                         (uint64_t)max_images, (uint64_t)plan->tokens);
 
     mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, config->hidden, config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * config->hidden, 3 * config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, config->hidden, config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, config->intermediate, config->intermediate, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, config->use_head && plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads, mgv__ceil_div(config->heads, 4) * 4, 0, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, config->use_head && plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads,
+                     mgv__ceil_div(config->heads, 4) * 4, 0, 4);
     rows = (uint64_t)plan->groups * plan->group_images;
     head_rows = config->use_head ? rows : 0;
-    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, mgv__plan_pools_tokens(plan, 1) ? (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan) : 0,
-                     config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1, 4); /* maximum, sum and mean behind a head's sums */
+    mgv__plan_buffer(
+        plan, MGV__DEVICE_PARTS,
+        mgv__plan_pools_tokens(plan, 1) ? (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan) : 0,
+        config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1, 4); /* maximum, sum and mean behind a head's sums */
     mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, config->hidden, config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, config->hidden, config->hidden, 0, 2);
@@ -5778,9 +5832,11 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         int head = mgv__plan_rows_are_images(i);
         uint64_t per_group = head ? rows : rows_per_group, groups = head ? 1 : plan->groups;
         if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
-        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES) mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
+            mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
         if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; groups = rows; }
-        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED) mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
+        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
+            mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
     }
     if (config->use_head) { /* weighted sums: (column, head, image) */
         mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
@@ -5809,13 +5865,15 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         at += (plan->buffers[i].bytes + 1023) / 1024 * 1024;
     }
     plan->stats_offset = at;
-    at += ((uint64_t)plan->groups * rows_per_group * (config->hidden / 64) + rows * (config->hidden / 8)) * 8; /* of the head by strips of a GEMV */
+    /* of the head by strips of a GEMV */
+    at += ((uint64_t)plan->groups * rows_per_group * (config->hidden / 64) + rows * (config->hidden / 8)) * 8;
     plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
     at += (uint64_t)plan->vector_count * 4;
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;
     at += plan->weight_bytes;
     plan->counters_offset = at = (at + 1023) / 1024 * 1024;
-    plan->counters_bytes = (MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4 + MGV__ABORT_BYTES - 1) / MGV__ABORT_BYTES * MGV__ABORT_BYTES;
+    plan->counters_bytes = (MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4 + MGV__ABORT_BYTES - 1) / MGV__ABORT_BYTES *
+                           MGV__ABORT_BYTES;
     at += MGV__COUNTER_SETS * plan->counters_bytes;
     plan->ops_offset = at = (at + 1023) / 1024 * 1024;
     plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
@@ -5854,7 +5912,8 @@ static double mgv__plan_waves(uint32_t tiles, uint32_t clusters) {
     return tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
 }
 
-/* Of an operation's tiles, how many are half as wide as the others: the kernel's last tile of 256 columns is one of 128 where no more are left. */
+/* Of an operation's tiles, how many are half as wide as the others: the kernel's last tile of 256 columns is one of 128 where no more are
+   left. */
 static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uint32_t width) {
     return width == 256 && (columns - 1) % 256 < 128 ? row_units : 0;
 }
@@ -5865,7 +5924,8 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
     uint32_t best = 256, i;
     double best_time = 0;
     for (i = 0; i < 4; i++) {
-        uint32_t width = widths[i], tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
+        uint32_t width = widths[i],
+                 tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
         mgv__tile_clocks clocks = mgv__gemm_clocks(width, op->k_blocks);
         double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge, waves = mgv__plan_waves(tiles, clusters);
         if (width == 256 || waves * tile < best_time) {
@@ -5873,18 +5933,21 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
             best_time = waves * tile;
         }
     }
-    /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner (measured at eight images). */
+    /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
+       (measured at eight images). */
     if (best == 256 && (op->flags & MGV__KERNEL_FOLD_NORM) && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
     return best;
 }
 
-/* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster share out K, which is
-   faster where one round of these tiles fills the card and two rounds of others would be needed; where fewer do, narrow tiles are. It is other arithmetic, so it
-   depends on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
+/* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster
+   share out K, which is faster where one round of these tiles fills the card and two rounds of others would be needed; where fewer do,
+   narrow tiles are. It is other arithmetic, so it depends on model and number of rows, never on the card. Not for the head: its rows are so
+   few that narrow tiles do as well. */
 static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
     uint32_t kind;
     for (kind = MGV__KERNEL_SPLIT_160; kind <= MGV__KERNEL_SPLIT_192; kind++) {
-        const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) * mgv__ceil_div(plan->config->hidden, mgv__split_columns(kind));
+        const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) *
+                               mgv__ceil_div(plan->config->hidden, mgv__split_columns(kind));
         if (tiles >= plan->split_least && tiles <= plan->split_most) return kind;
     }
     return 0;
@@ -5907,15 +5970,16 @@ static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     k->weights_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16);
 }
 
-/* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle. A tile has a block of
-   columns for each math warpgroup at least. */
+/* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle.
+   A tile has a block of columns for each math warpgroup at least. */
 static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t clusters) {
     uint32_t parts = mgv__min_u32(blocks / MGV__MATH_GROUPS, clusters / pairs);
     while (parts > 1 && blocks < (parts - 1) * mgv__ceil_div(blocks, parts) + MGV__MATH_GROUPS) parts--;
     return parts > 1 ? parts : 1;
 }
 
-/* The pooling head for few images: a CTA for each MGV__POOL_TOKENS tokens, then one for each head. For more, all of it is the second operation. */
+/* The pooling head for few images: a CTA for each MGV__POOL_TOKENS tokens, then one for each head. For more, all of it is the second
+   operation. */
 static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
     const uint32_t cluster = mgv__regimes[plan->regime].cluster;
@@ -5940,8 +6004,9 @@ static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t 
 /* Heads of one CTA's tile of attention. */
 static uint32_t mgv__plan_heads(const mgv__kernel_op *k) { return k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u; }
 
-/* Whether each math warpgroup has a head of its own, where it would share one with the other: half as many begins and ends of tiles, and the two need not
-   run in step. Tiles are twice as long, so only where two rounds of them come together (64 images: -1.3%; 32: no difference). It is the same arithmetic. */
+/* Whether each math warpgroup has a head of its own, where it would share one with the other: half as many begins and ends of tiles, and
+   the two need not run in step. Tiles are twice as long, so only where two rounds of them come together (64 images: -1.3%; 32: no
+   difference). It is the same arithmetic. */
 static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t pairs) {
     return (uint64_t)mgv__min_u32(images, plan->group_images) * mgv__ceil_div(pairs, MGV__MATH_GROUPS) >= 2 * plan->clusters;
 }
@@ -5950,8 +6015,10 @@ static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t 
 static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
     uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS), width;
-    const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0; /* of who writes the stream */
-    const uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER); /* of heads; the last may have one: its second tile is cut off where it is stored */
+    /* of who writes the stream */
+    const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0;
+    /* of heads; the last may have one: its second tile is cut off where it is stored */
+    const uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER);
     k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
     if (op->kind == MGV__KERNEL_ROWS) return; /* one tile a pair of row tiles, no maps */
     k->store_map = MGV__MAP_STORE + op->target;
@@ -5995,7 +6062,10 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     }
     if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
     else width = k->flags & MGV__KERNEL_FLOAT_OUT ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
-    k->kind = width == 256 ? MGV__KERNEL_GEMM_256 : width == 192 ? MGV__KERNEL_GEMM_192 : width == 128 ? MGV__KERNEL_GEMM_128 : MGV__KERNEL_GEMM_64;
+    k->kind = width == 256   ? MGV__KERNEL_GEMM_256
+              : width == 192 ? MGV__KERNEL_GEMM_192
+              : width == 128 ? MGV__KERNEL_GEMM_128
+                             : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
     if (width >= 192 && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS)) k->flags |= MGV__KERNEL_SHARE_ROWS;
@@ -6041,29 +6111,33 @@ static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k
 /* Row tiles, images or pairs of either that an operation takes of a group. */
 static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group) {
     const uint32_t rows = mgv__min_u32(k->rows_per_group, k->rows_total - group * k->rows_per_group);
-    return mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) * (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
+    return mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) *
+                                   (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
 }
 
-/* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one tile of a
-   product at most, all wait for that release, and handing it over would put it off (+1.7% at one image, kernels/NOTES.md, L54). Where a cluster has
-   more it mostly has a tile to go on with: another warp signals (-4.6% at two images). */
+/* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
+   tile of a product at most, all wait for that release, and handing it over would put it off (+1.7% at one image, kernels/NOTES.md, L54).
+   Where a cluster has more it mostly has a tile to go on with: another warp signals (-4.6% at two images). */
 static void mgv__plan_signallers(mgv__plan *plan) {
     uint32_t i, more = 0;
     if (plan->regime != MGV__LATENCY) return;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
-        more |= (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP) && mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
+        more |= (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP) &&
+                mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
     }
     for (i = 0; more && i < plan->op_count; i++) {
         mgv__kernel_op *k = &plan->ops[i].kernel;
-        if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP || k->kind == MGV__KERNEL_ATTENTION)
+        if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP ||
+            k->kind == MGV__KERNEL_ATTENTION)
             k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
     }
 }
 
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
-    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL | MGV__KERNEL_OWN_HEADS;
+    const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
+                              MGV__KERNEL_OWN_HEADS;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
@@ -6097,8 +6171,8 @@ static int mgv__plan_shares_rows(const mgv__kernel_op *k, uint32_t group, uint32
     return (k->flags & MGV__KERNEL_SHARE_ROWS) && rows <= (unit * (uint32_t)MGV__CLUSTER + 1) * MGV__GEMM_ROWS;
 }
 
-/* Whether clusters rest behind the last FC1, so that FC2 begins with the one with which FC1 began: those that get the pooling head's first tiles
-   then have none of either, and time to run the head's code once before. */
+/* Whether clusters rest behind the last FC1, so that FC2 begins with the one with which FC1 began: those that get the pooling head's first
+   tiles then have none of either, and time to run the head's code once before. */
 static int mgv__plan_rests(const mgv__plan *plan, const mgv__plan_op *op) {
     const int last = op->layer + 1 == (int32_t)plan->config->layers;
     return last && op->kernel.kind == MGV__KERNEL_WIDE && op->target == MGV__DEVICE_MLP && plan->config->use_head;
@@ -6125,13 +6199,15 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
 /* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
 static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
-    if (images > MGV__GEMV_MAX_ROWS && plan->config->use_head) return MGV__THROUGHPUT; /* the latency regime's pooling head is that for few images */
-    if (!plan->latency_clusters || plan->forced_regime) return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
+    /* the latency regime's pooling head is that for few images */
+    if (images > MGV__GEMV_MAX_ROWS && plan->config->use_head) return MGV__THROUGHPUT;
+    if (!plan->latency_clusters || plan->forced_regime)
+        return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
-/* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's last products run over all
-   images at once, at the end. */
+/* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's last
+   products run over all images at once, at the end. */
 static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t clusters) {
     const uint32_t head_ops = plan->config->use_head ? 4 : 0, group_ops = plan->op_count - head_ops;
     const uint32_t groups = mgv__ceil_div(images, plan->group_images), lanes = plan->lanes ? plan->lanes : 1;
@@ -6155,10 +6231,12 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
 /* --- the proof that a schedule is right ------------------------------------------------------------------------ */
 
 /* Rows within its group that CTA `cta` of a cluster reads for a unit: as the kernels' tile_rows. Empty beyond the last row. */
-static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta, uint32_t *first, uint32_t *end) {
+static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta,
+                                uint32_t *first, uint32_t *end) {
     const mgv__regime *regime = &mgv__regimes[plan->regime];
     uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
-    uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : mgv__plan_row_tile(plan), unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
+    uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : mgv__plan_row_tile(plan),
+             unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
     *first = (unit * unit_tiles + (mgv__plan_shares_rows(k, group, unit) ? 0 : cta / (regime->cluster / unit_tiles))) * count;
     *end = mgv__min_u32(*first + count, rows);
 }
@@ -6171,7 +6249,8 @@ static uint32_t mgv__plan_writer(const mgv__plan *plan, uint32_t op, uint32_t bu
     return op;
 }
 
-/* 1 if operation `late` waits for operation `early`, or for one that does. Every wait takes in all tiles over the rows it reads, so this holds row by row. */
+/* 1 if operation `late` waits for operation `early`, or for one that does. Every wait takes in all tiles over the rows it reads, so this
+   holds row by row. */
 static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t early) {
     while (late > early) {
         uint32_t before = mgv__plan_writer(plan, late, plan->ops[late].source);
@@ -6195,15 +6274,17 @@ static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error)
         if (before == last) continue;
         for (r = before; r < k; r++)
             if ((r == before || plan->ops[r].source == plan->ops[k].target) && !mgv__plan_waits_for(plan, k, r))
-                return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) overwrites what %s (operation %u) may still read", plan->ops[k].label,
-                                 (uint64_t)k, plan->ops[r].label, (uint64_t)r);
+                return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                                 "the plan is wrong: %s (operation %u) overwrites what %s (operation %u) may still read",
+                                 plan->ops[k].label, (uint64_t)k, plan->ops[r].label, (uint64_t)r);
     }
     return MGV_OK;
 }
 
 /* What an operation's kind of tile does with its sums; ROWS: with the rows that it copies. */
 static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
-    const uint32_t norm_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH, stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
+    const uint32_t norm_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
+                   stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
     const uint32_t floats = k->flags & MGV__KERNEL_FLOAT_OUT;
     switch (k->kind) {
     case MGV__KERNEL_GEMM_256:
@@ -6226,7 +6307,8 @@ static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error)
     for (i = 0; i < plan->op_count; i++) {
         const uint32_t beyond = plan->ops[i].kernel.flags & MGV__KERNEL_EPILOGUE & ~mgv__plan_kind_flags(&plan->ops[i].kernel);
         if (beyond)
-            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) wants what its kind of tile does not do with its sums (flags %u)",
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                             "the plan is wrong: %s (operation %u) wants what its kind of tile does not do with its sums (flags %u)",
                              plan->ops[i].label, (uint64_t)i, (uint64_t)beyond);
     }
     return MGV_OK;
@@ -6242,7 +6324,8 @@ static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__plan_op *o
 }
 
 /* One CTA's share of a tile: everything it waits for has been dealt before, and nothing more; then its own signals. */
-static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t unit, uint32_t cta, uint32_t *counts, mgv_error *error) {
+static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t unit, uint32_t cta,
+                                       uint32_t *counts, mgv_error *error) {
     const mgv__plan_op *op = &plan->ops[segment->op];
     const mgv__kernel_op *k = &op->kernel;
     const mgv__device_buffer *target = &plan->buffers[op->target];
@@ -6254,19 +6337,22 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
         last = mgv__plan_wait_of(k, segment->group, end - 1);
         for (; i <= last; i++)
             if (i >= plan->counter_count || counts[i] != k->wait_threshold)
-                return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) waits for %u signals of counter %u, but %u come before it",
-                                 op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i, i < plan->counter_count ? (uint64_t)counts[i] : 0);
+                return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                                 "the plan is wrong: %s (operation %u) waits for %u signals of counter %u, but %u come before it",
+                                 op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i,
+                                 i < plan->counter_count ? (uint64_t)counts[i] : 0);
     }
     index = mgv__plan_signal_of(plan, op, segment->group, first);
     if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's", op->label,
-                         (uint64_t)segment->op, (uint64_t)index);
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's",
+                         op->label, (uint64_t)segment->op, (uint64_t)index);
     counts[index] += mgv__plan_signals(plan, k, cta);
     return MGV_OK;
 }
 
-/* Proves the schedule before it is launched. All CTAs take their tiles from one list in its order, so it cannot deadlock if every tile waits only for signals
-   of tiles before it; and every value is whole if it waits for all of them. counts: plan->counter_count words of scratch. */
+/* Proves the schedule before it is launched. All CTAs take their tiles from one list in its order, so it cannot deadlock if every tile
+   waits only for signals of tiles before it; and every value is whole if it waits for all of them. counts: plan->counter_count words of
+   scratch. */
 static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
     uint32_t s, tile, cta;
     mgv_result result = mgv__plan_check_flags(plan, error);
@@ -6277,7 +6363,8 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
         for (tile = segment->first_tile; tile < segment[1].first_tile && result == MGV_OK; tile++)
             for (cta = 0; cta < mgv__regimes[plan->regime].cluster && result == MGV_OK; cta++)
-                result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cta, counts, error);
+                result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cta,
+                                              counts, error);
     }
     return result;
 }
@@ -6326,7 +6413,9 @@ static const mgv__op *mgv__packer_find(const mgv__packer *p, const char *label, 
         if (p->program->ops[i].layer == layer && strcmp(p->program->ops[i].label, label) == 0) return &p->program->ops[i];
     return NULL;
 }
-static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) { return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i); }
+static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) {
+    return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i);
+}
 
 /* The next bf16 towards zero (away 0) or away from it (away 1). */
 static uint16_t mgv__bf16_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
@@ -6339,8 +6428,9 @@ static double mgv__pack_error(uint16_t h, double exact, double *step) {
     return error;
 }
 
-/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as bf16 allows: rounding to nearest leaves a sum of some
-   ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the product, whatever it is. */
+/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as bf16 allows: rounding to nearest leaves
+   a sum of some ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the product,
+   whatever it is. */
 static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count) {
     double sum = 0, least, errors[MGV__PLAN_MAX_WIDTH], steps[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
@@ -6351,7 +6441,8 @@ static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count
     }
     for (least = 0.45; least > 0; least -= 0.05) /* of an ulp: how far the rounding must have gone the same way as the sum */
         for (k = 0; k < count; k++) {
-            if (fabs(steps[k]) > 1.5 * fabs(sum) || fabs(errors[k]) < least * fabs(steps[k])) continue; /* most: what is told from their sign comes last */
+            /* most: what is told from their sign comes last */
+            if (fabs(steps[k]) > 1.5 * fabs(sum) || fabs(errors[k]) < least * fabs(steps[k])) continue;
             if ((errors[k] > 0) != (sum > 0) || (out[k] & 0x7FFFu) == 0) continue;
             out[k] = mgv__bf16_neighbour(out[k], (steps[k] > 0) == (mgv__bf16_value(out[k]) > 0));
             sum += steps[k];
@@ -6359,8 +6450,8 @@ static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count
         }
 }
 
-/* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights, of attention in
-   those of the queries. */
+/* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights,
+   of attention in those of the queries. */
 static double mgv__pack_softmax_scale(double scale) { return scale * 1.4426950408889634; }
 static double mgv__pack_query_scale(const mgv__config *config) { return mgv__pack_softmax_scale(1 / sqrt((double)config->head_dim)); }
 
@@ -6370,10 +6461,11 @@ static double mgv__pack_scale(const mgv__plan *plan, const mgv__plan_op *op, uin
     return op->target == MGV__DEVICE_QKV && part == 0 /* queries */ ? mgv__pack_query_scale(plan->config) : 1;
 }
 
-/* One row of weights with its bias, of part `part`. A norm before the product is folded in: weights times gamma, the share of beta in the bias, and the row
-   centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard deviation. gamma NULL: no norm. */
-static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t part, uint32_t target_row, const mgv__tensor *weight, uint64_t weight_row,
-                          float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
+/* One row of weights with its bias, of part `part`. A norm before the product is folded in: weights times gamma, the share of beta in the
+   bias, and the row centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard
+   deviation. gamma NULL: no norm. */
+static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t part, uint32_t target_row, const mgv__tensor *weight,
+                          uint64_t weight_row, float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
     const mgv__plan *plan = p->plan;
     const uint32_t inner = plan->pack_columns[op->pack];
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
@@ -6403,8 +6495,8 @@ static void mgv__pack_linear(const mgv__packer *p, const mgv__plan_op *op, const
     }
 }
 
-/* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte * rescale / std -
-   mean / std goes into weights and bias. */
+/* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
+   rescale / std - mean / std goes into weights and bias. */
 static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from) {
     const mgv__plan *plan = p->plan;
     const mgv__pixels_config *pixels = &plan->config->pixels;
@@ -6416,7 +6508,8 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
         uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + row) * plan->pack_pitch[op->pack];
         double bias = mgv__packer_bias(p, from->bias[0], row);
         for (channel = 0; channel < 3; channel++) {
-            const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1), zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
+            const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1),
+                         zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
             for (i = 0; i < area; i++) {
                 uint16_t *w = &out[i * 3 + channel];
                 *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
@@ -6439,8 +6532,8 @@ static void mgv__pack_norm(const mgv__packer *p, const mgv__op *norm) {
     }
 }
 
-/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all tokens is left out.
-   As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
+/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all
+   tokens is left out. As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
 static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
     const mgv__plan *plan = p->plan;
     const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim, pack = op->pack;
@@ -6509,7 +6602,8 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
             }
         } else {
             const char *norm = strcmp(label, "qkv") == 0 ? "norm1" : strcmp(label, "fc1") == 0 ? "norm2" : "head norm";
-            mgv__pack_linear(&p, op, mgv__packer_find(&p, label, op->layer), op->kernel.flags & MGV__KERNEL_FOLD_NORM ? mgv__packer_find(&p, norm, op->layer) : NULL);
+            mgv__pack_linear(&p, op, mgv__packer_find(&p, label, op->layer),
+                             op->kernel.flags & MGV__KERNEL_FOLD_NORM ? mgv__packer_find(&p, norm, op->layer) : NULL);
         }
     }
 }
@@ -6520,11 +6614,11 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
    >>schedule: what a plan costs, on any machine
 
    A model of time that is simple enough to be checked by hand: it says where time should go, and a measurement that differs says where to
-   look. A tile takes the longest of three, as if all in it overlapped: its matrix work; the bytes that its multiprocessor draws from L2; its
-   share of the operation's bytes from memory. To that come its start and end, which its own loads and products do not hide. A pass over all
-   tiles in the order of the list has each begin when its cluster has done the tile before, and one handoff behind the last tile that writes
-   its rows: stores drained, a counter seen on another multiprocessor, the first load. Where that is less than the energy of all products at
-   the card's power limit, the clock falls until it is not, so that is what is predicted.
+   look. A tile takes the longest of three, as if all in it overlapped: its matrix work; the bytes that its multiprocessor draws from L2;
+   its share of the operation's bytes from memory. To that come its start and end, which its own loads and products do not hide. A pass over
+   all tiles in the order of the list has each begin when its cluster has done the tile before, and one handoff behind the last tile that
+   writes its rows: stores drained, a counter seen on another multiprocessor, the first load. Where that is less than the energy of all
+   products at the card's power limit, the clock falls until it is not, so that is what is predicted.
 
    Bytes. L2: boxes that the loaders fetch (a cluster fetches weights once), residuals, statistics, tables, results. Memory: weights once
    for each group (once in all if they fit into L2), pixels, pooled rows, and the activations that an operation reads and writes in a group
@@ -6542,7 +6636,8 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 /* 592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md) */
 #define MGV__SCHEDULE_JOULES_A_FLOP 1.28e-12
 #define MGV__SCHEDULE_WATTS 700.0
-/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics (kernels/NOTES.md, account of version 24) */
+/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics (kernels/NOTES.md, account of version
+   24) */
 #define MGV__SCHEDULE_GELU_CLOCKS 6.5
 #define MGV__SCHEDULE_STREAM_CLOCKS 2000.0
 #define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
@@ -6569,7 +6664,8 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
     mgv__gemm_shape shape;
     shape.rows = mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
-    if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV) shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
+    if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV)
+        shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
     if (k->kind == MGV__KERNEL_GEMV) {
         shape.rows = mgv__ceil_div(k->rows_total, 16) * 16;
         shape.columns = MGV__GEMV_COLUMNS(k->b_map);
@@ -6685,7 +6781,8 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         }
     } else if (mgv__is_gemm(k)) {
         b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
-        b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles * (k->kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_CLUSTER : 1);
+        b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles *
+               (k->kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_CLUSTER : 1);
         b.l2 += 2.0 * tiles * mgv__schedule_shape(plan, k).cluster_columns * plan->pack_pitch[op->pack];
         if (k->flags & MGV__KERNEL_RESIDUAL) b.residual = 2.0 * rows * target->columns;
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
@@ -6852,7 +6949,8 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
         const double before = times.last, us = mgv__schedule_tile_us(plan, segment, k);
         mgv__kernel_op last = *k;
         double last_us;
-        if (k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256)) { /* as narrow_last_tile in kernels/scheduler.cuh */
+        /* as narrow_last_tile in kernels/scheduler.cuh */
+        if (k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256)) {
             last.kind = MGV__KERNEL_GEMM_128;
             last.b_map++;
         }
@@ -6891,7 +6989,9 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     }
     for (i = 0; i < MGV_SCHEDULE_SHARED_PARTS; i++) info->shared_bytes += info->shared[i].count * info->shared[i].each;
     info->shared_limit = MGV__MAX_SHARED_BYTES;
-    info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS, plan->regime == MGV__LATENCY ? (uint32_t)MGV__LATENCY_MATH_REGISTERS : (uint32_t)MGV__MATH_REGISTERS);
+    info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS,
+                                        plan->regime == MGV__LATENCY ? (uint32_t)MGV__LATENCY_MATH_REGISTERS
+                                                                     : (uint32_t)MGV__MATH_REGISTERS);
     for (i = 0; i < MGV_SCHEDULE_ROLES; i++) info->registers += info->roles[i].count * info->roles[i].each;
     info->register_limit = MGV__MAX_REGISTERS;
 }
@@ -7281,8 +7381,8 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
 /* ---------------------------------------------------------------------------------------------------------------
    >>cuda: the plan on a GPU, through the CUDA Runtime API
 
-   Compiled in with MEGAVIT_CUDA (unless MEGAVIT_NO_CUDA): it includes cuda.h and cuda_runtime_api.h and needs -lcudart or the static one, nothing
-   else. A machine without a driver or a GPU gets MGV_ERROR_NO_DEVICE. */
+   Compiled in with MEGAVIT_CUDA (unless MEGAVIT_NO_CUDA): it includes cuda.h and cuda_runtime_api.h and needs -lcudart or the static one,
+   nothing else. A machine without a driver or a GPU gets MGV_ERROR_NO_DEVICE. */
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -7407,7 +7507,8 @@ static int mgv__cuda_is_lost(cudaError_t code) {
 
 static mgv_result mgv__cuda_fail(const mgv__cuda_calls *calls, mgv_error *error, cudaError_t code, const char *call, const char *what) {
     mgv_result result = MGV_ERROR_DEVICE;
-    if (code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice || code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDevice)
+    if (code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice || code == cudaErrorNoKernelImageForDevice ||
+        code == cudaErrorInvalidDevice)
         result = MGV_ERROR_NO_DEVICE;
     if (code == cudaErrorMemoryAllocation) result = MGV_ERROR_NOMEM;
     if (mgv__cuda_is_lost(code)) result = MGV_ERROR_DEVICE_LOST;
@@ -7415,8 +7516,9 @@ static mgv_result mgv__cuda_fail(const mgv__cuda_calls *calls, mgv_error *error,
 }
 
 static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
-    typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                        const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                                        const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                        CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
     encode_function encode;
     void *entry = NULL;
     enum cudaDriverEntryPointQueryResult found;
@@ -7424,7 +7526,8 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     uint32_t i;
     MGV__CUDA_TRY(cuda->calls, GetDriverEntryPointByVersion, ("cuTensorMapEncodeTiled", &entry, MGV__CUDA_DRIVER_VERSION,
                                                               cudaEnableDefault, &found), "looking for cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
+    if (found != cudaDriverEntryPointSuccess)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
     memcpy(&encode, &entry, sizeof encode);
     for (i = 0; i < MGV__MAP_COUNT; i++) {
         const mgv__map_desc *m = &plan->maps[i];
@@ -7433,19 +7536,24 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
         CUtensorMap map;
         CUresult code;
         if (!m->used) continue;
-        code = encode(&map, m->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, cuda->arena + offset,
-                      (const cuuint64_t *)m->dims, (const cuuint64_t *)m->strides, m->box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                      row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        code = encode(&map, m->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank,
+                      cuda->arena + offset, (const cuuint64_t *)m->dims, (const cuuint64_t *)m->strides, m->box, steps,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE,
+                      row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                      : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                        : CU_TENSOR_MAP_SWIZZLE_32B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         if (code != CUDA_SUCCESS)
-            return mgv__fail(error, MGV_ERROR_DEVICE, "tensor map %u (%u x %u x %u, box %u x %u) was refused by the driver (error %u)", (uint64_t)i, m->dims[0],
-                             m->dims[1], m->dims[2], (uint64_t)m->box[0], (uint64_t)m->box[1], (uint64_t)code);
+            return mgv__fail(error, MGV_ERROR_DEVICE, "tensor map %u (%u x %u x %u, box %u x %u) was refused by the driver (error %u)",
+                             (uint64_t)i, m->dims[0], m->dims[1], m->dims[2], (uint64_t)m->box[0], (uint64_t)m->box[1], (uint64_t)code);
         memcpy(&cuda->arguments.maps[i], &map, sizeof map);
     }
     return MGV_OK;
 }
 
 /* How both kernels are launched. `attributes` must live as long as the configuration. */
-static void mgv__cuda_configure(const mgv__cuda *cuda, uint32_t regime, uint32_t clusters, cudaLaunchConfig_t *config, cudaLaunchAttribute attributes[2]) {
+static void mgv__cuda_configure(const mgv__cuda *cuda, uint32_t regime, uint32_t clusters, cudaLaunchConfig_t *config,
+                                cudaLaunchAttribute attributes[2]) {
     memset((void *)config, 0, sizeof *config);
     memset((void *)attributes, 0, 2 * sizeof *attributes);
     attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -7474,22 +7582,28 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "these are not megavit's kernels: they have no megavit_description");
     if (code != cudaSuccess)
         return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetGlobal", "looking for the kernels' description");
-    if (bytes != sizeof description) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels' description has %u bytes, not %u", (uint64_t)bytes, (uint64_t)sizeof description);
+    if (bytes != sizeof description)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels' description has %u bytes, not %u", (uint64_t)bytes,
+                         (uint64_t)sizeof description);
     MGV__CUDA_TRY(cuda->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost),
                   "reading the kernels' description");
     if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__kernel_arguments) || description[3] != MGV__KERNEL_THREADS)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from one release",
-                         (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION, (uint64_t)sizeof(mgv__kernel_arguments));
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from "
+                         "one release", (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION,
+                         (uint64_t)sizeof(mgv__kernel_arguments));
     for (i = 0; i < MGV__REGIME_COUNT; i++) {
         const char *name = mgv__regimes[i].kernel;
         cuda->shared_bytes[i] = description[i == MGV__LATENCY ? 4 : 1];
         if (cuda->shared_bytes[i] > cuda->shared_limit)
-            return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u", (uint64_t)cuda->shared_bytes[i],
-                             (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
+            return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
+                             (uint64_t)cuda->shared_bytes[i], (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
         code = cuda->calls->LibraryGetKernel(&cuda->kernel[i], cuda->library, name);
-        if (code == cudaErrorSymbolNotFound) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no %s: they were made for another GPU", name);
+        if (code == cudaErrorSymbolNotFound)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no %s: they were made for another GPU", name);
         if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetKernel", "looking for the kernels");
-        MGV__CUDA_TRY(cuda->calls, FuncSetAttribute, ((const void *)cuda->kernel[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes[i]),
+        MGV__CUDA_TRY(cuda->calls, FuncSetAttribute,
+                      ((const void *)cuda->kernel[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes[i]),
                       "reserving shared memory");
     }
     return MGV_OK;
@@ -7505,7 +7619,8 @@ static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__c
     if (!most || !mgv__plan_latency_supported(cuda->plan)) return MGV_OK;
     mgv__cuda_configure(cuda, MGV__LATENCY, 1, &config, attributes);
     config.numAttrs = 1;
-    MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters, (&clusters, (const void *)cuda->kernel[MGV__LATENCY], &config), "asking how many clusters run at once");
+    MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters, (&clusters, (const void *)cuda->kernel[MGV__LATENCY], &config),
+                  "asking how many clusters run at once");
     cuda->plan->latency_clusters = clusters > 0 ? mgv__min_u32((uint32_t)clusters, most) : 0;
     return MGV_OK;
 }
@@ -7564,7 +7679,8 @@ static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *
     mgv_result result = mgv__cuda_check_driver(calls, error);
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(calls, GetDeviceCount, (&count), "looking for a GPU");
-    if (desc->device < 0 || desc->device >= count) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no GPU number %i; %i are there", (int64_t)desc->device, (int64_t)count);
+    if (desc->device < 0 || desc->device >= count)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "there is no GPU number %i; %i are there", (int64_t)desc->device, (int64_t)count);
     MGV__CUDA_TRY(calls, SetDevice, (desc->device), "choosing the GPU");
     MGV__CUDA_TRY(calls, DeviceGetAttribute, (&major, cudaDevAttrComputeCapabilityMajor, desc->device),
                   "asking for the compute capability");
@@ -7596,7 +7712,8 @@ static mgv_result mgv__cuda_take_arena(mgv__cuda *cuda, const mgv__cuda_desc *de
     const uint64_t bytes = mgv__plan_device_bytes(cuda->plan);
     const size_t misfit = (size_t)((uintptr_t)desc->workspace % MGV__DEVICE_ALIGNMENT);
     if (desc->workspace && desc->workspace_bytes < bytes)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "the device workspace has %u bytes where the engine needs %u", desc->workspace_bytes, bytes);
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the device workspace has %u bytes where the engine needs %u", desc->workspace_bytes,
+                         bytes);
     if (desc->workspace) {
         cuda->arena = (uint8_t *)desc->workspace + (misfit ? MGV__DEVICE_ALIGNMENT - misfit : 0);
         return MGV_OK;
@@ -7615,8 +7732,8 @@ static void mgv__cuda_use_counters(mgv__cuda *cuda, uint32_t set) {
     cuda->arguments.counters = cuda->arguments.aborted + MGV__ABORT_BYTES / 4;
 }
 
-static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program, const mgv__tensor *tensors,
-                                 mgv_error *error) {
+static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program,
+                                 const mgv__tensor *tensors, mgv_error *error) {
     mgv__plan *plan;
     mgv__kernel_arguments *arguments = &cuda->arguments;
     size_t upload_bytes;
@@ -7666,8 +7783,8 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
 }
 
 /* Makes the device side of an engine. tensors: the model's, with their data. */
-static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program, const mgv__tensor *tensors,
-                                   mgv_error *error) {
+static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program,
+                                   const mgv__tensor *tensors, mgv_error *error) {
     mgv__cuda *cuda = (mgv__cuda *)mgv__alloc(&desc->allocator, sizeof *cuda);
     mgv_result result;
     *out = NULL;
@@ -7766,13 +7883,14 @@ static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule
 
 /* Counters and abort word of the next launch as it wants them. */
 static mgv_result mgv__cuda_clear(mgv__cuda *cuda, cudaStream_t stream, mgv_error *error) {
-    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arguments.aborted, 0, (size_t)cuda->plan->counters_bytes, stream), "clearing the counters");
+    MGV__CUDA_TRY(cuda->calls, MemsetAsync, (cuda->arguments.aborted, 0, (size_t)cuda->plan->counters_bytes, stream),
+                  "clearing the counters");
     return MGV_OK;
 }
 
-/* Chooses the counters of the next launch. Two sets take turns, and a launch zeroes that of the next one, also if it gives up itself: what begins
-   behind it need not wait for a memset of its own. A CUDA graph is replayed without us and would count in the same set again and again: captured
-   launches have a set to themselves and a memset in front. */
+/* Chooses the counters of the next launch. Two sets take turns, and a launch zeroes that of the next one, also if it gives up itself: what
+   begins behind it need not wait for a memset of its own. A CUDA graph is replayed without us and would count in the same set again and
+   again: captured launches have a set to themselves and a memset in front. */
 static mgv_result mgv__cuda_take_counters(mgv__cuda *cuda, int captured, cudaStream_t stream, mgv_error *error) {
     mgv__kernel_arguments *arguments = &cuda->arguments;
     mgv__cuda_use_counters(cuda, captured ? (uint32_t)MGV__COUNTERS_OF_GRAPHS : cuda->counter_set);
@@ -7789,7 +7907,8 @@ static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, 
     mgv__cuda_configure(cuda, cuda->schedule->regime, cuda->schedule->clusters, &config, attributes);
     config.stream = stream;
     arguments[0] = &cuda->arguments;
-    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel[cuda->schedule->regime], arguments), "launching the kernel");
+    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel[cuda->schedule->regime], arguments),
+                  "launching the kernel");
     return MGV_OK;
 }
 
@@ -7798,7 +7917,8 @@ static void mgv__cuda_forget(mgv__cuda *cuda) { memset(cuda->status, 0, sizeof *
 
 /* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
    mgv__cuda_pooled. captured: into a CUDA graph. The caller records `done` behind what it enqueues itself. */
-static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, int captured, cudaStream_t stream, mgv_error *error) {
+static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, int captured, cudaStream_t stream,
+                                   mgv_error *error) {
     mgv__sent_schedule *schedule;
     mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
     if (result != MGV_OK) return result;
@@ -7813,17 +7933,17 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     return result;
 }
 
-/* Where the kernel puts the pooled rows: in the arena, or for up to MGV__GEMV_MAX_ROWS images, whose rows it writes by ordinary stores, at an address
-   of the caller's that the card can write, a multiple of 16 bytes. */
+/* Where the kernel puts the pooled rows: in the arena, or for up to MGV__GEMV_MAX_ROWS images, whose rows it writes by ordinary stores, at
+   an address of the caller's that the card can write, a multiple of 16 bytes. */
 static float *mgv__cuda_pooled(const mgv__cuda *cuda) { return (float *)(void *)cuda->arguments.buffers[MGV__DEVICE_POOLED]; }
 static void mgv__cuda_place_pooled(mgv__cuda *cuda, float *pooled) {
     uint8_t *own = cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset;
     cuda->arguments.buffers[MGV__DEVICE_POOLED] = pooled ? (uint8_t *)pooled : own;
 }
 
-static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full stage", "an empty stage", "a known tile", "a ready tile", "a vacated slot",
-                                              "a granted chunk", "a written chunk", "aligned shared memory", "sums to be read", "sums of its cluster",
-                                              "rows to be stored"};
+static const char *const mgv__wait_names[] = {"nothing", "a counter", "a full stage", "an empty stage", "a known tile", "a ready tile",
+                                              "a vacated slot", "a granted chunk", "a written chunk", "aligned shared memory",
+                                              "sums to be read", "sums of its cluster", "rows to be stored"};
 MGV__STATIC_ASSERT(sizeof mgv__wait_names / sizeof mgv__wait_names[0] == MGV__WAIT_COUNT, every_wait_has_a_name);
 
 /* What the finished kernels said of themselves since the last launch or mgv__cuda_forget. */
@@ -7831,9 +7951,10 @@ static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
     const mgv__kernel_status *s = cuda->status;
     const char *label = s->aborted == MGV__WAIT_COUNTER && s->op < cuda->plan->op_count ? cuda->plan->ops[s->op].label : "a tile";
     if (s->aborted == 0) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_TIMEOUT, "the kernel gave up: CTA %u waited for %s before %s (operation %u, index %u, saw %u, expected %u)", (uint64_t)s->cta,
-                     s->aborted < MGV__WAIT_COUNT ? mgv__wait_names[s->aborted] : "?", label, (uint64_t)s->op, (uint64_t)s->index, (uint64_t)s->seen,
-                     (uint64_t)s->expected);
+    return mgv__fail(error, MGV_ERROR_TIMEOUT,
+                     "the kernel gave up: CTA %u waited for %s before %s (operation %u, index %u, saw %u, expected %u)", (uint64_t)s->cta,
+                     s->aborted < MGV__WAIT_COUNT ? mgv__wait_names[s->aborted] : "?", label, (uint64_t)s->op, (uint64_t)s->index,
+                     (uint64_t)s->seen, (uint64_t)s->expected);
 }
 
 #endif /* MEGAVIT_CUDA */
@@ -9443,7 +9564,8 @@ static int mgv__job_replays(const mgv_engine *engine) {
     return 0;
 }
 static void mgv__job_told(mgv_engine *engine) { (void)engine; }
-static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output, mgv__job_start, mgv__job_step, mgv__job_told};
+static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output,
+                                              mgv__job_start, mgv__job_step, mgv__job_told};
 
 /* ---- the CUDA backend's way through an encode: pictures to the card, one launch, the pooled rows back ---- */
 
@@ -9850,7 +9972,8 @@ static void mgv__gpu_step(mgv_engine *engine) {
 
 static int mgv__gpu_replays(const mgv_engine *engine) { return engine->gpu->captured && !engine->gpu->lost; }
 static void mgv__gpu_told(mgv_engine *engine) { mgv__cuda_forget(engine->gpu->cuda); }
-static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_image, mgv__gpu_check_output, mgv__gpu_start, mgv__gpu_step, mgv__gpu_told};
+static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_image, mgv__gpu_check_output,
+                                              mgv__gpu_start, mgv__gpu_step, mgv__gpu_told};
 #endif /* MEGAVIT_CUDA */
 
 static const mgv__backend *mgv__backend_of(mgv_backend backend) {
@@ -10206,8 +10329,8 @@ MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_err
         waited = mgv__now_ms() - start;
         if (waited >= (double)timeout_ms)
             return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms",
-                             (uint64_t)engine->job.image + 1,
-                             (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1, (uint64_t)engine->job.op_end, (uint64_t)timeout_ms);
+                             (uint64_t)engine->job.image + 1, (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1,
+                             (uint64_t)engine->job.op_end, (uint64_t)timeout_ms);
         mgv__pause(engine, waited);
         status = mgv_poll(engine, error);
     }
@@ -10304,7 +10427,9 @@ static uint32_t mgv__validation_twin(const mgv__program *program, const mgv__pla
 }
 
 /* Rows of a device buffer that one picture has. */
-static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) { return mgv__plan_rows_are_images(buffer) ? 1 : plan->tokens; }
+static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) {
+    return mgv__plan_rows_are_images(buffer) ? 1 : plan->tokens;
+}
 
 static mgv_result mgv__validation_fetch(const mgv__validator *v, uint32_t buffer, uint8_t *rows, mgv_error *error) {
     const mgv__cuda *cuda = v->gpu->gpu->cuda;
@@ -10326,8 +10451,8 @@ static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *r
     return mgv__bf16_value(h);
 }
 
-/* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and normalised on the CPU;
-   queries have the scale of their softmax in them there. */
+/* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and
+   normalised on the CPU; queries have the scale of their softmax in them there. */
 static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, float *out) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     const mgv__device_buffer *b = &plan->buffers[buffer];
@@ -10498,7 +10623,8 @@ static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
 /* Rows of one picture that stand for the whole encode: the pooled one, or its tokens where there is no pooling head. */
 static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) { return gpu->model->config.use_head ? 1 : gpu->gpu->cuda->plan->tokens; }
 
-static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint32_t rows_each, float *rows, mgv_error *error) {
+static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint32_t rows_each, float *rows,
+                                         mgv_error *error) {
     mgv_output output;
     mgv_encode_desc desc;
     memset(&output, 0, sizeof output);
@@ -10528,7 +10654,8 @@ static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
         if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, rows, v->wide, error);
         if (result != MGV_OK) break;
         scale = mgv__root_mean_square(v->wide, (uint64_t)rows * columns);
-        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
+        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns,
+                            MGV__VALIDATION_OUTLIER * tolerance * scale);
     }
     if (result == MGV_OK) mgv__validation_tell(v, "whole encode", -1, &c, columns, tolerance);
     return result;
@@ -10547,7 +10674,8 @@ static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_d
     for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
     v->result = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
     v->wide = (float *)mgv__alloc(&desc->allocator, floats * sizeof(float));
-    v->whole = (float *)mgv__alloc(&desc->allocator, (size_t)v->image_count * mgv__validation_whole_rows(v->gpu) * v->model->config.hidden * sizeof(float));
+    v->whole = (float *)mgv__alloc(&desc->allocator,
+                                   (size_t)v->image_count * mgv__validation_whole_rows(v->gpu) * v->model->config.hidden * sizeof(float));
     if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->whole) return MGV_OK;
     return mgv__fail_nomem(error, "validation", (uint64_t)rows * (MGV__VALIDATION_INPUTS + 1) * v->image_count);
 }

@@ -188,7 +188,8 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         const float rcp_sum[2] = {rcp_approx(sum[0]), rcp_approx(sum[1])};
         const uint32_t last = block + blocks.step >= blocks.end;
         if (last) next = math_look_ahead(self);
-        if (last && own && !once_more) math_leave_stage(self, first.index); /* the keys are not wanted again; all lanes have been at a barrier */
+        /* the keys are not wanted again; all lanes have been at a barrier */
+        if (last && own && !once_more) math_leave_stage(self, first.index);
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
         wgmma_wait_group<0>();
         wgmma_registers_fence(o);

@@ -17,8 +17,8 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) { return FLAGS == FLAGS_OF_TILE ? tile.op.flags : FLAGS; }
 
-/* Returns while the last stage's products are still on their way: the stage, which is not left yet. A stage is left when the products of the
-   next are on their way, so that the tensor cores need not wait for a warp. */
+/* Returns while the last stage's products are still on their way: the stage, which is not left yet. A stage is left when the products of
+   the next are on their way, so that the tensor cores need not wait for a warp. */
 template <int COLUMNS> DEVICE uint32_t gemm_products(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
     const uint32_t steps = gemm_steps(tile.op);

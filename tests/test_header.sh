@@ -207,6 +207,8 @@ check "one version, in the first line, the macros and CHANGELOG.md" bash -c "
     [ '$version' = \"\$(sed -n 's/^#define MGV_VERSION_[MP][A-Z]* //p' megavit.h | paste -sd.)\" ]"
 licence_is_last() { tail -n $(($(wc -l <LICENSE) + 2)) megavit.h | diff - <(echo '/*' && cat LICENSE && echo '*/'); }
 check "the licence is the header's end" licence_is_last
+no_long_line() { ! awk 'length($0) > 140 {print FILENAME ":" FNR}' "$@" | grep .; }
+check "no line of the header or of the kernels is longer than 140 columns" no_long_line megavit.h kernels/*.cu kernels/*.cuh
 # Every option that a conditional looks at is in the manual's table, and every line of the table is looked at.
 # What the header defines for itself, and what only our own tools define, is no option.
 options_are_documented() {
@@ -225,6 +227,8 @@ int mgv_counter = 1;
 int stray(const char *text) { printf("%d", mgv_counter++); return (int)strtod(text, NULL); }
 C
 gcc -O2 -c "$scratch/planted.c" -o "$scratch/planted.o"
+printf '%0141d\n' 0 >"$scratch/planted.txt"
+check "the gate on long lines sees a planted one" bash -c "! ($(declare -f no_long_line); no_long_line $scratch/planted.txt)"
 check "the gate on calls sees a planted strtod" bash -c "! ($(declare -f no_forbidden_symbol); forbidden='$forbidden'; no_forbidden_symbol $scratch/planted.o)"
 check "the gate on globals sees a planted global" bash -c "! ($(declare -f no_writable_global); no_writable_global $scratch/planted.o)"
 check "the gate on names sees a planted name" bash -c "! ($(declare -f only_prefixed_symbols); only_prefixed_symbols $scratch/planted.o)"
