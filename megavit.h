@@ -5767,10 +5767,11 @@ static void mgv__plan_want(mgv__plan *plan, const mgv__row_outputs *outputs) {
     mgv__plan_list(plan);
 }
 
-/* Images of a group, where nobody says: one or two groups of the same size while that is up to 25,100 rows, else 11,800 rows and what is
-   left. Measured on SigLIP2-base: 128 images take 6.4% less time in one group than in 60, 60 and 8, 256 in two 2.4% less than in four of
-   60 and 16. For 592, groups of 60 are 138 tiles of FC2, the longest there are, two rounds of 66 clusters and little more; where some
-   clusters have one more than others, all wait for these (52 images: 1.6% more clocks). */
+/* Images of a group, where nobody says. One group, or two of the same size, where they have up to 25,100 rows each: measured on
+   SigLIP2-base, 128 images take 6.4% less time in one group than in 60, 60 and 8, and 256 in two 2.4% less than in four of 60 and 16 (in
+   between it is the pass of `megavit plan` that says so). More images come in groups of 11,800 rows and what is left: for 592, groups of
+   60 are 138 tiles of FC2, the longest there are, two rounds of 66 clusters and little more; where some clusters have one more than
+   others, all wait for these (52 images: 1.6% more clocks). */
 static uint32_t mgv__plan_group_images(uint32_t tokens, uint32_t max_images) {
     const uint64_t rows = (uint64_t)max_images * tokens;
     if (rows <= 2 * MGV__PLAN_EQUAL_GROUP_ROWS) return mgv__ceil_div(max_images, rows <= MGV__PLAN_EQUAL_GROUP_ROWS ? 1 : 2);

@@ -102,7 +102,8 @@ static void test_models_without_a_head(void **state) {
     }
 }
 
-/* Pictures that go through the layers together: up to 25,100 rows one group or two of the same size, in pairs; beyond, 11,800 rows and what is left. */
+/* Pictures that go through the layers together: one group or two of the same size, in pairs, of up to 25,100 rows each; where that is not
+   enough, 11,800 rows each and what is left. */
 static void test_groups(void **state) {
     static const struct { uint32_t image_size, images, group, groups; } cases[] = {
         {224, 1, 1, 1}, {224, 120, 120, 1}, {224, 128, 128, 1}, {224, 129, 66, 2}, {224, 192, 96, 2}, {224, 256, 128, 2}, {224, 257, 60, 5},
