@@ -739,7 +739,7 @@ enum {
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2,
     /* what the math warpgroups give each other; rows to be stored */
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4,
-    /* and the rows' norms */
+    /* mbarriers, and the rows' norms */
     MGV__LATENCY_BARRIER_BYTES =
         MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 5),
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
@@ -5465,7 +5465,7 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
                          (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)c->head_dim);
-    /* pooling: a column tile for each math group */
+    /* heads: pooling has a column tile for each math group */
     if (c->heads < MGV__MATH_GROUPS || c->heads > 64 || c->hidden % 64 || c->intermediate % 8)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
@@ -5782,7 +5782,7 @@ static uint32_t mgv__plan_group_images(uint32_t tokens, uint32_t max_images) {
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images,
                                    mgv_error *error) {
     uint32_t rows_per_group, i;
-    uint64_t rows, head_rows, at = 0;
+    uint64_t rows, head_rows, parts = 0, at = 0;
     mgv_result result = mgv__plan_supported(config, error);
     if (result != MGV_OK) return result;
     memset(plan, 0, sizeof *plan);
@@ -5814,10 +5814,9 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
                      mgv__ceil_div(config->heads, 4) * 4, 0, 4);
     rows = (uint64_t)plan->groups * plan->group_images;
     head_rows = config->use_head ? rows : 0;
-    mgv__plan_buffer(
-        plan, MGV__DEVICE_PARTS,
-        mgv__plan_pools_tokens(plan, 1) ? (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan) : 0,
-        config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1, 4); /* maximum, sum and mean behind a head's sums */
+    if (mgv__plan_pools_tokens(plan, 1)) parts = (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
+    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1,
+                     4); /* maximum, sum and mean behind a head's sums */
     mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, config->hidden, config->hidden, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, config->hidden, config->hidden, 0, 2);
@@ -5866,7 +5865,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         at += (plan->buffers[i].bytes + 1023) / 1024 * 1024;
     }
     plan->stats_offset = at;
-    /* of the head by strips of a GEMV */
+    /* of rows by 64 columns, of the head's by the strips of a GEMV */
     at += ((uint64_t)plan->groups * rows_per_group * (config->hidden / 64) + rows * (config->hidden / 8)) * 8;
     plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
     at += (uint64_t)plan->vector_count * 4;
