@@ -5397,7 +5397,7 @@ typedef struct mgv__plan {
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; tests: fewer */
     uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
-    uint32_t lanes;                         /* groups that take turns */
+    uint32_t lanes;                         /* groups that take turns; 0: chosen */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
     uint32_t ablations;                     /* benchmarks: MGV__KERNEL_WAIT_* that every operation gets */
     mgv__kernel_segment *segments;
@@ -6206,11 +6206,22 @@ static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
-/* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's last
-   products run over all images at once, at the end. */
+/* How many groups take turns, where nobody says. A small last group by itself, of a batch smaller than the engine's largest, leaves most
+   clusters idle in each operation. In turns with one or two others, an encode takes less time: measured on SigLIP2-base in an engine for
+   592 images, 64 (groups of 60 and 4) take 6 to 8% less and 128 (60, 60 and 8) 2.3% less. Not with more groups, of which the small one is
+   less: in turns 256 images take 1.4% longer, 592 4.2%. */
+static uint32_t mgv__plan_lanes(const mgv__plan *plan, uint32_t images) {
+    const uint32_t groups = mgv__ceil_div(images, plan->group_images);
+    const uint32_t last = images - (groups - 1) * plan->group_images;
+    if (plan->lanes) return plan->lanes;
+    return (groups == 2 || groups == 3) && 2 * last < plan->group_images ? 4 : 1;
+}
+
+/* The order of all tiles. Groups take turns, one operation each, `lanes` of them; the next group starts when one has finished. The head's
+   last products run over all images at once, at the end. */
 static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t clusters) {
     const uint32_t head_ops = plan->config->use_head ? 4 : 0, group_ops = plan->op_count - head_ops;
-    const uint32_t groups = mgv__ceil_div(images, plan->group_images), lanes = plan->lanes ? plan->lanes : 1;
+    const uint32_t groups = mgv__ceil_div(images, plan->group_images), lanes = mgv__plan_lanes(plan, images);
     uint32_t tiles = 0, step, group, i;
     plan->images = images;
     plan->regime = mgv__plan_regime(plan, images);

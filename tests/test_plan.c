@@ -482,6 +482,33 @@ static void test_costs_add_up(void **state) {
         }
 }
 
+/* Where the last of two or three groups is small, groups take turns: the last begins before the first has ended. Elsewhere they do not. */
+static void test_a_small_last_group_takes_turns(void **state) {
+    static const struct {
+        uint32_t images, groups, turns;
+    } cases[] = {{60, 1, 0}, {64, 2, 1}, {89, 2, 1}, {90, 2, 0}, {120, 2, 0}, {128, 3, 1}, {150, 3, 0}, {184, 4, 0}, {592, 10, 0}};
+    uint32_t c, i;
+    (void)state;
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mgv__config config;
+        mgv__plan *plan;
+        mgv_error error;
+        uint32_t first_ends = 0, last_begins = ~0u;
+        config_of(&config, 224, 16, 12);
+        plan = plan_of(&config, 592, 0, 0);
+        assert_int_equal(plan->group_images, 60);
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        assert_int_equal(mgv__plan_validate(plan, plan->counts, &error), MGV_OK);
+        for (i = 0; i < plan->segment_count; i++) {
+            if (plan->ops[plan->segments[i].op].kernel.rows_per_group != plan->group_images * plan->tokens) continue; /* the head's, of all */
+            if (plan->segments[i].group == 0) first_ends = i;
+            if (plan->segments[i].group == cases[c].groups - 1 && last_begins == ~0u) last_begins = i;
+        }
+        assert_int_equal(cases[c].groups > 1 && last_begins < first_ends, cases[c].turns);
+        plan_free(plan);
+    }
+}
+
 /* The pass over all tiles cannot take longer than operations with a wall between them, nor less than the chain of operations or the work
    shared out over all clusters; and where each operation is one tile's rows and a round of the clusters, it takes just the chain. */
 static void test_a_schedule_takes_as_long_as_its_tiles(void **state) {
@@ -610,6 +637,7 @@ static void test_centred_rows_sum_to_zero(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_small_last_group_takes_turns),
         cmocka_unit_test(test_a_schedule_takes_as_long_as_its_tiles),
         cmocka_unit_test(test_a_schedule_is_asked_for),
         cmocka_unit_test(test_centred_rows_sum_to_zero),
