@@ -6208,8 +6208,9 @@ static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
 
 /* How many groups take turns, where nobody says. A small last group by itself, of a batch smaller than the engine's largest, leaves most
    clusters idle in each operation. Where only one or two groups come before it, all take turns, in fours: each begins a quarter of the
-   operations behind the one before. Measured on SigLIP2-base in an engine for 592 images, 64 (groups of 60 and 4) take 6 to 8% less time so and 128 (60, 60
-   and 8) 2.3%. Of more groups the small one is a lesser part, and turns cost time: 256 images take 1.4% longer, 592 4.2%. */
+   operations behind the one before. Measured on SigLIP2-base in an engine for 592 images, 64 (groups of 60 and 4) take 6 to 8% less time
+   so and 128 (60, 60 and 8) 2.3%. Of more groups the small one is a lesser part, and turns cost time: 256 images take 1.4% longer, 592
+   4.2%. */
 static uint32_t mgv__plan_lanes(const mgv__plan *plan, uint32_t images) {
     const uint32_t groups = mgv__ceil_div(images, plan->group_images), last = images - (groups - 1) * plan->group_images;
     const int ends_small = (groups == 2 || groups == 3) && 2 * last < plan->group_images;
