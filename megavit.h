@@ -5376,7 +5376,11 @@ typedef struct mgv__plan {
     const mgv__config *config;
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
     uint32_t tokens, patch_columns, patch_pitch;
-    uint32_t max_images, group_images, groups, group_tiles; /* row tiles of 64 rows of a group, a multiple of 4 */
+    uint32_t max_images;
+    uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, row tiles of 64 rows */
+    uint32_t layout_group_images, layout_groups; /* groups of the largest batch, for which there is room */
+    uint32_t group_is_said;                 /* the caller wants groups of that size for every batch */
+    uint32_t group_images, groups, group_tiles; /* of the schedule; row tiles of 64 rows of a group, a multiple of 4 */
     mgv__device_buffer buffers[MGV__DEVICE_BUFFER_COUNT];
     mgv__map_desc maps[MGV__MAP_COUNT];
     mgv__plan_op ops[MGV__PLAN_MAX_OPS];
@@ -5397,7 +5401,7 @@ typedef struct mgv__plan {
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; tests: fewer */
     uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
-    uint32_t lanes;                         /* groups that take turns; 0: chosen */
+    uint32_t lanes;                         /* groups that take turns */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
     uint32_t ablations;                     /* benchmarks: MGV__KERNEL_WAIT_* that every operation gets */
     mgv__kernel_segment *segments;
@@ -5712,8 +5716,8 @@ static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
     return k->columns > plan->config->hidden && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
 }
 
-static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
-    const uint64_t images = (uint64_t)plan->groups * plan->group_images;
+static void mgv__plan_latency_maps(mgv__plan *plan) {
+    const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
@@ -5726,7 +5730,8 @@ static void mgv__plan_latency_maps(mgv__plan *plan, uint64_t rows_per_group) {
     for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
 }
 
-static void mgv__plan_split_maps(mgv__plan *plan, uint64_t rows_per_group) {
+static void mgv__plan_split_maps(mgv__plan *plan) {
+    const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     uint32_t pack, i;
     for (i = 0; i < 2; i++) {
         const uint32_t half = mgv__split_columns(MGV__KERNEL_SPLIT_160 + i) / (uint32_t)MGV__CLUSTER;
@@ -5777,11 +5782,66 @@ static uint32_t mgv__plan_group_images(uint32_t tokens, uint32_t max_images) {
     if (rows <= 2 * MGV__PLAN_EQUAL_GROUP_ROWS) return mgv__ceil_div(max_images, rows <= MGV__PLAN_EQUAL_GROUP_ROWS ? 1 : 2);
     return tokens < MGV__PLAN_GROUP_ROWS ? MGV__PLAN_GROUP_ROWS / tokens : 1;
 }
+/* The head takes images in pairs: where there is a next group, none reaches into it. */
+static uint32_t mgv__plan_even_group(uint32_t group_images, uint32_t max_images) {
+    if (group_images < max_images) group_images += group_images % MGV__CLUSTER;
+    return mgv__min_u32(group_images, max_images);
+}
+/* Row tiles of 64 rows of a group, a multiple of 4: more than either regime has. */
+static uint32_t mgv__plan_group_tiles(const mgv__plan *plan, uint32_t group_images) {
+    return mgv__ceil_div(group_images * plan->tokens, 4 * 64) * 4;
+}
+
+/* Everything that depends on how images are grouped; where rows lie does not. */
+static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_t groups) {
+    const uint64_t rows_per_group = (uint64_t)group_images * plan->tokens;
+    const uint32_t head_ops = plan->config->use_head ? 4 : 0;
+    uint32_t i;
+    plan->group_images = group_images;
+    plan->groups = groups;
+    plan->group_tiles = mgv__plan_group_tiles(plan, group_images);
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
+        plan->buffers[i].counter_stride = plan->buffers[i].by_image ? plan->group_images : plan->group_tiles;
+    for (i = 0; i + head_ops < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = (uint32_t)rows_per_group;
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        const int head = mgv__plan_rows_are_images(i);
+        uint64_t per_group = head ? plan->room_images : rows_per_group, count = head ? 1 : groups;
+        if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
+            mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, count, MGV__GEMM_ROWS);
+        if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; count = plan->room_images; }
+        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
+            mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, count, MGV__CHUNK_ROWS);
+    }
+    if (plan->config->use_head) { /* weighted sums: (column, head, image) */
+        mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
+        mgv__map_desc *m = &plan->maps[MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
+        mgv__plan_map(plan, MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->config->heads, plan->room_images,
+                      MGV__CHUNK_ROWS);
+        m->dims[0] = plan->config->hidden;
+        m->strides[0] = (uint64_t)plan->config->hidden * 2;
+        m->strides[1] = (uint64_t)weighted->pitch * 2;
+    }
+    mgv__plan_attention_maps(plan, plan->room_images);
+    mgv__plan_latency_maps(plan);
+    mgv__plan_split_maps(plan);
+}
+
+/* Groups for so many images: those of an engine that is made for just as many, which always fit into a larger one's buffers, so that no
+   small group is left alone at the end, which leaves most clusters idle. A batch of one group or less keeps the engine's. */
+static void mgv__plan_group(mgv__plan *plan, uint32_t images) {
+    uint32_t group = plan->layout_group_images, groups = plan->layout_groups;
+    if (!plan->group_is_said && images > group) {
+        group = mgv__plan_even_group(mgv__plan_group_images(plan->tokens, images), images);
+        groups = mgv__ceil_div(images, group);
+    }
+    if (group != plan->group_images || groups != plan->groups) mgv__plan_set_groups(plan, group, groups);
+}
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images,
                                    mgv_error *error) {
-    uint32_t rows_per_group, i;
+    uint32_t i;
     uint64_t rows, head_rows, parts = 0, at = 0;
     mgv_result result = mgv__plan_supported(config, error);
     if (result != MGV_OK) return result;
@@ -5793,14 +5853,14 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->max_images = max_images;
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
     plan->split_most = MGV__PLAN_SPLIT_MOST;
+    plan->group_is_said = group_images != 0;
     if (!group_images) group_images = mgv__plan_group_images(plan->tokens, max_images);
-    /* The head takes images in pairs: none reaches into the next group. */
-    if (group_images < max_images) group_images += group_images % MGV__CLUSTER;
-    plan->group_images = mgv__min_u32(group_images, max_images);
-    plan->groups = mgv__ceil_div(max_images, plan->group_images);
-    rows_per_group = plan->group_images * plan->tokens;
-    plan->group_tiles = mgv__ceil_div(rows_per_group, 4 * 64) * 4; /* more than either regime has */
-    rows = (uint64_t)plan->groups * rows_per_group;
+    plan->group_images = plan->layout_group_images = mgv__plan_even_group(group_images, max_images);
+    plan->groups = plan->layout_groups = mgv__ceil_div(max_images, plan->group_images);
+    plan->group_tiles = mgv__plan_group_tiles(plan, plan->group_images);
+    plan->room_images = plan->groups * plan->group_images;
+    plan->room_tiles = plan->groups * plan->group_tiles;
+    rows = (uint64_t)plan->room_images * plan->tokens;
     if (rows * (config->hidden / 64) > 0x40000000u)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
                          (uint64_t)max_images, (uint64_t)plan->tokens);
@@ -5812,7 +5872,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, config->intermediate, config->intermediate, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_SCORES, config->use_head && plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads,
                      mgv__ceil_div(config->heads, 4) * 4, 0, 4);
-    rows = (uint64_t)plan->groups * plan->group_images;
+    rows = plan->room_images;
     head_rows = config->use_head ? rows : 0;
     if (mgv__plan_pools_tokens(plan, 1)) parts = (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
     mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1,
@@ -5828,26 +5888,6 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->pack_columns[MGV__PACK_MLP] = config->intermediate;
     mgv__plan_list(plan);
 
-    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        int head = mgv__plan_rows_are_images(i);
-        uint64_t per_group = head ? rows : rows_per_group, groups = head ? 1 : plan->groups;
-        if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
-        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
-            mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, groups, MGV__GEMM_ROWS);
-        if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; groups = rows; }
-        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
-            mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, groups, MGV__CHUNK_ROWS);
-    }
-    if (config->use_head) { /* weighted sums: (column, head, image) */
-        mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
-        mgv__map_desc *m = &plan->maps[MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
-        mgv__plan_map(plan, MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, config->heads, rows, MGV__CHUNK_ROWS);
-        m->dims[0] = config->hidden;
-        m->strides[0] = (uint64_t)config->hidden * 2;
-        m->strides[1] = (uint64_t)weighted->pitch * 2;
-    }
-    mgv__plan_attention_maps(plan, rows);
-
     for (i = 0; i < MGV__PACK_COUNT; i++) {
         plan->pack_pitch[i] = mgv__ceil_div(plan->pack_columns[i], 8) * 8;
         plan->pack_offset[i] = at;
@@ -5856,8 +5896,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->weight_bytes = at;
     for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
     mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
-    mgv__plan_latency_maps(plan, rows_per_group);
-    mgv__plan_split_maps(plan, rows_per_group);
+    mgv__plan_set_groups(plan, plan->group_images, plan->groups);
 
     at = 0;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
@@ -5866,7 +5905,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     }
     plan->stats_offset = at;
     /* of rows by 64 columns, of the head's by the strips of a GEMV */
-    at += ((uint64_t)plan->groups * rows_per_group * (config->hidden / 64) + rows * (config->hidden / 8)) * 8;
+    at += ((uint64_t)plan->room_images * plan->tokens * (config->hidden / 64) + rows * (config->hidden / 8)) * 8;
     plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
     at += (uint64_t)plan->vector_count * 4;
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;
@@ -5879,7 +5918,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
     at += (uint64_t)plan->max_ops * sizeof(mgv__kernel_op);
     plan->segments_offset = at = (at + 1023) / 1024 * 1024;
-    plan->max_segments = plan->max_ops * plan->groups;
+    plan->max_segments = plan->max_ops * plan->layout_groups;
     at += ((uint64_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment);
     plan->schedule_bytes = (at - plan->ops_offset + 1023) / 1024 * 1024;
     plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
@@ -6206,23 +6245,14 @@ static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
-/* How many groups take turns, where nobody says. A small last group by itself, of a batch smaller than the engine's largest, leaves most
-   clusters idle in each operation. Where only one or two groups come before it, all take turns, in fours: each begins a quarter of the
-   operations behind the one before. Measured on SigLIP2-base in an engine for 592 images, 64 (groups of 60 and 4) take 6 to 8% less time
-   so and 128 (60, 60 and 8) 2.3%. Of more groups the small one is a lesser part, and turns cost time: 256 images take 1.4% longer, 592
-   4.2%. */
-static uint32_t mgv__plan_lanes(const mgv__plan *plan, uint32_t images) {
-    const uint32_t groups = mgv__ceil_div(images, plan->group_images), last = images - (groups - 1) * plan->group_images;
-    const int ends_small = (groups == 2 || groups == 3) && 2 * last < plan->group_images;
-    return plan->lanes ? plan->lanes : ends_small ? 4 : 1;
-}
-
-/* The order of all tiles. Groups take turns, one operation each, `lanes` of them; the next group starts when one has finished. The head's
+/* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's
    last products run over all images at once, at the end. */
 static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t clusters) {
     const uint32_t head_ops = plan->config->use_head ? 4 : 0, group_ops = plan->op_count - head_ops;
-    const uint32_t groups = mgv__ceil_div(images, plan->group_images), lanes = mgv__plan_lanes(plan, images);
-    uint32_t tiles = 0, step, group, i;
+    const uint32_t lanes = plan->lanes ? plan->lanes : 1;
+    uint32_t groups, tiles = 0, step, group, i;
+    mgv__plan_group(plan, images);
+    groups = mgv__ceil_div(images, plan->group_images);
     plan->images = images;
     plan->regime = mgv__plan_regime(plan, images);
     plan->clusters = plan->regime == MGV__LATENCY ? plan->latency_clusters : clusters;
@@ -6361,12 +6391,22 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
     return MGV_OK;
 }
 
+/* Buffers, their counters and the list have room for these groups. */
+static mgv_result mgv__plan_check_room(const mgv__plan *plan, mgv_error *error) {
+    if (plan->groups <= plan->layout_groups && plan->groups * plan->group_images <= plan->room_images &&
+        plan->groups * plan->group_tiles <= plan->room_tiles) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %u groups of %u images do not fit into room for %u groups and %u images",
+                     (uint64_t)plan->groups, (uint64_t)plan->group_images, (uint64_t)plan->layout_groups, (uint64_t)plan->room_images);
+}
+
 /* Proves the schedule before it is launched. All CTAs take their tiles from one list in its order, so it cannot deadlock if every tile
    waits only for signals of tiles before it; and every value is whole if it waits for all of them. counts: plan->counter_count words of
    scratch. */
 static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
     uint32_t s, tile, cta;
-    mgv_result result = mgv__plan_check_flags(plan, error);
+    mgv_result result = mgv__plan_check_room(plan, error);
+    if (result != MGV_OK) return result;
+    result = mgv__plan_check_flags(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_reuse(plan, error);
     memset(counts, 0, plan->counter_count * sizeof *counts);
     for (s = 0; s < plan->segment_count && result == MGV_OK; s++) {
@@ -7470,6 +7510,7 @@ typedef struct mgv__cuda_desc {
 typedef struct mgv__sent_schedule {
     uint32_t images;                /* 0: none */
     uint32_t total_tiles, regime, clusters;
+    uint32_t group_images, groups;  /* for which its tensor maps are */
     mgv__row_outputs outputs;
     int32_t captured;               /* in a CUDA graph, so it stays */
     uint64_t used;                  /* the launch that used it last */
@@ -7484,6 +7525,7 @@ typedef struct mgv__cuda {
     cudaLibrary_t library;
     cudaKernel_t kernel[MGV__REGIME_COUNT];
     uint32_t shared_bytes[MGV__REGIME_COUNT], shared_limit; /* that a block of each kernel needs, that the GPU gives */
+    uint32_t mapped_group_images, mapped_groups; /* for which arguments.maps are */
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
     void *upload;                   /* pinned: operations and segments on their way to the device */
@@ -7540,6 +7582,7 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     if (found != cudaDriverEntryPointSuccess)
         return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
     memcpy(&encode, &entry, sizeof encode);
+    cuda->mapped_groups = 0;
     for (i = 0; i < MGV__MAP_COUNT; i++) {
         const mgv__map_desc *m = &plan->maps[i];
         const uint64_t offset = m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset;
@@ -7559,6 +7602,8 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
                              (uint64_t)i, m->dims[0], m->dims[1], m->dims[2], (uint64_t)m->box[0], (uint64_t)m->box[1], (uint64_t)code);
         memcpy(&cuda->arguments.maps[i], &map, sizeof map);
     }
+    cuda->mapped_group_images = plan->group_images;
+    cuda->mapped_groups = plan->groups;
     return MGV_OK;
 }
 
@@ -7879,17 +7924,22 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
     schedule->regime = plan->regime;
     schedule->clusters = plan->clusters;
+    schedule->group_images = plan->group_images;
+    schedule->groups = plan->groups;
     return MGV_OK;
 }
 
-/* What the next launch is to run. */
-static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule) {
+/* What the next launch is to run. Tensor maps are made anew where the last launch had other groups. */
+static mgv_result mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule, mgv_error *error) {
     const uint8_t *place = cuda->arena + (uint64_t)(schedule - cuda->schedules) * cuda->plan->schedule_bytes;
     schedule->used = ++cuda->launches;
     cuda->arguments.ops = (const mgv__kernel_op *)(const void *)(place + cuda->plan->ops_offset);
     cuda->arguments.segments = (const mgv__kernel_segment *)(const void *)(place + cuda->plan->segments_offset);
     cuda->arguments.total_tiles = schedule->total_tiles;
     cuda->schedule = schedule;
+    if (schedule->group_images == cuda->mapped_group_images && schedule->groups == cuda->mapped_groups) return MGV_OK;
+    mgv__plan_set_groups(cuda->plan, schedule->group_images, schedule->groups);
+    return mgv__cuda_encode_maps(cuda, error);
 }
 
 /* Counters and abort word of the next launch as it wants them. */
@@ -7933,7 +7983,8 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     mgv__sent_schedule *schedule;
     mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
     if (result != MGV_OK) return result;
-    mgv__cuda_use_schedule(cuda, schedule);
+    result = mgv__cuda_use_schedule(cuda, schedule, error);
+    if (result != MGV_OK) return result;
     mgv__cuda_forget(cuda);
     cuda->arguments.pixels = device_pixels;
     result = mgv__cuda_take_counters(cuda, captured, stream, error);

@@ -249,6 +249,16 @@ static void test_wrong_plans_are_refused(void **state) {
     mgv__plan_schedule(plan, 7, 66); /* an operation that overwrites without waiting for the readers */
     plan->ops[4].kernel.wait_divisor = 0;
     refused(plan, "may still read");
+    mgv__plan_schedule(plan, 7, 66); /* room for a group less, for an image less, for fewer counters */
+    plan->layout_groups--;
+    refused(plan, "do not fit");
+    plan->layout_groups++;
+    plan->room_images--;
+    refused(plan, "do not fit");
+    plan->room_images++;
+    plan->room_tiles--;
+    refused(plan, "do not fit");
+    plan->room_tiles++;
     for (i = 0; i < sizeof flags / sizeof flags[0]; i++) { /* an epilogue that the operation's kind of tile does not have */
         plan->forced_regime = 1 + flags[i].regime;
         mgv__plan_schedule(plan, flags[i].images, 66);
@@ -482,30 +492,61 @@ static void test_costs_add_up(void **state) {
         }
 }
 
-/* Where the last of two or three groups is small, groups take turns: the last begins before the first has ended. Elsewhere they do not. */
-static void test_a_small_last_group_takes_turns(void **state) {
+/* No group, row or counter is beyond what an engine has, whatever its largest batch and the one that it is given. */
+static void test_every_batch_finds_room(void **state) {
+    static const uint32_t patches[] = {4, 8, 14, 16, 24, 32, 64};
+    uint32_t i, room, images;
+    (void)state;
+    for (i = 0; i < sizeof patches / sizeof patches[0]; i++) {
+        mgv__config config;
+        config_of(&config, patches[i] * 16, 16, 1);
+        for (room = 1; room < 800; room += room < 100 ? 1 : 37) {
+            mgv__plan *plan = plan_of(&config, room, 0, 1);
+            for (images = 1; images <= room; images += images < 100 ? 1 : 11) {
+                mgv__plan_group(plan, images);
+                assert_true(plan->groups * plan->group_images >= images);
+                assert_int_equal(mgv__plan_check_room(plan, NULL), MGV_OK);
+            }
+            plan_free(plan);
+        }
+    }
+}
+
+/* A batch is grouped as in an engine made for just as many images; its maps are that engine's but for the room behind. */
+static void test_groups_are_those_of_the_batch(void **state) {
     static const struct {
-        uint32_t images, groups, turns;
-    } cases[] = {{60, 1, 0}, {64, 2, 1}, {89, 2, 1}, {90, 2, 0}, {120, 2, 0}, {128, 3, 1}, {150, 3, 0}, {184, 4, 0}, {592, 10, 0}};
+        uint32_t room, said, images, group_images, groups;
+    } cases[] = {{592, 0, 592, 60, 10}, {592, 0, 60, 60, 10}, {592, 0, 61, 61, 1}, {592, 0, 64, 64, 1}, {592, 0, 128, 128, 1},
+                 {592, 0, 129, 66, 2}, {592, 0, 256, 128, 2}, {592, 0, 257, 60, 5}, {256, 0, 130, 66, 2}, {256, 0, 128, 128, 2},
+                 {130, 0, 129, 66, 2}, {592, 60, 64, 60, 10}, {64, 0, 20, 64, 1}};
     uint32_t c, i;
     (void)state;
     for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         mgv__config config;
-        mgv__plan *plan;
+        mgv__plan *plan, *own;
         mgv_error error;
-        uint32_t first_ends = 0, last_begins = ~0u;
         config_of(&config, 224, 16, 12);
-        plan = plan_of(&config, 592, 0, 0);
-        assert_int_equal(plan->group_images, 60);
+        plan = plan_of(&config, cases[c].room, cases[c].said, 1);
+        own = plan_of(&config, cases[c].images, cases[c].said, 1);
+        mgv__plan_schedule(plan, cases[c].room, 66); /* whatever was before */
         mgv__plan_schedule(plan, cases[c].images, 66);
+        mgv__plan_schedule(own, cases[c].images, 66);
         assert_int_equal(mgv__plan_validate(plan, plan->counts, &error), MGV_OK);
-        for (i = 0; i < plan->segment_count; i++) {
-            if (plan->ops[plan->segments[i].op].kernel.rows_per_group != plan->group_images * plan->tokens) continue; /* the head's, of all */
-            if (plan->segments[i].group == 0) first_ends = i;
-            if (plan->segments[i].group == cases[c].groups - 1 && last_begins == ~0u) last_begins = i;
+        assert_int_equal(plan->group_images, cases[c].group_images);
+        assert_int_equal(plan->groups, cases[c].groups);
+        if (plan->group_images == own->group_images) {
+            assert_int_equal(plan->segment_count, own->segment_count);
+            assert_memory_equal(plan->segments, own->segments, (plan->segment_count + 1) * sizeof *plan->segments);
         }
-        assert_int_equal(cases[c].groups > 1 && last_begins < first_ends, cases[c].turns);
+        for (i = 0; i < MGV__MAP_COUNT; i++) { /* no view reaches beyond its rows */
+            const mgv__map_desc *m = &plan->maps[i];
+            if (!m->used || m->pack >= 0 || m->dims[3]) continue;
+            assert_true(m->dims[1] * (m->dims[2] ? m->dims[2] : 1) * (uint64_t)plan->buffers[m->buffer].pitch <=
+                        plan->buffers[m->buffer].rows * plan->buffers[m->buffer].pitch *
+                            (m->strides[0] < (uint64_t)plan->buffers[m->buffer].pitch * m->element_bytes ? config.heads : 1u));
+        }
         plan_free(plan);
+        plan_free(own);
     }
 }
 
@@ -637,7 +678,8 @@ static void test_centred_rows_sum_to_zero(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_small_last_group_takes_turns),
+        cmocka_unit_test(test_groups_are_those_of_the_batch),
+        cmocka_unit_test(test_every_batch_finds_room),
         cmocka_unit_test(test_a_schedule_takes_as_long_as_its_tiles),
         cmocka_unit_test(test_a_schedule_is_asked_for),
         cmocka_unit_test(test_centred_rows_sum_to_zero),

@@ -188,7 +188,7 @@ static mgv_result chain_record(harness *h, chain *c, uint32_t images, mgv_error 
     const mgv__kernel_segment *place = c->segments;
     mgv_result result = mgv__cuda_clear(cuda, c->stream, error);
     for (uint32_t op = 0; op < plan->op_count && result == MGV_OK; op++) {
-        const size_t count = plan->groups + 1;
+        const size_t count = plan->layout_groups + 1;
         plan->op_first = op;
         plan->op_limit = op + 1;
         mgv__plan_schedule(plan, images, cuda->clusters);
@@ -208,7 +208,7 @@ static mgv_result chain_record(harness *h, chain *c, uint32_t images, mgv_error 
 /* For these pictures, after an encode of as many. NULL after an error. */
 chain *harness_chain(harness *h, uint32_t images, const void *device_pixels, char *message) {
     chain *c = (chain *)calloc(1, sizeof *c);
-    const size_t bytes = (size_t)h->cuda->plan->op_count * (h->cuda->plan->groups + 1) * sizeof *c->segments;
+    const size_t bytes = (size_t)h->cuda->plan->op_count * (h->cuda->plan->layout_groups + 1) * sizeof *c->segments;
     mgv_error error;
     mgv_result result = MGV_ERROR_DEVICE;
     strcpy(error.message, "making a CUDA graph");

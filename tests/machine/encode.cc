@@ -248,6 +248,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         *why = failed("CUDA engine", error) + " " + machine::encode_error();
         return nullptr;
     }
+    if (shape.regroups) m->cuda->plan->group_is_said = 0;
     if (shape.split) {
         m->cuda->plan->split_least = 1;
         m->cuda->plan->split_most = shape.split;

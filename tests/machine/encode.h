@@ -18,6 +18,7 @@ struct MicroShape {
     float sharpness = 1; /* of attention: its scores times as much */
     bool alike = false; /* all images are the same one */
     float contrast = 1; /* of the pixels around the middle grey */
+    bool regroups = false; /* group_images is of the engine's largest batch; a smaller one is grouped as the plan likes */
 };
 struct MicroRun {
     machine::Result machine;
