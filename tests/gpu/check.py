@@ -1,6 +1,6 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN WORD...
-words: stages errors bits launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
+words: stages errors bits groups launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
 regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, drain (two layers unless said), time and
 peer that follow, or so many layers of it"""
 import copy, ctypes, math, sys, tempfile, time
@@ -262,6 +262,22 @@ class Repeated:
         if poison: self.engine.poison()
         self.launch()
         self.finish()
+
+
+def groups(lib, kernels, where):
+    """Batches that are grouped each in its own way, in turn on one engine."""
+    make_model(where, num_hidden_layers=4)
+    counts = (140, 100, 66, 131)
+    work = Repeated(lib, where, kernels, pictures(145, 224, 5), counts)
+    for pixels, want in zip(work.pixels, work.want):
+        own = Engine(lib, where, kernels, pixels.shape[0])
+        own.run(pixels)
+        verdict(torch.equal(own.buffer(9, pixels.shape[0]), want),
+                f'{pixels.shape[0]} pictures in an engine for {max(counts)} give the bits of an engine made for as many ({work.engine.ran()})')
+        own.close()
+    for i in range(400): work.run(poison=i % 50 == 0)
+    verdict(work.wrong == 0, f'{work.launches} launches of {counts} pictures in turn: {work.wrong} gave other bits')
+    work.engine.close()
 
 
 def launches(lib, kernels, where):
