@@ -6395,7 +6395,8 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
 static mgv_result mgv__plan_check_room(const mgv__plan *plan, mgv_error *error) {
     if (plan->groups <= plan->layout_groups && plan->groups * plan->group_images <= plan->room_images &&
         plan->groups * plan->group_tiles <= plan->room_tiles) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %u groups of %u images do not fit into room for %u groups and %u images",
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                     "the plan is wrong: %u groups of %u images do not fit into room for %u groups and %u images",
                      (uint64_t)plan->groups, (uint64_t)plan->group_images, (uint64_t)plan->layout_groups, (uint64_t)plan->room_images);
 }
 
