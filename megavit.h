@@ -5426,7 +5426,8 @@ static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
 };
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
-    MGV__PLAN_SPLIT_LEAST = 35, MGV__PLAN_SPLIT_MOST = 66 /* K is shared out where so many tiles do for a whole operation */
+    /* K is shared out where so many tiles do for a whole operation; by narrow tiles up to one round of an H100's clusters */
+    MGV__PLAN_SPLIT_LEAST = 25, MGV__PLAN_SPLIT_NARROW_MOST = 66, MGV__PLAN_SPLIT_MOST = 148
 };
 
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
@@ -5957,37 +5958,42 @@ static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uin
     return width == 256 && (columns - 1) % 256 < 128 ? row_units : 0;
 }
 
-/* Tile width of a GEMM: the one whose waves take least time. */
+/* Tile width of a GEMM: the one whose waves take least time. Of what multiplies normed rows, which has many columns, a second wave that is
+   not full runs beside other operations' tiles: narrower ones are worth it only where they save a wave (measured at 11 to 20 images), or
+   where so few rows are hurried on that the next operation waits for them. */
 static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op *op, uint32_t clusters) {
     static const uint32_t widths[] = {256, 192, 128, 64};
+    const int many = (op->flags & MGV__KERNEL_FOLD_NORM) != 0;
     uint32_t best = 256, i;
-    double best_time = 0;
+    double best_time = 0, best_waves = 0;
     for (i = 0; i < 4; i++) {
         uint32_t width = widths[i],
                  tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
         mgv__tile_clocks clocks = mgv__gemm_clocks(width, op->k_blocks);
         double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge, waves = mgv__plan_waves(tiles, clusters);
-        if (width == 256 || waves * tile < best_time) {
-            best = width;
-            best_time = waves * tile;
-        }
+        if (width != 256 && (waves * tile >= best_time || (many && best_waves > 1 && waves >= best_waves))) continue;
+        best = width;
+        best_time = waves * tile;
+        best_waves = waves;
     }
     /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
-       (measured at eight images). */
-    if (best == 256 && (op->flags & MGV__KERNEL_FOLD_NORM) && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
+       (measured at up to ten images). */
+    if (best == 256 && many && 8 * row_units <= clusters && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
     return best;
 }
 
 /* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster
-   share out K, which is faster where one round of these tiles fills the card and two rounds of others would be needed; where fewer do,
-   narrow tiles are. It is other arithmetic, so it depends on model and number of rows, never on the card. Not for the head: its rows are so
-   few that narrow tiles do as well. */
+   share out K: half as long a tile, for an exchange of sums. Measured on SigLIP2-base that is faster from 3 images (-5%) to 18 (11 to 16
+   images: -5 to -7%), of two rounds and a few tiles now and then (22 images: -6%), and slower from 28 (+5%). It is other arithmetic, so it
+   depends on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
 static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
+    const uint32_t narrow_most = mgv__min_u32(plan->split_most, MGV__PLAN_SPLIT_NARROW_MOST);
     uint32_t kind;
     for (kind = MGV__KERNEL_SPLIT_160; kind <= MGV__KERNEL_SPLIT_192; kind++) {
         const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) *
                                mgv__ceil_div(plan->config->hidden, mgv__split_columns(kind));
-        if (tiles >= plan->split_least && tiles <= plan->split_most) return kind;
+        const uint32_t most = kind == MGV__KERNEL_SPLIT_160 ? narrow_most : plan->split_most;
+        if (tiles >= plan->split_least && tiles <= most) return kind;
     }
     return 0;
 }
@@ -6065,7 +6071,8 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     switch (op->kind) {
     case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
     case MGV__KERNEL_ATTENTION:
-        k->k_blocks = plan->tokens > 128 && 2 * images * pairs <= plan->clusters ? 2 : 1;
+        /* Two clusters share out the queries where that takes no more than two rounds of half as much. */
+        k->k_blocks = plan->tokens > 128 && images * pairs <= plan->clusters ? 2 : 1;
         if (k->k_blocks == 1 && mgv__plan_own_heads(plan, images, pairs)) k->flags |= MGV__KERNEL_OWN_HEADS;
         k->column_tiles = mgv__ceil_div(pairs, mgv__plan_heads(k)) * k->k_blocks;
         k->a_map = MGV__MAP_KEYS;

@@ -127,11 +127,13 @@ static void test_groups(void **state) {
     }
 }
 
-/* A head a math group where two rounds of such tiles come together; half as many tiles then, whose signals are waited for. */
+/* A head a math group where two rounds of such tiles come together; half as many tiles then, whose signals are waited for. Twice as many
+   where a head's queries are shared out and that takes two rounds at most. */
 static void test_own_heads(void **state) {
     static const struct { uint32_t images, group, clusters, heads, own, tiles; } cases[] = {
         {64, 0, 66, 12, 1, 3}, {43, 0, 66, 12, 0, 6}, {44, 0, 66, 12, 1, 3}, {592, 0, 66, 12, 1, 3}, {64, 13, 66, 12, 0, 6}, {8, 0, 12, 12, 1, 3},
-        {8, 0, 66, 12, 0, 6}, {44, 0, 66, 10, 1, 3}, {64, 0, 66, 2, 0, 1}, {132, 132, 66, 2, 1, 1}};
+        {8, 0, 66, 12, 0, 12}, {11, 0, 66, 12, 0, 12}, {12, 0, 66, 12, 0, 6}, {44, 0, 66, 10, 1, 3}, {66, 0, 66, 2, 0, 2}, {67, 0, 66, 2, 0, 1},
+        {132, 132, 66, 2, 1, 1}};
     uint32_t i, c;
     (void)state;
     for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
@@ -169,13 +171,33 @@ static void test_split_products(void **state) {
             for (i = 0; i < plan->op_count; i++) {
                 const int splits = mgv__split_columns(plan->ops[i].kernel.kind) != 0;
                 const int writes_stream = plan->ops[i].target == MGV__DEVICE_STREAM, gemv = plan->ops[i].kernel.kind == MGV__KERNEL_GEMV;
-                assert_int_equal(splits, writes_stream && images >= 4 && images <= 10);
+                assert_int_equal(splits, writes_stream && images >= 3 && images <= 24);
                 if (splits) assert_int_equal(plan->ops[i].kernel.kind, images <= 8 ? MGV__KERNEL_SPLIT_160 : MGV__KERNEL_SPLIT_192);
                 assert_int_equal(gemv, i + 4 >= plan->op_count && images <= MGV__GEMV_MAX_ROWS);
                 if (gemv) assert_true(plan->ops[i].kernel.column_tiles * MGV__GEMV_COLUMNS(plan->ops[i].kernel.b_map) * MGV__CLUSTER >= plan->ops[i].kernel.columns);
                 if (splits) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_FOLD_NORM, 0);
             }
         }
+    plan_free(plan);
+}
+
+/* Few rows are hurried on by narrow tiles, more come in wide ones. */
+static void test_widths(void **state) {
+    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 192}, {8, 192, 192}, {10, 192, 192}, {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
+    mgv__config config;
+    mgv__plan *plan;
+    uint32_t c, i;
+    (void)state;
+    config_of(&config, 224, 16, 2);
+    plan = plan_of(&config, 80, 0, 1);
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        for (i = 0; i < plan->op_count; i++) {
+            const uint32_t wanted = !strcmp(plan->ops[i].label, "qkv") ? cases[c].qkv : !strcmp(plan->ops[i].label, "fc1") ? cases[c].fc1 : 0;
+            const uint32_t kind = wanted == 256 ? MGV__KERNEL_GEMM_256 : wanted == 192 ? MGV__KERNEL_GEMM_192 : MGV__KERNEL_GEMM_128;
+            if (wanted) assert_int_equal(plan->ops[i].kernel.kind, kind);
+        }
+    }
     plan_free(plan);
 }
 
@@ -686,7 +708,7 @@ int main(void) {
         cmocka_unit_test(test_every_schedule_is_proved),
         cmocka_unit_test(test_models_without_a_head),
         cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_own_heads), cmocka_unit_test(test_split_products),
+        cmocka_unit_test(test_own_heads), cmocka_unit_test(test_split_products), cmocka_unit_test(test_widths),
         cmocka_unit_test(test_last_rows_are_shared),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),

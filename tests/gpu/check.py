@@ -216,8 +216,8 @@ def bits(lib, kernels, where):
         engine.run(pixels)
         same &= torch.equal(engine.buffer(9, most), first)
     verdict(same and ran_where_asked(engine) and torch.isfinite(first).all().item(), f'200 launches give the same bits ({engine.ran()})')
-    # four to ten pictures split the products that write the stream over the cluster, in tiles of 160 or 192 columns; more than 48 have another pooling head
-    for among, counts in ((64, (50,)), (48, (33, 1)), (8, (4, 6)), (10, (9,)))[most < 64:]:
+    # three to 24 pictures split the products that write the stream over the cluster, in tiles of 160 columns, more than eight of 192; more than 48 have another pooling head
+    for among, counts in ((64, (50,)), (48, (33, 1)), (8, (3, 6)), (10, (9,)), (24, (11, 13)))[most < 64:]:
         engine.poison()
         engine.run(pixels[:among].contiguous())
         all_of_them = engine.buffer(9, among)
