@@ -19,7 +19,7 @@ for tool in "${@:-memcheck initcheck synccheck}"; do
         grep -E "SUMMARY|pictures:|stopped" "$log"
         # a hazard is two lines: who wrote, and who else was there
         awk '/Race reported between/ { line = $0; next } line != "" && / and / { print line, substr($0, 10); line = ""; next } /^========= (Invalid|Uninit|Barrier|Error|Warning|Internal|Program hit)/' "$log" |
-            sed -E 's/\+0x[0-9a-f]+//g; s/0x[0-9a-f]+/ADDRESS/g; s/\([^()]*\)//g; s/ +/ /g' | sort | uniq -c | sort -rn | head -12
+            sed -E 's/\+0x[0-9a-f]+//g; s/0x[0-9a-f]+/ADDRESS/g; s/\([^()]*\)//g; s/ +/ /g' | sort | uniq -c | sort -rn | head -50
         [ $code -eq 0 ] || failed=1
         rm -f "$log"
     done
