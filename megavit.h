@@ -5401,7 +5401,7 @@ typedef struct mgv__plan {
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; tests: fewer */
     uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
-    uint32_t lanes;                         /* groups that take turns */
+    uint32_t lanes;                         /* groups that take turns; 0: none do */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
     uint32_t ablations;                     /* benchmarks: MGV__KERNEL_WAIT_* that every operation gets */
     mgv__kernel_segment *segments;
@@ -7503,7 +7503,7 @@ typedef struct mgv__cuda_desc {
     int32_t device;
     uint32_t max_images;
     uint32_t group_images;   /* 0: chosen */
-    uint32_t lanes;          /* 0: chosen */
+    uint32_t lanes;          /* 0: groups do not take turns */
     uint32_t max_clusters;   /* of the throughput regime, the latency regime has as many CTAs; 0: all */
     uint32_t regime;         /* 1 + regime; 0: chosen */
     uint32_t poll_limit;     /* 0: about a quarter of a second */
@@ -7518,10 +7518,10 @@ typedef struct mgv__cuda_desc {
 typedef struct mgv__sent_schedule {
     uint32_t images;                /* 0: none */
     uint32_t total_tiles, regime, clusters;
-    uint32_t group_images, groups;  /* for which its tensor maps are */
     mgv__row_outputs outputs;
     int32_t captured;               /* in a CUDA graph, so it stays */
     uint64_t used;                  /* the launch that used it last */
+    mgv__tensor_map maps[MGV__MAX_MAPS]; /* of its groups; they go with the launch's arguments */
 } mgv__sent_schedule;
 
 typedef struct mgv__cuda {
@@ -7533,7 +7533,6 @@ typedef struct mgv__cuda {
     cudaLibrary_t library;
     cudaKernel_t kernel[MGV__REGIME_COUNT];
     uint32_t shared_bytes[MGV__REGIME_COUNT], shared_limit; /* that a block of each kernel needs, that the GPU gives */
-    uint32_t mapped_group_images, mapped_groups; /* for which arguments.maps are */
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
     void *upload;                   /* pinned: operations and segments on their way to the device */
@@ -7576,7 +7575,8 @@ static mgv_result mgv__cuda_fail(const mgv__cuda_calls *calls, mgv_error *error,
     return mgv__fail(error, result, "%s: %s (CUDA error %u), while %s", call, calls->GetErrorString(code), (uint64_t)code, what);
 }
 
-static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
+/* maps: MGV__MAP_COUNT, for the groups that the plan has now. */
+static mgv_result mgv__cuda_encode_maps(const mgv__cuda *cuda, mgv__tensor_map *maps, mgv_error *error) {
     typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
                                         const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                         CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
@@ -7590,7 +7590,6 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
     if (found != cudaDriverEntryPointSuccess)
         return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
     memcpy(&encode, &entry, sizeof encode);
-    cuda->mapped_groups = 0;
     for (i = 0; i < MGV__MAP_COUNT; i++) {
         const mgv__map_desc *m = &plan->maps[i];
         const uint64_t offset = m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset;
@@ -7608,10 +7607,8 @@ static mgv_result mgv__cuda_encode_maps(mgv__cuda *cuda, mgv_error *error) {
         if (code != CUDA_SUCCESS)
             return mgv__fail(error, MGV_ERROR_DEVICE, "tensor map %u (%u x %u x %u, box %u x %u) was refused by the driver (error %u)",
                              (uint64_t)i, m->dims[0], m->dims[1], m->dims[2], (uint64_t)m->box[0], (uint64_t)m->box[1], (uint64_t)code);
-        memcpy(&cuda->arguments.maps[i], &map, sizeof map);
+        memcpy(&maps[i], &map, sizeof map);
     }
-    cuda->mapped_group_images = plan->group_images;
-    cuda->mapped_groups = plan->groups;
     return MGV_OK;
 }
 
@@ -7843,7 +7840,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->patch_pitch = plan->patch_pitch;
     arguments->latency_rows = mgv__plan_latency_rows(cuda->plan->tokens);
     arguments->poll_limit = desc->poll_limit ? desc->poll_limit : 1555000; /* a poll takes 0.161 us on the H200 */
-    return mgv__cuda_encode_maps(cuda, error);
+    return mgv__cuda_encode_maps(cuda, arguments->maps, error); /* each schedule makes its own: what the driver refuses is refused here */
 }
 
 /* Makes the device side of an engine. tensors: the model's, with their data. */
@@ -7921,6 +7918,8 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     if (!schedule)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine holds the schedules of %u batch sizes, and CUDA graphs use them all",
                          (uint64_t)MGV__PLAN_SCHEDULES);
+    result = mgv__cuda_encode_maps(cuda, schedule->maps, error);
+    if (result != MGV_OK) return result;
     place = cuda->arena + (uint64_t)(schedule - cuda->schedules) * plan->schedule_bytes;
     MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->ops_offset, ops, op_bytes, cudaMemcpyHostToDevice, stream),
                   "sending the schedule");
@@ -7932,22 +7931,18 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
     schedule->regime = plan->regime;
     schedule->clusters = plan->clusters;
-    schedule->group_images = plan->group_images;
-    schedule->groups = plan->groups;
     return MGV_OK;
 }
 
-/* What the next launch is to run. Tensor maps are made anew where the last launch had other groups. */
-static mgv_result mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule, mgv_error *error) {
+/* What the next launch is to run. */
+static void mgv__cuda_use_schedule(mgv__cuda *cuda, mgv__sent_schedule *schedule) {
     const uint8_t *place = cuda->arena + (uint64_t)(schedule - cuda->schedules) * cuda->plan->schedule_bytes;
     schedule->used = ++cuda->launches;
+    memcpy(cuda->arguments.maps, schedule->maps, sizeof schedule->maps);
     cuda->arguments.ops = (const mgv__kernel_op *)(const void *)(place + cuda->plan->ops_offset);
     cuda->arguments.segments = (const mgv__kernel_segment *)(const void *)(place + cuda->plan->segments_offset);
     cuda->arguments.total_tiles = schedule->total_tiles;
     cuda->schedule = schedule;
-    if (schedule->group_images == cuda->mapped_group_images && schedule->groups == cuda->mapped_groups) return MGV_OK;
-    mgv__plan_set_groups(cuda->plan, schedule->group_images, schedule->groups);
-    return mgv__cuda_encode_maps(cuda, error);
 }
 
 /* Counters and abort word of the next launch as it wants them. */
@@ -7991,8 +7986,7 @@ static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8
     mgv__sent_schedule *schedule;
     mgv_result result = mgv__cuda_schedule(cuda, images, stream, &schedule, error);
     if (result != MGV_OK) return result;
-    result = mgv__cuda_use_schedule(cuda, schedule, error);
-    if (result != MGV_OK) return result;
+    mgv__cuda_use_schedule(cuda, schedule);
     mgv__cuda_forget(cuda);
     cuda->arguments.pixels = device_pixels;
     result = mgv__cuda_take_counters(cuda, captured, stream, error);

@@ -618,6 +618,29 @@ static void test_what_a_graph_cannot_hold(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* Each batch size has tensor maps of its own, made once: a driver that refuses them stops only those that are new. */
+static void test_maps_of_a_batch(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    int i;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    fake.refuse_maps = 1;
+    assert_int_equal(encode(f, engine, 2, &error), MGV_ERROR_DEVICE);
+    assert_non_null(strstr(error.message, "tensor map"));
+    assert_int_equal(fake.launches, 0);
+    fake.refuse_maps = 0;
+    assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
+    fake.refuse_maps = 1;
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(encode(f, engine, 1, &error), MGV_ERROR_DEVICE);
+        assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
+    }
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* An engine holds a few schedules; those in graphs stay, of the others the one that was not used for longest goes. */
 static void test_schedules_come_and_go(void **state) {
     enum { MANY = MGV__PLAN_SCHEDULES + 2 };
@@ -897,7 +920,7 @@ int main(void) {
         cmocka_unit_test(test_poll_wait_and_destroy),
         cmocka_unit_test(test_device_workspace),
         cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_graphs), cmocka_unit_test(test_maps_of_a_batch),
         cmocka_unit_test(test_what_a_graph_cannot_hold),
         cmocka_unit_test(test_schedules_come_and_go),
         cmocka_unit_test(test_packed_weights),
