@@ -5399,7 +5399,7 @@ typedef struct mgv__plan {
     uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
-    uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; tests: fewer */
+    uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; narrow models: none; tests: fewer */
     uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
     uint32_t lanes;                         /* groups that take turns; 0: none do */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
@@ -5853,7 +5853,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
-    plan->split_most = MGV__PLAN_SPLIT_MOST;
+    /* A CTA's share of K goes once around the ring at least, so that no exchange comes into a stage that the tile before has lent. */
+    plan->split_most = config->hidden >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER ? MGV__PLAN_SPLIT_MOST : 0;
     plan->group_is_said = group_images != 0;
     if (!group_images) group_images = mgv__plan_group_images(plan->tokens, max_images);
     plan->group_images = plan->layout_group_images = mgv__plan_even_group(group_images, max_images);

@@ -181,6 +181,29 @@ static void test_split_products(void **state) {
     plan_free(plan);
 }
 
+/* In models of less than 512 columns a share of K would be shorter than the ring. */
+static void test_narrow_models_are_not_split(void **state) {
+    static const uint32_t heads[] = {3, 6, 7, 8, 12};
+    uint32_t h, images, i;
+    (void)state;
+    for (h = 0; h < sizeof heads / sizeof heads[0]; h++) {
+        mgv__config config;
+        mgv__plan *plan;
+        uint32_t split = 0;
+        config_of(&config, 224, 16, 2);
+        config.heads = heads[h];
+        config.hidden = 64 * heads[h];
+        config.intermediate = 4 * config.hidden;
+        plan = plan_of(&config, 100, 0, 1);
+        for (images = 1; images <= 100; images++) {
+            mgv__plan_schedule(plan, images, 66);
+            for (i = 0; i < plan->op_count; i++) split += mgv__split_columns(plan->ops[i].kernel.kind) != 0;
+        }
+        assert_int_equal(split != 0, heads[h] >= 8);
+        plan_free(plan);
+    }
+}
+
 /* Few rows are hurried on by narrow tiles, more come in wide ones. */
 static void test_widths(void **state) {
     static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 192}, {8, 192, 192}, {10, 192, 192}, {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
@@ -709,6 +732,7 @@ int main(void) {
         cmocka_unit_test(test_models_without_a_head),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_own_heads), cmocka_unit_test(test_split_products), cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_narrow_models_are_not_split),
         cmocka_unit_test(test_last_rows_are_shared),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),
