@@ -5984,9 +5984,9 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
 }
 
 /* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster
-   share out K: half as long a tile, for an exchange of sums. Measured on SigLIP2-base that is faster from 3 images (-5%) to 18 (11 to 16
-   images: -5 to -7%), of two rounds and a few tiles now and then (22 images: -6%), and slower from 28 (+5%). It is other arithmetic, so it
-   depends on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
+   share out K: half as long a tile, for an exchange of sums. Measured on SigLIP2-base: 3 images -5%, 11 to 16 -5 to -7%, 17 to 24 -6 to 0%,
+   28 and 32 +5%. It is other arithmetic, so it depends on model and number of rows, never on the card. Not for the head: its rows are so
+   few that narrow tiles do as well. */
 static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
     const uint32_t narrow_most = mgv__min_u32(plan->split_most, MGV__PLAN_SPLIT_NARROW_MOST);
     uint32_t kind;
@@ -6414,8 +6414,7 @@ static mgv_result mgv__plan_check_room(const mgv__plan *plan, mgv_error *error) 
 static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
     uint32_t s, tile, cta;
     mgv_result result = mgv__plan_check_room(plan, error);
-    if (result != MGV_OK) return result;
-    result = mgv__plan_check_flags(plan, error);
+    if (result == MGV_OK) result = mgv__plan_check_flags(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_reuse(plan, error);
     memset(counts, 0, plan->counter_count * sizeof *counts);
     for (s = 0; s < plan->segment_count && result == MGV_OK; s++) {

@@ -206,7 +206,8 @@ static void test_narrow_models_are_not_split(void **state) {
 
 /* Few rows are hurried on by narrow tiles, more come in wide ones. */
 static void test_widths(void **state) {
-    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 192}, {8, 192, 192}, {10, 192, 192}, {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
+    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 192}, {8, 192, 192}, {10, 192, 192},
+                                                                  {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
     mgv__config config;
     mgv__plan *plan;
     uint32_t c, i;
@@ -557,7 +558,7 @@ static void test_every_batch_finds_room(void **state) {
     }
 }
 
-/* A batch is grouped as in an engine made for just as many images; its maps are that engine's but for the room behind. */
+/* A batch is grouped as in an engine made for just as many images: the same list, and the same groups in its maps. */
 static void test_groups_are_those_of_the_batch(void **state) {
     static const struct {
         uint32_t room, said, images, group_images, groups;
@@ -582,7 +583,12 @@ static void test_groups_are_those_of_the_batch(void **state) {
         if (plan->group_images == own->group_images) {
             assert_int_equal(plan->segment_count, own->segment_count);
             assert_memory_equal(plan->segments, own->segments, (plan->segment_count + 1) * sizeof *plan->segments);
+            for (i = 0; i < MGV__MAP_COUNT; i++)
+                if (own->maps[i].used && own->maps[i].dims[1] == own->group_images * own->tokens)
+                    assert_int_equal(plan->maps[i].dims[1], own->maps[i].dims[1]);
         }
+        assert_int_equal(plan->maps[MGV__MAP_STORE + MGV__DEVICE_STREAM].dims[1], plan->group_images * plan->tokens);
+        assert_int_equal(plan->maps[MGV__MAP_STORE + MGV__DEVICE_STREAM].dims[2], plan->groups);
         for (i = 0; i < MGV__MAP_COUNT; i++) { /* no view reaches beyond its rows */
             const mgv__map_desc *m = &plan->maps[i];
             if (!m->used || m->pack >= 0 || m->dims[3]) continue;
