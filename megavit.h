@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 12u
+#define MGV__KERNEL_VERSION 13u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -767,7 +767,8 @@ enum {
     MGV__KERNEL_POOL,      /* one image a CTA: weighted sums of its tokens, one for each head */
     MGV__KERNEL_WIDE,      /* latency regime: 104 or 128 rows, 64 columns a CTA */
     MGV__KERNEL_DEEP,      /* latency regime: such a tile a cluster, each CTA a quarter of the products */
-    MGV__KERNEL_SPLIT_160, /* 128 x 160 tile a cluster: each CTA half of the products, then half of the columns */
+    MGV__KERNEL_SPLIT_128, /* 128 x 128 tile a cluster: each CTA half of the products, then half of the columns */
+    MGV__KERNEL_SPLIT_160,
     MGV__KERNEL_SPLIT_192,
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
@@ -5426,7 +5427,7 @@ static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
 };
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
-    /* K is shared out where so many tiles do for a whole operation; by narrow tiles up to one round of an H100's clusters */
+    /* K is shared out where so many tiles do for a whole operation; by tiles of 128 or 160 columns up to one round of an H100's clusters */
     MGV__PLAN_SPLIT_LEAST = 25, MGV__PLAN_SPLIT_NARROW_MOST = 66, MGV__PLAN_SPLIT_MOST = 148
 };
 
@@ -5448,7 +5449,9 @@ static int mgv__plan_is_pool(uint32_t kind) {
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
 /* Columns of a SPLIT tile; 0: it is none. */
-static uint32_t mgv__split_columns(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 ? 160 : kind == MGV__KERNEL_SPLIT_192 ? 192 : 0; }
+static uint32_t mgv__split_columns(uint32_t kind) {
+    return kind >= MGV__KERNEL_SPLIT_128 && kind <= MGV__KERNEL_SPLIT_192 ? 128 + 32 * (kind - MGV__KERNEL_SPLIT_128) : 0;
+}
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
@@ -5985,15 +5988,15 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
 
 /* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster
    share out K: half as long a tile, for an exchange of sums. Measured on SigLIP2-base: 3 images -5%, 11 to 16 -5 to -7%, 17 to 24 -6 to 0%,
-   28 and 32 +5%. It is other arithmetic, so it depends on model and number of rows, never on the card. Not for the head: its rows are so
-   few that narrow tiles do as well. */
+   28 and 32 +5%; tiles of 128 columns where there were 160: -1 to -2% in one round of them, +1 to +5% in more. It is other arithmetic, so
+   it depends on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
 static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
     const uint32_t narrow_most = mgv__min_u32(plan->split_most, MGV__PLAN_SPLIT_NARROW_MOST);
     uint32_t kind;
-    for (kind = MGV__KERNEL_SPLIT_160; kind <= MGV__KERNEL_SPLIT_192; kind++) {
+    for (kind = MGV__KERNEL_SPLIT_128; kind <= MGV__KERNEL_SPLIT_192; kind++) {
         const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) *
                                mgv__ceil_div(plan->config->hidden, mgv__split_columns(kind));
-        const uint32_t most = kind == MGV__KERNEL_SPLIT_160 ? narrow_most : plan->split_most;
+        const uint32_t most = kind == MGV__KERNEL_SPLIT_192 ? plan->split_most : narrow_most;
         if (tiles >= plan->split_least && tiles <= most) return kind;
     }
     return 0;
@@ -6099,6 +6102,10 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     if (split && op->target == MGV__DEVICE_STREAM) {
         k->kind = split;
         k->column_tiles = mgv__ceil_div(k->columns, mgv__split_columns(split));
+        if (split == MGV__KERNEL_SPLIT_128) { /* each CTA finishes one chunk's columns: none behind them need other boxes */
+            k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + MGV__MAP_WEIGHTS_128;
+            return;
+        }
         k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 * (split - MGV__KERNEL_SPLIT_160) + op->pack;
         k->residual_map = MGV__MAP_SPLIT_REST + (split - MGV__KERNEL_SPLIT_160);
         return;
@@ -6342,6 +6349,7 @@ static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
     case MGV__KERNEL_DEEP: return norm_gelu | stream;
     case MGV__KERNEL_GEMM_64: return norm_gelu | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
     case MGV__KERNEL_GEMV: return norm_gelu | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
+    case MGV__KERNEL_SPLIT_128:
     case MGV__KERNEL_SPLIT_160:
     case MGV__KERNEL_SPLIT_192: return stream;
     case MGV__KERNEL_WIDE: return norm_gelu;

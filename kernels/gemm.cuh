@@ -316,7 +316,7 @@ template <int HALF> DEVICE void split_statistics(const SplitPlace<HALF> &place, 
 }
 
 /* Biases and residual are added while the other CTA's sums are on their way. The rows go out in two chunks: 64 columns, and what lies
-   behind them. */
+   behind them, if anything does. */
 template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) {
     constexpr int HALF = COLUMNS / MGV__CLUSTER, REST = HALF - 64, COUNT = HALF / 2; /* columns that stay, and accumulators */
     static_assert(split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && HALF * 128 % 1024 == 0,
@@ -329,11 +329,14 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
     const uint32_t last = gemm_products<COLUMNS>(self, tile, acc);
 
     /* under the last products */
-    Ring<MGV__CHUNKS> second = self.chunk;
-    second.advance();
     const SplitTarget target = split_target(self);
     const uint32_t fragments = fragment_address(self, math_take_chunk(self));
-    const uint32_t rest = narrow_fragment_address<REST>(self, math_take_chunk(self, second));
+    uint32_t rest = 0;
+    if constexpr (REST) {
+        Ring<MGV__CHUNKS> second = self.chunk;
+        second.advance();
+        rest = narrow_fragment_address<REST>(self, math_take_chunk(self, second));
+    }
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
     split_send<COUNT>(self, target, acc + COUNT);
@@ -353,8 +356,10 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
             if (i / 4 * 8 >= (int)place.columns) acc[i] = 0;
     }
     gemm_write_bf16<64>(0, fragments, acc);
-    math_give_chunk(self);
-    gemm_write_bf16<REST>(0, rest, acc + 32);
+    if constexpr (REST) {
+        math_give_chunk(self);
+        gemm_write_bf16<REST>(0, rest, acc + 32);
+    }
     if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(place, acc);
     math_give_chunk(self);
     fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write next where the other one's sums were */

@@ -53,6 +53,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
         case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
         case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
+        case MGV__KERNEL_SPLIT_128: split_tile<128>(self, tile); break;
         case MGV__KERNEL_SPLIT_160: split_tile<160>(self, tile); break;
         case MGV__KERNEL_SPLIT_192: split_tile<192>(self, tile); break;
         case MGV__KERNEL_GEMM_192: gemm_tile<192>(self, tile); break;

@@ -25,11 +25,13 @@ DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
 DEVICE constexpr uint64_t columns_of_kind(uint32_t kind, uint32_t columns) { return (uint64_t)(columns / 32) << 4 * kind; }
 static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 256) | columns_of_kind(MGV__KERNEL_GEMM_192, 192) |
                                          columns_of_kind(MGV__KERNEL_GEMM_128, 128) | columns_of_kind(MGV__KERNEL_GEMM_64, 64) |
-                                         columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160);
+                                         columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160) |
+                                         columns_of_kind(MGV__KERNEL_SPLIT_128, 128);
 static_assert(MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16,
               "a kind has four bits of the word; those behind the first 16 are no GEMMs");
 DEVICE uint32_t gemm_columns(uint32_t kind) { return kind < 16 ? (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32 : 0; }
-DEVICE uint32_t is_split(uint32_t kind) { return kind == MGV__KERNEL_SPLIT_160 || kind == MGV__KERNEL_SPLIT_192; }
+static_assert(MGV__KERNEL_SPLIT_160 == MGV__KERNEL_SPLIT_128 + 1 && MGV__KERNEL_SPLIT_192 == MGV__KERNEL_SPLIT_128 + 2, "one comparison");
+DEVICE uint32_t is_split(uint32_t kind) { return kind - MGV__KERNEL_SPLIT_128 <= 2; }
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
 /* Stages of products of one tile. The CTAs of a SPLIT tile have half of the blocks each; where their number is odd, the last one lies

@@ -99,7 +99,7 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     ChunkWalk walk;
     const uint32_t split = is_split(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
     const uint32_t row = gemm_first_row(tile, cta) + math_group * MGV__CHUNK_ROWS;
-    walk.count = split ? 2 : gemm_columns(tile.op.kind) / chunk_columns;
+    walk.count = split ? 2 - (tile.op.kind == MGV__KERNEL_SPLIT_128) : gemm_columns(tile.op.kind) / chunk_columns;
     walk.x = gemm_first_column(tile, cta);
     walk.y = row;
     walk.z = tile.group;

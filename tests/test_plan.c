@@ -172,7 +172,7 @@ static void test_split_products(void **state) {
                 const int splits = mgv__split_columns(plan->ops[i].kernel.kind) != 0;
                 const int writes_stream = plan->ops[i].target == MGV__DEVICE_STREAM, gemv = plan->ops[i].kernel.kind == MGV__KERNEL_GEMV;
                 assert_int_equal(splits, writes_stream && images >= 3 && images <= 24);
-                if (splits) assert_int_equal(plan->ops[i].kernel.kind, images <= 8 ? MGV__KERNEL_SPLIT_160 : MGV__KERNEL_SPLIT_192);
+                if (splits) assert_int_equal(mgv__split_columns(plan->ops[i].kernel.kind), images <= 7 ? 128 : images == 8 ? 160 : 192);
                 assert_int_equal(gemv, i + 4 >= plan->op_count && images <= MGV__GEMV_MAX_ROWS);
                 if (gemv) assert_true(plan->ops[i].kernel.column_tiles * MGV__GEMV_COLUMNS(plan->ops[i].kernel.b_map) * MGV__CLUSTER >= plan->ops[i].kernel.columns);
                 if (splits) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_FOLD_NORM, 0);

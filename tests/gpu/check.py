@@ -183,8 +183,8 @@ def stages(lib, kernels, where):
 
 def errors(lib, kernels, where):
     """1,000 pictures, five models of random weights: the pooled row against fp32, and transformers' own bf16 beside it. In batches of every
-    arithmetic: sums over the cluster in tiles of 160 and 192 columns are other sums."""
-    sizes = (40, 2) if regime == 2 else (50, 20, 8)
+    arithmetic: sums over the cluster in tiles of 128, 160 and 192 columns are other sums."""
+    sizes = (40, 2) if regime == 2 else (50, 20, 8, 4)
     ours, theirs, ran, there = {images: [] for images in sizes}, [], {}, True
     for seed in range(5):
         model = make_model(where, seed)
@@ -219,16 +219,18 @@ def bits(lib, kernels, where):
         engine.run(pixels)
         same &= torch.equal(engine.buffer(9, most), first)
     verdict(same and ran_where_asked(engine) and torch.isfinite(first).all().item(), f'200 launches give the same bits ({engine.ran()})')
-    # three to 24 pictures split the products that write the stream over the cluster, in tiles of 160 columns, more than eight of 192; more than 48 have another pooling head
-    for among, counts in ((64, (50,)), (48, (33, 1)), (8, (3, 6)), (10, (9,)), (24, (11, 13)))[most < 64:]:
+    # three to 24 pictures split the products that write the stream over the cluster, in tiles of 128 columns, eight of 160, more of 192; more
+    # than 48 have another pooling head
+    for among, counts in ((64, (50,)), (48, (33, 1)), (7, (3, 6)), (8, (8,)), (10, (9,)), (24, (11, 13)))[most < 64:]:
         engine.poison()
         engine.run(pixels[:among].contiguous())
         all_of_them = engine.buffer(9, among)
         for count in counts:
-            first_one = min(2, among - count)
+            first_one = min(2, among - count) if count < among else 2
+            both = min(count, among - first_one)
             engine.poison()
             engine.run(pixels[first_one:first_one + count].contiguous())
-            verdict(torch.equal(engine.buffer(9, count), all_of_them[first_one:first_one + count]), f'{count} pictures alone give the bits they have among {among} ({engine.ran()})')
+            verdict(torch.equal(engine.buffer(9, both), all_of_them[first_one:first_one + both]), f'{both} pictures, among {count}, give the bits they have among {among} ({engine.ran()})')
     engine.close()
     for group, lanes, clusters in ((13, 1, 0), (13, 2, 0), (0, 1, 2), (0, 1, 17)):
         engine = Engine(lib, where, kernels, most, group, lanes, clusters)

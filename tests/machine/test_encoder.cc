@@ -192,11 +192,13 @@ static void test_encoder_ways(void) {
         {240, 16, 640, 640, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT,
          THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
         {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, /* K shared out over the pair */
+        {64, 16, 576, 72, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}, /* in tiles of 160 columns */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, /* one tile of an operation a cluster, at most, and more */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}
     };
     static const char *const wanted[] = {
         "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
+        "product 128 x 160",
         "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens",
         "signals by the math warps", "signals by another warp", "a head a math group"};
     std::set<std::string> ways;
@@ -339,6 +341,8 @@ int main(int count, char **argument) {
     /* K shared out over the pair: one to five blocks a CTA, odd numbers of them */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 2);
     test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 1);
+    const MicroShape middle_split = {64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}; /* tiles of 160 columns */
+    test_encoder_arithmetic(middle_split, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, 1); /* tiles of 192 columns */
     /* 196 tokens: the last block of queries has four; then so many clusters that a head's queries are shared out */
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, 1);
@@ -394,6 +398,7 @@ int main(int count, char **argument) {
     test_encoder_protocol(narrow_latency, seeds);
     test_encoder_protocol(one_tile_latency, seeds);
     test_encoder_protocol(narrow_split, seeds / 4);
+    test_encoder_protocol(middle_split, seeds / 10);
     test_encoder_protocol({64, 8, 192, 72, 1, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, seeds / 10);
     test_encoder_protocol({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
     test_encoder_protocol({32, 16, 192, 72, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10);
