@@ -5981,7 +5981,8 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
         best_waves = waves;
     }
     /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
-       (measured at up to ten images). */
+       (measured at up to ten images, and 128 columns at up to five). */
+    if (best > 128 && many && 16 * row_units <= clusters) return 128;
     if (best == 256 && many && 8 * row_units <= clusters && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
     return best;
 }
@@ -6122,7 +6123,8 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
                              : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
-    if (width >= 192 && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS)) k->flags |= MGV__KERNEL_SHARE_ROWS;
+    if (width >= 128 && !op->by_head && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS))
+        k->flags |= MGV__KERNEL_SHARE_ROWS;
     if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
 }
 

@@ -206,8 +206,8 @@ static void test_narrow_models_are_not_split(void **state) {
 
 /* Few rows are hurried on by narrow tiles, more come in wide ones. */
 static void test_widths(void **state) {
-    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 192}, {8, 192, 192}, {10, 192, 192},
-                                                                  {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
+    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 128}, {5, 128, 128}, {6, 192, 192}, {8, 192, 192},
+                                                                  {10, 192, 192}, {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
     mgv__config config;
     mgv__plan *plan;
     uint32_t c, i;
@@ -225,25 +225,53 @@ static void test_widths(void **state) {
     plan_free(plan);
 }
 
-/* 1568 rows: six pairs of row tiles, and one row tile of 32 rows, which both CTAs of a cluster share. */
+/* 1568 rows: six pairs of row tiles, and one row tile of 32 rows, which both CTAs of a cluster share; 784: three, and one of 16. */
 static void test_last_rows_are_shared(void **state) {
+    static const struct { uint32_t images, kind, tiles; } cases[] = {{8, MGV__KERNEL_GEMM_192, 6 * 16 + 8}, {4, MGV__KERNEL_GEMM_128, 3 * 24 + 12}};
     mgv__config config;
     mgv__plan *plan;
     mgv_error error;
-    uint32_t s, fc1 = 0;
+    uint32_t c, s;
     (void)state;
     config_of(&config, 224, 16, 2);
     plan = plan_of(&config, 80, 0, 1);
-    mgv__plan_schedule(plan, 8, 66);
-    if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
-    for (s = 0; s < plan->segment_count; s++) {
-        const mgv__plan_op *op = &plan->ops[plan->segments[s].op];
-        if (strcmp(op->label, "fc1") != 0) continue;
-        fc1++;
-        assert_int_equal(op->kernel.kind, MGV__KERNEL_GEMM_192);
-        assert_int_equal(plan->segments[s + 1].first_tile - plan->segments[s].first_tile, 6 * 16 + 8);
+    for (c = 0; c < 2; c++) {
+        uint32_t fc1 = 0;
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        for (s = 0; s < plan->segment_count; s++) {
+            const mgv__plan_op *op = &plan->ops[plan->segments[s].op];
+            if (strcmp(op->label, "fc1") != 0) continue;
+            fc1++;
+            assert_int_equal(op->kernel.kind, cases[c].kind);
+            assert_int_equal(plan->segments[s + 1].first_tile - plan->segments[s].first_tile, cases[c].tiles);
+        }
+        assert_int_equal(fc1, 2);
     }
-    assert_int_equal(fc1, 2);
+    plan_free(plan);
+}
+
+/* The pooling head's values of a head of more than 64 columns are a tile of 128, but not of 128 columns from the one before. */
+static void test_heads_do_not_share_rows(void **state) {
+    mgv__config config;
+    mgv__plan *plan;
+    uint32_t i, by_head = 0;
+    (void)state;
+    config_of(&config, 224, 14, 2);
+    config.hidden = 1152;
+    config.intermediate = 4304;
+    config.heads = 16;
+    config.head_dim = 72;
+    plan = plan_of(&config, 80, 0, 1);
+    mgv__plan_schedule(plan, 80, 66);
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__plan_op *op = &plan->ops[i];
+        if (!op->by_head) continue;
+        by_head++;
+        assert_int_equal(op->kernel.kind, MGV__KERNEL_GEMM_128);
+        assert_int_equal(op->kernel.flags & MGV__KERNEL_SHARE_ROWS, 0);
+    }
+    assert_int_equal(by_head, 1);
     plan_free(plan);
 }
 
@@ -739,7 +767,7 @@ int main(void) {
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_own_heads), cmocka_unit_test(test_split_products), cmocka_unit_test(test_widths),
         cmocka_unit_test(test_narrow_models_are_not_split),
-        cmocka_unit_test(test_last_rows_are_shared),
+        cmocka_unit_test(test_last_rows_are_shared), cmocka_unit_test(test_heads_do_not_share_rows),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),
         cmocka_unit_test(test_costs_add_up),

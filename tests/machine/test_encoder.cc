@@ -193,12 +193,14 @@ static void test_encoder_ways(void) {
          THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
         {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, /* K shared out over the pair */
         {64, 16, 576, 72, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}, /* in tiles of 160 columns */
+        {64, 16, 640, 1280, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT}, /* 16 rows, for tiles of 192 and 128 columns */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, /* one tile of an operation a cluster, at most, and more */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}
     };
     static const char *const wanted[] = {
         "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
-        "product 128 x 160",
+        "K shared out over tiles of 128 columns", "K shared out over tiles of 160 columns", "last rows shared by tiles of 128 columns",
+        "last rows shared by tiles of 192 columns", "last rows shared by tiles of 256 columns",
         "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens",
         "signals by the math warps", "signals by another warp", "a head a math group"};
     std::set<std::string> ways;
@@ -412,6 +414,7 @@ int main(int count, char **argument) {
         test_encoder_replay(shape, 5 * seeds);
     test_damaged_recordings(narrow, 24);
     test_damaged_recordings(narrow_latency, 24);
+
     test_encoder_ways();
     test_lost_arrivals({64, 16, 576, 576, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 64, true, 66});
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
