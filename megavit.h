@@ -5965,8 +5965,9 @@ static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uin
 /* Tile width of a GEMM: the one whose waves take least time. Of what multiplies normed rows, which has many columns, a second wave that is
    not full runs beside other operations' tiles: narrower ones are worth it only where they save a wave (measured at 11 to 20 images), or
    where so few rows are hurried on that the next operation waits for them. */
-static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op *op, uint32_t clusters) {
+static uint32_t mgv__plan_tile_columns(uint32_t row_tiles, const mgv__kernel_op *op, uint32_t clusters) {
     static const uint32_t widths[] = {256, 192, 128, 64};
+    const uint32_t row_units = mgv__ceil_div(row_tiles, MGV__CLUSTER);
     const int many = (op->flags & MGV__KERNEL_FOLD_NORM) != 0;
     uint32_t best = 256, i;
     double best_time = 0, best_waves = 0;
@@ -5981,8 +5982,8 @@ static uint32_t mgv__plan_tile_columns(uint32_t row_units, const mgv__kernel_op 
         best_waves = waves;
     }
     /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
-       (measured at up to ten images, and 128 columns at up to five). */
-    if (best > 128 && many && 16 * row_units <= clusters) return 128;
+       (measured at up to ten images; 128 columns gain where they are 45 to 84 tiles on 66 clusters, and nothing or less from 90 on). */
+    if (best > 128 && many && 3 * row_tiles * mgv__ceil_div(op->columns, 128) <= 4 * clusters * MGV__CLUSTER) return 128;
     if (best == 256 && many && 8 * row_units <= clusters && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
     return best;
 }
@@ -6064,7 +6065,7 @@ static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t 
 /* Tiles and tensor maps of one operation in the throughput regime. */
 static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
-    uint32_t units = mgv__ceil_div(k->rows_total, MGV__CLUSTER * MGV__GEMM_ROWS), width;
+    uint32_t width;
     /* of who writes the stream */
     const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0;
     /* of heads; the last may have one: its second tile is cut off where it is stored */
@@ -6116,7 +6117,8 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         return;
     }
     if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
-    else width = k->flags & MGV__KERNEL_FLOAT_OUT ? 64 : mgv__plan_tile_columns(units, k, plan->clusters);
+    else if (k->flags & MGV__KERNEL_FLOAT_OUT) width = 64;
+    else width = mgv__plan_tile_columns(mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k, plan->clusters);
     k->kind = width == 256   ? MGV__KERNEL_GEMM_256
               : width == 192 ? MGV__KERNEL_GEMM_192
               : width == 128 ? MGV__KERNEL_GEMM_128

@@ -206,8 +206,9 @@ static void test_narrow_models_are_not_split(void **state) {
 
 /* Few rows are hurried on by narrow tiles, more come in wide ones. */
 static void test_widths(void **state) {
-    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 128}, {5, 128, 128}, {6, 192, 192}, {8, 192, 192},
-                                                                  {10, 192, 192}, {11, 256, 256}, {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
+    static const struct { uint32_t images, qkv, fc1; } cases[] = {{2, 128, 128}, {3, 128, 128}, {4, 128, 128}, {5, 128, 192},
+                                                                  {6, 192, 192}, {8, 192, 192}, {10, 192, 192}, {11, 256, 256},
+                                                                  {13, 256, 256}, {20, 256, 256}, {64, 256, 256}};
     mgv__config config;
     mgv__plan *plan;
     uint32_t c, i;

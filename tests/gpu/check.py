@@ -230,7 +230,7 @@ def bits(lib, kernels, where):
             both = min(count, among - first_one)
             engine.poison()
             engine.run(pixels[first_one:first_one + count].contiguous())
-            verdict(torch.equal(engine.buffer(9, both), all_of_them[first_one:first_one + both]), f'{both} pictures, among {count}, give the bits they have among {among} ({engine.ran()})')
+            verdict(torch.equal(engine.buffer(9, both), all_of_them[first_one:first_one + both]), f'{both} pictures of {count} give the bits they have among {among} ({engine.ran()})')
     engine.close()
     for group, lanes, clusters in ((13, 1, 0), (13, 2, 0), (0, 1, 2), (0, 1, 17)):
         engine = Engine(lib, where, kernels, most, group, lanes, clusters)

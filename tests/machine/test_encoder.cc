@@ -193,7 +193,7 @@ static void test_encoder_ways(void) {
          THROUGHPUT}, /* so many clusters that a head's queries are shared out, and the columns of the pooling head's sums */
         {64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, /* K shared out over the pair */
         {64, 16, 576, 72, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}, /* in tiles of 160 columns */
-        {64, 16, 640, 1280, 1, 1, 1, 1, 1, 10, NO_POLL_LIMIT, THROUGHPUT}, /* 16 rows, for tiles of 192 and 128 columns */
+        {64, 16, 512, 3072, 1, 1, 1, 1, 1, 8, NO_POLL_LIMIT, THROUGHPUT}, /* 16 rows, for QKV in tiles of 128 columns and FC1 of 192 */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, /* one tile of an operation a cluster, at most, and more */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}
     };
