@@ -13,7 +13,7 @@ NAMES = ('patches', 'stream', 'qkv', 'attended', 'mlp', 'weighted', 'head attend
 TOKENS = -1 # among layers: the tokens
 failures = []
 regime = 0  # 0: the plan chooses
-MODELS = {'base-224': {}, 'base-512': dict(image_size=512),
+MODELS = {'base-224': {}, 'base-384': dict(image_size=384), 'base-512': dict(image_size=512),
           'so400m-224': dict(image_size=224, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'so400m-384': dict(image_size=384, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'base-224-headless': dict(vision_use_head=False),
