@@ -1,12 +1,12 @@
 """Times several builds of the kernels in one process on one card, and compares each one's result with fp32.
 usage: versions.py [--engines N] [--rounds N] [--ms MS] [--model NAME] [--layers N] [--most N] LIBRARY B[/REGIME][:ROUNDS],... NAME=FATBIN[:LIBRARY]...
-with tests/gpu/check.py on PYTHONPATH; REGIME: 0 the plan's (default), 1 throughput, 2 latency; --model: one of
-check.MODELS; --most: engines are made for so many images.
+with tests/gpu/check.py on PYTHONPATH; REGIME: 0 the plan's (default), 1 throughput, 2 latency; --model: one of check.MODELS;
+--most: engines are made for so many images.
 
-A build whose plan is another brings the library that it was built with. A build that stands there under two names tells the noise. Each build has several
-engines, since where an engine's memory lies is worth up to 3%. All take turns in random order, so that the card's rate, which moves by 10% in a
-call, is shared out evenly. A round is one segment of each engine: the percentage is the median over rounds of a build's mean beside the first
-build's in the same round, with the standard error of the rounds' mean."""
+A build whose plan is another brings the library that it was built with. A build that stands there under two names tells the noise.
+Each build has several engines, since where an engine's memory lies is worth up to 3%. All take turns in random order, so that the
+card's rate, which moves by 10% in a call, is shared out evenly. A round is one segment of each engine: the percentage is the median
+over rounds of a build's mean beside the first build's in the same round, with the standard error of the rounds' mean."""
 import argparse, random, statistics, sys, tempfile, time
 import torch
 import check
