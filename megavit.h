@@ -5448,6 +5448,8 @@ static int mgv__plan_is_pool(uint32_t kind) {
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
+MGV__STATIC_ASSERT(MGV__KERNEL_SPLIT_192 - MGV__KERNEL_SPLIT_128 == 2 && MGV__KERNEL_SPLIT_160 - MGV__KERNEL_SPLIT_128 == 1,
+                   split_kinds_follow_each_other);
 /* Columns of a SPLIT tile; 0: it is none. */
 static uint32_t mgv__split_columns(uint32_t kind) {
     return kind >= MGV__KERNEL_SPLIT_128 && kind <= MGV__KERNEL_SPLIT_192 ? 128 + 32 * (kind - MGV__KERNEL_SPLIT_128) : 0;
@@ -6125,6 +6127,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
                              : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
+    /* A tile of 64 columns takes two blocks of K a stage, which only a pair loads; a head's begins with the head. */
     if (width >= 128 && !op->by_head && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS))
         k->flags |= MGV__KERNEL_SHARE_ROWS;
     if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */

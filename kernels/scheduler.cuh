@@ -30,7 +30,8 @@ static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 2
 static_assert(MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16,
               "a kind has four bits of the word; those behind the first 16 are no GEMMs");
 DEVICE uint32_t gemm_columns(uint32_t kind) { return kind < 16 ? (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32 : 0; }
-static_assert(MGV__KERNEL_SPLIT_160 == MGV__KERNEL_SPLIT_128 + 1 && MGV__KERNEL_SPLIT_192 == MGV__KERNEL_SPLIT_128 + 2, "one comparison");
+static_assert(MGV__KERNEL_SPLIT_160 == MGV__KERNEL_SPLIT_128 + 1 && MGV__KERNEL_SPLIT_192 == MGV__KERNEL_SPLIT_128 + 2,
+              "one comparison finds the SPLIT kinds, which follow each other");
 DEVICE uint32_t is_split(uint32_t kind) { return kind - MGV__KERNEL_SPLIT_128 <= 2; }
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }

@@ -239,7 +239,8 @@ static void test_widths(void **state) {
 
 /* 1568 rows: six pairs of row tiles, and one row tile of 32 rows, which both CTAs of a cluster share; 784: three, and one of 16. */
 static void test_last_rows_are_shared(void **state) {
-    static const struct { uint32_t images, kind, tiles; } cases[] = {{8, MGV__KERNEL_GEMM_192, 6 * 16 + 8}, {4, MGV__KERNEL_GEMM_128, 3 * 24 + 12}};
+    static const struct { uint32_t images, kind, tiles; } cases[] = {{8, MGV__KERNEL_GEMM_192, 6 * 16 + 8},
+                                                                     {4, MGV__KERNEL_GEMM_128, 3 * 24 + 12}};
     mgv__config config;
     mgv__plan *plan;
     mgv_error error;

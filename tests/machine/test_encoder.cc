@@ -343,7 +343,8 @@ int main(int count, char **argument) {
     /* K shared out over the pair: one to five blocks a CTA, odd numbers of them */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 2);
     test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 1);
-    const MicroShape middle_split = {64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}; /* tiles of 160 columns */
+    /* in tiles of 160 columns */
+    const MicroShape middle_split = {64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4};
     test_encoder_arithmetic(middle_split, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, 1); /* tiles of 192 columns */
     /* 196 tokens: the last block of queries has four; then so many clusters that a head's queries are shared out */

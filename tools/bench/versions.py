@@ -62,7 +62,7 @@ parser.add_argument('library')
 parser.add_argument('batches')
 parser.add_argument('builds', nargs='+')
 given = parser.parse_args()
-if given.engines < 1 or given.rounds < 1: parser.error('at least one engine and one round')
+if given.engines < 1: parser.error('at least one engine')
 
 builds, libraries, right = [], {}, True
 for name, _, files in (x.partition('=') for x in given.builds):
@@ -77,14 +77,15 @@ with tempfile.TemporaryDirectory() as where:
     for batch in given.batches.split(','):
         size, _, rounds = batch.partition(':')
         images, _, regime = size.partition('/')
-        images, check.regime = int(images), int(regime or 0)
+        images, check.regime, rounds = int(images), int(regime or 0), int(rounds or given.rounds)
+        if rounds < 1: parser.error(f'{batch}: at least one round')
         inputs = [check.pictures(images, check.side_of(given.model), i) for i in range(4)]
         exact = check.reference(model, check.normalised(inputs[0][:8]), torch.float32)
         candidates = []
         for turn in range(given.engines):
             for name, fatbin, library in builds[::-1] if turn % 2 else builds:
                 candidates.append(Candidate(name, library, where, fatbin, max(images, given.most), inputs, exact))
-        for turn in range(int(rounds or given.rounds) + 1):
+        for turn in range(rounds + 1):
             for candidate in random.sample(candidates, len(candidates)):
                 ms = segment(candidate.engine, inputs, given.ms)
                 if turn: candidate.times.append(ms)  # the first round warms up
