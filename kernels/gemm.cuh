@@ -236,7 +236,7 @@ struct SplitTarget {
     uint32_t to, full; /* of the other CTA: where this thread's sums go, and the barrier that counts them */
 };
 DEVICE SplitTarget split_target(Math &self) {
-    wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
+    wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1);
     SplitTarget target;
     target.to =
         mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);

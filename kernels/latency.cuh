@@ -24,7 +24,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     uint32_t turn = 0;
     for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
         if (decides) {
-            wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+            wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity);
             shared->decision[turn] = !self.dog.aborted && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
         }
         latency_sync();
@@ -38,7 +38,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.tile_stored = warp_uniform(latency_others_signal(tile, self.cta) ? shared_address(&shared->tile_stored[slot.index]) : 0);
         self.counter = decides && !self.tile_stored ? latency_tile_counter(arguments, tile) : nullptr;
         /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if (!is_few_rows(tile.op.kind)) wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+        if (!is_few_rows(tile.op.kind)) wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity);
         switch (warp_uniform(tile.op.kind)) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
         case MGV__KERNEL_WIDE:
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     LatencyMemory *shared = (LatencyMemory *)shared_bytes;
-    Watchdog dog(arguments);
+    Watchdog dog(arguments, &shared->gave_up);
     if (threadIdx.x == 0) {
         latency_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);

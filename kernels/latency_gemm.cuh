@@ -25,7 +25,7 @@ struct LatencyMath {
     uint32_t *counter;       /* that the tile signals; null in all threads but one */
     uint32_t tile_stored = 0; /* barrier at which the tile is handed to the warp that signals it; 0: the math warps do */
     __device__ __forceinline__ LatencyMath(LatencyMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
+        : shared(s), arguments(a), dog(a, &s->gave_up), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
           counter(nullptr) {}
 };
 
@@ -39,7 +39,7 @@ template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, u
     return stage;
 }
 DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
-    wait_barrier(self.dog, &self.shared->rows_full[stage.index], stage.parity, MGV__WAIT_STAGE_FULL);
+    wait_barrier(self.dog, &self.shared->rows_full[stage.index], stage.parity);
 }
 /* By every math warp. */
 DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyRowStage &stage) {
@@ -80,7 +80,7 @@ DEVICE void latency_store_pair(uint32_t lane, uint16_t *to, uint32_t first, uint
 
 /* The warp that finds them has written those of the tile's rows. */
 DEVICE void latency_wait_norms(LatencyMath &self) {
-    wait_barrier(self.dog, &self.shared->norms_full, self.norms.parity, MGV__WAIT_TILE_READY);
+    wait_barrier(self.dog, &self.shared->norms_full, self.norms.parity);
 }
 /* By every math warp, when it has read them. */
 DEVICE void latency_leave_norms(LatencyMath &self) {
@@ -102,7 +102,7 @@ struct LatencyOperands {
 };
 DEVICE uint64_t latency_descriptor(uint32_t low) { return matrix_descriptor(0) >> 32 << 32 | low; }
 DEVICE void latency_wait_block(LatencyMath &self, const LatencyBlock &block) {
-    wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity, MGV__WAIT_STAGE_FULL);
+    wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity);
     latency_wait_stage(self, block.rows);
 }
 /* Two lanes a warp, where the other math group does not come to the stage. */
@@ -193,14 +193,14 @@ DEVICE uint32_t latency_owned_halves(uint32_t groups, uint32_t first_half, uint3
    so one that sends for the next exchange does so after its own CTA has arrived for this one,
    and nobody gets through the next one without it. */
 DEVICE void latency_begin_exchange(LatencyMath &self) {
-    wait_barrier(self.dog, &self.shared->received_empty, self.exchange.parity ^ 1, MGV__WAIT_RECEIVED_EMPTY);
+    wait_barrier(self.dog, &self.shared->received_empty, self.exchange.parity ^ 1);
 }
 /* One thread of each CTA says how much comes. */
 DEVICE void latency_expect_exchange(const LatencyMath &self, uint32_t bytes) {
     if (!self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->received_full), bytes);
 }
 DEVICE void latency_wait_exchange(LatencyMath &self) {
-    wait_barrier(self.dog, &self.shared->received_full, self.exchange.parity, MGV__WAIT_RECEIVED_FULL);
+    wait_barrier(self.dog, &self.shared->received_full, self.exchange.parity);
 }
 /* By every math warp, when it has used what came: all CTAs may send again. */
 DEVICE void latency_end_exchange(LatencyMath &self) {

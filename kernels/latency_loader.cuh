@@ -22,7 +22,7 @@ struct LatencyLoader {
     uint32_t stored = 0;     /* slot by slot a bit: the parity of the next use of its tile_stored, which not every tile uses */
     uint32_t lane, cta;
     __device__ __forceinline__ LatencyLoader(LatencyMemory *s, const mgv__kernel_arguments &a)
-        : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
+        : shared(s), arguments(a), dog(a, &s->gave_up), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
 };
 
 /* Rows of a box of keys or values, those of one math warpgroup: half of what a plan with so many rows a tile has, in whole steps of the
@@ -40,7 +40,7 @@ template <class Stage> DEVICE Stage latency_uniform(Stage stage) {
 
 /* By the whole warp: waits until all math warps have left the stage, and announces how many bytes will land in it. */
 DEVICE void latency_open_stage(LatencyLoader &self, uint64_t *full, uint64_t *empty, uint32_t parity, uint32_t bytes) {
-    wait_barrier(self.dog, empty, parity ^ 1, MGV__WAIT_STAGE_EMPTY);
+    wait_barrier(self.dog, empty, parity ^ 1);
     warp_sync(); /* no lane may still be looking when the stage is filled */
     if (elect_sync() && !self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(full), bytes);
 }
@@ -171,7 +171,7 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
 /* All tiles, by a whole warp that loads something for each. */
 template <class Load> DEVICE void latency_loader_tiles(LatencyLoader &self, const Load &load) {
     for (;; self.slot.advance()) {
-        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity, MGV__WAIT_TILE_KNOWN);
+        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity);
         self.dog.aborted = !vote_all(!self.dog.aborted);
         const TileSlot &tile = self.shared->slot[self.slot.index];
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
@@ -283,8 +283,8 @@ DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
     latency_tile_rows(self.arguments, tile, first, end);
     const float *from = self.arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
     const float epsilon = op.epsilon;
-    wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
-    wait_barrier(self.dog, &self.shared->norms_empty, self.norms.parity ^ 1, MGV__WAIT_TILE_READY);
+    wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity);
+    wait_barrier(self.dog, &self.shared->norms_empty, self.norms.parity ^ 1);
     self.dog.aborted = !vote_all(!self.dog.aborted);
     if (!self.dog.aborted && parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
     if (!self.dog.aborted && parts % 2 == 0) latency_find_norms<2>(self, from, end - first, parts, epsilon);
@@ -297,7 +297,7 @@ DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
    warp by more than the slots. */
 DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
     const uint32_t slot = self.slot.index;
-    wait_barrier(self.dog, &self.shared->tile_stored[slot], self.stored >> slot & 1, MGV__WAIT_TILE_STORED);
+    wait_barrier(self.dog, &self.shared->tile_stored[slot], self.stored >> slot & 1);
     warp_sync();
     if (self.lane == 0 && counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
     self.stored ^= 1u << slot;
@@ -319,7 +319,7 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
 /* --- the scheduler ----------------------------------------------------------------------------------------------- */
 
 DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
-    Watchdog dog(arguments);
+    Watchdog dog(arguments, &shared->gave_up);
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, step = nclusterid_x();
     uint32_t segment = 0;
@@ -331,6 +331,7 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
         if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && !is_few_rows(tile.op.kind))
             prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
     }
+    watch_last_tiles(shared, dog, slot);
 }
 
 #endif /* MGV_LATENCY_LOADER_CUH */

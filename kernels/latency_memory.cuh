@@ -56,6 +56,7 @@ struct LatencyMemory {
     uint64_t received_full;                                       /* 1 arrival + bytes */
     uint64_t received_empty;                                      /* every math warp of the cluster:
                                                                      what was sent to it last has been read */
+    uint64_t gave_up;                                             /* scheduler: the CTA gives up */
     uint32_t decision[2];                                         /* run the next tile or stop: the same for all math warps */
 };
 
@@ -92,6 +93,7 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
     }
     mbarrier_init(shared_address(&shared->received_full), 1);
     mbarrier_init(shared_address(&shared->received_empty), MGV__LATENCY_CLUSTER * LATENCY_MATH_WARPS);
+    mbarrier_init(shared_address(&shared->gave_up), 1);
     fence_mbarrier_init_release_cluster();
     fence_proxy_async_shared_cta();
 }

@@ -19,7 +19,7 @@ struct Loader {
     Ring<MGV__STAGES> stage;
     uint32_t cta;
     __device__ __forceinline__ Loader(SharedMemory *s, const mgv__kernel_arguments &a)
-        : shared(s), arguments(a), dog(a), cta(cluster_ctarank()) {}
+        : shared(s), arguments(a), dog(a, &s->gave_up), cta(cluster_ctarank()) {}
 };
 
 enum { GEMM_A_BYTES = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 /* of a block of 64 columns of A */ };
@@ -30,7 +30,7 @@ DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uin
 
 /* Waits until the stage is free. */
 DEVICE void loader_wait_stage(Loader &self, const Ring<MGV__STAGES> &stage) {
-    wait_barrier(self.dog, &self.shared->stage_empty[stage.index], stage.parity ^ 1, MGV__WAIT_STAGE_EMPTY);
+    wait_barrier(self.dog, &self.shared->stage_empty[stage.index], stage.parity ^ 1);
     warp_sync(); /* no lane may still be looking when the stage is filled */
 }
 
@@ -43,13 +43,13 @@ DEVICE void loader_open_stage(Loader &self, const Ring<MGV__STAGES> &stage, uint
 /* Waits until every role of this CTA is done with the tile before that of `slot`. */
 DEVICE void loader_wait_vacated(Loader &self, const Ring<MGV__SLOTS> &slot) {
     const uint32_t before = (slot.index + MGV__SLOTS - 1) % MGV__SLOTS, parity = slot.index == 0 ? slot.parity ^ 1 : slot.parity;
-    wait_barrier(self.dog, &self.shared->slot_vacated[before], parity, MGV__WAIT_SLOT_VACATED);
+    wait_barrier(self.dog, &self.shared->slot_vacated[before], parity);
     warp_sync();
 }
 
 /* Waits until everything that the tile reads has been written, and orders the copy engine's reads after it. */
 DEVICE void loader_wait_ready(Loader &self, const Ring<MGV__SLOTS> &slot) {
-    wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+    wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity);
     warp_sync();
     fence_proxy_async_global();
 }
@@ -265,7 +265,7 @@ DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= 208 ? 208 : 256; }
 DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Loader self(shared, arguments);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
-        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity);
         self.dog.aborted = !vote_all(!self.dog.aborted);
         const TileSlot &tile = shared->slot[slot.index];
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;

@@ -21,7 +21,7 @@ struct Math {
     uint32_t cta;
     uint32_t peer_empty;     /* stage_empty[0] of the other CTA */
     __device__ __forceinline__ Math(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32),
+        : shared(s), arguments(a), dog(a, &s->gave_up), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32),
           lane(threadIdx.x % 32), cta(cluster_ctarank()),
           peer_empty(mapa_shared_cluster(shared_address(&s->stage_empty[0]), cluster_ctarank() ^ 1)) {}
 };
@@ -45,7 +45,7 @@ DEVICE uint32_t math_tell_kind(Math &self, uint32_t kind) {
 DEVICE uint32_t math_wait_kind(Math &self) {
     uint32_t kind = MGV__KERNEL_END;
     if (self.thread == 0) {
-        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity, MGV__WAIT_TILE_KNOWN);
+        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity);
         if (!self.dog.aborted) kind = self.shared->slot[self.slot.index].op.kind;
     }
     return math_tell_kind(self, kind);
@@ -67,7 +67,7 @@ DEVICE void math_leave_tile(Math &self) {
 }
 
 DEVICE void math_wait_stage(Math &self, const Ring<MGV__STAGES> &stage) {
-    wait_barrier(self.dog, &self.shared->stage_full[stage.index], stage.parity, MGV__WAIT_STAGE_FULL);
+    wait_barrier(self.dog, &self.shared->stage_full[stage.index], stage.parity);
 }
 /* Every warp tells both CTAs that it has left the stage. */
 DEVICE void math_leave_stage(const Math &self, uint32_t index) {
@@ -78,7 +78,7 @@ DEVICE void math_leave_stage(const Math &self, uint32_t index) {
 
 /* Waits until this, or the next, chunk buffer may be written; its address. */
 DEVICE uint32_t math_take_chunk(Math &self, const Ring<MGV__CHUNKS> &chunk) {
-    wait_barrier(self.dog, &self.shared->chunk_granted[self.group][chunk.index], chunk.parity, MGV__WAIT_CHUNK_GRANTED);
+    wait_barrier(self.dog, &self.shared->chunk_granted[self.group][chunk.index], chunk.parity);
     return shared_address(self.shared->chunk[self.group][chunk.index]);
 }
 DEVICE uint32_t math_take_chunk(Math &self) { return math_take_chunk(self, self.chunk); }

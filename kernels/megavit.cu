@@ -47,7 +47,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
-            wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
+            wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity);
         uint32_t next = KIND_NOT_KNOWN;
         switch (kind) {
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     SharedMemory *shared = (SharedMemory *)shared_bytes;
     const uint32_t warp = threadIdx.x / 32;
-    Watchdog dog(arguments);
+    Watchdog dog(arguments, &shared->gave_up);
     if (threadIdx.x == 0) {
         shared_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);

@@ -260,7 +260,7 @@ DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
     const auto sync = [] { bar_sync(MATH_SYNC_ALL, GEMV_WARPS * 32); };
     few_rows(rows, [&] {
         math_wait_stage(self, self.stage);
-        wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity, MGV__WAIT_TILE_READY);
+        wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity);
     }, sync);
     fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write there next */
     sync();

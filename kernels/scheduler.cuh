@@ -143,7 +143,7 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
                           uint32_t number, uint32_t &segment) {
     const uint32_t lane = threadIdx.x % 32;
     TileSlot &tile = shared->slot[slot.index];
-    wait_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED);
+    watch_slot_vacated(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, tile);
     dog.aborted = !vote_all(!dog.aborted);
     if (dog.aborted) return false; /* the slot may still be in use; who waits for a tile sees the abort by itself */
     const bool last = number >= arguments.total_tiles;
@@ -182,8 +182,19 @@ DEVICE void prefetch_gemv_weights(const mgv__kernel_arguments &arguments, const 
     if (elect_sync()) cp_async_bulk_prefetch_L2(from, rows * row_bytes);
 }
 
+/* What a scheduler does in the end, by the whole warp: it watches the last tiles, and if there is something to give up tells the CTA.
+   `slot` is that of the end, or of the tile that was given up. */
+template <class Memory> DEVICE void watch_last_tiles(Memory *shared, Watchdog &dog, Ring<MGV__SLOTS> slot) {
+#pragma unroll 1
+    for (int i = 1; i < MGV__SLOTS; i++) {
+        slot.advance();
+        watch_slot_vacated(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, shared->slot[slot.index]);
+    }
+    if (!vote_all(!dog.aborted) && threadIdx.x % 32 == 0) mbarrier_arrive(shared_address(&shared->gave_up));
+}
+
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
-    Watchdog dog(arguments);
+    Watchdog dog(arguments, &shared->gave_up);
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank(), step = nclusterid_x();
     uint32_t segment = 0;
@@ -207,6 +218,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
         if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_ready[slot.index]));
         slot.advance();
     }
+    watch_last_tiles(shared, dog, slot);
 }
 
 #endif /* MGV_SCHEDULER_CUH */

@@ -30,6 +30,7 @@ struct SharedMemory {
     uint64_t chunk_granted[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* storer: write here; the residual, if any, is there */
     uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
     uint64_t lent_written[MGV__MATH_GROUPS][MGV__LENT_STAGES];              /* every warp of the math group: its chunk in a lent stage */
+    uint64_t gave_up;                                                       /* scheduler: the CTA gives up */
     uint32_t lent_stage[MGV__MATH_GROUPS][MGV__LENT_STAGES];                /* which these are */
     uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end:
                                                                                the same for a whole math group */
@@ -69,6 +70,7 @@ DEVICE void shared_memory_init(SharedMemory *shared) {
         }
     for (int g = 0; g < MGV__MATH_GROUPS; g++)
         for (int i = 0; i < MGV__LENT_STAGES; i++) mbarrier_init(shared_address(&shared->lent_written[g][i]), CHUNK_WRITTEN_ARRIVALS);
+    mbarrier_init(shared_address(&shared->gave_up), 1);
     fence_mbarrier_init_release_cluster();
     fence_proxy_async_shared_cta();
 }

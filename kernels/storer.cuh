@@ -29,7 +29,7 @@ struct Storer {
     Ring<MGV__CHUNKS> chunk; /* next chunk to store */
     uint32_t lent_parity;    /* of lent_written, in the next layer's tile */
     __device__ __forceinline__ Storer(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a), math_group(g), cta(cluster_ctarank()), lent_parity(0) {}
+        : shared(s), arguments(a), dog(a, &s->gave_up), math_group(g), cta(cluster_ctarank()), lent_parity(0) {}
 };
 
 /* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64, 80 or 96 of its columns
@@ -238,7 +238,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
 /* Waits until the math group has written the next chunk buffer, or has taken the residual out of it; which one. */
 DEVICE uint32_t storer_wait_chunk(Storer &self) {
     const uint32_t buffer = self.chunk.index;
-    wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity, MGV__WAIT_CHUNK_WRITTEN);
+    wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity);
     warp_sync();
     self.chunk.advance();
     return buffer;
@@ -280,7 +280,7 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
 #pragma unroll
     for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
         const ChunkTarget target = chunk_target(walk, i);
-        wait_barrier(self.dog, &self.shared->lent_written[self.math_group][i], self.lent_parity, MGV__WAIT_CHUNK_WRITTEN);
+        wait_barrier(self.dog, &self.shared->lent_written[self.math_group][i], self.lent_parity);
         warp_sync();
         stage[i] = self.shared->lent_stage[self.math_group][i];
         if (elect_sync() && !self.dog.aborted)
@@ -335,11 +335,11 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
     clear_next_counters(arguments, math_group, MGV__MATH_GROUPS);
     Storer self(shared, arguments, math_group);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
-        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity, MGV__WAIT_TILE_KNOWN);
+        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity);
         self.dog.aborted = !vote_all(!self.dog.aborted);
         const TileSlot &tile = shared->slot[slot.index];
         if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
-        wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity, MGV__WAIT_TILE_READY);
+        wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity);
         warp_sync();
         fence_proxy_async_global();
         if (stores_tile(tile)) store_tile(self, tile);

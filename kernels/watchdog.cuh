@@ -1,10 +1,13 @@
 /* megavit: waiting, never for ever.
 
-   Every wait counts its own polls. A wait that sees no progress within poll_limit polls says so in the abort word, writes who it is into
-   the status block, which lies in memory of the host, and gives up; all other waits of the grid see the abort word and give up as well.
-   Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then on no wait waits, nothing is loaded or
-   stored, no barrier that another role or CTA waits on is arrived at, and the next tile is the last. So every role runs to its end, warps
-   of a warpgroup issue the same matrix instructions, and the kernel ends by itself with the context alive. */
+   Whoever waits for other CTAs' counters, and each CTA's scheduler, which waits for its tiles' ends from the first tile to the last,
+   counts polls. One that sees no progress within poll_limit polls says so in the abort word, writes who it is into the status block, which
+   lies in memory of the host, and gives up; all others that count see the abort word and give up as well. All other waits of a CTA look
+   at its `gave_up`, where the scheduler arrives when it has: nothing but that stands in their loops, since whatever does is in the way of
+   the instructions around it, run or not (kernels/NOTES.md, "What a wait costs that nobody waits in").
+   Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then on nothing is loaded or stored, no barrier
+   that another role or CTA waits on is arrived at, and the next tile is the last. So every role runs to its end, warps of a warpgroup issue
+   the same matrix instructions, and the kernel ends by itself with the context alive. */
 #ifndef MGV_WATCHDOG_CUH
 #define MGV_WATCHDOG_CUH
 
@@ -12,8 +15,9 @@
 
 struct Watchdog {
     const mgv__kernel_arguments &arguments;
+    uint64_t *gave_up; /* of this CTA: phase 0 completes when its scheduler gives up */
     uint32_t aborted;
-    __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &a) : arguments(a), aborted(0) {}
+    __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &a, uint64_t *g) : arguments(a), gave_up(g), aborted(0) {}
 };
 
 enum {
@@ -46,14 +50,25 @@ DEVICE void watchdog_look(Watchdog &dog) {
     if (ld_relaxed_gpu(dog.arguments.aborted)) dog.aborted = 1;
 }
 
-/* Waits until the phase of this parity has completed. */
-DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint32_t wait) {
+/* Waits until the phase of this parity has completed, or the CTA gives up. */
+DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity) {
+    const uint32_t address = shared_address(barrier);
+    while (!mbarrier_try_wait_parity(address, parity))
+        if (mbarrier_test_wait_parity(shared_address(dog.gave_up), 0)) {
+            dog.aborted = 1;
+            return;
+        }
+}
+
+/* The same for a scheduler, which decides whether its CTA gives up: until the tile that `slot` holds has ended. */
+DEVICE void watch_slot_vacated(Watchdog &dog, uint64_t *barrier, uint32_t parity, const TileSlot &slot) {
     const uint32_t address = shared_address(barrier);
     if (dog.aborted) return;
     for (uint32_t polls = 1; !mbarrier_try_wait_parity(address, parity); polls++) {
         if (polls % POLLS_BETWEEN_LOOKS) continue;
         watchdog_look(dog);
-        if (!dog.aborted && polls / BARRIER_PATIENCE >= dog.arguments.poll_limit) watchdog_abort(dog, wait, 0, address, 0, parity);
+        if (!dog.aborted && polls / BARRIER_PATIENCE >= dog.arguments.poll_limit)
+            watchdog_abort(dog, MGV__WAIT_SLOT_VACATED, slot.op.number, address, 0, parity);
         if (dog.aborted) return;
     }
 }

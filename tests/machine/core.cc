@@ -1001,7 +1001,7 @@ void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32
 }
 
 /* try_wait may suspend the thread, and fail without reason; test_wait only looks, but a thread that looks again and again lets others
-   run. */
+   run. Between waits that suspend it need not, and the thread's wait is theirs. */
 bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster) {
     MACHINE_ENTER(Op::mbarrier_wait);
     Thread *t = self;
@@ -1021,7 +1021,12 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
     if (!done) {
         t->polls = true;
         const bool again = t->failed_at == world->progress; /* nothing has happened since its last failure, of whatever barrier */
+        if (!may_suspend && again && t->suspended) {
+            t->suspended = false; /* one look a wait: a second one is a loop of looks */
+            return false;
+        }
         t->failed_at = world->progress;
+        t->suspended = may_suspend;
         t->poll.address = shared_offset(cta->number, offset);
         t->poll.expected = parity;
         if (!may_suspend && !again) {

@@ -214,7 +214,8 @@ struct Thread : Observer {
     uint32_t pc = 0;     /* of the last machine operation */
     Op op = Op::load;    /* likewise */
     Poll poll;
-    uint64_t failed_at = ~0ull; /* progress at its last failed wait */
+    uint64_t failed_at = ~0ull; /* progress at its last failed wait, */
+    bool suspended = false;     /* which could suspend it */
     const char *waits_for = nullptr;
     const void *waits_on = nullptr; /* what wakes it; see wake */
     std::string detail;
