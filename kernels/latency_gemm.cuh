@@ -25,8 +25,8 @@ struct LatencyMath {
     uint32_t *counter;       /* that the tile signals; null in all threads but one */
     uint32_t tile_stored = 0; /* barrier at which the tile is handed to the warp that signals it; 0: the math warps do */
     __device__ __forceinline__ LatencyMath(LatencyMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a, &s->gave_up), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32), cta(cluster_ctarank()),
-          counter(nullptr) {}
+        : shared(s), arguments(a), dog(a, &s->gave_up), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32),
+          cta(cluster_ctarank()), counter(nullptr) {}
 };
 
 DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) {
