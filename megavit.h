@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 14u
+#define MGV__KERNEL_VERSION 15u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -714,7 +714,7 @@ enum {
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
     MGV__NORM_BYTES = MGV__GEMM_ROWS * 4, /* reciprocal standard deviations of its rows */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
-    MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + MGV__MATH_GROUPS * (2 * MGV__CHUNKS + MGV__LENT_STAGES + 1) + 1) +
+    MGV__BARRIER_BYTES = 8 * (2 * MGV__STAGES + 3 * MGV__SLOTS + MGV__MATH_GROUPS * (2 * MGV__CHUNKS + MGV__LENT_STAGES + 1) + 2) +
                          4 * MGV__MATH_GROUPS * MGV__LENT_STAGES, /* and which stages are lent */
     MGV__SHARED_BYTES = MGV__STAGES * MGV__STAGE_BYTES + MGV__MATH_GROUPS * MGV__CHUNKS * MGV__CHUNK_BYTES + MGV__VECTOR_BYTES +
                         MGV__NORM_BYTES + MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
@@ -741,7 +741,7 @@ enum {
     MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4,
     /* mbarriers, and the rows' norms */
     MGV__LATENCY_BARRIER_BYTES =
-        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 6),
+        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 7),
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
                                 MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
@@ -850,7 +850,8 @@ typedef struct mgv__kernel_status {
 } mgv__kernel_status;
 
 enum {
-    MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_SLOT_VACATED, MGV__WAIT_ALIGNMENT, MGV__WAIT_COUNT
+    MGV__WAIT_NONE = 0, MGV__WAIT_COUNTER, MGV__WAIT_SLOT_VACATED, MGV__WAIT_ROLES_LEFT, MGV__WAIT_ALIGNMENT,
+    MGV__WAIT_COUNT
 };
 
 enum { MGV__ABORT_BYTES = 32 /* the abort word has a sector of the cache to itself */ };
@@ -8019,13 +8020,14 @@ static void mgv__cuda_place_pooled(mgv__cuda *cuda, float *pooled) {
 }
 
 /* What precedes an operation's name. */
-static const char *const mgv__wait_names[] = {"nothing before", "a counter before", "the end of a tile of", "aligned shared memory before"};
+static const char *const mgv__wait_names[] = {"nothing before", "a counter before", "the end of a tile of", "the end of its warps after",
+                                              "aligned shared memory before"};
 MGV__STATIC_ASSERT(sizeof mgv__wait_names / sizeof mgv__wait_names[0] == MGV__WAIT_COUNT, every_wait_has_a_name);
 
 /* What the finished kernels said of themselves since the last launch or mgv__cuda_forget. */
 static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
     const mgv__kernel_status *s = cuda->status;
-    const uint32_t has_operation = s->aborted == MGV__WAIT_COUNTER || s->aborted == MGV__WAIT_SLOT_VACATED;
+    const uint32_t has_operation = s->aborted != MGV__WAIT_ALIGNMENT;
     const char *label = has_operation && s->op < cuda->plan->op_count ? cuda->plan->ops[s->op].label : "an operation";
     if (s->aborted == 0) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_TIMEOUT,

@@ -32,7 +32,7 @@ template <int REST> DEVICE OnlineQueries online_queries(Math &self) {
     if constexpr (REST != 0) {
         Ring<MGV__CHUNKS> second = self.chunk;
         second.advance();
-        wait_barrier(self.dog, &self.shared->chunk_granted[self.group][second.index], second.parity);
+        wait_barrier(&self.shared->chunk_granted[self.group][second.index], second.parity);
         queries.rest = narrow_descriptor<REST>(shared_address(self.shared->chunk[self.group][second.index]));
     }
     return queries;

@@ -234,17 +234,19 @@ template <int COLUMNS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
    products. When it is empty here it is empty there: both CTAs' math warps leave a stage in both. */
 struct SplitTarget {
     uint32_t to, full; /* of the other CTA: where this thread's sums go, and the barrier that counts them */
+    uint32_t sends;    /* unless the cluster gives up */
 };
 DEVICE SplitTarget split_target(Math &self) {
-    wait_barrier(self.dog, &self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1);
+    wait_barrier(&self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1);
     SplitTarget target;
+    target.sends = !gives_up(self.shared);
     target.to =
         mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);
     target.full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
     return target;
 }
-template <int COUNT> DEVICE void split_send(const Math &self, const SplitTarget &target, const float *sums) {
-    if (self.dog.aborted) return;
+template <int COUNT> DEVICE void split_send(const SplitTarget &target, const float *sums) {
+    if (!target.sends) return;
 #pragma unroll
     for (int i = 0; i < COUNT / 8; i++) {
         const float *v = &sums[8 * i];
@@ -339,7 +341,7 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
     }
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    split_send<COUNT>(self, target, acc + COUNT);
+    split_send<COUNT>(target, acc + COUNT);
     math_leave_stage(self, last);
     const SplitPlace<HALF> place = split_place<HALF>(self, tile, row);
     gemm_finish<HALF>(self, tile, flags, acc, 2 * (self.lane % 4), row, rstd);

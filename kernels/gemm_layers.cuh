@@ -81,7 +81,7 @@ DEVICE void layer_add_residual(const uint32_t (&residual)[16], float (&v)[32]) {
 /* Hands the chunk in this group's rows of a lent stage to the storer, which leaves the stage when it has been sent. */
 DEVICE void math_give_lent(const Math &self, uint32_t which) {
     warp_sync();
-    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->lent_written[self.group][which]));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->lent_written[self.group][which]));
 }
 
 /* Chunks of 64 columns, the first two into lent stages and the others into chunk buffers, so that none waits for another's way out. The

@@ -24,8 +24,8 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     uint32_t turn = 0;
     for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
         if (decides) {
-            wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity);
-            shared->decision[turn] = !self.dog.aborted && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
+            wait_barrier(&shared->tile_known[slot.index], slot.parity);
+            shared->decision[turn] = !gives_up(shared) && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
         }
         latency_sync();
         if (!warp_uniform(shared->decision[turn])) break;
@@ -38,7 +38,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.tile_stored = warp_uniform(latency_others_signal(tile, self.cta) ? shared_address(&shared->tile_stored[slot.index]) : 0);
         self.counter = decides && !self.tile_stored ? latency_tile_counter(arguments, tile) : nullptr;
         /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if (!is_few_rows(tile.op.kind)) wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity);
+        if (!is_few_rows(tile.op.kind)) wait_barrier(&shared->tile_ready[slot.index], slot.parity);
         switch (warp_uniform(tile.op.kind)) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
         case MGV__KERNEL_WIDE:
@@ -55,7 +55,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         case MGV__KERNEL_GEMV: latency_few_rows_tile(self, tile, slot); break;
         }
         warp_sync();
-        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+        if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }
 }
 
@@ -71,7 +71,8 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     LatencyMemory *shared = (LatencyMemory *)shared_bytes;
-    Watchdog dog(arguments, &shared->gave_up);
+    const uint32_t warp = threadIdx.x / 32;
+    Watchdog dog(arguments);
     if (threadIdx.x == 0) {
         latency_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
@@ -80,19 +81,21 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     barrier_cluster_arrive_relaxed();
     if (LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
 
-    if (threadIdx.x < 128) {
+    if (warp < 4) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
-        if (threadIdx.x < 32) latency_row_loader_role(shared, arguments);
-        else if (threadIdx.x < 64) latency_scheduler_role(shared, arguments);
-        else if (threadIdx.x < 96) latency_weight_loader_role(shared, arguments);
+        if (warp == 0) latency_row_loader_role(shared, arguments);
+        else if (warp == SCHEDULER_WARP) latency_scheduler_role(shared, arguments, dog);
+        else if (warp == 2) latency_weight_loader_role(shared, arguments);
         else latency_norm_role(shared, arguments);
         warp_sync();
         if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
+        if (threadIdx.x == SCHEDULER_WARP * 32 && dog.aborted) release_roles(shared, MGV__LATENCY_CLUSTER);
     } else {
         if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
-        latency_math_role(shared, arguments, threadIdx.x / 128 - 1);
+        latency_math_role(shared, arguments, warp / 4 - 1);
     }
+    leave_role(shared, warp);
     wait_for_cluster(dog);
 }
 

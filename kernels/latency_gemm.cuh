@@ -13,7 +13,6 @@
 struct LatencyMath {
     LatencyMemory *shared;
     const mgv__kernel_arguments &arguments;
-    Watchdog dog;
     LatencyRowStage stage;
     LatencyWeightStage weights;
     Ring<1> exchange;        /* of what the cluster sends */
@@ -25,7 +24,7 @@ struct LatencyMath {
     uint32_t *counter;       /* that the tile signals; null in all threads but one */
     uint32_t tile_stored = 0; /* barrier at which the tile is handed to the warp that signals it; 0: the math warps do */
     __device__ __forceinline__ LatencyMath(LatencyMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a, &s->gave_up), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32),
+        : shared(s), arguments(a), group(g), warp(threadIdx.x % 128 / 32), lane(threadIdx.x % 32),
           cta(cluster_ctarank()), counter(nullptr) {}
 };
 
@@ -39,11 +38,11 @@ template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, u
     return stage;
 }
 DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
-    wait_barrier(self.dog, &self.shared->rows_full[stage.index], stage.parity);
+    wait_barrier(&self.shared->rows_full[stage.index], stage.parity);
 }
 /* By every math warp. */
 DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyRowStage &stage) {
-    if (!self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->rows_empty[stage.index]));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->rows_empty[stage.index]));
 }
 
 /* --- ending a tile --------------------------------------------------------------------------------------------- */
@@ -61,11 +60,11 @@ DEVICE void latency_signal(const LatencyMath &self) {
     fence_proxy_async_global();
     if (self.tile_stored) {
         warp_sync();
-        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(self.tile_stored);
+        if (self.lane == 0) mbarrier_arrive(self.tile_stored);
         return;
     }
     latency_sync();
-    if (self.counter && !self.dog.aborted) red_release_gpu_add(self.counter, 1);
+    if (self.counter) red_release_gpu_add(self.counter, 1);
 }
 
 /* Two groups of 8 columns of a row, two columns of each in every lane of a quad: lanes trade, so that each has four neighbours of one
@@ -80,11 +79,11 @@ DEVICE void latency_store_pair(uint32_t lane, uint16_t *to, uint32_t first, uint
 
 /* The warp that finds them has written those of the tile's rows. */
 DEVICE void latency_wait_norms(LatencyMath &self) {
-    wait_barrier(self.dog, &self.shared->norms_full, self.norms.parity);
+    wait_barrier(&self.shared->norms_full, self.norms.parity);
 }
 /* By every math warp, when it has read them. */
 DEVICE void latency_leave_norms(LatencyMath &self) {
-    if (!self.dog.aborted && self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_empty));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_empty));
     self.norms.advance();
 }
 
@@ -102,14 +101,16 @@ struct LatencyOperands {
 };
 DEVICE uint64_t latency_descriptor(uint32_t low) { return matrix_descriptor(0) >> 32 << 32 | low; }
 DEVICE void latency_wait_block(LatencyMath &self, const LatencyBlock &block) {
-    wait_barrier(self.dog, &self.shared->weights_full[block.weights.index], block.weights.parity);
+    wait_barrier(&self.shared->weights_full[block.weights.index], block.weights.parity);
     latency_wait_stage(self, block.rows);
 }
-/* Two lanes a warp, where the other math group does not come to the stage. */
+/* A warp comes to the rows' barrier for one of the other math group, too, which does not come to the stage. One arrival after the other:
+   of two in one instruction the second would be too many for a barrier that counts single ones (release_roles). */
 DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &block) {
-    if (self.dog.aborted) return;
-    if (self.lane < (uint32_t)MGV__MATH_GROUPS) mbarrier_arrive(shared_address(&self.shared->rows_empty[block.rows.index]));
-    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
+    if (self.lane) return;
+#pragma unroll
+    for (int group = 0; group < MGV__MATH_GROUPS; group++) mbarrier_arrive(shared_address(&self.shared->rows_empty[block.rows.index]));
+    mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
 }
 DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block) {
     const uint32_t rows = latency_stage_address(self, block.rows), weights = shared_address(self.shared->weights[block.weights.index]);
@@ -193,19 +194,19 @@ DEVICE uint32_t latency_owned_halves(uint32_t groups, uint32_t first_half, uint3
    so one that sends for the next exchange does so after its own CTA has arrived for this one,
    and nobody gets through the next one without it. */
 DEVICE void latency_begin_exchange(LatencyMath &self) {
-    wait_barrier(self.dog, &self.shared->received_empty, self.exchange.parity ^ 1);
+    wait_barrier(&self.shared->received_empty, self.exchange.parity ^ 1);
 }
 /* One thread of each CTA says how much comes. */
 DEVICE void latency_expect_exchange(const LatencyMath &self, uint32_t bytes) {
-    if (!self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->received_full), bytes);
+    if (!gives_up(self.shared)) mbarrier_arrive_expect_tx(shared_address(&self.shared->received_full), bytes);
 }
 DEVICE void latency_wait_exchange(LatencyMath &self) {
-    wait_barrier(self.dog, &self.shared->received_full, self.exchange.parity);
+    wait_barrier(&self.shared->received_full, self.exchange.parity);
 }
 /* By every math warp, when it has used what came: all CTAs may send again. */
 DEVICE void latency_end_exchange(LatencyMath &self) {
     warp_sync();
-    if (!self.dog.aborted && self.lane < MGV__LATENCY_CLUSTER)
+    if (self.lane < MGV__LATENCY_CLUSTER)
         mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&self.shared->received_empty), self.lane));
     self.exchange.advance();
 }
@@ -214,7 +215,7 @@ DEVICE void latency_end_exchange(LatencyMath &self) {
    half of the bytes. A store has two of the groups. exist: groups of this math group that have rows. */
 template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist) {
     latency_begin_exchange(self);
-    if (self.dog.aborted) return;
+    const uint32_t sends = !gives_up(self.shared);
     const uint32_t received = shared_address(self.shared->received) + latency_thread_bytes(self),
                    full = shared_address(&self.shared->received_full);
     uint32_t to[MGV__LATENCY_CLUSTER], barrier[MGV__LATENCY_CLUSTER]; /* of the owners of four groups in a row */
@@ -233,7 +234,7 @@ template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const floa
             words[2 * n] = cvt_rn_bf16x2(from[0], from[1]);
             words[2 * n + 1] = cvt_rn_bf16x2(from[2], from[3]);
         }
-        if (latency_owner(self, i) != self.cta && i < exist)
+        if (latency_owner(self, i) != self.cta && i < exist && sends)
             st_async_cluster_v4_u32(to[i], words[0], words[1], words[2], words[3], barrier[i]);
     }
 }

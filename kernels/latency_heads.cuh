@@ -161,10 +161,10 @@ DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile, const
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
                           tile.column * MGV__LATENCY_CLUSTER + self.cta, shared_address(self.shared->swap), !(self.seen & kind), 0};
     self.seen |= kind;
-    few_rows(rows, [&] { wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity); },
+    few_rows(rows, [&] { wait_barrier(&self.shared->tile_ready[slot.index], slot.parity); },
              [] { latency_sync(); });
     latency_sync();
-    if (self.counter && !self.dog.aborted) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */
+    if (self.counter) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */
 }
 
 #endif /* MGV_LATENCY_HEADS_CUH */

@@ -15,6 +15,7 @@ struct LatencyLoader {
     LatencyMemory *shared;
     const mgv__kernel_arguments &arguments;
     Watchdog dog;
+    uint32_t ends = 0;       /* the cluster gives up: nothing is announced or loaded any more */
     LatencyRowStage stage;
     LatencyWeightStage weights;
     Ring<MGV__SLOTS> slot;
@@ -22,7 +23,7 @@ struct LatencyLoader {
     uint32_t stored = 0;     /* slot by slot a bit: the parity of the next use of its tile_stored, which not every tile uses */
     uint32_t lane, cta;
     __device__ __forceinline__ LatencyLoader(LatencyMemory *s, const mgv__kernel_arguments &a)
-        : shared(s), arguments(a), dog(a, &s->gave_up), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
+        : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
 };
 
 /* Rows of a box of keys or values, those of one math warpgroup: half of what a plan with so many rows a tile has, in whole steps of the
@@ -40,9 +41,10 @@ template <class Stage> DEVICE Stage latency_uniform(Stage stage) {
 
 /* By the whole warp: waits until all math warps have left the stage, and announces how many bytes will land in it. */
 DEVICE void latency_open_stage(LatencyLoader &self, uint64_t *full, uint64_t *empty, uint32_t parity, uint32_t bytes) {
-    wait_barrier(self.dog, empty, parity ^ 1);
+    wait_barrier(empty, parity ^ 1);
     warp_sync(); /* no lane may still be looking when the stage is filled */
-    if (elect_sync() && !self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(full), bytes);
+    self.ends = gives_up(self.shared);
+    if (elect_sync() && !self.ends) mbarrier_arrive_expect_tx(shared_address(full), bytes);
 }
 DEVICE void latency_open_rows(LatencyLoader &self, const LatencyRowStage &stage, uint32_t bytes) {
     latency_open_stage(self, &self.shared->rows_full[stage.index], &self.shared->rows_empty[stage.index], stage.parity, bytes);
@@ -61,8 +63,8 @@ DEVICE LatencyBox latency_rows_box(const LatencyLoader &self, const LatencyRowSt
     return latency_box(self, self.shared->rows[stage.index], &self.shared->rows_full[stage.index], map);
 }
 /* By the whole warp. */
-DEVICE void latency_load_box(LatencyLoader &self, const LatencyBox &box, uint32_t x, uint32_t y, uint32_t z) {
-    if (elect_sync() && !self.dog.aborted) cp_async_bulk_tensor_3d_load(box.to, box.map, (int32_t)x, (int32_t)y, (int32_t)z, box.full);
+DEVICE void latency_load_box(const LatencyLoader &self, const LatencyBox &box, uint32_t x, uint32_t y, uint32_t z) {
+    if (elect_sync() && !self.ends) cp_async_bulk_tensor_3d_load(box.to, box.map, (int32_t)x, (int32_t)y, (int32_t)z, box.full);
 }
 
 /* --- waiting for what other CTAs write, as a whole warp --------------------------------------------------------- */
@@ -89,6 +91,7 @@ DEVICE void latency_wait_counters(LatencyLoader &self, const CounterRange &range
     warp_sync();
     self.dog.aborted = !vote_all(!self.dog.aborted);
     if (range.threshold) wait_counters(self.dog, self.arguments.counters, range.first, range.last, range.threshold, range.op);
+    self.ends |= self.dog.aborted;
     warp_sync(); /* each lane has acquired what its own counters stand for */
     if (copies) fence_proxy_async_global();
 }
@@ -171,13 +174,13 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
 /* All tiles, by a whole warp that loads something for each. */
 template <class Load> DEVICE void latency_loader_tiles(LatencyLoader &self, const Load &load) {
     for (;; self.slot.advance()) {
-        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity);
-        self.dog.aborted = !vote_all(!self.dog.aborted);
+        wait_barrier(&self.shared->tile_known[self.slot.index], self.slot.parity);
+        self.ends = !vote_all(!gives_up(self.shared));
         const TileSlot &tile = self.shared->slot[self.slot.index];
-        if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
+        if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
         load(tile, tile.op.kind == MGV__KERNEL_WIDE || tile.op.kind == MGV__KERNEL_DEEP);
         warp_sync();
-        if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->slot_vacated[self.slot.index]));
+        if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->slot_vacated[self.slot.index]));
     }
 }
 
@@ -283,13 +286,12 @@ DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
     latency_tile_rows(self.arguments, tile, first, end);
     const float *from = self.arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
     const float epsilon = op.epsilon;
-    wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity);
-    wait_barrier(self.dog, &self.shared->norms_empty, self.norms.parity ^ 1);
-    self.dog.aborted = !vote_all(!self.dog.aborted);
-    if (!self.dog.aborted && parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
-    if (!self.dog.aborted && parts % 2 == 0) latency_find_norms<2>(self, from, end - first, parts, epsilon);
+    wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity);
+    wait_barrier(&self.shared->norms_empty, self.norms.parity ^ 1);
+    if (parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
+    else latency_find_norms<2>(self, from, end - first, parts, epsilon);
     warp_sync();
-    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->norms_full));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_full));
     self.norms.advance();
 }
 
@@ -297,9 +299,9 @@ DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
    warp by more than the slots. */
 DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
     const uint32_t slot = self.slot.index;
-    wait_barrier(self.dog, &self.shared->tile_stored[slot], self.stored >> slot & 1);
+    wait_barrier(&self.shared->tile_stored[slot], self.stored >> slot & 1);
     warp_sync();
-    if (self.lane == 0 && counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+    if (self.lane == 0 && counter) red_release_gpu_add(counter, 1);
     self.stored ^= 1u << slot;
 }
 
@@ -318,8 +320,7 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
 
 /* --- the scheduler ----------------------------------------------------------------------------------------------- */
 
-DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
-    Watchdog dog(arguments, &shared->gave_up);
+DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, step = nclusterid_x();
     uint32_t segment = 0;

@@ -56,8 +56,9 @@ struct LatencyMemory {
     uint64_t received_full;                                       /* 1 arrival + bytes */
     uint64_t received_empty;                                      /* every math warp of the cluster:
                                                                      what was sent to it last has been read */
-    uint64_t gave_up;                                             /* scheduler: the CTA gives up */
+    uint64_t roles_left;                                          /* every warp but the scheduler: its role is over */
     uint32_t decision[2];                                         /* run the next tile or stop: the same for all math warps */
+    uint32_t gave_up;                                             /* schedulers of the cluster: it gives up */
 };
 
 static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget that `megavit plan` prints");
@@ -73,6 +74,8 @@ static_assert(MGV__LATENCY_ROW_STAGES % MGV__MATH_GROUPS == 0 && MGV__LATENCY_WE
               "who has not waited for one use of a stage cannot tell the next from the one before");
 static_assert(MGV__MAX_KEYS <= MGV__LATENCY_CLUSTER * 64 && MGV__MAX_KEYS <= MGV__MATH_GROUPS * MGV__LATENCY_MAX_ROWS,
               "a cluster has all queries of a head, a CTA all keys");
+
+DEVICE uint32_t first_barrier(const LatencyMemory *shared) { return shared_address(&shared->rows_full[0]); }
 
 DEVICE void latency_memory_init(LatencyMemory *shared) {
     for (int i = 0; i < MGV__LATENCY_ROW_STAGES; i++) {
@@ -93,7 +96,8 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
     }
     mbarrier_init(shared_address(&shared->received_full), 1);
     mbarrier_init(shared_address(&shared->received_empty), MGV__LATENCY_CLUSTER * LATENCY_MATH_WARPS);
-    mbarrier_init(shared_address(&shared->gave_up), 1);
+    mbarrier_init(shared_address(&shared->roles_left), ROLES_LEFT_ARRIVALS);
+    shared->gave_up = 0;
     fence_mbarrier_init_release_cluster();
     fence_proxy_async_shared_cta();
 }

@@ -15,11 +15,11 @@
 struct Loader {
     SharedMemory *shared;
     const mgv__kernel_arguments &arguments;
-    Watchdog dog;
     Ring<MGV__STAGES> stage;
     uint32_t cta;
+    uint32_t ends;           /* the cluster gives up: nothing is announced or loaded any more */
     __device__ __forceinline__ Loader(SharedMemory *s, const mgv__kernel_arguments &a)
-        : shared(s), arguments(a), dog(a, &s->gave_up), cta(cluster_ctarank()) {}
+        : shared(s), arguments(a), cta(cluster_ctarank()), ends(0) {}
 };
 
 enum { GEMM_A_BYTES = MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 /* of a block of 64 columns of A */ };
@@ -30,32 +30,34 @@ DEVICE const CUtensorMap *tensor_map(const mgv__kernel_arguments &arguments, uin
 
 /* Waits until the stage is free. */
 DEVICE void loader_wait_stage(Loader &self, const Ring<MGV__STAGES> &stage) {
-    wait_barrier(self.dog, &self.shared->stage_empty[stage.index], stage.parity ^ 1);
+    wait_barrier(&self.shared->stage_empty[stage.index], stage.parity ^ 1);
     warp_sync(); /* no lane may still be looking when the stage is filled */
+    self.ends = gives_up(self.shared);
 }
 
 /* The same, and announces how many bytes will land in it. */
 DEVICE void loader_open_stage(Loader &self, const Ring<MGV__STAGES> &stage, uint32_t bytes) {
     loader_wait_stage(self, stage);
-    if (elect_sync() && !self.dog.aborted) mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[stage.index]), bytes);
+    if (elect_sync() && !self.ends) mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[stage.index]), bytes);
 }
 
 /* Waits until every role of this CTA is done with the tile before that of `slot`. */
 DEVICE void loader_wait_vacated(Loader &self, const Ring<MGV__SLOTS> &slot) {
     const uint32_t before = (slot.index + MGV__SLOTS - 1) % MGV__SLOTS, parity = slot.index == 0 ? slot.parity ^ 1 : slot.parity;
-    wait_barrier(self.dog, &self.shared->slot_vacated[before], parity);
+    wait_barrier(&self.shared->slot_vacated[before], parity);
     warp_sync();
 }
 
 /* Waits until everything that the tile reads has been written, and orders the copy engine's reads after it. */
 DEVICE void loader_wait_ready(Loader &self, const Ring<MGV__SLOTS> &slot) {
-    wait_barrier(self.dog, &self.shared->tile_ready[slot.index], slot.parity);
+    wait_barrier(&self.shared->tile_ready[slot.index], slot.parity);
     warp_sync();
+    self.ends = gives_up(self.shared);
     fence_proxy_async_global();
 }
 
 DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z) {
-    if (elect_sync() && !self.dog.aborted)
+    if (elect_sync() && !self.ends)
         cp_async_bulk_tensor_3d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map),
                                      (int32_t)x, (int32_t)y, (int32_t)z, shared_address(&self.shared->stage_full[stage]));
 }
@@ -153,7 +155,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
             vector_bytes = loads.bias_bytes;
         }
         loader_wait_stage(self, self.stage);
-        if (elect_sync() && !self.dog.aborted) {
+        if (elect_sync() && !self.ends) {
             mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[self.stage.index]),
                                       loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
             load_weights(self, loads, self.stage.index, step);
@@ -170,7 +172,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         Ring<MGV__STAGES> activations = first;
 #pragma unroll 1
         for (uint32_t with_a = 0; with_a <= step; with_a++, activations.advance())
-            if (elect_sync() && !self.dog.aborted) load_activations(self, loads, activations.index, with_a);
+            if (elect_sync() && !self.ends) load_activations(self, loads, activations.index, with_a);
     }
     if (!loads.split) return;
     loader_open_stage(self, self.stage, split_exchange_bytes(loads.split)); /* where the other CTA's sums will come */
@@ -192,7 +194,7 @@ DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__S
                        key_column = opaque(inner * (1 + half) + column), row = opaque(part.first * 64 + half * 128);
         loader_open_stage(self, self.stage, key_bytes + (queries ? 2 * query_bytes : 0));
         if (i == 0) loader_wait_ready(self, slot);
-        if (elect_sync() && !self.dog.aborted) {
+        if (elect_sync() && !self.ends) {
             cp_async_bulk_tensor_3d_load(to, key_map, (int32_t)key_column, 0, (int32_t)image, full);
             if (queries) {
                 cp_async_bulk_tensor_3d_load(to + key_bytes, query_map, (int32_t)column, (int32_t)row, (int32_t)image, full);
@@ -205,7 +207,7 @@ DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__S
 }
 
 DEVICE void load_box_4d(Loader &self, uint32_t stage, uint32_t offset, uint32_t map, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
-    if (elect_sync() && !self.dog.aborted)
+    if (elect_sync() && !self.ends)
         cp_async_bulk_tensor_4d_load(shared_address(self.shared->stage[stage]) + offset, tensor_map(self.arguments, map),
                                      (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w, shared_address(&self.shared->stage_full[stage]));
 }
@@ -265,10 +267,10 @@ DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= 208 ? 208 : 256; }
 DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Loader self(shared, arguments);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
-        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity);
-        self.dog.aborted = !vote_all(!self.dog.aborted);
+        wait_barrier(&shared->tile_known[slot.index], slot.parity);
+        self.ends = !vote_all(!gives_up(shared));
         const TileSlot &tile = shared->slot[slot.index];
-        if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
+        if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
         if (gemm_columns(tile.op.kind)) load_gemm(self, tile, slot);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) load_attention(self, tile, slot, key_block(tile.op.tokens));
         else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) load_attention_online(self, tile, slot);

@@ -10,7 +10,6 @@
 struct Math {
     SharedMemory *shared;
     const mgv__kernel_arguments &arguments;
-    Watchdog dog;
     Ring<MGV__STAGES> stage;
     Ring<MGV__CHUNKS> chunk;
     Ring<MGV__SLOTS> slot;   /* of the tile that is worked on */
@@ -21,7 +20,7 @@ struct Math {
     uint32_t cta;
     uint32_t peer_empty;     /* stage_empty[0] of the other CTA */
     __device__ __forceinline__ Math(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a, &s->gave_up), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32),
+        : shared(s), arguments(a), turn(0), group(g), thread(threadIdx.x % 128), warp(threadIdx.x % 128 / 32),
           lane(threadIdx.x % 32), cta(cluster_ctarank()),
           peer_empty(mapa_shared_cluster(shared_address(&s->stage_empty[0]), cluster_ctarank() ^ 1)) {}
 };
@@ -41,12 +40,12 @@ DEVICE uint32_t math_tell_kind(Math &self, uint32_t kind) {
     math_group_sync(self);
     return *told;
 }
-/* Waits until the tile of self.slot is known; its kind, or the end. */
+/* Waits until the tile of self.slot is known; its kind, or the end, which giving up is, too. */
 DEVICE uint32_t math_wait_kind(Math &self) {
     uint32_t kind = MGV__KERNEL_END;
     if (self.thread == 0) {
-        wait_barrier(self.dog, &self.shared->tile_known[self.slot.index], self.slot.parity);
-        if (!self.dog.aborted) kind = self.shared->slot[self.slot.index].op.kind;
+        wait_barrier(&self.shared->tile_known[self.slot.index], self.slot.parity);
+        if (!gives_up(self.shared)) kind = self.shared->slot[self.slot.index].op.kind;
     }
     return math_tell_kind(self, kind);
 }
@@ -56,29 +55,28 @@ DEVICE uint32_t math_look_ahead(Math &self) {
     uint32_t kind = KIND_NOT_KNOWN;
     next.advance();
     if (self.thread == 0 && mbarrier_test_wait_parity(shared_address(&self.shared->tile_known[next.index]), next.parity))
-        kind = self.shared->slot[next.index].op.kind;
+        kind = gives_up(self.shared) ? (uint32_t)MGV__KERNEL_END : self.shared->slot[next.index].op.kind;
     return math_tell_kind(self, kind);
 }
 /* The tile's slot may be filled again: this warp is done with it. */
 DEVICE void math_leave_tile(Math &self) {
     warp_sync();
-    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->slot_vacated[self.slot.index]));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->slot_vacated[self.slot.index]));
     self.slot.advance();
 }
 
 DEVICE void math_wait_stage(Math &self, const Ring<MGV__STAGES> &stage) {
-    wait_barrier(self.dog, &self.shared->stage_full[stage.index], stage.parity);
+    wait_barrier(&self.shared->stage_full[stage.index], stage.parity);
 }
 /* Every warp tells both CTAs that it has left the stage. */
 DEVICE void math_leave_stage(const Math &self, uint32_t index) {
-    if (self.dog.aborted) return; /* it was never waited for: an arrival would let the loaders run on, past what barriers can count */
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->stage_empty[index]));
     if (self.lane == 1) mbarrier_arrive_cluster(self.peer_empty + index * 8);
 }
 
 /* Waits until this, or the next, chunk buffer may be written; its address. */
 DEVICE uint32_t math_take_chunk(Math &self, const Ring<MGV__CHUNKS> &chunk) {
-    wait_barrier(self.dog, &self.shared->chunk_granted[self.group][chunk.index], chunk.parity);
+    wait_barrier(&self.shared->chunk_granted[self.group][chunk.index], chunk.parity);
     return shared_address(self.shared->chunk[self.group][chunk.index]);
 }
 DEVICE uint32_t math_take_chunk(Math &self) { return math_take_chunk(self, self.chunk); }
@@ -86,7 +84,7 @@ DEVICE uint32_t math_take_chunk(Math &self) { return math_take_chunk(self, self.
    computes, instead of one in each math warp, which would wait for its stores. */
 DEVICE void math_give_chunk(Math &self) {
     warp_sync();
-    if (self.lane == 0 && !self.dog.aborted) mbarrier_arrive(shared_address(&self.shared->chunk_written[self.group][self.chunk.index]));
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->chunk_written[self.group][self.chunk.index]));
     self.chunk.advance();
 }
 
@@ -95,7 +93,7 @@ DEVICE void signal_ordinary_stores(const Math &self, const TileSlot &tile) {
     fence_proxy_async_global();
     math_group_sync(self);
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
-    if (self.thread == 0 && counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+    if (self.thread == 0 && counter) red_release_gpu_add(counter, 1);
 }
 
 /* Address of 16-byte unit `unit` of row `row` in a chunk: 128-byte rows, 128-byte swizzle. */

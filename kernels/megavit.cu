@@ -22,11 +22,16 @@ static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__
 /* Copies and arrivals of other CTAs may still be on their way to this one after an abort: let them land before shared memory goes away. */
 DEVICE void wait_for_cluster(Watchdog &dog) {
     watchdog_look(dog);
-#pragma unroll 1
-    for (int i = 0; dog.aborted && i < 200; i++) nanosleep(1000);
+    if (dog.aborted) wait_for_copies();
     warp_sync();
     barrier_cluster_arrive_release();
     barrier_cluster_wait_acquire();
+}
+
+/* By every warp, number `warp`, when its role is over. */
+template <class Memory> DEVICE void leave_role(Memory *shared, uint32_t warp) {
+    warp_sync();
+    if (warp != SCHEDULER_WARP && threadIdx.x % 32 == 0) mbarrier_arrive(shared_address(&shared->roles_left));
 }
 
 DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
@@ -47,7 +52,7 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
-            wait_barrier(self.dog, &shared->tile_ready[self.slot.index], self.slot.parity);
+            wait_barrier(&shared->tile_ready[self.slot.index], self.slot.parity);
         uint32_t next = KIND_NOT_KNOWN;
         switch (kind) {
         case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
@@ -89,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     SharedMemory *shared = (SharedMemory *)shared_bytes;
     const uint32_t warp = threadIdx.x / 32;
-    Watchdog dog(arguments, &shared->gave_up);
+    Watchdog dog(arguments);
     if (threadIdx.x == 0) {
         shared_memory_init(shared);
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
@@ -101,13 +106,17 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     if (warp < 4) {
         setmaxnreg_dec<MGV__COPY_REGISTERS>();
         if (warp == 0) loader_role(shared, arguments);
-        if (warp == 1) scheduler_role(shared, arguments);
+        if (warp == SCHEDULER_WARP) {
+            scheduler_role(shared, arguments, dog);
+            if (dog.aborted && threadIdx.x % 32 == 0) release_roles(shared, MGV__CLUSTER);
+        }
         if (warp >= 2) storer_role(shared, arguments, warp - 2);
     } else {
         setmaxnreg_inc<MGV__MATH_REGISTERS>();
         math_role(shared, arguments, warp / 4 - 1);
     }
 
+    leave_role(shared, warp);
     wait_for_cluster(dog);
 }
 

@@ -260,11 +260,11 @@ DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
     const auto sync = [] { bar_sync(MATH_SYNC_ALL, GEMV_WARPS * 32); };
     few_rows(rows, [&] {
         math_wait_stage(self, self.stage);
-        wait_barrier(self.dog, &self.shared->tile_ready[self.slot.index], self.slot.parity);
+        wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity);
     }, sync);
     fence_proxy_async_shared_cta(); /* the copy engines of both CTAs write there next */
     sync();
-    if (self.group == 0 && self.thread == 0 && counter && !self.dog.aborted)
+    if (self.group == 0 && self.thread == 0 && counter)
         red_release_gpu_add(counter, 1); /* who waits reads by ordinary loads: no proxy fence */
     math_leave_stage(self, self.stage.index);
     self.stage.advance();

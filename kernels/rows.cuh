@@ -49,7 +49,7 @@ DEVICE void rows_tile(Math &self, const TileSlot &tile) {
     }
     math_group_sync(self);
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
-    if (self.thread == 0 && counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+    if (self.thread == 0 && counter) red_release_gpu_add(counter, 1);
 }
 
 #endif /* MGV_ROWS_CUH */

@@ -143,9 +143,9 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
                           uint32_t number, uint32_t &segment) {
     const uint32_t lane = threadIdx.x % 32;
     TileSlot &tile = shared->slot[slot.index];
-    watch_slot_vacated(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, tile);
+    watch_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED, tile);
     dog.aborted = !vote_all(!dog.aborted);
-    if (dog.aborted) return false; /* the slot may still be in use; who waits for a tile sees the abort by itself */
+    if (dog.aborted) return false; /* the slot may still be in use */
     const bool last = number >= arguments.total_tiles;
     if (last) {
         if (lane == 0) tile.op.kind = MGV__KERNEL_END;
@@ -182,19 +182,19 @@ DEVICE void prefetch_gemv_weights(const mgv__kernel_arguments &arguments, const 
     if (elect_sync()) cp_async_bulk_prefetch_L2(from, rows * row_bytes);
 }
 
-/* What a scheduler does in the end, by the whole warp: it watches the last tiles, and if there is something to give up tells the CTA.
-   `slot` is that of the end, or of the tile that was given up. */
+/* What a scheduler does in the end, by the whole warp: it watches the last tiles, then that the other warps end. `slot` is that of the end,
+   or of the tile that was given up. */
 template <class Memory> DEVICE void watch_last_tiles(Memory *shared, Watchdog &dog, Ring<MGV__SLOTS> slot) {
 #pragma unroll 1
     for (int i = 1; i < MGV__SLOTS; i++) {
         slot.advance();
-        watch_slot_vacated(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, shared->slot[slot.index]);
+        watch_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED, shared->slot[slot.index]);
     }
-    if (!vote_all(!dog.aborted) && threadIdx.x % 32 == 0) mbarrier_arrive(shared_address(&shared->gave_up));
+    watch_barrier(dog, &shared->roles_left, 0, MGV__WAIT_ROLES_LEFT, shared->slot[slot.index]);
+    dog.aborted = !vote_all(!dog.aborted);
 }
 
-DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
-    Watchdog dog(arguments, &shared->gave_up);
+DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank(), step = nclusterid_x();
     uint32_t segment = 0;

@@ -30,16 +30,19 @@ struct SharedMemory {
     uint64_t chunk_granted[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* storer: write here; the residual, if any, is there */
     uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
     uint64_t lent_written[MGV__MATH_GROUPS][MGV__LENT_STAGES];              /* every warp of the math group: its chunk in a lent stage */
-    uint64_t gave_up;                                                       /* scheduler: the CTA gives up */
+    uint64_t roles_left;                                                    /* every warp but the scheduler: its role is over */
     uint32_t lent_stage[MGV__MATH_GROUPS][MGV__LENT_STAGES];                /* which these are */
     uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end:
                                                                                the same for a whole math group */
+    uint32_t gave_up;                                                       /* schedulers of the cluster: it gives up */
 };
 
 enum {
     STAGE_EMPTY_ARRIVALS = MGV__CLUSTER * MGV__MATH_GROUPS * 4,
     SLOT_VACATED_ARRIVALS = 1 + MGV__MATH_GROUPS + MGV__MATH_GROUPS * 4,
-    CHUNK_WRITTEN_ARRIVALS = 4
+    CHUNK_WRITTEN_ARRIVALS = 4,
+    ROLES_LEFT_ARRIVALS = MGV__KERNEL_THREADS / 32 - 1,
+    SCHEDULER_WARP = 1 /* number of that warp, in the latency regime, too */
 };
 
 static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES && sizeof(TileSlot) == MGV__SLOT_BYTES, "the budget that `megavit plan` prints");
@@ -52,6 +55,9 @@ static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <
 static_assert(2 * (MGV__GEMM_ROWS + 64) * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES,
               "two blocks of A and B of the narrowest tile fit one stage");
 static_assert(MGV__MAX_KEYS * 128 + 2 * 64 * 128 <= MGV__STAGE_BYTES, "keys and two blocks of queries fit one stage");
+
+/* Address of the first of the barriers, which follow each other up to roles_left. */
+DEVICE uint32_t first_barrier(const SharedMemory *shared) { return shared_address(&shared->stage_full[0]); }
 
 DEVICE void shared_memory_init(SharedMemory *shared) {
     for (int i = 0; i < MGV__STAGES; i++) {
@@ -70,7 +76,10 @@ DEVICE void shared_memory_init(SharedMemory *shared) {
         }
     for (int g = 0; g < MGV__MATH_GROUPS; g++)
         for (int i = 0; i < MGV__LENT_STAGES; i++) mbarrier_init(shared_address(&shared->lent_written[g][i]), CHUNK_WRITTEN_ARRIVALS);
-    mbarrier_init(shared_address(&shared->gave_up), 1);
+    mbarrier_init(shared_address(&shared->roles_left), ROLES_LEFT_ARRIVALS);
+    for (int g = 0; g < MGV__MATH_GROUPS; g++) /* a storer that is let through uses them as they are */
+        for (int i = 0; i < MGV__LENT_STAGES; i++) shared->lent_stage[g][i] = 0;
+    shared->gave_up = 0;
     fence_mbarrier_init_release_cluster();
     fence_proxy_async_shared_cta();
 }

@@ -23,13 +23,12 @@ DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
 struct Storer {
     SharedMemory *shared;
     const mgv__kernel_arguments &arguments;
-    Watchdog dog;
     uint32_t math_group;
     uint32_t cta;
     Ring<MGV__CHUNKS> chunk; /* next chunk to store */
     uint32_t lent_parity;    /* of lent_written, in the next layer's tile */
     __device__ __forceinline__ Storer(SharedMemory *s, const mgv__kernel_arguments &a, uint32_t g)
-        : shared(s), arguments(a), dog(a, &s->gave_up), math_group(g), cta(cluster_ctarank()), lent_parity(0) {}
+        : shared(s), arguments(a), math_group(g), cta(cluster_ctarank()), lent_parity(0) {}
 };
 
 /* Partial statistics: the GEMM that writes a row leaves mean and sum of squared deviations of each 64, 80 or 96 of its columns
@@ -197,6 +196,7 @@ DEVICE void storer_grant(Storer &self, const ChunkWalk &walk, uint32_t i, uint32
     const CUtensorMap *map = walk.grant_map + (i ? walk.rest_map : 0);
     const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
     if (walk.head == NO_HEAD && !walk.residual) { mbarrier_arrive(barrier); return; }
+    if (gives_up(self.shared)) return;
     mbarrier_arrive_expect_tx(barrier, rest ? MGV__CHUNK_ROWS * rest * 2 : MGV__CHUNK_BYTES);
     if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_load(chunk, map, x, y, z, barrier);
     else cp_async_bulk_tensor_4d_load(chunk, map, x, (int32_t)walk.head, y, z, barrier);
@@ -238,7 +238,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
 /* Waits until the math group has written the next chunk buffer, or has taken the residual out of it; which one. */
 DEVICE uint32_t storer_wait_chunk(Storer &self) {
     const uint32_t buffer = self.chunk.index;
-    wait_barrier(self.dog, &self.shared->chunk_written[self.math_group][buffer], self.chunk.parity);
+    wait_barrier(&self.shared->chunk_written[self.math_group][buffer], self.chunk.parity);
     warp_sync();
     self.chunk.advance();
     return buffer;
@@ -249,7 +249,7 @@ DEVICE void storer_send_next(Storer &self, const ChunkWalk &walk, uint32_t i) {
     const ChunkTarget target = chunk_target(walk, i);
     const uint32_t from = opaque(shared_address(self.shared->chunk[self.math_group][self.chunk.index]));
     storer_wait_chunk(self);
-    if (elect_sync() && !self.dog.aborted) storer_send(walk, target, from);
+    if (elect_sync()) storer_send(walk, target, from);
 }
 
 /* Leaves a lent stage in both CTAs for the math group's four warps, when its chunk has been read. By one lane; one arrival after the other:
@@ -269,10 +269,10 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
     const uint32_t buffered = walk.count - MGV__LENT_STAGES, at_once = walk.residual ? MGV__LENT_STAGES : buffered;
     uint32_t stage[MGV__LENT_STAGES];
     for (uint32_t i = 0; i < at_once; i++)
-        if (elect_sync() && !self.dog.aborted) storer_grant(self, walk, i, (self.chunk.index + i) % MGV__CHUNKS);
+        if (elect_sync()) storer_grant(self, walk, i, (self.chunk.index + i) % MGV__CHUNKS);
     for (uint32_t i = 0; walk.residual && i < MGV__LENT_STAGES; i++) {
         const uint32_t buffer = storer_wait_chunk(self);
-        if (elect_sync() && !self.dog.aborted && i < buffered) {
+        if (elect_sync() && i < buffered) {
             fence_proxy_async_shared_cta();
             storer_grant(self, walk, MGV__LENT_STAGES + i, buffer);
         }
@@ -280,16 +280,16 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
 #pragma unroll
     for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
         const ChunkTarget target = chunk_target(walk, i);
-        wait_barrier(self.dog, &self.shared->lent_written[self.math_group][i], self.lent_parity);
+        wait_barrier(&self.shared->lent_written[self.math_group][i], self.lent_parity);
         warp_sync();
         stage[i] = self.shared->lent_stage[self.math_group][i];
-        if (elect_sync() && !self.dog.aborted)
+        if (elect_sync())
             storer_send(walk, target, shared_address(self.shared->stage[stage[i]]) + self.math_group * MGV__CHUNK_BYTES);
     }
     self.lent_parity ^= 1;
 #pragma unroll
     for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
-        if (elect_sync() && !self.dog.aborted) {
+        if (elect_sync()) {
             cp_async_bulk_wait_group_read<1>();
             storer_leave_stage(self, stage[i]);
         }
@@ -300,11 +300,11 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
 DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
     uint32_t granted = 0;
     for (; granted < MGV__CHUNKS && granted < walk.count; granted++)
-        if (elect_sync() && !self.dog.aborted) storer_grant(self, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
+        if (elect_sync()) storer_grant(self, walk, granted, (self.chunk.index + granted) % MGV__CHUNKS);
     for (uint32_t i = 0; i < walk.count; i++) {
         const uint32_t buffer = self.chunk.index;
         storer_send_next(self, walk, i);
-        if (granted < walk.count && elect_sync() && !self.dog.aborted) {
+        if (granted < walk.count && elect_sync()) {
             cp_async_bulk_wait_group_read<0>();
             storer_grant(self, walk, granted, buffer); /* the chunk after the next takes the buffer that was just stored */
         }
@@ -322,7 +322,7 @@ DEVICE void store_tile(Storer &self, const TileSlot &tile) {
     if (elect_sync()) {
         cp_async_bulk_wait_group<0>();
         fence_proxy_async_global();
-        if (counter && !self.dog.aborted) red_release_gpu_add(counter, 1);
+        if (counter) red_release_gpu_add(counter, 1);
     }
 }
 
@@ -335,11 +335,11 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
     clear_next_counters(arguments, math_group, MGV__MATH_GROUPS);
     Storer self(shared, arguments, math_group);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
-        wait_barrier(self.dog, &shared->tile_known[slot.index], slot.parity);
-        self.dog.aborted = !vote_all(!self.dog.aborted);
+        wait_barrier(&shared->tile_known[slot.index], slot.parity);
+        const uint32_t ends = !vote_all(!gives_up(shared));
         const TileSlot &tile = shared->slot[slot.index];
-        if (self.dog.aborted || tile.op.kind == MGV__KERNEL_END) break;
-        wait_barrier(self.dog, &shared->tile_ready[slot.index], slot.parity);
+        if (ends || tile.op.kind == MGV__KERNEL_END) break;
+        wait_barrier(&shared->tile_ready[slot.index], slot.parity);
         warp_sync();
         fence_proxy_async_global();
         if (stores_tile(tile)) store_tile(self, tile);

@@ -1,13 +1,14 @@
 /* megavit: waiting, never for ever.
 
-   Whoever waits for other CTAs' counters, and each CTA's scheduler, which waits for its tiles' ends from the first tile to the last,
-   counts polls. One that sees no progress within poll_limit polls says so in the abort word, writes who it is into the status block, which
-   lies in memory of the host, and gives up; all others that count see the abort word and give up as well. All other waits of a CTA look
-   at its `gave_up`, where the scheduler arrives when it has: nothing but that stands in their loops, since whatever does is in the way of
-   the instructions around it, run or not (kernels/NOTES.md, "What a wait costs that nobody waits in").
-   Giving up does not leave the roles' loops: the wait returns, `aborted` is set, and from then on nothing is loaded or stored, no barrier
-   that another role or CTA waits on is arrived at, and the next tile is the last. So every role runs to its end, warps of a warpgroup issue
-   the same matrix instructions, and the kernel ends by itself with the context alive. */
+   Whoever waits for other CTAs' counters, and each CTA's scheduler, which waits for its tiles' ends from the first tile to the last and
+   then for the end of all other warps, counts polls. One that sees no progress within poll_limit polls says so in the abort word, writes
+   who it is into the status block, which lies in memory of the host, and gives up; all others that count see the abort word and give up as
+   well. All other waits do nothing but wait: whatever else stands in such a loop is in the way of the instructions around it, run or not
+   (kernels/NOTES.md, "What a wait costs that nobody waits in"). Their bound comes from outside. A scheduler that gives up says so to its
+   cluster (`gave_up`) and then lets every wait of its CTA through, again and again, until the other warps have ended (release_roles).
+   So what a wait lets through may be nothing at all. A launch that has been given up has no result, and garbage that is loaded, multiplied,
+   stored and signalled goes where the tile's own results would have gone: none of that asks. What asks (gives_up) is whoever waits for a
+   tile, as this one is the last, and whoever announces or sends bytes: a barrier that bytes are missing at may take no more arrivals. */
 #ifndef MGV_WATCHDOG_CUH
 #define MGV_WATCHDOG_CUH
 
@@ -15,14 +16,16 @@
 
 struct Watchdog {
     const mgv__kernel_arguments &arguments;
-    uint64_t *gave_up; /* of this CTA: phase 0 completes when its scheduler gives up */
     uint32_t aborted;
-    __device__ __forceinline__ Watchdog(const mgv__kernel_arguments &a, uint64_t *g) : arguments(a), gave_up(g), aborted(0) {}
+    __device__ __forceinline__ explicit Watchdog(const mgv__kernel_arguments &a) : arguments(a), aborted(0) {}
 };
 
 enum {
     POLLS_BETWEEN_LOOKS = 32,  /* polls before a wait looks at the abort word in global memory */
-    BARRIER_PATIENCE = 4       /* waits inside a CTA give up later than those for counters, which know what they wait for */
+    BARRIER_PATIENCE = 4,      /* waits inside a CTA give up later than those for counters, which know what they wait for */
+    MICROSECOND = 1000,        /* as nanosleep counts; it may sleep for twice as long, or not at all */
+    LAST_COPIES = 200,         /* microseconds in which what is on its way lands */
+    RELEASES = 1 << 16         /* of all waits of a CTA that gives up, at most: a tile has some 200 of them */
 };
 
 /* What the next launch counts in, shared out over `warps` warps of each CTA, of which this is number `warp`: some that nobody waits for
@@ -50,26 +53,55 @@ DEVICE void watchdog_look(Watchdog &dog) {
     if (ld_relaxed_gpu(dog.arguments.aborted)) dog.aborted = 1;
 }
 
-/* Waits until the phase of this parity has completed, or the CTA gives up. */
-DEVICE void wait_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity) {
+/* Waits until the phase of this parity has completed, or the CTA's scheduler lets everybody through. */
+DEVICE void wait_barrier(uint64_t *barrier, uint32_t parity) {
     const uint32_t address = shared_address(barrier);
-    while (!mbarrier_try_wait_parity(address, parity))
-        if (mbarrier_test_wait_parity(shared_address(dog.gave_up), 0)) {
-            dog.aborted = 1;
-            return;
-        }
+    while (!mbarrier_try_wait_parity(address, parity)) {}
 }
 
-/* The same for a scheduler, which decides whether its CTA gives up: until the tile that `slot` holds has ended. */
-DEVICE void watch_slot_vacated(Watchdog &dog, uint64_t *barrier, uint32_t parity, const TileSlot &slot) {
+/* Whether the cluster gives up. Behind a wait that has been let through it says so. Memory: that of either regime. */
+template <class Memory> DEVICE uint32_t gives_up(const Memory *shared) { return shared_load_u32(shared_address(&shared->gave_up)); }
+
+/* A scheduler's wait, which decides whether its CTA gives up; of the tile that `slot` holds. */
+DEVICE void watch_barrier(Watchdog &dog, uint64_t *barrier, uint32_t parity, uint32_t wait, const TileSlot &slot) {
     const uint32_t address = shared_address(barrier);
     if (dog.aborted) return;
     for (uint32_t polls = 1; !mbarrier_try_wait_parity(address, parity); polls++) {
         if (polls % POLLS_BETWEEN_LOOKS) continue;
         watchdog_look(dog);
         if (!dog.aborted && polls / BARRIER_PATIENCE >= dog.arguments.poll_limit)
-            watchdog_abort(dog, MGV__WAIT_SLOT_VACATED, slot.op.number, address, 0, parity);
+            watchdog_abort(dog, wait, slot.op.number, address, 0, parity);
         if (dog.aborted) return;
+    }
+}
+
+/* What is on its way to a cluster that gives up lands. */
+DEVICE void wait_for_copies(void) {
+#pragma unroll 1
+    for (int i = 0; i < LAST_COPIES; i++) nanosleep(MICROSECOND);
+}
+
+/* By one thread of a scheduler that gives up; the other CTAs of the cluster, `ctas` in all, have started. Who asks from now on gets to
+   know. When those who asked before have done what they then did, nobody announces bytes any more, and the barriers are made anew, to count
+   single arrivals: in their first phase a wait for parity 1 is over, in their second one for parity 0. What others arrive meanwhile ends
+   a phase, too, and bytes that still come to a barrier are gone with its next making. An arrival too many ends the context ("Warp Illegal
+   Instruction"): that is why this thread arrives once and not until the phase ends, and why no two lanes arrive at one barrier in one
+   instruction anywhere. PTX leaves open what becomes of a wait for a barrier that is made anew; on a card it goes on. */
+template <class Memory> DEVICE void release_roles(Memory *shared, uint32_t ctas) {
+    const uint32_t first = first_barrier(shared), end = shared_address(&shared->roles_left);
+    for (uint32_t cta = 0; cta < ctas; cta++) st_shared_cluster_u32(mapa_shared_cluster(shared_address(&shared->gave_up), cta), 1);
+    wait_for_copies();
+#pragma unroll 1
+    for (int i = 0; i < RELEASES && !mbarrier_test_wait_parity(end, 0); i++) {
+#pragma unroll 1
+        for (uint32_t barrier = first; barrier < end; barrier += 8) {
+            mbarrier_inval(barrier);
+            mbarrier_init(barrier, 1);
+        }
+        nanosleep(MICROSECOND);
+#pragma unroll 1
+        for (uint32_t barrier = first; barrier < end; barrier += 8) mbarrier_arrive(barrier);
+        nanosleep(MICROSECOND);
     }
 }
 

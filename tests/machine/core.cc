@@ -776,9 +776,16 @@ void op_setmaxnreg(uint32_t count, bool increase) {
     }
 }
 
+/* In a kernel that is to give up by itself a thread that sleeps leaves others time: mostly it goes on when none of them can and nothing is on
+   its way. Elsewhere, where deadlocks are looked for, whoever sleeps between looks is only one who looks. */
 void op_nanosleep(void) {
     MACHINE_ENTER(Op::nanosleep);
-    yield();
+    if (world->options.on_deadlock != OnDeadlock::drain) {
+        yield();
+        return;
+    }
+    progress();
+    block_polling();
 }
 
 uint64_t op_clock(void) {
@@ -855,6 +862,21 @@ uint32_t op_cluster_size(void) { return self->of->cluster->size; }
 
 /* ---- mbarriers ---- */
 
+/* An invalidated mbarrier is initialised again. Who waits looks again; what was ordered after the first initialisation still is. */
+static void renew(Mbarrier &m, uint32_t count) {
+    m.expected = m.pending = count;
+    m.phase = 0;
+    m.bytes = 0;
+    m.expected_bytes = 0;
+    m.invalid = false;
+    m.current.clear();
+    m.current_cluster.clear();
+    progress();
+    std::vector<Thread *> waiting = std::move(m.waiting);
+    m.waiting.clear();
+    for (Thread *t : waiting) make_ready(t);
+}
+
 void op_mbarrier_init(uint32_t address, uint32_t count) {
     MACHINE_ENTER(Op::mbarrier_init);
     record(Did::mbarrier_init, address, count);
@@ -865,7 +887,12 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
         report("mbarrier:address", "address 0x%08x (8-byte aligned, in this CTA), count %u (1 to 2^20-1)", address, count);
         stop_launch();
     }
-    if (cta->mbarrier.count(offset))
+    Mbarrier *before = cta->find_mbarrier(offset);
+    if (before && before->invalid) {
+        renew(*before, count);
+        return;
+    }
+    if (before)
         report("mbarrier:once", "%s is initialised a second time", describe(shared_offset(cta->number, offset)).c_str());
     Mbarrier &m = cta->mbarrier[offset];
     m = Mbarrier();
@@ -875,6 +902,19 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
     m.number = (unsigned)cta->mbarrier.size();
     m.init_event = new_event(self->component, self->now, self->pc, self->cta, Op::mbarrier_init, EVENT_BARRIER);
     barrier_word(shared_offset(cta->number, offset), m.init_event);
+}
+
+/* Until it is initialised again it goes on as before: PTX does not say what others find there, who in a kernel that gives up still wait. */
+void op_mbarrier_inval(uint32_t address) {
+    MACHINE_ENTER(Op::mbarrier_inval);
+    needed();
+    Cta *cta = cta_of_address(address);
+    Mbarrier &m = *find_mbarrier(address, false, *self);
+    if (cta != self->of) {
+        report("mbarrier:window", "an address of another CTA in an instruction for this CTA's mbarriers");
+        stop_launch();
+    }
+    m.invalid = true;
 }
 
 void op_fence_mbarrier_init(void) {

@@ -303,6 +303,7 @@ struct Mbarrier {
     uint64_t phase = 0; /* completed phases */
     uint32_t init_event = 0;
     bool fenced = false;
+    bool invalid = false; /* until it is initialised again */
     Released current, completed;
     Released current_cluster, completed_cluster; /* what other CTAs release at cluster scope: waits see it that acquire at cluster scope */
     std::vector<Thread *> waiting;

@@ -31,6 +31,7 @@ void op_setmaxnreg(uint32_t count, bool increase);
 void op_nanosleep(void);
 uint64_t op_clock(void);
 void op_mbarrier_init(uint32_t address, uint32_t count);
+void op_mbarrier_inval(uint32_t address);
 void op_fence_mbarrier_init(void);
 void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t bytes, bool in_cluster, bool releases_cluster);
 bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster);

@@ -123,6 +123,7 @@ DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
 /* ---- mbarriers ---- */
 
 DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) { machine::op_mbarrier_init(barrier, arrivals); }
+DEVICE void mbarrier_inval(uint32_t barrier) { machine::op_mbarrier_inval(barrier); }
 DEVICE void fence_mbarrier_init_release_cluster(void) { machine::op_fence_mbarrier_init(); }
 DEVICE void mbarrier_arrive(uint32_t barrier) { machine::op_mbarrier_arrive(barrier, 1, false, 0, false, false); }
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {

@@ -413,8 +413,8 @@ int main(int count, char **argument) {
     test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
     for (const MicroShape &shape : {narrow, narrow_split, many_images, many_tokens, narrow_latency, one_tile_latency, two_layers_latency})
         test_encoder_replay(shape, 5 * seeds);
-    test_damaged_recordings(narrow, 24);
-    test_damaged_recordings(narrow_latency, 24);
+    test_damaged_recordings(narrow, 48);
+    test_damaged_recordings(narrow_latency, 48);
     test_encoder_ways();
     test_lost_arrivals({64, 16, 576, 576, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 64, true, 66});
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
