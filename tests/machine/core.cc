@@ -866,6 +866,7 @@ uint32_t op_cluster_size(void) { return self->of->cluster->size; }
 static void renew(Mbarrier &m, uint32_t count) {
     m.expected = m.pending = count;
     m.phase = 0;
+    m.phases++;
     m.bytes = 0;
     m.expected_bytes = 0;
     m.invalid = false;
@@ -948,6 +949,7 @@ Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {
 void complete_phase_if_due(Cta *, uint32_t, Mbarrier &m) {
     if (m.pending || m.bytes) return;
     m.phase++;
+    m.phases++;
     m.pending = m.expected;
     m.expected_bytes = 0;
     m.completed = std::move(m.current);
@@ -975,6 +977,25 @@ static void note_arrival(Mbarrier &m) {
             return;
         }
     m.arrived.push_back({self->component, 1});
+}
+
+/* Hardware counts the lanes of an instruction together, and ends the context when they are more than what the phase still expects. Here they
+   arrive one by one: what counts as the same instruction is the same place for the same time. */
+static void check_lanes(Mbarrier &m, uint32_t address) {
+    auto found = std::find_if(m.lanes.begin(), m.lanes.end(), [](const LanesArrived &l) { return l.warp == self->warp && l.pc == self->pc; });
+    if (found == m.lanes.end()) {
+        m.lanes.push_back({self->warp, self->pc, {}, {}});
+        found = m.lanes.end() - 1;
+    }
+    const uint32_t time = found->times[self->lane]++;
+    uint64_t &phase = found->phase[time % 64];
+    bool first = true;
+    for (unsigned lane = 0; lane < 32; lane++)
+        if (lane != self->lane && found->times[lane] > time) first = false;
+    if (first) phase = m.phases;
+    else if (phase != m.phases)
+        report("mbarrier:lanes", "lanes of one instruction arrive at %s in different phases: together they are more than the first of them expects",
+               describe(address).c_str());
 }
 
 /* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the
@@ -1006,6 +1027,7 @@ void op_mbarrier_arrive(uint32_t address, uint32_t count, bool expect, uint32_t 
         stop_launch();
     }
     if (count) {
+        check_lanes(m, shared_offset(cta->number, offset));
         note_arrival(m);
         if (cta == self->of) m.current.add(*self);
         else m.current.add_ended(*self);

@@ -297,10 +297,19 @@ struct NamedBarrier {
 struct Arrivals { /* of one thread at one mbarrier */
     uint32_t component, count;
 };
+/* Of one instruction, at one mbarrier, by the lanes of a warp: how often each has arrived, and in which phases the last times were. */
+struct LanesArrived {
+    const struct Warp *warp;
+    uint32_t pc;
+    uint32_t times[32];
+    uint64_t phase[64];
+};
+
 struct Mbarrier {
     uint32_t expected = 0, pending = 0;
     int64_t bytes = 0;
-    uint64_t phase = 0; /* completed phases */
+    uint64_t phase = 0; /* completed phases, */
+    uint64_t phases = 0; /* also before it was initialised again */
     uint32_t init_event = 0;
     bool fenced = false;
     bool invalid = false; /* until it is initialised again */
@@ -310,6 +319,7 @@ struct Mbarrier {
     uint64_t expected_bytes = 0; /* announced in this phase, for reports */
     unsigned number = 0, arrivals = 0; /* in the order of initialisation; of all phases */
     std::vector<Arrivals> arrived;     /* of all phases, for reports of deadlocks */
+    std::vector<LanesArrived> lanes;
 };
 
 struct Slot { /* a component for asynchronous work */

@@ -82,7 +82,8 @@ DEVICE void math_product(PipelineShared *shared, const PipelineArguments &argume
             continue;
         }
         if (lane == 0) mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
-        if (FAULT(one_arrival_too_many) && lane < 8) mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
+        for (int i = 0; FAULT(one_arrival_too_many) && lane == 0 && i < 8; i++)
+            mbarrier_arrive(shared_address(&shared->stage_empty[stage]));
         if (lane == 1 && !FAULT(peer_not_told))
             mbarrier_arrive_cluster(mapa_shared_cluster(shared_address(&shared->stage_empty[stage]), cta ^ 1));
     }

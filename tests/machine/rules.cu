@@ -108,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(RULES_THREADS, 1) rules_kernel(cons
     if (FAULT(named_barrier_16)) bar_sync(16, 32);
     if (FAULT(lane_with_an_instruction_more) && lane == 3) wgmma_fence();
     warp_sync();
+    if (FAULT(mbarrier_two_lanes_for_one) && threadIdx.x < 2) mbarrier_arrive(full);
     if (threadIdx.x == 0) misuse(arguments, shared);
     if (FAULT(store_to_ended_cta) || FAULT(copy_to_ended_cta)) return;
     barrier_cluster_arrive_release();

@@ -18,6 +18,7 @@ enum { RULES_THREADS = 160 }; /* a warpgroup, and a warp that belongs to none */
     X(too_many_copies, "limit")                                                                                                            \
     X(mbarrier_never_initialised, "mbarrier:initialised")                                                                                  \
     X(mbarrier_used_unordered, "mbarrier:order")                                                                                           \
+    X(mbarrier_two_lanes_for_one, "mbarrier:lanes")                                                                                        \
     X(mbarrier_parity_2, "mbarrier:wait")                                                                                                  \
     X(mbarrier_of_other_cta, "mbarrier:window")                                                                                            \
     X(mbarrier_bytes_2_to_20, "tx-count")                                                                                                  \
