@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 15u
+#define MGV__KERNEL_VERSION 16u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -730,15 +730,16 @@ enum {
     MGV__LATENCY_MAX_ROWS = 128,
     MGV__LATENCY_WEIGHT_STAGES = 8,     /* blocks of weights, which come before the rows that they wait for */
     MGV__LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2,
-    MGV__LATENCY_ROW_STAGES = 6,
+    MGV__LATENCY_ROW_STAGES = 8,
     MGV__LATENCY_ROW_BYTES = MGV__LATENCY_MAX_ROWS * MGV__GEMM_INNER * 2,
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
     /* what the cluster sends, as bf16 */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2,
-    /* what the math warpgroups give each other; rows to be stored */
-    MGV__LATENCY_SWAP_BYTES = MGV__LATENCY_MAX_ROWS * MGV__LATENCY_COLUMNS * 4,
+    /* what the math warpgroups give each other in attention: values of 64 queries, sums and largest scores; rows to be stored
+       (a product's sums take the place of its last blocks of rows) */
+    MGV__LATENCY_SWAP_BYTES = 64 * (MGV__LATENCY_COLUMNS + 16) * 4,
     /* mbarriers, and the rows' norms */
     MGV__LATENCY_BARRIER_BYTES =
         MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 7),
@@ -6157,6 +6158,7 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     }
     k->kind = wide ? MGV__KERNEL_WIDE : MGV__KERNEL_DEEP;
     k->k_blocks = wide ? blocks : mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER);
+    if (k->k_blocks < MGV__MATH_GROUPS) k->k_blocks = MGV__MATH_GROUPS; /* one each: beyond K there are zeros */
     k->column_tiles = mgv__ceil_div(k->columns, columns);
     k->a_map = MGV__MAP_LATENCY_A + op->source;
     k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;

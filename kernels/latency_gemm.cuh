@@ -91,7 +91,8 @@ DEVICE void latency_leave_norms(LatencyMath &self) {
 
 /* Block after block of 64 columns of K. A GEMM's A lies in the ring of weights and B in that of rows, and the math groups take turns with
    the blocks: a group's waits and descriptors are found beside the other's products.
-   A block's stages are left when a group's next products are on their way. */
+   A block's stages are left when a group's next products are on their way; the rows' of a group's last block are not left here: sums are
+   traded in their place. */
 struct LatencyBlock {
     LatencyRowStage rows;
     LatencyWeightStage weights;
@@ -142,7 +143,7 @@ template <int COUNT> DEVICE void latency_products(LatencyMath &self, uint32_t bl
     }
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
-    if (first < blocks) latency_leave_block(self, before);
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[before.weights.index]));
     self.stage = latency_stage_after(self.stage, blocks);
     self.weights = latency_stage_after(self.weights, blocks);
 }
@@ -155,12 +156,32 @@ template <int COUNT> DEVICE void latency_products(LatencyMath &self, uint32_t bl
 DEVICE constexpr uint32_t latency_first_half(uint32_t groups) { return (groups + 1) / 2; }
 DEVICE uint32_t latency_thread_bytes(const LatencyMath &self) { return (self.warp * 32 + self.lane) * 16; }
 
+/* Sums are traded in the place of the rows that each math group multiplied last: shared memory for two more stages of the ring, which
+   come back when the tile ends. Every tile has a block for each group at least, if only of zeros: so the plan is made. */
+struct LatencyTrade {
+    LatencyRowStage own, other;
+};
+/* Before the products. */
+DEVICE LatencyTrade latency_trade(const LatencyMath &self, uint32_t blocks) {
+    const uint32_t mine = (blocks ^ self.group) & 1; /* whether the last block is this group's */
+    return {latency_stage_after(self.stage, blocks - 2 + mine), latency_stage_after(self.stage, blocks - 1 - mine)};
+}
+/* By every math warp. The copy engine writes next where sums were written and read by ordinary instructions. */
+DEVICE void latency_leave_trade(const LatencyMath &self, const LatencyTrade &trade) {
+    fence_proxy_async_shared_cta();
+    warp_sync();
+    latency_leave_stage(self, trade.own);
+    latency_leave_stage(self, trade.other);
+}
+
 /* The sums of both math groups, of those groups of rows that this one ends. */
 template <int GROUPS>
-DEVICE void latency_swap_sums(const LatencyMath &self, const float (&acc)[4 * GROUPS], float (&v)[4 * latency_first_half(GROUPS)]) {
+DEVICE void latency_swap_sums(const LatencyMath &self, const LatencyTrade &trade, const float (&acc)[4 * GROUPS],
+                              float (&v)[4 * latency_first_half(GROUPS)]) {
     constexpr int FIRST = (int)latency_first_half(GROUPS);
-    const uint32_t to = shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self),
-                   from = shared_address(&self.shared->swap[self.group]) + latency_thread_bytes(self);
+    const uint32_t to = latency_stage_address(self, trade.own) + latency_thread_bytes(self),
+                   from = latency_stage_address(self, trade.other) + latency_thread_bytes(self);
+    latency_sync_group(self); /* all of its warps are done with the rows that lie there */
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
         const uint32_t ends = i >= FIRST, number = ends ? i - FIRST : i;
@@ -336,7 +357,6 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
     /* of the four matrices of eight rows and columns that a warp stores at once,
        the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
-    latency_sync_group(self); /* the rows take the place of sums that have been read */
     float v[4 * COUNT];
     latency_finish_groups<COUNT>(self, flags, first, 1, bias, sum, v);
 #pragma unroll
@@ -430,7 +450,6 @@ DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const Late
     const uint32_t from = rows + (latency_deep_number(self) * LATENCY_ROW_PITCH + self.lane % 8 * 8) * 4;
     uint32_t rounded[4];
     float x[8];
-    latency_sync_group(self); /* the rows take the place of sums that have been read */
     float value[4 * LATENCY_OWN_GROUPS];
     latency_finish_groups<LATENCY_OWN_GROUPS>(self, flags, own.first, MGV__LATENCY_CLUSTER, bias, sum, value);
 #pragma unroll
@@ -460,12 +479,13 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
     const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist};
     const uint32_t deep_row = latency_deep_row(self, place, own);
     LatencyAddend addend = {};
+    const LatencyTrade trade = latency_trade(self, op.k_blocks);
     float bias[2], acc[ROWS / 2], v[4 * FIRST];
     if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
     latency_fetch_biases(self, op, place, bias);
     latency_products(self, op.k_blocks, acc);
     if (flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
-    latency_swap_sums<GROUPS>(self, acc, v);
+    latency_swap_sums<GROUPS>(self, trade, acc, v);
     if (deep) {
         float sum[4 * LATENCY_OWN_GROUPS];
         latency_send_sums(self, v, exist);
@@ -478,6 +498,7 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
         latency_end_wide<FIRST>(self, flags, place, before, bias, v);
     }
     latency_signal(self);
+    latency_leave_trade(self, trade);
     if (flags & MGV__KERNEL_FOLD_NORM) latency_leave_norms(self);
 }
 

@@ -53,7 +53,7 @@ DEVICE uint32_t latency_join_halves(LatencyMath &self, uint32_t no_room, const f
 
 /* The largest scores of this thread's two rows, of either group -> of both. */
 DEVICE void latency_join_largest(LatencyMath &self, float (&most)[2]) {
-    constexpr uint32_t BEHIND = 5 * LATENCY_GROUP_BYTES; /* what latency_join_halves writes */
+    constexpr uint32_t BEHIND = 4 * LATENCY_GROUP_BYTES + 8; /* a thread's sums in latency_join_halves */
     float other[2];
     shared_store_v2f32(shared_address(&self.shared->swap[self.group ^ 1]) + latency_thread_bytes(self) + BEHIND, most[0], most[1]);
     latency_sync();

@@ -25,9 +25,11 @@ enum {
     LATENCY_NARROW_PITCH = (MGV__LATENCY_COLUMNS + 8) * 2         /* bytes of a row of bf16, for the same reason */
 };
 
-/* What the math warpgroups of a CTA give each other; then the rows that are ready to be stored. */
+/* What the math warpgroups of a CTA give each other in attention (values; sums and largest scores); the rows of a product that are ready to
+   be stored. */
+enum { LATENCY_ATTENTION_SWAPS = 4 + 1 };
 union LatencySwap {
-    uint8_t sums[LATENCY_SUM_GROUPS][LATENCY_GROUP_BYTES];
+    uint8_t attended[LATENCY_ATTENTION_SWAPS][LATENCY_GROUP_BYTES];
     uint8_t narrow[LATENCY_SUM_GROUPS * 8][LATENCY_NARROW_PITCH];
     float rows[LATENCY_OWN_GROUPS * 8][LATENCY_ROW_PITCH];
 };
@@ -65,6 +67,7 @@ static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget th
 static_assert(sizeof(LatencySwap) * MGV__MATH_GROUPS == MGV__LATENCY_SWAP_BYTES, "as above");
 static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
 static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES, "a stage holds a block of queries");
+static_assert(LATENCY_SUM_GROUPS * LATENCY_GROUP_BYTES <= MGV__LATENCY_ROW_BYTES, "and the sums that a math warpgroup gives away");
 static_assert(LATENCY_OWN_GROUPS == 2 && MGV__MATH_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES,
               "what the cluster sends: two groups of rows a store, as bf16");
 static_assert(MGV__LATENCY_COLUMNS == 64 && MGV__MATH_GROUPS == 2,

@@ -389,6 +389,34 @@ static void test_who_signals(void **state) {
     plan_free(plan);
 }
 
+/* In the latency regime both math groups have a block of each tile's K, in whose place they trade sums, however short K is. */
+static void test_latency_blocks(void **state) {
+    static const uint32_t heads[] = {2, 3, 12};
+    mgv__config config;
+    uint32_t i, h, deep[3] = {0};
+    (void)state;
+    for (h = 0; h < 3; h++) {
+        mgv__plan *plan;
+        config_of(&config, 224, 16, 2);
+        config.heads = heads[h];
+        config.hidden = 64 * heads[h];
+        plan = plan_of(&config, 1, 0, 1);
+        plan->latency_clusters = 30;
+        plan->forced_regime = 1 + MGV__LATENCY;
+        mgv__plan_schedule(plan, 1, 66);
+        assert_int_equal(plan->regime, MGV__LATENCY);
+        for (i = 0; i < plan->op_count; i++) {
+            const mgv__kernel_op *k = &plan->ops[i].kernel;
+            if (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP) assert_true(k->k_blocks >= MGV__MATH_GROUPS);
+            if (k->kind == MGV__KERNEL_DEEP && (!deep[h] || k->k_blocks < deep[h])) deep[h] = k->k_blocks;
+        }
+        plan_free(plan);
+    }
+    assert_int_equal(deep[0], 2); /* of two blocks a quarter each would be one, */
+    assert_int_equal(deep[1], 2);
+    assert_int_equal(deep[2], 3); /* of twelve it is three */
+}
+
 /* Token and layer outputs: at most so many, the same weights in the same places, and no layer overwrites rows that are still copied. */
 static void test_outputs(void **state) {
     mgv__config config;
@@ -785,6 +813,7 @@ int main(void) {
         cmocka_unit_test(test_who_signals),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_parts_and_ablations),
+        cmocka_unit_test(test_latency_blocks),
         cmocka_unit_test(test_outputs),
         cmocka_unit_test(test_models_beyond_the_kernel_are_refused),
     };
