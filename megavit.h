@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 16u
+#define MGV__KERNEL_VERSION 17u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -794,6 +794,7 @@ enum {
                                      every second column tile */
     MGV__KERNEL_OWN_HEADS = 1024, /* ATTENTION, throughput regime: each math warpgroup of a CTA has a head of its own */
     MGV__KERNEL_OTHERS_SIGNAL = 512, /* latency regime: not the math warps signal what they have stored, but another warp */
+    MGV__KERNEL_HOLD_WEIGHTS = 2048, /* latency regime: weights of a CTA's next tile are not loaded before this one is signalled */
     /* for benchmarks: what the kernel would be without two of its ideas (tools/bench/ablations.py) */
     MGV__KERNEL_WAIT_FIRST = 64, /* weights are not loaded ahead of the wait for what other CTAs write */
     MGV__KERNEL_WAIT_ALL = 128   /* a tile waits for all rows of its group: a barrier between operations */
@@ -6162,6 +6163,8 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(k->columns, columns);
     k->a_map = MGV__MAP_LATENCY_A + op->source;
     k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;
+    /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights: those of the product behind it can wait. */
+    if (op->target == MGV__DEVICE_QKV) k->flags |= MGV__KERNEL_HOLD_WEIGHTS;
 }
 
 /* Signals of CTA `cta` when it has done its share of a tile. */
@@ -6199,7 +6202,7 @@ static void mgv__plan_signallers(mgv__plan *plan) {
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
-                              MGV__KERNEL_OWN_HEADS;
+                              MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {

@@ -13,6 +13,7 @@
 DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t thread =
         (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
+    latency_wait_ready(self);
     patches_of_image(self.arguments, tile.op, image_number(tile.op, tile.group, tile.unit), thread,
                      tile.op.column_tiles * MGV__LATENCY_CLUSTER * 32 * LATENCY_MATH_WARPS);
     latency_signal(self);
@@ -22,7 +23,8 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     LatencyMath self(shared, arguments, group);
     const uint32_t decides = group == 0 && self.warp == 0 && self.lane == 0;
     uint32_t turn = 0;
-    for (Ring<MGV__SLOTS> slot;; slot.advance(), turn ^= 1) {
+    for (;; self.slot.advance(), turn ^= 1) {
+        const Ring<MGV__SLOTS> slot = self.slot;
         if (decides) {
             wait_barrier(&shared->tile_known[slot.index], slot.parity);
             shared->decision[turn] = !gives_up(shared) && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
@@ -37,8 +39,6 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
            the last product is found before the first. */
         self.tile_stored = warp_uniform(latency_others_signal(tile, self.cta) ? shared_address(&shared->tile_stored[slot.index]) : 0);
         self.counter = decides && !self.tile_stored ? latency_tile_counter(arguments, tile) : nullptr;
-        /* Statistics and residuals are read by ordinary loads, which the arrival of copied bytes does not order. */
-        if (!is_few_rows(tile.op.kind)) wait_barrier(&shared->tile_ready[slot.index], slot.parity);
         switch (warp_uniform(tile.op.kind)) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
         case MGV__KERNEL_WIDE:
@@ -52,7 +52,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
             break;
         case MGV__KERNEL_POOL_TOKENS:
         case MGV__KERNEL_POOL_JOIN:
-        case MGV__KERNEL_GEMV: latency_few_rows_tile(self, tile, slot); break;
+        case MGV__KERNEL_GEMV: latency_few_rows_tile(self, tile); break;
         }
         warp_sync();
         if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));

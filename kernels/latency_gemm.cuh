@@ -15,6 +15,7 @@ struct LatencyMath {
     const mgv__kernel_arguments &arguments;
     LatencyRowStage stage;
     LatencyWeightStage weights;
+    Ring<MGV__SLOTS> slot;   /* that of the tile */
     Ring<1> exchange;        /* of what the cluster sends */
     Ring<1> norms;
     uint32_t group;          /* number of this math warpgroup */
@@ -40,6 +41,9 @@ template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, u
 DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
     wait_barrier(&self.shared->rows_full[stage.index], stage.parity);
 }
+/* Before a tile reads by ordinary loads what other CTAs have written, or stores anything: the arrival of copied bytes orders neither.
+   What a tile finds without them lies in front of it. */
+DEVICE void latency_wait_ready(const LatencyMath &self) { wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity); }
 /* By every math warp. */
 DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyRowStage &stage) {
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->rows_empty[stage.index]));
@@ -479,13 +483,15 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileS
     const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist};
     const uint32_t deep_row = latency_deep_row(self, place, own);
     LatencyAddend addend = {};
-    const LatencyTrade trade = latency_trade(self, op.k_blocks);
+    const uint32_t blocks = warp_uniform(op.k_blocks);
+    const LatencyTrade trade = latency_trade(self, blocks);
     float bias[2], acc[ROWS / 2], v[4 * FIRST];
-    if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
     latency_fetch_biases(self, op, place, bias);
-    latency_products(self, op.k_blocks, acc);
-    if (flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
+    latency_wait_ready(self);
+    if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
+    latency_products(self, blocks, acc);
     latency_swap_sums<GROUPS>(self, trade, acc, v);
+    if (flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
     if (deep) {
         float sum[4 * LATENCY_OWN_GROUPS];
         latency_send_sums(self, v, exist);

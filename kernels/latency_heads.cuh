@@ -7,7 +7,7 @@
 #include "attention.cuh"
 #include "pool_tokens.cuh"
 
-DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage &stage, int count) {
+DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage stage, int count) {
 #pragma unroll 1
     for (int i = 0; i < count; i++, stage.advance()) latency_wait_stage(self, stage);
 }
@@ -62,13 +62,16 @@ DEVICE void latency_join_largest(LatencyMath &self, float (&most)[2]) {
     for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], other[r]);
 }
 
-/* Stages of both groups: all warps leave a stage once each time. */
+/* The tile's stages, when all math warps have met behind their last look at any. The second group leaves them for both, while a warp of
+   the first waits for its signal's release. */
 DEVICE void latency_leave_attention(LatencyMath &self) {
     LatencyRowStage left = self.stage;
-    latency_wait_stages(self, self.stage, LATENCY_ATTENTION_STAGES);
-    warp_sync(); /* one lane leaves for the warp: no lane may still be looking */
-#pragma unroll 1
-    for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
+    self.stage = latency_stage_after(left, LATENCY_ATTENTION_STAGES);
+    if (self.group == 0) return;
+#pragma unroll
+    for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance())
+#pragma unroll
+        for (int group = 0; group < MGV__MATH_GROUPS; group++) latency_leave_stage(self, left);
 }
 
 /* One block of 64 queries, as in attention.cuh: each math group takes its keys in two parts. ROWS: of a plan's tile, which is as many keys
@@ -82,6 +85,9 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
     const uint32_t exist_a = exist < A ? exist : A, exist_b = exist - exist_a;
     if (self.cta * 64 >= tokens) {
+        latency_wait_ready(self);
+        latency_wait_stages(self, first, LATENCY_ATTENTION_STAGES);
+        latency_sync();
         latency_leave_attention(self);
         return;
     }
@@ -94,6 +100,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
     wgmma_registers_zero(b);
     wgmma_registers_zero(o);
+    latency_wait_ready(self);
     latency_wait_stage(self, first);
     latency_wait_stage(self, keys_stage);
     const uint64_t queries = matrix_descriptor(latency_stage_address(self, first)),
@@ -156,12 +163,12 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 
 /* --- the pooling head -------------------------------------------------------------------------------------------- */
 
-DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t kind = 1u << tile.op.kind;
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
                           tile.column * MGV__LATENCY_CLUSTER + self.cta, shared_address(self.shared->swap), !(self.seen & kind), 0};
     self.seen |= kind;
-    few_rows(rows, [&] { wait_barrier(&self.shared->tile_ready[slot.index], slot.parity); },
+    few_rows(rows, [&] { latency_wait_ready(self); },
              [] { latency_sync(); });
     latency_sync();
     if (self.counter) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */

@@ -19,6 +19,8 @@ struct LatencyLoader {
     LatencyRowStage stage;
     LatencyWeightStage weights;
     Ring<MGV__SLOTS> slot;
+    Ring<MGV__SLOTS> held;   /* slot of the tile before, behind which weights are held back if holds says so */
+    uint32_t holds = 0;
     Ring<1> norms;
     uint32_t stored = 0;     /* slot by slot a bit: the parity of the next use of its tile_stored, which not every tile uses */
     uint32_t lane, cta;
@@ -184,9 +186,18 @@ template <class Load> DEVICE void latency_loader_tiles(LatencyLoader &self, cons
     }
 }
 
+/* Waits until the tile before has been signalled, if its operation asks for that. By every tile, or the slot might be a phase further: that
+   phase wants this warp, too. */
+DEVICE void latency_hold_weights(LatencyLoader &self, const TileSlot &tile) {
+    if (self.holds) wait_barrier(&self.shared->slot_vacated[self.held.index], self.held.parity);
+    self.holds = warp_uniform(tile.op.flags & MGV__KERNEL_HOLD_WEIGHTS);
+    self.held = self.slot;
+}
+
 DEVICE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
+        latency_hold_weights(self, tile);
         if (gemm) latency_load_weights(self, tile);
     });
 }
