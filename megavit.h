@@ -6163,7 +6163,8 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(k->columns, columns);
     k->a_map = MGV__MAP_LATENCY_A + op->source;
     k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;
-    /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights: those of the product behind it can wait. */
+    /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights:
+       those of the product behind it can wait. */
     if (op->target == MGV__DEVICE_QKV) k->flags |= MGV__KERNEL_HOLD_WEIGHTS;
 }
 
