@@ -1,7 +1,8 @@
 /* megavit: the scheduler warp. It walks the list of segments, announces this CTA's next tiles a few ahead, and waits on the counters
    in global memory for what each tile reads. It is the only role that waits for other clusters.
 
-   Clusters take tiles in turn, so every CTA's list is a subsequence of one order, and that order is topological (the plan proves it). */
+   Clusters take tiles in turn, or as the plan has dealt them: either way every CTA's list is a subsequence of one order, and that order is
+   topological (the plan proves it). */
 #ifndef MGV_SCHEDULER_CUH
 #define MGV_SCHEDULER_CUH
 
@@ -194,12 +195,29 @@ template <class Memory> DEVICE void watch_last_tiles(Memory *shared, Watchdog &d
     dog.aborted = !vote_all(!dog.aborted);
 }
 
+/* The tiles of this CTA's cluster, in the order in which it takes them: those that the plan has dealt to it, or every so many of the list.
+   A number beyond the last tile is the end. */
+struct TileNumbers {
+    const uint32_t *dealt;
+    uint32_t turn, clusters;
+    __device__ __forceinline__ explicit TileNumbers(const mgv__kernel_arguments &arguments)
+        : dealt(arguments.deal), turn(clusterid_x()), clusters(nclusterid_x()) {
+        if (dealt) dealt += ld_global_nc_u32(dealt + turn);
+    }
+    __device__ __forceinline__ uint32_t next() {
+        if (dealt) return ld_global_nc_u32(dealt++);
+        turn += clusters;
+        return turn - clusters;
+    }
+};
+
 DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
-    const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank(), step = nclusterid_x();
+    const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank();
+    TileNumbers numbers(arguments);
     uint32_t segment = 0;
-    for (uint32_t number = clusterid_x();; number += step) {
-        if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
+    for (;;) {
+        if (!announce_tile(shared, arguments, dog, slot, numbers.next(), segment)) break;
         const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.kind == MGV__KERNEL_GEMV) prefetch_gemv_weights(arguments, tile, tile.column * MGV__CLUSTER + cta);
         if (tile.op.wait_divisor) {

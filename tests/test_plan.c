@@ -24,24 +24,19 @@ static void config_of(mgv__config *config, uint32_t image_size, uint32_t patch, 
     config->use_head = 1;
 }
 
+static const mgv_allocator heap; /* malloc and free */
+
 /* A laid out plan with room for its schedule. */
 static mgv__plan *plan_of(const mgv__config *config, uint32_t max_images, uint32_t group_images, uint32_t lanes) {
-    mgv__plan *plan = (mgv__plan *)malloc(sizeof *plan);
+    mgv__plan *plan = (mgv__plan *)mgv__alloc(&heap, sizeof *plan);
     mgv_error error;
     assert_non_null(plan);
     assert_int_equal(mgv__plan_layout(plan, config, max_images, group_images, &error), MGV_OK);
     plan->lanes = lanes;
-    plan->segments = (mgv__kernel_segment *)calloc((size_t)plan->max_segments + 1, sizeof *plan->segments);
-    plan->counts = (uint32_t *)calloc(plan->counter_count, sizeof *plan->counts);
-    assert_non_null(plan->segments);
-    assert_non_null(plan->counts);
+    assert_int_equal(mgv__plan_take_room(&heap, plan, &error), MGV_OK);
     return plan;
 }
-static void plan_free(mgv__plan *plan) {
-    free(plan->segments);
-    free(plan->counts);
-    free(plan);
-}
+static void plan_free(mgv__plan *plan) { mgv__plan_free(&heap, plan); }
 
 static void test_every_schedule_is_proved(void **state) {
     static const uint32_t images[] = {1, 2, 3, 7, 8, 33, 64, 105, 200}, clusters[] = {1, 17, 66}, groups[] = {0, 13, 1};
@@ -208,7 +203,7 @@ static void test_narrow_models_are_not_split(void **state) {
 static void test_widths(void **state) {
     static const struct { uint32_t images, heads, qkv, fc1, out; } cases[] = {
         {1, 12, 64, 64, 64}, {2, 12, 128, 128, 64}, {3, 12, 128, 128, 0}, {4, 12, 128, 128, 0}, {5, 12, 128, 192, 0}, {6, 12, 192, 192, 0},
-        {8, 12, 192, 192, 0}, {10, 12, 192, 192, 0}, {11, 12, 256, 256, 0}, {13, 12, 256, 256, 0}, {20, 12, 256, 256, 0}, {64, 12, 256, 256, 192},
+        {8, 12, 192, 192, 0}, {10, 12, 192, 192, 0}, {11, 12, 256, 256, 0}, {13, 12, 256, 256, 0}, {20, 12, 256, 256, 0}, {40, 12, 256, 256, 256}, {64, 12, 256, 256, 256},
         {30, 6, 256, 256, 192}};
     uint32_t c, i;
     (void)state;
@@ -462,6 +457,55 @@ static void test_outputs(void **state) {
     mgv__plan_schedule(plan, 7, 66);
     assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
     plan_free(plan);
+}
+
+/* Where the stream's products have a tile for each cluster tiles are dealt: each to one list, all lists in the order of the whole, and by
+   the pass that takes less time than in turn. */
+static void test_tiles_are_dealt(void **state) {
+    static const struct { uint32_t images, heads, columns, patch, clusters, dealt; } cases[] = {
+        {1, 12, 64, 16, 66, 0}, {8, 12, 64, 16, 66, 0}, {27, 12, 64, 16, 66, 0}, {28, 12, 64, 16, 66, 1}, {32, 12, 64, 16, 66, 1}, {64, 12, 64, 16, 66, 1},
+        {96, 12, 64, 16, 60, 1}, {300, 12, 64, 16, 66, 1}, {592, 12, 64, 16, 66, 1}, {64, 12, 64, 16, 257, 0}, {64, 16, 72, 14, 66, 1}, {2, 12, 64, 16, 1, 1}};
+    uint32_t c;
+    (void)state;
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mgv__config config;
+        mgv__plan *plan;
+        mgv_schedule_op ops[MGV__PLAN_MAX_OPS];
+        mgv_error error;
+        uint32_t tiles, kept;
+        double in_turn, dealt, *scratch;
+        config_of(&config, 224, cases[c].patch, 3);
+        config.heads = cases[c].heads;
+        config.head_dim = cases[c].columns;
+        config.hidden = config.heads * config.head_dim;
+        config.intermediate = 4 * config.hidden;
+        plan = plan_of(&config, cases[c].images, 0, 1);
+        mgv__plan_schedule(plan, cases[c].images, cases[c].clusters);
+        assert_int_equal(plan->dealt, cases[c].dealt);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        tiles = plan->segments[plan->segment_count].first_tile;
+        if (plan->dealt) {
+            memset(ops, 0, sizeof ops);
+            scratch = (double *)malloc(mgv__schedule_scratch(plan) * sizeof *scratch);
+            dealt = mgv__schedule_run(plan, ops, scratch);
+            plan->dealt = 0;
+            in_turn = mgv__schedule_run(plan, ops, scratch);
+            plan->dealt = 1;
+            assert_true(cases[c].clusters == 1 ? fabs(dealt - in_turn) < 1e-6 * in_turn : dealt < in_turn);
+            free(scratch);
+            kept = plan->deal[plan->deal[0]]; /* a tile twice, and another never */
+            plan->deal[plan->deal[0]] = kept + 1;
+            refused(plan, "is not where");
+            plan->deal[plan->deal[0]] = kept;
+            plan->deal[tiles + 2 * plan->clusters - 1] = 0; /* the last list goes on */
+            refused(plan, "does not end");
+            plan->max_tiles = tiles - 1; /* no room: in turn */
+            mgv__plan_schedule(plan, cases[c].images, cases[c].clusters);
+            assert_int_equal(plan->dealt, 0);
+            assert_int_equal(mgv__plan_validate(plan, plan->counts, &error), MGV_OK);
+        }
+        plan_free(plan);
+    }
 }
 
 /* What benchmarks and validation set: flags for all operations and back, and a part of the list. */
@@ -814,6 +858,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),
         cmocka_unit_test(test_costs_add_up),
+        cmocka_unit_test(test_tiles_are_dealt),
         cmocka_unit_test(test_parts_and_ablations),
         cmocka_unit_test(test_latency_blocks),
         cmocka_unit_test(test_outputs),

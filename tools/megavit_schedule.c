@@ -94,10 +94,11 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
     printf("predicted: %.1f us, %.0f pictures a second, %.0f TFLOP/s of the model's FLOPs\n", info->us, batch / info->us * 1e6,
            info->nominal_flops / info->us * 1e-6);
     printf("The model: a tile takes the longest of its matrix work (%.0f TFLOP/s in all), its bytes from L2 and its share of those from\n"
-           "memory (%.2f TB/s), then its start and end, at %.2f GHz. It begins when its cluster is done with the one before, and %.1f us\n"
-           "behind the last tile that writes its rows. \"Adds\" is from the end of all tiles before to the end of the operation's last;\n"
-           "the other columns are the operation's by itself. Predicted is the longer of all tiles' time and that of their products'\n"
-           "energy (%.2f pJ a FLOP) at the card's limit.\n",
+           "memory (%.2f TB/s), then its start and end, at %.2f GHz. It begins when its cluster, which takes tiles in turn or, where\n"
+           "there are many, as they are dealt, is done with the one before, and %.1f us behind the last tile that writes its rows.\n"
+           "\"Adds\" is from the end of all tiles before to the end of the operation's last; the other columns are the operation's by\n"
+           "itself. Predicted is the longer of all tiles' time and that of their products' energy (%.2f pJ a FLOP) at the card's\n"
+           "limit.\n",
            info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->clock_hz * 1e-9, info->handoff_us,
            info->joules_a_flop * 1e12);
 }

@@ -196,6 +196,7 @@ static mgv_result chain_record(harness *h, chain *c, uint32_t images, mgv_error 
             cudaSuccess)
             result = mgv__fail(error, MGV_ERROR_DEVICE, "sending the segments of one operation");
         cuda->arguments.segments = place;
+        cuda->arguments.deal = NULL; /* in turn */
         cuda->arguments.total_tiles = plan->segments[plan->segment_count].first_tile;
         if (result == MGV_OK) result = mgv__cuda_launch_kernel(cuda, c->stream, error);
         place += count;

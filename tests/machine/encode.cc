@@ -150,6 +150,7 @@ static void name_buffers(MicroEncoder *m) {
     machine::global_part(arena + plan->counters_offset, MGV__COUNTER_SETS * plan->counters_bytes, "abort words and counters", false);
     machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
     machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
+    machine::global_part(arena + plan->deal_offset, ((size_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS) * sizeof *plan->deal, "lists of clusters", true);
     machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
 }
 
