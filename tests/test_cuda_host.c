@@ -49,6 +49,17 @@ static float pooled_value(const uint8_t *picture, uint32_t column) {
     return (float)sum + (float)column / 1024;
 }
 static float row_value(int32_t layer, uint32_t element) { return (float)(element % 4096) + (float)(layer + 2) * 8192; }
+/* Lists of tiles that the device has: each tile is on one, each list in order; how many lists. 0: tiles are taken in turn. */
+static uint32_t lists_of_tiles(const mgv__kernel_arguments *arguments) {
+    const uint32_t *at;
+    uint32_t c, tiles = 0;
+    if (!arguments->deal) return 0;
+    for (c = 0; c < launched->plan->clusters; c++)
+        for (at = arguments->deal + arguments->deal[c]; *at != MGV__NO_TILE; at++, tiles++) assert_true(at[1] > at[0]);
+    assert_int_equal(tiles, arguments->total_tiles);
+    return c;
+}
+static uint32_t lists_launched;
 static void fake_kernel(const void *argument) {
     const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
     float *pooled = (float *)(void *)arguments->buffers[MGV__DEVICE_POOLED];
@@ -59,6 +70,7 @@ static void fake_kernel(const void *argument) {
     assert_int_equal(arguments->segments[0].first_tile, 0);
     for (i = 0; arguments->segments[i].first_tile < arguments->total_tiles; i++) continue;
     assert_int_equal(arguments->segments[i].first_tile, arguments->total_tiles); /* the closing entry of this schedule */
+    lists_launched = lists_of_tiles(arguments);
     for (i = 0; i < images; i++)
         for (k = 0; k < MICRO_WIDTH; k++) pooled[i * MICRO_WIDTH + k] = pooled_value(arguments->pixels + i * IMAGE_BYTES, k);
     for (i = 0; i < launched->plan->op_count; i++) { /* rows: which layer and where */
@@ -817,6 +829,28 @@ static void test_the_callers_device(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* One cluster of two has all tiles on a list of its own; few images on the whole card are taken in turn. */
+static void test_dealt_tiles_are_sent(void **state) {
+    fixture *f = (fixture *)*state;
+    static const struct { uint32_t max_sms, lists; } cases[] = {{2, 1}, {0, 0}};
+    uint32_t c;
+    for (c = 0; c < 2; c++) {
+        mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+        mgv_engine *engine;
+        mgv_error error;
+        fake_reset();
+        fake.kernel = fake_kernel;
+        desc.max_sms = cases[c].max_sms;
+        assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_OK);
+        launched = engine->gpu->cuda;
+        lists_launched = 9;
+        assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
+        assert_int_equal(lists_launched, cases[c].lists);
+        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        assert_int_equal(fake_alive(), 0);
+    }
+}
+
 /* Machines that cannot run the kernels: with MGV_BACKEND_CUDA an error, with MGV_BACKEND_AUTO the CPU, and both say the same sentence. */
 typedef struct machine {
     int *value;
@@ -928,6 +962,7 @@ int main(void) {
         cmocka_unit_test(test_packed_weights),
         cmocka_unit_test(test_validation),
         cmocka_unit_test(test_the_callers_device),
+        cmocka_unit_test(test_dealt_tiles_are_sent),
         cmocka_unit_test(test_machines_that_cannot),
         cmocka_unit_test(test_kernels_that_do_not_fit),
     };
