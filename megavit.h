@@ -7039,6 +7039,7 @@ typedef struct mgv__schedule_times {
     double *vacant;  /* by cluster: the end of its last tile so far */
     double last;     /* the end of all tiles so far */
     int deals;       /* tiles are being dealt: else each has its cluster */
+    uint32_t order[MGV__PLAN_DEAL_CLUSTERS]; /* of the clusters, as they get vacant; of those that do at the same time the last first */
 } mgv__schedule_times;
 
 /* A tile of this kind, from its start to its signal, where bytes from memory take no time: so tiles are dealt. */
@@ -7058,45 +7059,69 @@ static double mgv__schedule_tile_us(const mgv__plan *plan, const mgv__kernel_seg
     return mgv__max_double(mgv__max_double(clocks.matrix, clocks.feed) * us, share_us) + clocks.edge * us;
 }
 
-/* The cluster that a tile is dealt to whose rows are there at `ready`: of those that are free by then the one that has been for the
-   shortest time, so that the others are left for tiles that need not wait; if none is, the first that will be. */
-static uint32_t mgv__schedule_choose(const double *vacant, uint32_t clusters, double ready) {
-    uint32_t c, best = 0;
-    for (c = 1; c < clusters; c++) {
-        const int free_then = vacant[c] <= ready, best_free_then = vacant[best] <= ready;
-        if (free_then ? !best_free_then || vacant[c] > vacant[best] : !best_free_then && vacant[c] < vacant[best]) best = c;
+/* The place in the order of clusters of the one that a tile is dealt to whose rows are there at `ready`: of those that are free by then the
+   one that has been for the shortest time, so that the others are left for tiles that need not wait; if none is, the first that will be. */
+static uint32_t mgv__schedule_choose(const mgv__schedule_times *times, uint32_t clusters, double ready) {
+    uint32_t least = 0, beyond = clusters; /* clusters before the first are free, those from the second on are not */
+    if (times->vacant[times->order[0]] > ready) ready = times->vacant[times->order[0]];
+    while (least < beyond) {
+        const uint32_t middle = (least + beyond) / 2;
+        if (times->vacant[times->order[middle]] <= ready) least = middle + 1;
+        else beyond = middle;
     }
-    return best;
+    return least - 1;
+}
+/* The cluster at this place is vacant later than before. */
+static void mgv__schedule_reorder(mgv__schedule_times *times, uint32_t clusters, uint32_t place) {
+    const uint32_t cluster = times->order[place];
+    uint32_t low = place + 1, high = clusters; /* clusters before the first are vacant before this one, those from the second on are not */
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2, other = times->order[middle];
+        if (times->vacant[other] < times->vacant[cluster] || (times->vacant[other] == times->vacant[cluster] && other > cluster))
+            low = middle + 1;
+        else high = middle;
+    }
+    memmove(&times->order[place], &times->order[place + 1], (low - 1 - place) * sizeof *times->order);
+    times->order[low - 1] = cluster;
+}
+
+/* What tiles of one unit of rows wait for, and the counters that they signal. */
+typedef struct mgv__schedule_unit {
+    double ready;
+    uint32_t signals[MGV__LATENCY_CLUSTER], count; /* 0: it has no rows */
+} mgv__schedule_unit;
+static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t number,
+                                                  const double *written) {
+    const mgv__plan_op *op = &plan->ops[segment->op];
+    const mgv__kernel_op *k = &op->kernel;
+    mgv__schedule_unit unit;
+    uint32_t first, behind, cta, i;
+    unit.ready = 0;
+    unit.count = 0;
+    for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) {
+        mgv__plan_tile_rows(plan, k, segment->group, number, cta, &first, &behind);
+        if (first >= behind) continue;
+        unit.signals[unit.count++] = mgv__plan_signal_of(plan, op, segment->group, first);
+        if (!k->wait_divisor) continue;
+        for (i = mgv__plan_wait_of(k, segment->group, first); i <= mgv__plan_wait_of(k, segment->group, behind - 1); i++)
+            unit.ready = mgv__max_double(unit.ready, written[i] + MGV__SCHEDULE_HANDOFF_US);
+    }
+    return unit;
 }
 
 /* One tile, behind the tile before it on its cluster and behind its rows. A tile without rows only keeps its cluster's turn. */
-static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t tile, double us,
+static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__schedule_unit *unit, uint32_t tile, double us,
                                    mgv__schedule_times *times) {
-    const mgv__plan_op *op = &plan->ops[segment->op];
-    const mgv__kernel_op *k = &op->kernel;
-    const uint32_t unit = segment->first_unit + (tile - segment->first_tile) / k->column_tiles;
-    const uint32_t cluster = mgv__regimes[plan->regime].cluster;
-    double ready = 0, end;
-    uint32_t first, behind, cta, i, taker, any = 0;
-    for (cta = 0; cta < cluster; cta++) {
-        mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &behind);
-        if (first >= behind) continue;
-        any = 1;
-        if (!k->wait_divisor) continue;
-        for (i = mgv__plan_wait_of(k, segment->group, first); i <= mgv__plan_wait_of(k, segment->group, behind - 1); i++)
-            ready = mgv__max_double(ready, times->written[i] + MGV__SCHEDULE_HANDOFF_US);
-    }
-    if (times->deals) plan->tile_cluster[tile] = (uint16_t)mgv__schedule_choose(times->vacant, plan->clusters, ready);
-    if (!any) return;
+    const uint32_t place = times->deals ? mgv__schedule_choose(times, plan->clusters, unit->ready) : 0;
+    uint32_t taker, i;
+    double end;
+    if (times->deals) plan->tile_cluster[tile] = (uint16_t)times->order[place];
+    if (!unit->count) return;
     taker = plan->dealt ? plan->tile_cluster[tile] : tile % plan->clusters;
-    end = times->vacant[taker] = mgv__max_double(times->vacant[taker], ready) + us;
+    end = times->vacant[taker] = mgv__max_double(times->vacant[taker], unit->ready) + us;
+    if (times->deals) mgv__schedule_reorder(times, plan->clusters, place);
     times->last = mgv__max_double(times->last, end);
-    for (cta = 0; cta < cluster; cta++) {
-        mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &behind);
-        if (first >= behind) continue;
-        i = mgv__plan_signal_of(plan, op, segment->group, first);
-        times->written[i] = mgv__max_double(times->written[i], end);
-    }
+    for (i = 0; i < unit->count; i++) times->written[unit->signals[i]] = mgv__max_double(times->written[unit->signals[i]], end);
 }
 
 /* Numbers of scratch that a run takes. */
@@ -7105,12 +7130,14 @@ static uint32_t mgv__schedule_scratch(const mgv__plan *plan) { return plan->coun
 /* Runs all tiles in the order of the list: what each operation adds, and the sum. ops NULL: it deals them. */
 static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, double *scratch) {
     mgv__schedule_times times;
+    mgv__schedule_unit unit = {0, {0}, 0};
     uint32_t s, tile;
     times.written = scratch;
     times.vacant = scratch + plan->counter_count;
     times.last = 0;
     times.deals = !ops;
     for (s = 0; s < mgv__schedule_scratch(plan); s++) scratch[s] = 0;
+    for (s = 0; times.deals && s < plan->clusters; s++) times.order[s] = plan->clusters - 1 - s;
     for (s = 0; s < plan->segment_count; s++) {
         const mgv__kernel_segment *segment = &plan->segments[s];
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
@@ -7124,8 +7151,13 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
             last.b_map++;
         }
         last_us = times.deals ? mgv__schedule_tile_alone_us(plan, &last) : mgv__schedule_tile_us(plan, segment, &last);
-        for (tile = segment->first_tile; tile < segment[1].first_tile; tile++)
-            mgv__schedule_run_tile(plan, segment, tile, (tile - segment->first_tile + 1) % k->column_tiles ? us : last_us, &times);
+        for (tile = segment->first_tile; tile < segment[1].first_tile; tile++) {
+            const uint32_t column = (tile - segment->first_tile) % k->column_tiles;
+            if (column == 0)
+                unit = mgv__schedule_find_unit(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles,
+                                               times.written);
+            mgv__schedule_run_tile(plan, &unit, tile, column + 1 < k->column_tiles ? us : last_us, &times);
+        }
         if (ops) ops[segment->op].us += times.last - before;
     }
     return times.last;
@@ -7134,7 +7166,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
 /* Deals the tiles of a schedule: in the order of the list each goes to the cluster that can begin it first, by the pass above. In turn, a
    cluster that has had a longer tile than the others has the next one as soon as they, and all wait for the last. Each cluster's list is
    still a part of the order of all. H200: 592 images -1.3%, 64 -1.8% with tiles of 256 columns throughout, 32 -3% (kernels/NOTES.md,
-   version 34). It takes the host 0.3 us a tile, once for each number of images: 50 ms for 592. */
+   version 34). It takes the host some 0.07 us a tile, once for each number of images: 11 ms for 592. */
 static void mgv__plan_deal(mgv__plan *plan) {
     const uint32_t tiles = plan->segments[plan->segment_count].first_tile, rows = plan->images * plan->tokens;
     uint32_t next[MGV__PLAN_DEAL_CLUSTERS], at = plan->clusters, tile, c;
