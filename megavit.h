@@ -835,6 +835,7 @@ typedef struct mgv__kernel_op {
     uint32_t reserved;          /* to 32 words */
 } mgv__kernel_op;
 
+/* The end of a cluster's list of tiles: more than any number. */
 #define MGV__NO_TILE 0xFFFFFFFFu
 /* A run of tiles of one operation and group, in the order in which all CTAs take them. The last entry closes the list. */
 typedef struct mgv__kernel_segment {
@@ -7165,8 +7166,8 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
 
 /* Deals the tiles of a schedule: in the order of the list each goes to the cluster that can begin it first, by the pass above. In turn, a
    cluster that has had a longer tile than the others has the next one as soon as they, and all wait for the last. Each cluster's list is
-   still a part of the order of all. H200: 592 images -1.3%, 64 -1.8% with tiles of 256 columns throughout, 32 -3% (kernels/NOTES.md,
-   version 34). It takes the host some 0.07 us a tile, once for each number of images: 11 ms for 592. */
+   still a part of the order of all. H200: 592 images -1.3%, 64 -1.8%, with tiles of 256 columns throughout (kernels/NOTES.md, version 34,
+   which says what it takes the host, too). */
 static void mgv__plan_deal(mgv__plan *plan) {
     const uint32_t tiles = plan->segments[plan->segment_count].first_tile, rows = plan->images * plan->tokens;
     uint32_t next[MGV__PLAN_DEAL_CLUSTERS], at = plan->clusters, tile, c;
@@ -7971,7 +7972,6 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
                                  const mgv__tensor *tensors, mgv_error *error) {
     mgv__plan *plan;
     mgv__kernel_arguments *arguments = &cuda->arguments;
-    size_t upload_bytes;
     uint32_t i;
     mgv_result result = mgv__cuda_check_device(cuda, desc, error);
     if (result != MGV_OK) return result;
@@ -7987,11 +7987,10 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     result = mgv__cuda_latency_clusters(cuda, desc, error);
     if (result != MGV_OK) return result;
-    upload_bytes = (size_t)plan->schedule_bytes;
     result = mgv__cuda_take_arena(cuda, desc, error);
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
-    MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, upload_bytes), "allocating pinned memory");
+    MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, (size_t)plan->schedule_bytes), "allocating pinned memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
     memset(cuda->status, 0, sizeof *cuda->status);
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");

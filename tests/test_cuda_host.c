@@ -49,13 +49,16 @@ static float pooled_value(const uint8_t *picture, uint32_t column) {
     return (float)sum + (float)column / 1024;
 }
 static float row_value(int32_t layer, uint32_t element) { return (float)(element % 4096) + (float)(layer + 2) * 8192; }
-/* Lists of tiles that the device has: each tile is on one, each list in order; how many lists. 0: tiles are taken in turn. */
+/* Lists of tiles that the device has: as many tiles as there are, each list in order; how many lists. 0: tiles are taken in turn. */
 static uint32_t lists_of_tiles(const mgv__kernel_arguments *arguments) {
     const uint32_t *at;
     uint32_t c, tiles = 0;
     if (!arguments->deal) return 0;
     for (c = 0; c < launched->plan->clusters; c++)
-        for (at = arguments->deal + arguments->deal[c]; *at != MGV__NO_TILE; at++, tiles++) assert_true(at[1] > at[0]);
+        for (at = arguments->deal + arguments->deal[c]; *at != MGV__NO_TILE; at++, tiles++) {
+            assert_true(*at < arguments->total_tiles);
+            assert_true(at[1] > at[0]);
+        }
     assert_int_equal(tiles, arguments->total_tiles);
     return c;
 }

@@ -288,7 +288,7 @@ def groups(lib, kernels, where):
 def launches(lib, kernels, where):
     """10,000 launches of changing batches, every fiftieth on buffers full of NaN."""
     make_model(where)
-    work = Repeated(lib, where, kernels, pictures(20, 224, 7), (7, 1, 8, 2))
+    work = Repeated(lib, where, kernels, pictures(70, 224, 7), (7, 1, 8, 2, 32, 64))  # the last two are dealt
     for i in range(10000): work.run(poison=i % 50 == 0)
     verdict(work.wrong == 0, f'{work.launches} launches of {work.counts} pictures in turn: {work.wrong} gave other bits')
     work.engine.close()
