@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 18u
+#define MGV__KERNEL_VERSION 19u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -740,12 +740,13 @@ enum {
     /* what the math warpgroups give each other in attention: values of 64 queries, sums and largest scores; rows to be stored
        (a product's sums take the place of its last blocks of rows) */
     MGV__LATENCY_SWAP_BYTES = 64 * (MGV__LATENCY_COLUMNS + 16) * 4,
+    MGV__LATENCY_TILE_BYTES = 80, /* what the math warps read of a tile known ahead */
     /* mbarriers, and the rows' norms */
     MGV__LATENCY_BARRIER_BYTES =
-        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 7),
+        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 6),
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
                                 MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
-                                MGV__SLOTS * MGV__SLOT_BYTES + MGV__LATENCY_BARRIER_BYTES
+                                MGV__SLOTS * (MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES) + MGV__LATENCY_BARRIER_BYTES
 };
 
 /* A GEMV: a CTA's math warps take strips of the result's columns, so and so many warps share the K of one: as few as have all of it in
@@ -7200,7 +7201,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
         info->shared[0] = mgv__schedule_part("blocks of rows", MGV__LATENCY_ROW_STAGES, MGV__LATENCY_ROW_BYTES);
         info->shared[1] = mgv__schedule_part("blocks of weights", MGV__LATENCY_WEIGHT_STAGES, MGV__LATENCY_WEIGHT_BYTES);
         info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES);
-        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
+        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES);
         info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
         info->roles[0] = mgv__schedule_part("loaders, scheduler, norms", 128, MGV__LATENCY_COPY_REGISTERS);
     } else {

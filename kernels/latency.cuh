@@ -19,43 +19,53 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     latency_signal(self);
 }
 
+DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+    const bool is_short = self.arguments.latency_rows == MGV__LATENCY_SHORT_ROWS;
+    switch (tile.kind) {
+    case MGV__KERNEL_WIDE:
+    case MGV__KERNEL_DEEP:
+        if (is_short) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
+        else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
+        break;
+    case MGV__KERNEL_ATTENTION:
+        if (is_short) latency_attention_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
+        else latency_attention_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
+        break;
+    case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
+    case MGV__KERNEL_POOL_TOKENS:
+    case MGV__KERNEL_POOL_JOIN:
+    case MGV__KERNEL_GEMV: latency_few_rows_tile(self, slot); break;
+    }
+}
+
+/* The fields of a tile that branches hang on, known to the compiler as those of the whole warp. */
+DEVICE LatencyTile latency_read_tile(const LatencyMemory *shared, uint32_t slot) {
+    LatencyTile tile = shared->tile[slot];
+    tile.kind = warp_uniform(tile.kind);
+    tile.flags = warp_uniform(tile.flags);
+    tile.blocks = warp_uniform(tile.blocks);
+    tile.rows = warp_uniform(tile.rows);
+    return tile;
+}
+
+/* Math warps do not meet before a tile: each runs those that the scheduler has announced, up to the end. Who is let through, since the
+   cluster gives up, finds an earlier tile's number in the slot, as all warps of the CTA then do: none waits for another in vain. */
 DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     LatencyMath self(shared, arguments, group);
-    const uint32_t decides = group == 0 && self.warp == 0 && self.lane == 0;
-    uint32_t turn = 0;
-    for (;; self.slot.advance(), turn ^= 1) {
-        const Ring<MGV__SLOTS> slot = self.slot;
-        if (decides) {
-            wait_barrier(&shared->tile_known[slot.index], slot.parity);
-            shared->decision[turn] = !gives_up(shared) && shared->slot[slot.index].op.kind != MGV__KERNEL_END;
-        }
-        latency_sync();
-        if (!warp_uniform(shared->decision[turn])) break;
-        const TileSlot &tile = shared->slot[slot.index];
+    const uint32_t signals = group == 0 && self.warp == 0 && self.lane == 0;
+    for (uint32_t number = 1;; number++, self.slot.advance()) {
+        const uint32_t slot = self.slot.index;
+        wait_barrier(&shared->tile_known[slot], self.slot.parity);
+        if (warp_uniform(shared->tile[slot].number) != number || warp_uniform(shared->tile[slot].kind) == MGV__KERNEL_END) break;
+        const LatencyTile tile = latency_read_tile(shared, slot);
         self.lane = opaque(self.lane);
         self.warp = warp_uniform(self.warp);
         self.group = warp_uniform(self.group);
-        /* A tile's fields lie in shared memory, and each asm that touches memory makes the compiler read them again: what is needed behind
-           the last product is found before the first. */
-        self.tile_stored = warp_uniform(latency_others_signal(tile, self.cta) ? shared_address(&shared->tile_stored[slot.index]) : 0);
-        self.counter = decides && !self.tile_stored ? latency_tile_counter(arguments, tile) : nullptr;
-        switch (warp_uniform(tile.op.kind)) {
-        case MGV__KERNEL_PATCHES: latency_patches_tile(self, tile); break;
-        case MGV__KERNEL_WIDE:
-        case MGV__KERNEL_DEEP:
-            if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
-            else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
-            break;
-        case MGV__KERNEL_ATTENTION:
-            if (arguments.latency_rows == MGV__LATENCY_SHORT_ROWS) latency_attention_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
-            else latency_attention_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
-            break;
-        case MGV__KERNEL_POOL_TOKENS:
-        case MGV__KERNEL_POOL_JOIN:
-        case MGV__KERNEL_GEMV: latency_few_rows_tile(self, tile); break;
-        }
+        self.tile_stored = warp_uniform(tile.others_signal) ? shared_address(&shared->tile_stored[slot]) : 0;
+        self.counter = signals && !self.tile_stored ? tile.counter : nullptr;
+        latency_run_tile(self, tile, shared->slot[slot]);
         warp_sync();
-        if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
+        if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot]));
     }
 }
 
@@ -71,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     LatencyMemory *shared = (LatencyMemory *)shared_bytes;
-    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t warp = warp_uniform(threadIdx.x / 32);
     Watchdog dog(arguments);
     if (threadIdx.x == 0) {
         latency_memory_init(shared);

@@ -44,7 +44,7 @@ DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) 
 /* Before a tile reads by ordinary loads what other CTAs have written, or stores anything: the arrival of copied bytes orders neither.
    What a tile finds without them lies in front of it. */
 DEVICE void latency_wait_ready(const LatencyMath &self) { wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity); }
-/* By every math warp. */
+/* By every warp of one math group. */
 DEVICE void latency_leave_stage(const LatencyMath &self, const LatencyRowStage &stage) {
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->rows_empty[stage.index]));
 }
@@ -59,15 +59,15 @@ DEVICE uint32_t latency_any(uint32_t yes) { return bar_red_or(LATENCY_SYNC_MATH,
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
 /* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted,
-   or handed to the warp that counts. */
+   or handed to the warp that counts. Here they meet in every tile: none writes, for the next one, what another still reads. */
 DEVICE void latency_signal(const LatencyMath &self) {
     fence_proxy_async_global();
+    latency_sync();
     if (self.tile_stored) {
         warp_sync();
         if (self.lane == 0) mbarrier_arrive(self.tile_stored);
         return;
     }
-    latency_sync();
     if (self.counter) red_release_gpu_add(self.counter, 1);
 }
 
@@ -106,16 +106,14 @@ struct LatencyOperands {
 };
 DEVICE uint64_t latency_descriptor(uint32_t low) { return matrix_descriptor(0) >> 32 << 32 | low; }
 DEVICE void latency_wait_block(LatencyMath &self, const LatencyBlock &block) {
-    wait_barrier(&self.shared->weights_full[block.weights.index], block.weights.parity);
-    latency_wait_stage(self, block.rows);
+    wait_barriers(&self.shared->weights_full[block.weights.index], block.weights.parity, &self.shared->rows_full[block.rows.index],
+                  block.rows.parity);
 }
-/* A warp comes to the rows' barrier for one of the other math group, too, which does not come to the stage. One arrival after the other:
-   of two in one instruction the second would be too many for a barrier that counts single ones (release_roles). */
+/* By every warp of the math group whose turn it was, a lane each. */
 DEVICE void latency_leave_block(const LatencyMath &self, const LatencyBlock &block) {
-    if (self.lane) return;
-#pragma unroll
-    for (int group = 0; group < MGV__MATH_GROUPS; group++) mbarrier_arrive(shared_address(&self.shared->rows_empty[block.rows.index]));
-    mbarrier_arrive(shared_address(&self.shared->weights_empty[block.weights.index]));
+    const uint64_t *const left =
+        self.lane ? &self.shared->weights_empty[block.weights.index] : &self.shared->rows_empty[block.rows.index];
+    if (self.lane < 2) mbarrier_arrive(shared_address(left));
 }
 DEVICE LatencyOperands latency_operands(const LatencyMath &self, const LatencyBlock &block) {
     const uint32_t rows = latency_stage_address(self, block.rows), weights = shared_address(self.shared->weights[block.weights.index]);
@@ -170,11 +168,11 @@ DEVICE LatencyTrade latency_trade(const LatencyMath &self, uint32_t blocks) {
     const uint32_t mine = (blocks ^ self.group) & 1; /* whether the last block is this group's */
     return {latency_stage_after(self.stage, blocks - 2 + mine), latency_stage_after(self.stage, blocks - 1 - mine)};
 }
-/* By every math warp. The copy engine writes next where sums were written and read by ordinary instructions. */
+/* By every math warp, of the place that it has read last. The copy engine writes next where sums were written and read by ordinary
+   instructions. */
 DEVICE void latency_leave_trade(const LatencyMath &self, const LatencyTrade &trade) {
     fence_proxy_async_shared_cta();
     warp_sync();
-    latency_leave_stage(self, trade.own);
     latency_leave_stage(self, trade.other);
 }
 
@@ -215,7 +213,7 @@ DEVICE uint32_t latency_owned_halves(uint32_t groups, uint32_t first_half, uint3
     return (cta < first) + (MGV__LATENCY_CLUSTER - 1 - cta < second);
 }
 
-/* Before sending: what was sent last has been read. Arrivals for two exchanges do not mix: all math warps of a CTA meet before each tile,
+/* Before sending: what was sent last has been read. Arrivals for two exchanges do not mix: all math warps of a CTA meet at each tile's end,
    so one that sends for the next exchange does so after its own CTA has arrived for this one,
    and nobody gets through the next one without it. */
 DEVICE void latency_begin_exchange(LatencyMath &self) {
@@ -303,33 +301,9 @@ DEVICE void latency_add_sums(LatencyMath &self, const float (&v)[COUNT], uint32_
 
 /* --- rows ------------------------------------------------------------------------------------------------------- */
 
-/* Where a tile's results lie. */
-struct LatencyPlace {
-    uint32_t base, rows;       /* the tile's first row, over all groups; rows that exist */
-    uint32_t column, columns;  /* this CTA's first column; those that exist */
-    uint32_t pitch;            /* values from one row to the next */
-    uint8_t *target;           /* the first of them */
-    float *stats;              /* the first row's statistics of this CTA's columns, if it leaves any */
-};
-DEVICE LatencyPlace latency_place(const LatencyMath &self, const TileSlot &tile) {
-    const mgv__kernel_op &op = tile.op;
-    LatencyPlace place;
-    uint32_t first, end;
-    latency_tile_rows(self.arguments, tile, first, end);
-    place.base = tile.group * op.rows_per_group + first;
-    place.rows = end - first;
-    place.column = latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS;
-    place.columns = place.column >= op.columns ? 0
-                    : op.columns - place.column < MGV__LATENCY_COLUMNS ? op.columns - place.column : (uint32_t)MGV__LATENCY_COLUMNS;
-    place.pitch = op.columns;
-    place.target = self.arguments.buffers[op.store_map] + ((size_t)place.base * place.pitch + place.column) * 2;
-    place.stats = self.arguments.stats + op.stats_out + ((size_t)place.base * (place.pitch / 64) + place.column / 64) * 2;
-    return place;
-}
-
 /* What is added to a thread's two columns of the output, 16 warp + lane / 4 and the eighth after it. */
-DEVICE void latency_fetch_biases(const LatencyMath &self, const mgv__kernel_op &op, const LatencyPlace &place, float (&bias)[2]) {
-    const float *from = self.arguments.vectors + op.bias + place.column + self.warp * 16 + self.lane / 4;
+DEVICE void latency_fetch_biases(const LatencyMath &self, const LatencyTile &tile, float (&bias)[2]) {
+    const float *from = tile.bias + self.warp * 16 + self.lane / 4;
     bias[0] = ld_global_nc_f32(from);
     bias[1] = ld_global_nc_f32(from + 8);
 }
@@ -354,7 +328,7 @@ template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, 
 }
 
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
-template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, uint32_t first,
+template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, uint32_t first,
                                                   const float (&bias)[2], const float (&sum)[4 * COUNT]) {
     const uint32_t rows = shared_address(&self.shared->swap[self.group].narrow),
                    from = rows + self.warp * 4 * LATENCY_NARROW_PITCH + self.lane / 8 * LATENCY_NARROW_PITCH + self.lane % 8 * 16;
@@ -362,7 +336,7 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
        the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     float v[4 * COUNT];
-    latency_finish_groups<COUNT>(self, flags, first, 1, bias, sum, v);
+    latency_finish_groups<COUNT>(self, tile.flags, first, 1, bias, sum, v);
 #pragma unroll
     for (int j = 0; j < COUNT; j += 2) {
         const float *x = &v[4 * j], *y = &v[4 * (j + (j + 1 < COUNT))];
@@ -370,14 +344,14 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, uint3
                                cvt_rn_bf16x2(y[0], y[1]), cvt_rn_bf16x2(y[2], y[3]));
     }
     latency_sync_group(self);
-    const uint32_t exists = self.lane % 8 * 8 < place.columns;
+    const uint32_t exists = self.lane % 8 * 8 < tile.columns;
 #pragma unroll
     for (uint32_t i = 0; i < (COUNT + 1) / 2; i++) { /* sixteen rows */
         const uint32_t number = i * 16 + self.warp * 4 + self.lane / 8, row = first * 8 + number;
         float x, y, z, w;
         shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w);
-        if (exists && number < COUNT * 8 && row < place.rows)
-            st_global_v4u32(place.target + ((size_t)row * place.pitch + self.lane % 8 * 8) * 2,
+        if (exists && number < COUNT * 8 && row < tile.rows)
+            st_global_v4u32(tile.target + ((size_t)row * tile.pitch + self.lane % 8 * 8) * 2,
                             __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));
     }
 }
@@ -390,9 +364,9 @@ static constexpr uint32_t NO_ROW = 0xFFFFFFFFu; /* no row of the tile: nothing i
 /* Of the rows that the math group has in shared memory, this lane's, and its place in the tile;
    NO_ROW also where the lane's columns do not exist. */
 DEVICE uint32_t latency_deep_number(const LatencyMath &self) { return self.warp * 4 + self.lane / 8; }
-DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyPlace &place, const LatencyRows &own) {
+DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyTile &tile, const LatencyRows &own) {
     const uint32_t group = own.first + latency_deep_number(self) / 8 * MGV__LATENCY_CLUSTER;
-    return group < own.end && self.lane % 8 * 8 < place.columns ? group * 8 + latency_deep_number(self) % 8 : NO_ROW;
+    return group < own.end && self.lane % 8 * 8 < tile.columns ? group * 8 + latency_deep_number(self) % 8 : NO_ROW;
 }
 
 /* What is added to a lane's values: what the row has held so far, as it lies there, or what its position has.
@@ -401,18 +375,16 @@ union LatencyAddend {
     uint32_t residual[4];
     float table[8];
 };
-DEVICE void latency_fetch_addend(const LatencyMath &self, const mgv__kernel_op &op, uint32_t flags, const LatencyPlace &place, uint32_t row,
-                                 LatencyAddend &addend) {
-    const uint32_t column = place.column + self.lane % 8 * 8;
-    if (row >= place.rows) return;
-    if (flags & MGV__KERNEL_TABLE) {
-        const float *table = self.arguments.vectors + op.table + (size_t)((place.base + row) % op.tokens) * op.columns + column;
+DEVICE void latency_fetch_addend(const LatencyMath &self, const LatencyTile &tile, uint32_t row, LatencyAddend &addend) {
+    const uint32_t column = self.lane % 8 * 8;
+    if (row >= tile.rows) return;
+    if (tile.flags & MGV__KERNEL_TABLE) {
+        const float *table = (const float *)tile.added + (size_t)((tile.base + row) % tile.tokens) * tile.pitch + column;
 #pragma unroll
         for (int i = 0; i < 8; i += 2) ld_global_nc_v2f32(table + i, addend.table[i], addend.table[i + 1]);
     }
-    if (flags & MGV__KERNEL_RESIDUAL) {
-        const uint16_t *residual =
-            (const uint16_t *)self.arguments.buffers[op.residual_map] + (size_t)(place.base + row) * op.columns + column;
+    if (tile.flags & MGV__KERNEL_RESIDUAL) {
+        const uint16_t *residual = (const uint16_t *)tile.added + (size_t)row * tile.pitch + column;
         ld_relaxed_gpu_v4u32(residual, addend.residual[0], addend.residual[1], addend.residual[2], addend.residual[3]);
     }
 }
@@ -431,7 +403,7 @@ DEVICE float latency_row_sum(float v) {
     return v;
 }
 /* Mean and squared deviations of each row's 64 columns, of the rounded values, for the next norm. */
-DEVICE void latency_statistics(const LatencyMath &self, const LatencyPlace &place, uint32_t row, const uint32_t (&rounded)[4]) {
+DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile, uint32_t row, const uint32_t (&rounded)[4]) {
     float sum = 0, squares = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) sum += bf16_low(rounded[i]) + bf16_high(rounded[i]);
@@ -442,11 +414,11 @@ DEVICE void latency_statistics(const LatencyMath &self, const LatencyPlace &plac
         squares += x * x + y * y;
     }
     squares = latency_row_sum(squares);
-    if (self.lane % 8 == 0 && row < place.rows)
-        st_relaxed_gpu_v2f32(place.stats + (size_t)row * (place.pitch / 64) * 2, mean, squares);
+    if (self.lane % 8 == 0 && row < tile.rows)
+        st_relaxed_gpu_v2f32(tile.stats + (size_t)row * (tile.pitch / 64) * 2, mean, squares);
 }
 
-DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const LatencyPlace &place, const LatencyRows &own,
+DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, const LatencyRows &own,
                              const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS],
                              uint32_t row, const LatencyAddend &addend) {
     const uint32_t rows = shared_address(&self.shared->swap[self.group].rows),
@@ -455,57 +427,54 @@ DEVICE void latency_end_deep(const LatencyMath &self, uint32_t flags, const Late
     uint32_t rounded[4];
     float x[8];
     float value[4 * LATENCY_OWN_GROUPS];
-    latency_finish_groups<LATENCY_OWN_GROUPS>(self, flags, own.first, MGV__LATENCY_CLUSTER, bias, sum, value);
+    latency_finish_groups<LATENCY_OWN_GROUPS>(self, tile.flags, own.first, MGV__LATENCY_CLUSTER, bias, sum, value);
 #pragma unroll
     for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++)
         shared_store_u32(to + ((i / 4 * 8 + i % 2) * LATENCY_ROW_PITCH + i / 2 % 2 * 8) * 4, __float_as_uint(value[i]));
     latency_sync_group(self);
     shared_load_v4f32(from, x[0], x[1], x[2], x[3]);
     shared_load_v4f32(from + 16, x[4], x[5], x[6], x[7]);
-    latency_add(flags, addend, x);
+    latency_add(tile.flags, addend, x);
 #pragma unroll
     for (int i = 0; i < 4; i++) rounded[i] = cvt_rn_bf16x2(x[2 * i], x[2 * i + 1]);
-    const size_t at = (size_t)row * place.pitch + self.lane % 8 * 8;
-    if (row < place.rows) st_global_v4u32(place.target + at * 2, rounded[0], rounded[1], rounded[2], rounded[3]);
-    if (flags & MGV__KERNEL_STATS) latency_statistics(self, place, row, rounded);
+    const size_t at = (size_t)row * tile.pitch + self.lane % 8 * 8;
+    if (row < tile.rows) st_global_v4u32(tile.target + at * 2, rounded[0], rounded[1], rounded[2], rounded[3]);
+    if (tile.flags & MGV__KERNEL_STATS) latency_statistics(self, tile, row, rounded);
 }
 
 /* --- the tile ---------------------------------------------------------------------------------------------------- */
 
-template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const TileSlot &tile) {
+template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile) {
     constexpr uint32_t GROUPS = ROWS / 8, FIRST = latency_first_half(GROUPS);
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t flags = warp_uniform(op.flags), deep = warp_uniform(op.kind == MGV__KERNEL_DEEP);
-    const LatencyPlace place = latency_place(self, tile);
-    const uint32_t groups = (place.rows + 7) / 8, before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
-    const uint32_t exist = warp_uniform(self.group || here < FIRST ? here : FIRST); /* groups of this math group that have rows */
+    const uint32_t deep = tile.kind == MGV__KERNEL_DEEP;
+    const uint32_t groups = (tile.rows + 7) / 8, before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
+    const uint32_t exist = self.group || here < FIRST ? here : FIRST; /* groups of this math group that have rows */
     /* DEEP: as latency_owner has it */
     const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist};
-    const uint32_t deep_row = latency_deep_row(self, place, own);
+    const uint32_t deep_row = latency_deep_row(self, tile, own);
     LatencyAddend addend = {};
-    const uint32_t blocks = warp_uniform(op.k_blocks);
-    const LatencyTrade trade = latency_trade(self, blocks);
+    const LatencyTrade trade = latency_trade(self, tile.blocks);
     float bias[2], acc[ROWS / 2], v[4 * FIRST];
-    latency_fetch_biases(self, op, place, bias);
+    latency_fetch_biases(self, tile, bias);
     latency_wait_ready(self);
-    if (deep) latency_fetch_addend(self, op, flags, place, deep_row, addend);
-    latency_products(self, blocks, acc);
+    if (deep) latency_fetch_addend(self, tile, deep_row, addend);
+    latency_products(self, tile.blocks, acc);
     latency_swap_sums<GROUPS>(self, trade, acc, v);
-    if (flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
+    if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
     if (deep) {
         float sum[4 * LATENCY_OWN_GROUPS];
         latency_send_sums(self, v, exist);
         if (self.group == 0 && self.warp == 0 && self.lane == 0)
             latency_expect_exchange(self, (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES * latency_owned_halves(groups, FIRST, self.cta));
         latency_add_sums(self, v, exist, sum);
-        latency_end_deep(self, flags, place, own, bias, sum, deep_row, addend);
+        latency_end_deep(self, tile, own, bias, sum, deep_row, addend);
         latency_end_exchange(self);
     } else {
-        latency_end_wide<FIRST>(self, flags, place, before, bias, v);
+        latency_end_wide<FIRST>(self, tile, before, bias, v);
     }
     latency_signal(self);
     latency_leave_trade(self, trade);
-    if (flags & MGV__KERNEL_FOLD_NORM) latency_leave_norms(self);
+    if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_leave_norms(self);
 }
 
 #endif /* MGV_LATENCY_GEMM_CUH */

@@ -69,33 +69,28 @@ DEVICE void latency_leave_attention(LatencyMath &self) {
     self.stage = latency_stage_after(left, LATENCY_ATTENTION_STAGES);
     if (self.group == 0) return;
 #pragma unroll
-    for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance())
-#pragma unroll
-        for (int group = 0; group < MGV__MATH_GROUPS; group++) latency_leave_stage(self, left);
+    for (int i = 0; i < LATENCY_ATTENTION_STAGES; i++, left.advance()) latency_leave_stage(self, left);
 }
 
 /* One block of 64 queries, as in attention.cuh: each math group takes its keys in two parts. ROWS: of a plan's tile, which is as many keys
    as a group has at most; products are with KEYS of them. */
-template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const TileSlot &tile) {
+template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const LatencyTile &tile) {
     constexpr int KEYS = latency_half_keys(ROWS), A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A;
-    const mgv__kernel_op &op = tile.op;
     const LatencyRowStage first = self.stage,
                           keys_stage = latency_stage_after(first, 1 + self.group),
                           values_stage = latency_stage_after(first, 3 + self.group);
-    const uint32_t tokens = op.tokens, pitch = op.columns, half = latency_first_keys(op), exist = self.group ? tokens - half : half;
+    const uint32_t half = latency_first_keys(tile.tokens), exist = self.group ? tile.tokens - half : half;
     const uint32_t exist_a = exist < A ? exist : A, exist_b = exist - exist_a;
-    if (self.cta * 64 >= tokens) {
+    if (tile.rows == 0) {
         latency_wait_ready(self);
         latency_wait_stages(self, first, LATENCY_ATTENTION_STAGES);
         latency_sync();
         latency_leave_attention(self);
         return;
     }
-    uint32_t query = self.cta * 64 + self.warp * 16;
-    const uint32_t has_rows = query < tokens; /* this warp */
-    uint16_t *to = (uint16_t *)self.arguments.buffers[op.store_map] +
-                   ((size_t)image_number(op, tile.group, tile.unit) * tokens + query + self.lane / 4) * pitch +
-                   tile.column * 64 + self.group * 32 + latency_pair_column(self.lane);
+    const uint32_t query = self.warp * 16 + self.lane / 4, pitch = tile.pitch;
+    const uint32_t has_rows = self.warp * 16 < tile.rows; /* this warp */
+    uint16_t *to = (uint16_t *)tile.target + (size_t)query * pitch + self.group * 32 + latency_pair_column(self.lane);
     float a[A / 2], b[B / 2], o[32];
     wgmma_registers_zero(a); /* never again: the first product overwrites, but undefined registers would do harm */
     wgmma_registers_zero(b);
@@ -146,7 +141,6 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
         wgmma_registers_fence(o);
         once_more = latency_join_halves(self, no_room, sum, o, joined);
     } while (once_more);
-    query += self.lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float rcp = rcp_approx(joined.sum[r]);
@@ -154,7 +148,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
         for (int pair = 0; pair < 2; pair++) {
             const float *e = &joined.values[8 * pair + 2 * r];
             latency_store_pair(self.lane, to + (size_t)8 * r * pitch + pair * 16, cvt_rn_bf16x2(e[0] * rcp, e[1] * rcp),
-                               cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < tokens);
+                               cvt_rn_bf16x2(e[4] * rcp, e[5] * rcp), query + 8 * r < tile.rows);
         }
     }
     latency_signal(self);

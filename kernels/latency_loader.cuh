@@ -32,7 +32,7 @@ struct LatencyLoader {
    products with the values. */
 DEVICE constexpr uint32_t latency_half_keys(uint32_t rows) { return (rows + 15) / 16 * 16; }
 /* The first half of an image's keys; the second begins behind it. */
-DEVICE uint32_t latency_first_keys(const mgv__kernel_op &op) { return (op.tokens + 1) / 2; }
+DEVICE uint32_t latency_first_keys(uint32_t tokens) { return (tokens + 1) / 2; }
 
 /* The ring's state, known to the compiler as that of the whole warp. */
 template <class Stage> DEVICE Stage latency_uniform(Stage stage) {
@@ -157,7 +157,7 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), column = warp_uniform(tile.column * 64),
                    keys = latency_half_keys(self.arguments.latency_rows);
     const uint32_t query_map = warp_uniform(op.a_map), map = warp_uniform(op.b_map), inner = warp_uniform(op.inner);
-    const uint32_t half = warp_uniform(latency_first_keys(op));
+    const uint32_t half = warp_uniform(latency_first_keys(op.tokens));
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance())
@@ -322,8 +322,9 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
     latency_prefetch_image(arguments);
     clear_next_counters(arguments, 0, 1);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
-        const uint32_t signals = warp_uniform(latency_others_signal(tile, self.cta));
-        uint32_t *const counter = latency_tile_counter(arguments, tile);
+        const LatencyTile &described = shared->tile[self.slot.index];
+        const uint32_t signals = warp_uniform(described.others_signal);
+        uint32_t *const counter = described.counter;
         if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms(self, tile);
         if (signals) latency_signal_stored(self, counter);
     });
@@ -334,9 +335,13 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
 DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, step = nclusterid_x();
-    uint32_t segment = 0;
+    uint32_t segment = 0, count = 0;
     for (uint32_t number = clusterid_x();; number += step, slot.advance()) {
-        if (!announce_tile(shared, arguments, dog, slot, number, segment)) break;
+        count++;
+        if (!announce_tile(shared, arguments, dog, slot, number, segment, [&](const TileSlot &tile) {
+                shared->tile[slot.index] = latency_describe(arguments, tile, cluster_ctarank(), count);
+            }))
+            break;
         const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.kind == MGV__KERNEL_GEMV)
             prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());

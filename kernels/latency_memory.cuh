@@ -39,6 +39,24 @@ struct LatencyNorm {
     float mean, rstd;
 };
 
+/* A tile as the math warps want to know it, found by the scheduler, which has the time: between two tiles of a CTA they read this and
+   nothing else. Of a product, what lies at this CTA's first column; of attention, at its block of queries and its head. */
+struct alignas(16) LatencyTile {
+    uint32_t number;             /* of the CTA's tiles, from 1 on: that which was announced in this slot last */
+    uint32_t kind, flags;
+    uint32_t blocks;             /* of K */
+    uint32_t base, rows;         /* first row, over all groups; rows that exist */
+    uint32_t columns;            /* that exist */
+    uint32_t pitch;              /* values from one row to the next */
+    uint32_t tokens;             /* of an image */
+    uint32_t others_signal;      /* the warp of the norms signals it */
+    uint32_t *counter;           /* that is signalled; null: none */
+    uint8_t *target;             /* of the first row */
+    const float *bias;
+    float *stats;                /* the first row's statistics of these columns, if it leaves any */
+    const uint8_t *added;        /* the first row's residual, or the table of positions */
+};
+
 struct LatencyMemory {
     uint8_t rows[MGV__LATENCY_ROW_STAGES][MGV__LATENCY_ROW_BYTES]; /* the ring of what other CTAs write: loader -> math */
     uint8_t weights[MGV__LATENCY_WEIGHT_STAGES][MGV__LATENCY_WEIGHT_BYTES]; /* that of the weights, whose loader runs ahead */
@@ -46,10 +64,11 @@ struct LatencyMemory {
     LatencySwap swap[MGV__MATH_GROUPS];                           /* read by the group of this number */
     LatencyNorm norms[MGV__LATENCY_MAX_ROWS];                     /* of the tile's rows, where a norm is folded */
     TileSlot slot[MGV__SLOTS];                                    /* scheduler -> all */
+    LatencyTile tile[MGV__SLOTS];                                 /* scheduler -> math, norms */
     uint64_t rows_full[MGV__LATENCY_ROW_STAGES];                  /* 1 arrival + bytes: the loader */
-    uint64_t rows_empty[MGV__LATENCY_ROW_STAGES];                 /* every math warp */
+    uint64_t rows_empty[MGV__LATENCY_ROW_STAGES];                 /* every warp of the math group that is done with it */
     uint64_t weights_full[MGV__LATENCY_WEIGHT_STAGES];            /* the same of the other ring */
-    uint64_t weights_empty[MGV__LATENCY_WEIGHT_STAGES];           /* every warp of the math group whose turn it was */
+    uint64_t weights_empty[MGV__LATENCY_WEIGHT_STAGES];           /* the same */
     uint64_t norms_full, norms_empty;                             /* the warp that finds norms; every math warp */
     uint64_t tile_known[MGV__SLOTS];                              /* scheduler: the slot is filled */
     uint64_t tile_ready[MGV__SLOTS];                              /* loader: what the tile reads has been written */
@@ -59,7 +78,6 @@ struct LatencyMemory {
     uint64_t received_empty;                                      /* every math warp of the cluster:
                                                                      what was sent to it last has been read */
     uint64_t roles_left;                                          /* every warp but the scheduler: its role is over */
-    uint32_t decision[2];                                         /* run the next tile or stop: the same for all math warps */
     uint32_t gave_up;                                             /* schedulers of the cluster: it gives up */
 };
 
@@ -83,7 +101,7 @@ DEVICE uint32_t first_barrier(const LatencyMemory *shared) { return shared_addre
 DEVICE void latency_memory_init(LatencyMemory *shared) {
     for (int i = 0; i < MGV__LATENCY_ROW_STAGES; i++) {
         mbarrier_init(shared_address(&shared->rows_full[i]), 1);
-        mbarrier_init(shared_address(&shared->rows_empty[i]), LATENCY_MATH_WARPS);
+        mbarrier_init(shared_address(&shared->rows_empty[i]), LATENCY_MATH_WARPS / MGV__MATH_GROUPS);
     }
     for (int i = 0; i < MGV__LATENCY_WEIGHT_STAGES; i++) {
         mbarrier_init(shared_address(&shared->weights_full[i]), 1);
@@ -100,13 +118,11 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
     mbarrier_init(shared_address(&shared->received_full), 1);
     mbarrier_init(shared_address(&shared->received_empty), MGV__LATENCY_CLUSTER * LATENCY_MATH_WARPS);
     mbarrier_init(shared_address(&shared->roles_left), ROLES_LEFT_ARRIVALS);
+    for (int i = 0; i < MGV__SLOTS; i++) shared->tile[i].number = 0;
     shared->gave_up = 0;
     fence_mbarrier_init_release_cluster();
     fence_proxy_async_shared_cta();
 }
-
-/* The same value, which the compiler now knows to be that of the whole warp: shuffles behind branches on it need no care. */
-DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
@@ -118,22 +134,56 @@ DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const Tile
     end = first + count < rows ? first + count : rows;
 }
 
-/* The counter that a CTA signals when it has stored what its tile leaves; null: none. */
-DEVICE uint32_t *latency_tile_counter(const mgv__kernel_arguments &arguments, const TileSlot &tile) {
-    const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
-    uint32_t first, end;
-    latency_tile_rows(arguments, tile, first, end);
-    return first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;
-}
-/* Whether the warp of the norms signals what CTA `cta` stores of a tile. */
-DEVICE bool latency_others_signal(const TileSlot &tile, uint32_t cta) {
-    if (!(tile.op.flags & MGV__KERNEL_OTHERS_SIGNAL) || tile.op.kind == MGV__KERNEL_REST) return false;
-    return tile.op.kind != MGV__KERNEL_ATTENTION || cta * 64 < tile.op.tokens;
-}
-
 /* Column tile of this CTA. */
 DEVICE uint32_t latency_column_tile(const TileSlot &tile, uint32_t cta) {
     return tile.op.kind == MGV__KERNEL_WIDE ? tile.column * MGV__LATENCY_CLUSTER + cta : tile.column;
+}
+
+/* What is signalled when the tile is stored, and by whom. */
+DEVICE void latency_describe_signal(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
+    uint32_t first, end;
+    latency_tile_rows(arguments, tile, first, end);
+    to.counter = first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;
+    to.others_signal = tile.op.flags & MGV__KERNEL_OTHERS_SIGNAL && (tile.op.kind != MGV__KERNEL_ATTENTION || cta * 64 < tile.op.tokens);
+}
+DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t column = latency_column_tile(tile, cta) * MGV__LATENCY_COLUMNS, left = op.columns > column ? op.columns - column : 0;
+    uint32_t first, end;
+    latency_tile_rows(arguments, tile, first, end);
+    to.blocks = op.k_blocks;
+    to.base = tile.group * op.rows_per_group + first;
+    to.rows = end - first;
+    to.columns = left < MGV__LATENCY_COLUMNS ? left : (uint32_t)MGV__LATENCY_COLUMNS;
+    to.pitch = op.columns;
+    to.target = arguments.buffers[op.store_map] + ((size_t)to.base * op.columns + column) * 2;
+    to.bias = arguments.vectors + op.bias + column;
+    to.stats = arguments.stats + op.stats_out + ((size_t)to.base * (op.columns / 64) + column / 64) * 2;
+    to.added = op.flags & MGV__KERNEL_TABLE
+                   ? (const uint8_t *)(arguments.vectors + op.table + column)
+                   : arguments.buffers[op.residual_map] + ((size_t)to.base * op.columns + column) * 2;
+}
+DEVICE void latency_describe_attention(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t left = op.tokens > cta * 64 ? op.tokens - cta * 64 : 0;
+    to.base = image_number(op, tile.group, tile.unit) * op.tokens + cta * 64;
+    to.rows = left < 64 ? left : 64;
+    to.pitch = op.columns;
+    to.target = arguments.buffers[op.store_map] + ((size_t)to.base * op.columns + tile.column * 64) * 2;
+}
+/* Tile `number` of CTA `cta` in its cluster. */
+DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta, uint32_t number) {
+    LatencyTile to = {};
+    to.number = number;
+    to.kind = tile.op.kind;
+    if (to.kind == MGV__KERNEL_END || to.kind == MGV__KERNEL_REST) return to;
+    to.flags = tile.op.flags;
+    to.tokens = tile.op.tokens;
+    latency_describe_signal(to, arguments, tile, cta);
+    if (to.kind == MGV__KERNEL_WIDE || to.kind == MGV__KERNEL_DEEP) latency_describe_product(to, arguments, tile, cta);
+    if (to.kind == MGV__KERNEL_ATTENTION) latency_describe_attention(to, arguments, tile, cta);
+    return to;
 }
 
 /* Where sums for one CTA lie in it: of each sender, in the order of the CTAs without the receiver, of each math group:

@@ -157,6 +157,14 @@ DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     return done;
 }
+/* The same of two barriers, asked one behind the other without a look at the first answer: the two take as long as one. */
+DEVICE uint32_t mbarrier_try_wait_parity_both(uint32_t barrier, uint32_t parity, uint32_t second, uint32_t second_parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p, q;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 q, [%3], %4;\nand.pred p, p, q;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity), "r"(second), "r"(second_parity) : "memory");
+    return done;
+}
 /* Acquires what other CTAs have released at cluster scope as well. */
 DEVICE uint32_t mbarrier_try_wait_parity_acquire_cluster(uint32_t barrier, uint32_t parity) {
     uint32_t done;

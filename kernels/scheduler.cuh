@@ -138,10 +138,11 @@ DEVICE PoolPart pool_part(const TileSlot &tile) {
 }
 
 /* Fills the next slot with tile `number` and announces it, by the whole warp; beyond the last tile, the end. `segment` follows the numbers.
-   Memory: that of either regime. 0: there is nothing to go on with. */
-template <class Memory>
+   Memory: that of either regime. describe: what else is written of the slot's tile first, by one lane.
+   0: there is nothing to go on with. */
+template <class Memory, class Describe>
 DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog, const Ring<MGV__SLOTS> &slot,
-                          uint32_t number, uint32_t &segment) {
+                          uint32_t number, uint32_t &segment, const Describe &describe) {
     const uint32_t lane = threadIdx.x % 32;
     TileSlot &tile = shared->slot[slot.index];
     watch_barrier(dog, &shared->slot_vacated[slot.index], slot.parity ^ 1, MGV__WAIT_SLOT_VACATED, tile);
@@ -169,7 +170,10 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
         }
     }
     warp_sync();
-    if (lane == 0) mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
+    if (lane == 0) {
+        describe(tile);
+        mbarrier_arrive(shared_address(&shared->tile_known[slot.index]));
+    }
     return !last;
 }
 
@@ -217,7 +221,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
     TileNumbers numbers(arguments);
     uint32_t segment = 0;
     for (;;) {
-        if (!announce_tile(shared, arguments, dog, slot, numbers.next(), segment)) break;
+        if (!announce_tile(shared, arguments, dog, slot, numbers.next(), segment, [](const TileSlot &) {})) break;
         const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.kind == MGV__KERNEL_GEMV) prefetch_gemv_weights(arguments, tile, tile.column * MGV__CLUSTER + cta);
         if (tile.op.wait_divisor) {

@@ -59,6 +59,13 @@ DEVICE void wait_barrier(uint64_t *barrier, uint32_t parity) {
     while (!mbarrier_try_wait_parity(address, parity)) {}
 }
 
+/* The same for two barriers. */
+DEVICE void wait_barriers(uint64_t *barrier, uint32_t parity, uint64_t *second, uint32_t second_parity) {
+    if (mbarrier_try_wait_parity_both(shared_address(barrier), parity, shared_address(second), second_parity)) return;
+    wait_barrier(barrier, parity);
+    wait_barrier(second, second_parity);
+}
+
 /* Whether the cluster gives up. Behind a wait that has been let through it says so. Memory: that of either regime. */
 template <class Memory> DEVICE uint32_t gives_up(const Memory *shared) { return shared_load_u32(shared_address(&shared->gave_up)); }
 

@@ -141,6 +141,10 @@ DEVICE void mbarrier_expect_tx_cluster(uint32_t barrier, uint32_t bytes) {
 DEVICE uint32_t mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
     return machine::op_mbarrier_wait(barrier, parity, true, false);
 }
+DEVICE uint32_t mbarrier_try_wait_parity_both(uint32_t barrier, uint32_t parity, uint32_t second, uint32_t second_parity) {
+    const uint32_t first_done = mbarrier_try_wait_parity(barrier, parity);
+    return mbarrier_try_wait_parity(second, second_parity) & first_done;
+}
 DEVICE uint32_t mbarrier_try_wait_parity_acquire_cluster(uint32_t barrier, uint32_t parity) {
     return machine::op_mbarrier_wait(barrier, parity, true, true);
 }
