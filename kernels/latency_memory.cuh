@@ -124,6 +124,10 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
     fence_proxy_async_shared_cta();
 }
 
+/* The same value, which the compiler now knows to be that of the whole warp. Behind branches on it the warp stays together for the
+   compiler, too: shuffles and votes need no care, and addresses, descriptors and what is counted lie in uniform registers. */
+DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
+
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;

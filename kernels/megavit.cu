@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     SharedMemory *shared = (SharedMemory *)shared_bytes;
-    const uint32_t warp = warp_uniform(threadIdx.x / 32);
+    const uint32_t warp = threadIdx.x / 32;
     Watchdog dog(arguments);
     if (threadIdx.x == 0) {
         shared_memory_init(shared);

@@ -4,10 +4,6 @@
 
 #include "ptx.cuh"
 
-/* The same value, which the compiler now knows to be that of the whole warp. Behind branches on it the warp stays together for the
-   compiler, too: shuffles and votes need no care, and addresses, descriptors and what is counted lie in uniform registers. */
-DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
-
 /* A tile as the scheduler announces it: the operation's 32 words and where the tile lies. */
 struct TileSlot {
     mgv__kernel_op op;
