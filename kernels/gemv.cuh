@@ -190,7 +190,8 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
     const uint32_t row_tiles = HALVES == 1 ? 1 : (rows + GEMV_ROWS - 1) / GEMV_ROWS;
     const uint32_t own_row = self.warp % 4 * 4 + self.lane / GEMV_STRIP; /* of a tile, that this thread ends */
     const uint32_t row_bytes = pieces * GEMV_PIECE * 2, pitch = op.a_column_step ? op.heads * op.a_column_step * 2 : row_bytes;
-    const uint32_t head = op.a_column_step ? strip * GEMV_STRIP / head_columns(op) : 0, exists = strip * GEMV_STRIP < columns;
+    /* beyond the last column there is no head either, whose row could be read: the first one's instead */
+    const uint32_t exists = strip * GEMV_STRIP < columns, head = exists && op.a_column_step ? strip * GEMV_STRIP / head_columns(op) : 0;
     const uint8_t *const weights =
         self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)(strip * GEMV_STRIP + quad) * row_bytes;
     const uint8_t *const a = self.arguments.buffers[op.a_map] + (size_t)head * op.a_column_step * 2;

@@ -371,6 +371,8 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 64, false}, 1);
     const double arithmetic_latency = test_encoder_arithmetic(wide_latency, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 4, NO_POLL_LIMIT, LATENCY}, 5);
+    /* the pooling head's values: CTAs of the last cluster have columns of no head */
+    test_encoder_arithmetic({48, 16, 576, 192, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     /* tiles of 104 rows with a last group of four, of 128 rows; 256 keys */
     test_encoder_arithmetic({80, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
