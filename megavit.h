@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 19u
+#define MGV__KERNEL_VERSION 20u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -732,6 +732,9 @@ enum {
     MGV__LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2,
     MGV__LATENCY_ROW_STAGES = 8,
     MGV__LATENCY_ROW_BYTES = MGV__LATENCY_MAX_ROWS * MGV__GEMM_INNER * 2,
+    MGV__LATENCY_THIN_ROWS = MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER, /* that a CTA of a THIN tile loads and multiplies */
+    MGV__LATENCY_THIN_BLOCK_BYTES = MGV__LATENCY_THIN_ROWS * MGV__GEMM_INNER * 2,
+    MGV__LATENCY_THIN_BLOCKS = 12,      /* blocks of K that it has at most: all lie in the rings at once */
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
@@ -743,7 +746,7 @@ enum {
     MGV__LATENCY_TILE_BYTES = 80, /* what the math warps read of a tile known ahead */
     /* mbarriers, and the rows' norms */
     MGV__LATENCY_BARRIER_BYTES =
-        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 6),
+        MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 8),
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
                                 MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * (MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES) + MGV__LATENCY_BARRIER_BYTES
@@ -778,7 +781,8 @@ enum {
     MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
     MGV__KERNEL_POOL_JOIN, /* these together, one head of one image a CTA */
     MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for 2, 4 or 8 warps: the pooling head's products for few images */
-    MGV__KERNEL_REST       /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
+    MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
+    MGV__KERNEL_THIN       /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
 };
 
 /* What a GEMM does with its accumulators, in this order. */
@@ -5325,10 +5329,12 @@ enum {
     MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
     /* the latency regime's */
     MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer */
-    MGV__MAP_LATENCY_KEYS = MGV__MAP_LATENCY_A + MGV__DEVICE_BUFFER_COUNT, /* half of an image's keys or values */
+    MGV__MAP_LATENCY_KEYS = MGV__MAP_LATENCY_A + MGV__DEVICE_MLP + 1, /* half of an image's keys or values */
     MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
+    MGV__MAP_THIN_A = MGV__MAP_LATENCY_WEIGHTS + 3,          /* of one image: + 2 (0, 1: patches, what was attended to) + (0, 1: boxes of
+                                                                the first blocks of K, of those behind them) */
     /* SPLIT tiles of 160 columns, then of 192 */
-    MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_LATENCY_WEIGHTS + 3,   /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
+    MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_THIN_A + 4,            /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
     MGV__MAP_SPLIT_REST = MGV__MAP_SPLIT_WEIGHTS + 6,        /* + (0, 1): of the stream, behind the first 64 columns of half a tile */
     MGV__MAP_COUNT = MGV__MAP_SPLIT_REST + 2
 };
@@ -5472,7 +5478,7 @@ static uint32_t mgv__split_columns(uint32_t kind) {
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
     if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) ||
-        kind == MGV__KERNEL_GEMV)
+        kind == MGV__KERNEL_GEMV || kind == MGV__KERNEL_THIN)
         return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
     return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
@@ -5575,6 +5581,14 @@ static void mgv__plan_weight_map(mgv__plan *plan, uint32_t map, uint32_t pack, u
     m->box[0] = 64;
     m->box[1] = box_rows;
     m->box[2] = rank == 3;
+}
+
+/* The same rows as (column of a block of K, row, block), so many blocks a box. */
+static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
+    m->dims[2] = m->dims[0] / MGV__GEMM_INNER;
+    m->dims[0] = MGV__GEMM_INNER;
+    m->strides[1] = 2 * MGV__GEMM_INNER;
+    m->box[2] = blocks;
 }
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
@@ -5736,15 +5750,26 @@ static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
     return k->columns > plan->config->hidden && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
 }
 
+/* A THIN tile's blocks of K lie in its CTA's rings all at once (kernels/latency_loader.cuh): of rows two boxes of two blocks, and two of
+   what is left, of so many. 0: a product with so many columns of A has no such tiles. */
+static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
+    const uint32_t blocks = columns / MGV__GEMM_INNER, first = 2 * MGV__MATH_GROUPS;
+    if (columns % (first * MGV__GEMM_INNER) || blocks <= first || blocks > MGV__LATENCY_THIN_BLOCKS) return 0;
+    return (blocks - first) / MGV__MATH_GROUPS;
+}
+
 static void mgv__plan_latency_maps(mgv__plan *plan) {
     const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
     uint32_t i;
-    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        uint32_t head = (uint32_t)mgv__plan_rows_are_images(i);
-        if (i == MGV__DEVICE_POOLED || i == MGV__DEVICE_QKV || i == MGV__DEVICE_SCORES || i == MGV__DEVICE_PARTS || !plan->buffers[i].bytes)
-            continue;
-        mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, head ? images : rows_per_group, head ? 1 : plan->groups, row_tile);
+    for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
+        if (i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, rows_per_group, plan->groups, row_tile);
+    for (i = 0; i < 4; i++) {
+        const uint32_t buffer = i / 2 ? MGV__DEVICE_ATTENDED : MGV__DEVICE_PATCHES;
+        const uint32_t blocks = mgv__plan_thin_blocks(plan->buffers[buffer].columns);
+        if (!blocks) continue;
+        mgv__plan_map(plan, MGV__MAP_THIN_A + i, buffer, plan->tokens, 1, MGV__LATENCY_THIN_ROWS);
+        mgv__plan_by_block(&plan->maps[MGV__MAP_THIN_A + i], i % 2 ? blocks : 2);
     }
     mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
     for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
@@ -6175,6 +6200,14 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
 }
 
+/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (-2.5%; two +0.8%: kernels/NOTES.md, L58).
+   It is other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
+   image's, or zeros. */
+static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
+    return plan->images == 1 && (op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_ATTENDED) &&
+           mgv__plan_thin_blocks(plan->buffers[op->source].columns) != 0;
+}
+
 /* The same in the latency regime. */
 static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
@@ -6198,11 +6231,11 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
         mgv__plan_gemv(plan, op);
         return;
     }
-    k->kind = wide ? MGV__KERNEL_WIDE : MGV__KERNEL_DEEP;
-    k->k_blocks = wide ? blocks : mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER);
+    k->kind = wide ? MGV__KERNEL_WIDE : mgv__plan_is_thin(plan, op) ? MGV__KERNEL_THIN : MGV__KERNEL_DEEP;
+    k->k_blocks = k->kind == MGV__KERNEL_DEEP ? mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER) : blocks;
     if (k->k_blocks < MGV__MATH_GROUPS) k->k_blocks = MGV__MATH_GROUPS; /* one each: beyond K there are zeros */
     k->column_tiles = mgv__ceil_div(k->columns, columns);
-    k->a_map = MGV__MAP_LATENCY_A + op->source;
+    k->a_map = k->kind == MGV__KERNEL_THIN ? MGV__MAP_THIN_A + 2 * (op->source == MGV__DEVICE_ATTENDED) : MGV__MAP_LATENCY_A + op->source;
     k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;
     /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights:
        those of the product behind it can wait. */
@@ -6230,13 +6263,13 @@ static void mgv__plan_signallers(mgv__plan *plan) {
     if (plan->regime != MGV__LATENCY) return;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
-        more |= (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP) &&
+        more |= (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP || k->kind == MGV__KERNEL_THIN) &&
                 mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
     }
     for (i = 0; more && i < plan->op_count; i++) {
         mgv__kernel_op *k = &plan->ops[i].kernel;
         if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP ||
-            k->kind == MGV__KERNEL_ATTENTION)
+            k->kind == MGV__KERNEL_THIN || k->kind == MGV__KERNEL_ATTENTION)
             k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
     }
 }
@@ -6403,6 +6436,7 @@ static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
     case MGV__KERNEL_GEMM_192:
     case MGV__KERNEL_GEMM_128:
     case MGV__KERNEL_DEEP: return norm_gelu | stream;
+    case MGV__KERNEL_THIN: return stream;
     case MGV__KERNEL_GEMM_64: return norm_gelu | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
     case MGV__KERNEL_GEMV: return norm_gelu | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
     case MGV__KERNEL_SPLIT_128:
@@ -6810,7 +6844,7 @@ typedef struct mgv__gemm_shape {
 } mgv__gemm_shape;
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
     mgv__gemm_shape shape;
-    shape.rows = mgv__plan_row_tile(plan);
+    shape.rows = k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_THIN_ROWS : mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
     if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV)
         shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
@@ -6825,7 +6859,9 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 }
 static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
-    const double activations = 128.0 * shape.rows, weights = 128.0 * shape.columns; /* bytes of a block of K, from L2 to this CTA */
+    /* bytes of a block of K, from L2 to this CTA */
+    const double activations = 128.0 * shape.rows,
+                 weights = 128.0 * shape.columns / (k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_CLUSTER : 1u);
     if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->k_blocks);
     if (k->kind == MGV__KERNEL_GEMV) {
         clocks.matrix = 0;

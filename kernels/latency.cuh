@@ -24,6 +24,7 @@ DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const T
     switch (tile.kind) {
     case MGV__KERNEL_WIDE:
     case MGV__KERNEL_DEEP:
+    case MGV__KERNEL_THIN:
         if (is_short) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
         else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
         break;
@@ -69,8 +70,9 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     }
 }
 
-/* Math warps wait for the cluster before they send anything to it, the others, which send nothing, only when they are done. Not so under
+/* Math warps and the loader of weights wait for the cluster before they send anything to it, the others when they are done. Not so under
    racecheck, which lets nobody through a cluster's barrier before all threads of the CTA are there. */
+enum { LATENCY_WEIGHT_WARP = 2 };
 #ifdef MEGAVIT_RACECHECK
 enum { LATENCY_STARTS_TOGETHER = 1 };
 #else
@@ -93,12 +95,13 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
 
     if (warp < 4) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
+        if (!LATENCY_STARTS_TOGETHER && warp == LATENCY_WEIGHT_WARP) barrier_cluster_wait_acquire();
         if (warp == 0) latency_row_loader_role(shared, arguments);
         else if (warp == SCHEDULER_WARP) latency_scheduler_role(shared, arguments, dog);
-        else if (warp == 2) latency_weight_loader_role(shared, arguments);
+        else if (warp == LATENCY_WEIGHT_WARP) latency_weight_loader_role(shared, arguments);
         else latency_norm_role(shared, arguments);
         warp_sync();
-        if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
+        if (!LATENCY_STARTS_TOGETHER && warp != LATENCY_WEIGHT_WARP) barrier_cluster_wait_acquire();
         if (threadIdx.x == SCHEDULER_WARP * 32 && dog.aborted) release_roles(shared, MGV__LATENCY_CLUSTER);
     } else {
         if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();

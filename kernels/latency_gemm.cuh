@@ -32,12 +32,6 @@ struct LatencyMath {
 DEVICE uint32_t latency_stage_address(const LatencyMath &self, const LatencyRowStage &stage) {
     return shared_address(self.shared->rows[stage.index]);
 }
-template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, uint32_t count) {
-    const uint32_t index = stage.index + count, rounds = index / COUNT;
-    stage.index = index - rounds * COUNT;
-    stage.parity ^= rounds & 1;
-    return stage;
-}
 DEVICE void latency_wait_stage(LatencyMath &self, const LatencyRowStage &stage) {
     wait_barrier(&self.shared->rows_full[stage.index], stage.parity);
 }
@@ -59,9 +53,11 @@ DEVICE uint32_t latency_any(uint32_t yes) { return bar_red_or(LATENCY_SYNC_MATH,
 DEVICE void latency_sync_group(const LatencyMath &self) { bar_sync(LATENCY_SYNC_GROUP + self.group, 128); }
 
 /* By all math warps, after their ordinary stores: visible to the copy engines of other CTAs, then counted,
-   or handed to the warp that counts. Here they meet in every tile: none writes, for the next one, what another still reads. */
+   or handed to the warp that counts. Here they meet in every tile: none writes, for the next one, what another still reads. What they have
+   traded in the ring lies behind them for its copies, too. (One fence for both kinds of memory, without a name, takes 0.5 us.) */
 DEVICE void latency_signal(const LatencyMath &self) {
     fence_proxy_async_global();
+    fence_proxy_async_shared_cta();
     latency_sync();
     if (self.tile_stored) {
         warp_sync();
@@ -150,6 +146,53 @@ template <int COUNT> DEVICE void latency_products(LatencyMath &self, uint32_t bl
     self.weights = latency_stage_after(self.weights, blocks);
 }
 
+/* THIN: each math group multiplies its pairs of blocks; where they lie: latency_load_thin_weights, latency_load_thin_rows. No stage is left
+   here. */
+DEVICE LatencyRowStage latency_thin_weights(const LatencyMath &self, const LatencyThin &thin, uint32_t pair) {
+    return latency_stage_after(self.stage, pair ? MGV__MATH_GROUPS + self.group * thin.behind + pair - 1 : self.group);
+}
+template <int COUNT> DEVICE void latency_thin_products(const LatencyMath &self, const LatencyThin &thin, float (&acc)[COUNT]) {
+    /* of a block, as descriptors count */
+    constexpr uint32_t WEIGHTS = MGV__LATENCY_WEIGHT_BYTES / 16, ROWS = MGV__LATENCY_THIN_BLOCK_BYTES / 16;
+    const LatencyWeightStage first = latency_stage_after(self.weights, self.group);
+    const LatencyRowStage behind = latency_stage_after(self.stage, thin.pairs + self.group);
+    uint64_t *full = &self.shared->weights_full[first.index];
+    uint32_t parity = first.parity, b = opaque((uint32_t)matrix_descriptor(shared_address(self.shared->weights[first.index])));
+    wgmma_registers_zero(acc);
+    wgmma_registers_fence(acc);
+#pragma unroll 1
+    for (uint32_t pair = 0; pair <= thin.behind; pair++) {
+        const LatencyRowStage weights = latency_thin_weights(self, thin, pair);
+        const uint32_t a = opaque((uint32_t)matrix_descriptor(latency_stage_address(self, weights)));
+        wait_barriers(&self.shared->rows_full[weights.index], weights.parity, full, parity);
+        wgmma_fence();
+#pragma unroll
+        for (uint32_t block = 0; block < 2; block++)
+#pragma unroll
+            for (uint32_t k = 0; k < MGV__GEMM_INNER / 16; k++)
+                wgmma_m64k16_bf16_ss(acc, latency_descriptor(a + block * WEIGHTS + 2 * k), latency_descriptor(b + block * ROWS + 2 * k), 1);
+        wgmma_commit_group();
+        full = &self.shared->rows_full[behind.index];
+        parity = behind.parity;
+        b = pair ? b + 2 * ROWS : opaque((uint32_t)matrix_descriptor(latency_stage_address(self, behind)));
+    }
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(acc);
+}
+/* By every warp of a math group: the stages of its weights, a lane for each stage of the ring. */
+DEVICE void latency_leave_thin_weights(const LatencyMath &self, const LatencyThin &thin) {
+    const uint32_t number = (self.lane + MGV__LATENCY_ROW_STAGES - self.stage.index) % MGV__LATENCY_ROW_STAGES,
+                   own = number == self.group || number - MGV__MATH_GROUPS - self.group * thin.behind < thin.behind;
+    if (self.lane < MGV__LATENCY_ROW_STAGES && own) mbarrier_arrive(shared_address(&self.shared->rows_empty[self.lane]));
+}
+/* That of its first rows. Not before the tile is signalled: the next tile's weights, which come there, would put that off. */
+DEVICE void latency_leave_thin(LatencyMath &self, const LatencyThin &thin) {
+    const LatencyWeightStage first = latency_stage_after(self.weights, self.group);
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->weights_empty[first.index]));
+    self.stage = latency_stage_after(self.stage, thin.pairs + MGV__MATH_GROUPS);
+    self.weights = latency_stage_after(self.weights, MGV__MATH_GROUPS);
+}
+
 /* --- sums ------------------------------------------------------------------------------------------------------- */
 
 /* Sums lie in groups of eight rows, tokens, four floats a thread: (column, row), (column, row + 1), (column + 8, row),
@@ -168,12 +211,15 @@ DEVICE LatencyTrade latency_trade(const LatencyMath &self, uint32_t blocks) {
     const uint32_t mine = (blocks ^ self.group) & 1; /* whether the last block is this group's */
     return {latency_stage_after(self.stage, blocks - 2 + mine), latency_stage_after(self.stage, blocks - 1 - mine)};
 }
-/* By every math warp, of the place that it has read last. The copy engine writes next where sums were written and read by ordinary
-   instructions. */
+/* The same of a THIN tile. */
+DEVICE LatencyTrade latency_thin_trade(const LatencyMath &self, const LatencyThin &thin) {
+    return {latency_stage_after(self.stage, thin.pairs + self.group), latency_stage_after(self.stage, thin.pairs + 1 - self.group)};
+}
+/* Behind the tile's signal, by every warp of the second math group for both: a warp of the first waits for the release meanwhile. */
 DEVICE void latency_leave_trade(const LatencyMath &self, const LatencyTrade &trade) {
-    fence_proxy_async_shared_cta();
-    warp_sync();
-    latency_leave_stage(self, trade.other);
+    if (self.group == 0) return;
+    if (self.lane == trade.own.index || self.lane == trade.other.index)
+        mbarrier_arrive(shared_address(&self.shared->rows_empty[self.lane]));
 }
 
 /* The sums of both math groups, of those groups of rows that this one ends. */
@@ -207,7 +253,7 @@ DEVICE void latency_swap_sums(const LatencyMath &self, const LatencyTrade &trade
 DEVICE uint32_t latency_owner(const LatencyMath &self, uint32_t number) {
     return self.group ? MGV__LATENCY_CLUSTER - 1 - number % MGV__LATENCY_CLUSTER : number % MGV__LATENCY_CLUSTER;
 }
-/* Of `groups` groups with rows that exist, in how many of the two math groups CTA `cta` finishes some. */
+/* Of `groups` groups of rows, in how many of the two math groups CTA `cta` finishes some. */
 DEVICE uint32_t latency_owned_halves(uint32_t groups, uint32_t first_half, uint32_t cta) {
     const uint32_t first = groups < first_half ? groups : first_half, second = groups - first;
     return (cta < first) + (MGV__LATENCY_CLUSTER - 1 - cta < second);
@@ -235,7 +281,7 @@ DEVICE void latency_end_exchange(LatencyMath &self) {
 }
 
 /* Each group of rows to the CTA that finishes it, rounded to bf16: one rounding of a term of the stream, which is rounded behind it, and
-   half of the bytes. A store has two of the groups. exist: groups of this math group that have rows. */
+   half of the bytes. A store has two of the groups. exist: groups of this math group that are traded. */
 template <int COUNT> DEVICE void latency_send_sums(LatencyMath &self, const float (&v)[COUNT], uint32_t exist) {
     latency_begin_exchange(self);
     const uint32_t sends = !gives_up(self.shared);
@@ -356,16 +402,17 @@ template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, const
     }
 }
 
-/* DEEP: a CTA's groups of rows, every fourth from `first` to `end`. A warp of a math group takes four rows, eight columns a lane. */
+/* DEEP, THIN: a CTA's groups of rows, every `step`-th from `first` to `end`. A warp of a math group takes four rows, eight columns a
+   lane. */
 struct LatencyRows {
-    uint32_t first, end;
+    uint32_t first, end, step;
 };
 static constexpr uint32_t NO_ROW = 0xFFFFFFFFu; /* no row of the tile: nothing is read, added or stored */
 /* Of the rows that the math group has in shared memory, this lane's, and its place in the tile;
    NO_ROW also where the lane's columns do not exist. */
 DEVICE uint32_t latency_deep_number(const LatencyMath &self) { return self.warp * 4 + self.lane / 8; }
 DEVICE uint32_t latency_deep_row(const LatencyMath &self, const LatencyTile &tile, const LatencyRows &own) {
-    const uint32_t group = own.first + latency_deep_number(self) / 8 * MGV__LATENCY_CLUSTER;
+    const uint32_t group = own.first + latency_deep_number(self) / 8 * own.step;
     return group < own.end && self.lane % 8 * 8 < tile.columns ? group * 8 + latency_deep_number(self) % 8 : NO_ROW;
 }
 
@@ -427,7 +474,7 @@ DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, c
     uint32_t rounded[4];
     float x[8];
     float value[4 * LATENCY_OWN_GROUPS];
-    latency_finish_groups<LATENCY_OWN_GROUPS>(self, tile.flags, own.first, MGV__LATENCY_CLUSTER, bias, sum, value);
+    latency_finish_groups<LATENCY_OWN_GROUPS>(self, tile.flags, own.first, own.step, bias, sum, value);
 #pragma unroll
     for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++)
         shared_store_u32(to + ((i / 4 * 8 + i % 2) * LATENCY_ROW_PITCH + i / 2 % 2 * 8) * 4, __float_as_uint(value[i]));
@@ -444,36 +491,58 @@ DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, c
 
 /* --- the tile ---------------------------------------------------------------------------------------------------- */
 
+/* Sums of the groups of rows that the CTA finishes by itself: of all of K. */
+template <int ROWS>
+DEVICE void latency_deep_sums(LatencyMath &self, uint32_t groups, uint32_t exist, const float (&v)[4 * latency_first_half(ROWS / 8)],
+                              float (&sum)[4 * LATENCY_OWN_GROUPS]) {
+    latency_send_sums(self, v, exist);
+    if (self.group == 0 && self.warp == 0 && self.lane == 0)
+        latency_expect_exchange(self, (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES *
+                                          latency_owned_halves(groups, latency_first_half(ROWS / 8), self.cta));
+    latency_add_sums(self, v, exist, sum);
+}
+DEVICE void latency_thin_sums(LatencyMath &self, const LatencyThin &thin, const LatencyTrade &trade, float (&sum)[4 * LATENCY_OWN_GROUPS]) {
+    static_assert((int)MGV__LATENCY_THIN_ROWS / 8 == (int)MGV__MATH_GROUPS * LATENCY_OWN_GROUPS,
+                  "a math group ends as many groups of rows as in DEEP");
+    float acc[MGV__LATENCY_THIN_ROWS / 2];
+    latency_thin_products(self, thin, acc);
+    latency_swap_sums<MGV__LATENCY_THIN_ROWS / 8>(self, trade, acc, sum);
+    latency_leave_thin_weights(self, thin);
+}
+
 template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile) {
     constexpr uint32_t GROUPS = ROWS / 8, FIRST = latency_first_half(GROUPS);
-    const uint32_t deep = tile.kind == MGV__KERNEL_DEEP;
-    const uint32_t groups = (tile.rows + 7) / 8, before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
-    const uint32_t exist = self.group || here < FIRST ? here : FIRST; /* groups of this math group that have rows */
+    const uint32_t thin = tile.kind == MGV__KERNEL_THIN, deep = tile.kind == MGV__KERNEL_DEEP;
+    const LatencyThin pairs(tile.blocks);
+    /* of rows; one for each CTA at least: who receives nothing could arrive for the next exchange in place of another that is late */
+    const uint32_t groups = tile.rows > 8 * MGV__LATENCY_CLUSTER ? (tile.rows + 7) / 8 : (uint32_t)MGV__LATENCY_CLUSTER;
+    const uint32_t before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
+    const uint32_t exist = self.group || here < FIRST ? here : FIRST; /* of these, this math group's */
     /* DEEP: as latency_owner has it */
-    const LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist};
-    const uint32_t deep_row = latency_deep_row(self, tile, own);
+    LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist, MGV__LATENCY_CLUSTER};
+    if (thin) own = {self.group * LATENCY_OWN_GROUPS, (self.group + 1) * LATENCY_OWN_GROUPS, 1};
+    const uint32_t row = latency_deep_row(self, tile, own);
+    const LatencyTrade trade = thin ? latency_thin_trade(self, pairs) : latency_trade(self, tile.blocks);
     LatencyAddend addend = {};
-    const LatencyTrade trade = latency_trade(self, tile.blocks);
-    float bias[2], acc[ROWS / 2], v[4 * FIRST];
+    float bias[2], sum[4 * LATENCY_OWN_GROUPS];
     latency_fetch_biases(self, tile, bias);
     latency_wait_ready(self);
-    if (deep) latency_fetch_addend(self, tile, deep_row, addend);
-    latency_products(self, tile.blocks, acc);
-    latency_swap_sums<GROUPS>(self, trade, acc, v);
-    if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
-    if (deep) {
-        float sum[4 * LATENCY_OWN_GROUPS];
-        latency_send_sums(self, v, exist);
-        if (self.group == 0 && self.warp == 0 && self.lane == 0)
-            latency_expect_exchange(self, (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES * latency_owned_halves(groups, FIRST, self.cta));
-        latency_add_sums(self, v, exist, sum);
-        latency_end_deep(self, tile, own, bias, sum, deep_row, addend);
-        latency_end_exchange(self);
+    if (deep | thin) latency_fetch_addend(self, tile, row, addend);
+    if (thin) {
+        latency_thin_sums(self, pairs, trade, sum);
     } else {
-        latency_end_wide<FIRST>(self, tile, before, bias, v);
+        float acc[ROWS / 2], v[4 * FIRST];
+        latency_products(self, tile.blocks, acc);
+        latency_swap_sums<GROUPS>(self, trade, acc, v);
+        if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
+        if (deep) latency_deep_sums<ROWS>(self, groups, exist, v, sum);
+        else latency_end_wide<FIRST>(self, tile, before, bias, v);
     }
+    if (deep | thin) latency_end_deep(self, tile, own, bias, sum, row, addend);
+    if (deep) latency_end_exchange(self);
     latency_signal(self);
     latency_leave_trade(self, trade);
+    if (thin) latency_leave_thin(self, pairs);
     if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_leave_norms(self);
 }
 

@@ -22,6 +22,7 @@ struct LatencyLoader {
     Ring<MGV__SLOTS> held;   /* slot of the tile before, behind which weights are held back if holds says so */
     uint32_t holds = 0;
     Ring<1> norms;
+    Ring<1> met, cluster_met;
     uint32_t stored = 0;     /* slot by slot a bit: the parity of the next use of its tile_stored, which not every tile uses */
     uint32_t lane, cta;
     __device__ __forceinline__ LatencyLoader(LatencyMemory *s, const mgv__kernel_arguments &a)
@@ -38,6 +39,13 @@ DEVICE uint32_t latency_first_keys(uint32_t tokens) { return (tokens + 1) / 2; }
 template <class Stage> DEVICE Stage latency_uniform(Stage stage) {
     stage.index = warp_uniform(stage.index);
     stage.parity = warp_uniform(stage.parity);
+    return stage;
+}
+
+template <int COUNT> DEVICE Ring<COUNT> latency_stage_after(Ring<COUNT> stage, uint32_t count) {
+    const uint32_t index = stage.index + count, rounds = index / COUNT;
+    stage.index = index - rounds * COUNT;
+    stage.parity ^= rounds & 1;
     return stage;
 }
 
@@ -122,7 +130,6 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
         latency_open_stage(self, full, &self.shared->weights_empty[stage.index], stage.parity, MGV__LATENCY_WEIGHT_BYTES);
         latency_load_box(self, latency_box(self, self.shared->weights[stage.index], full, map), column + block * MGV__GEMM_INNER, row, 0);
     }
-    self.weights = stage;
 }
 
 /* Block after block of the rows that they are multiplied with. As many stages as there are are opened before the wait:
@@ -146,7 +153,90 @@ DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
         if (block >= MGV__LATENCY_ROW_STAGES) latency_open_rows(self, stage, bytes);
         latency_load_box(self, latency_rows_box(self, stage, map), column + block * MGV__GEMM_INNER, row, group);
     }
-    self.stage = stage;
+}
+
+/* THIN: all blocks of K lie in the rings at once. A stage of rows holds two blocks of weights. Rows are few: their first two pairs of
+   blocks are a stage of weights each, one for each math group, and those behind them two stages of rows. So each ring's loader fills stages
+   of the other's. With the first of its rows math group g multiplies the g-th stage of weights, with the rest its share of those behind the
+   first two. */
+static_assert(MGV__MATH_GROUPS == 2 && 2 * MGV__LATENCY_WEIGHT_BYTES <= MGV__LATENCY_ROW_BYTES &&
+                  MGV__LATENCY_THIN_BLOCKS / 2 + MGV__MATH_GROUPS <= MGV__LATENCY_ROW_STAGES,
+              "a stage of rows holds two blocks of weights, and the ring those of a THIN tile and its rows");
+static_assert(2 * MGV__LATENCY_THIN_BLOCK_BYTES <= MGV__LATENCY_WEIGHT_BYTES && MGV__LATENCY_THIN_BLOCK_BYTES % 1024 == 0 &&
+                  (MGV__LATENCY_THIN_BLOCKS / MGV__MATH_GROUPS - 2) * MGV__LATENCY_THIN_BLOCK_BYTES <= MGV__LATENCY_ROW_BYTES,
+              "its rows fit, and each block of them begins with a pattern of the swizzle");
+struct LatencyThin {
+    uint32_t pairs;  /* of blocks */
+    uint32_t behind; /* the first, those of each math group */
+    __device__ __forceinline__ explicit LatencyThin(uint32_t blocks) : pairs(blocks / 2), behind(pairs / MGV__MATH_GROUPS - 1) {}
+};
+
+/* Until both loaders have opened all stages of the tiles before: who is to open the other's next would else take a phase that is long over
+   for the one that it waits for. */
+DEVICE void latency_meet_loaders(LatencyLoader &self) {
+    warp_sync();
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->loaders_met));
+    wait_barrier(&self.shared->loaders_met, self.met.parity);
+    self.met.advance();
+    self.ends = !vote_all(!gives_up(self.shared));
+}
+/* Until all CTAs of the cluster have opened the stages of this tile's weights. The release is for sums that were traded there. */
+DEVICE void latency_meet_cluster(LatencyLoader &self) {
+    const uint32_t barrier = shared_address(&self.shared->cluster_met);
+    warp_sync();
+    if (self.lane < MGV__LATENCY_CLUSTER) mbarrier_arrive_release_cluster(mapa_shared_cluster(barrier, self.lane));
+    while (!mbarrier_try_wait_parity_acquire_cluster(barrier, self.cluster_met.parity)) {}
+    self.cluster_met.advance();
+    self.ends = !vote_all(!gives_up(self.shared));
+}
+
+/* All CTAs of the cluster want the same: each fetches every fourth block for all. */
+DEVICE void latency_load_thin_weights(LatencyLoader &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.b_map),
+                   row = warp_uniform(op.b_row + tile.column * MGV__LATENCY_COLUMNS);
+    const LatencyRowStage first = latency_uniform(self.stage);
+    latency_meet_loaders(self);
+#pragma unroll 1
+    for (uint32_t pair = 0; pair < blocks / 2; pair++)
+        latency_open_rows(self, latency_stage_after(first, pair), 2 * MGV__LATENCY_WEIGHT_BYTES);
+    latency_meet_cluster(self);
+#pragma unroll 1
+    for (uint32_t block = self.cta; block < blocks; block += MGV__LATENCY_CLUSTER) {
+        const uint32_t stage = latency_stage_after(first, block / 2).index;
+        const LatencyBox box = latency_box(self, self.shared->rows[stage] + block % 2 * MGV__LATENCY_WEIGHT_BYTES,
+                                           &self.shared->rows_full[stage], map);
+        if (elect_sync() && !self.ends)
+            cp_async_bulk_tensor_3d_load_multicast(box.to, box.map, (int32_t)(block * MGV__GEMM_INNER), (int32_t)row, 0, box.full,
+                                                   (1 << MGV__LATENCY_CLUSTER) - 1);
+    }
+}
+
+DEVICE void latency_load_thin_rows(LatencyLoader &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const LatencyThin thin(warp_uniform(op.k_blocks));
+    const uint32_t map = warp_uniform(op.a_map),
+                   row = warp_uniform(tile.unit * self.arguments.latency_rows + self.cta * latency_thin_rows(self.arguments));
+    const LatencyWeightStage first = latency_uniform(self.weights);
+    const LatencyRowStage behind = latency_stage_after(latency_uniform(self.stage), thin.pairs);
+    LatencyBox first_boxes[MGV__MATH_GROUPS];
+    latency_meet_loaders(self);
+#pragma unroll
+    for (uint32_t group = 0; group < MGV__MATH_GROUPS; group++) {
+        const LatencyWeightStage stage = latency_stage_after(first, group);
+        uint64_t *full = &self.shared->weights_full[stage.index];
+        latency_open_stage(self, full, &self.shared->weights_empty[stage.index], stage.parity, 2 * MGV__LATENCY_THIN_BLOCK_BYTES);
+        latency_open_rows(self, latency_stage_after(behind, group), 2 * thin.behind * MGV__LATENCY_THIN_BLOCK_BYTES);
+        first_boxes[group] = latency_box(self, self.shared->weights[stage.index], full, map);
+    }
+    latency_wait_counters(self, latency_counters(self, tile));
+    latency_load_box(self, first_boxes[0], 0, row, 0);
+    latency_tell_ready(self);
+    latency_load_box(self, first_boxes[1], 0, row, 2);
+#pragma unroll
+    for (uint32_t group = 0; group < MGV__MATH_GROUPS; group++)
+        latency_load_box(self, latency_rows_box(self, latency_stage_after(behind, group), map + 1), 0, row,
+                         2 * (MGV__MATH_GROUPS + group * thin.behind));
 }
 
 /* A stage each: queries, the first half of the keys, the second half; the first half of the values, the second. */
@@ -170,7 +260,19 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES - 1; i++, stage.advance())
         latency_load_box(self, latency_rows_box(self, stage, map), inner * (1 + i / 2) + column, i % 2 * half, image);
-    self.stage = stage;
+}
+
+/* Behind a tile: both loaders follow both rings. */
+DEVICE void latency_pass_stages(LatencyLoader &self, const TileSlot &tile) {
+    const uint32_t kind = warp_uniform(tile.op.kind), blocks = latency_is_product(kind) ? warp_uniform(tile.op.k_blocks) : 0;
+    uint32_t rows = blocks, weights = blocks;
+    if (kind == MGV__KERNEL_ATTENTION) rows = LATENCY_ATTENTION_STAGES;
+    if (kind == MGV__KERNEL_THIN) {
+        rows = LatencyThin(blocks).pairs + MGV__MATH_GROUPS;
+        weights = MGV__MATH_GROUPS;
+    }
+    self.stage = latency_stage_after(self.stage, rows);
+    self.weights = latency_stage_after(self.weights, weights);
 }
 
 /* All tiles, by a whole warp that loads something for each. */
@@ -180,7 +282,7 @@ template <class Load> DEVICE void latency_loader_tiles(LatencyLoader &self, cons
         self.ends = !vote_all(!gives_up(self.shared));
         const TileSlot &tile = self.shared->slot[self.slot.index];
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
-        load(tile, tile.op.kind == MGV__KERNEL_WIDE || tile.op.kind == MGV__KERNEL_DEEP);
+        load(tile, latency_is_product(tile.op.kind));
         warp_sync();
         if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->slot_vacated[self.slot.index]));
     }
@@ -198,19 +300,23 @@ DEVICE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         latency_hold_weights(self, tile);
-        if (gemm) latency_load_weights(self, tile);
+        if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_weights(self, tile);
+        else if (gemm) latency_load_weights(self, tile);
+        latency_pass_stages(self, tile);
     });
 }
 
 DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
-        if (gemm) latency_load_rows(self, tile);
+        if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_rows(self, tile);
+        else if (gemm) latency_load_rows(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
         else {
             latency_wait_counters(self, latency_counters(self, tile), 0);
             latency_tell_ready(self);
         }
+        latency_pass_stages(self, tile);
     });
 }
 

@@ -6,6 +6,7 @@
    own rings; what a cluster of four shares is a tile's sums:
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
+       THIN   few columns, few rows and a short K: such a tile, of which each CTA has a quarter of the rows, and weights for all
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
        POOL_TOKENS, POOL_JOIN, GEMV   the pooling head: pool_tokens.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
@@ -74,6 +75,8 @@ struct LatencyMemory {
     uint64_t tile_ready[MGV__SLOTS];                              /* loader: what the tile reads has been written */
     uint64_t tile_stored[MGV__SLOTS];                             /* every math warp, if another warp signals for them */
     uint64_t slot_vacated[MGV__SLOTS];                            /* loaders, norms, every math warp */
+    uint64_t loaders_met;                                         /* those of weights and rows, which fill stages of each other's ring */
+    uint64_t cluster_met;                                         /* loaders of weights of the cluster: what is multicast may come */
     uint64_t received_full;                                       /* 1 arrival + bytes */
     uint64_t received_empty;                                      /* every math warp of the cluster:
                                                                      what was sent to it last has been read */
@@ -115,6 +118,8 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
         mbarrier_init(shared_address(&shared->tile_stored[i]), LATENCY_MATH_WARPS);
         mbarrier_init(shared_address(&shared->slot_vacated[i]), LATENCY_LOADERS + LATENCY_MATH_WARPS);
     }
+    mbarrier_init(shared_address(&shared->loaders_met), 2);
+    mbarrier_init(shared_address(&shared->cluster_met), MGV__LATENCY_CLUSTER);
     mbarrier_init(shared_address(&shared->received_full), 1);
     mbarrier_init(shared_address(&shared->received_empty), MGV__LATENCY_CLUSTER * LATENCY_MATH_WARPS);
     mbarrier_init(shared_address(&shared->roles_left), ROLES_LEFT_ARRIVALS);
@@ -128,11 +133,14 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
    compiler, too: shuffles and votes need no care, and addresses, descriptors and what is counted lie in uniform registers. */
 DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 
+DEVICE bool latency_is_product(uint32_t kind) {
+    return kind == MGV__KERNEL_WIDE || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_THIN;
+}
+
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t rows = rows_of_group(op, tile.group),
-                   rows_tile = op.kind == MGV__KERNEL_WIDE || op.kind == MGV__KERNEL_DEEP || op.kind == MGV__KERNEL_GEMV;
+    const uint32_t rows = rows_of_group(op, tile.group), rows_tile = latency_is_product(op.kind) || op.kind == MGV__KERNEL_GEMV;
     const uint32_t count = rows_tile ? arguments.latency_rows : op.tokens;
     first = tile.unit * count;
     end = first + count < rows ? first + count : rows;
@@ -142,6 +150,9 @@ DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const Tile
 DEVICE uint32_t latency_column_tile(const TileSlot &tile, uint32_t cta) {
     return tile.op.kind == MGV__KERNEL_WIDE ? tile.column * MGV__LATENCY_CLUSTER + cta : tile.column;
 }
+
+/* Rows of a THIN tile that are a CTA's. */
+DEVICE uint32_t latency_thin_rows(const mgv__kernel_arguments &arguments) { return arguments.latency_rows / MGV__LATENCY_CLUSTER; }
 
 /* What is signalled when the tile is stored, and by whom. */
 DEVICE void latency_describe_signal(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
@@ -156,6 +167,12 @@ DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_argument
     const uint32_t column = latency_column_tile(tile, cta) * MGV__LATENCY_COLUMNS, left = op.columns > column ? op.columns - column : 0;
     uint32_t first, end;
     latency_tile_rows(arguments, tile, first, end);
+    if (op.kind == MGV__KERNEL_THIN) {
+        const uint32_t rows = latency_thin_rows(arguments);
+        first += cta * rows;
+        if (end > first + rows) end = first + rows;
+        if (end < first) end = first;
+    }
     to.blocks = op.k_blocks;
     to.base = tile.group * op.rows_per_group + first;
     to.rows = end - first;
@@ -185,7 +202,7 @@ DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, cons
     to.flags = tile.op.flags;
     to.tokens = tile.op.tokens;
     latency_describe_signal(to, arguments, tile, cta);
-    if (to.kind == MGV__KERNEL_WIDE || to.kind == MGV__KERNEL_DEEP) latency_describe_product(to, arguments, tile, cta);
+    if (latency_is_product(to.kind)) latency_describe_product(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_ATTENTION) latency_describe_attention(to, arguments, tile, cta);
     return to;
 }

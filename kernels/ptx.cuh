@@ -413,6 +413,7 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
     }
 PTX_WGMMA_SS(4, 8, 4, 5, 6, PTX_D4(d, 0))
 PTX_WGMMA_SS(8, 16, 8, 9, 10, PTX_D8(d, 0))
+PTX_WGMMA_SS(16, 32, 16, 17, 18, PTX_D16(d, 0))
 PTX_WGMMA_SS(24, 48, 24, 25, 26, PTX_D16(d, 0), PTX_D8(d, 16))
 PTX_WGMMA_SS(32, 64, 32, 33, 34, PTX_D32(d, 0))
 PTX_WGMMA_SS(36, 72, 36, 37, 38, PTX_D32(d, 0), PTX_D4(d, 32))

@@ -294,7 +294,8 @@ static void test_wrong_plans_are_refused(void **state) {
         uint32_t regime, images, op, kind, flag; /* operations: patches, patch embed, qkv, attention, out, fc1, ...; 15: the head's out */
     } flags[] = {{MGV__THROUGHPUT, 8, 4, MGV__KERNEL_SPLIT_160, MGV__KERNEL_GELU_TANH}, {MGV__THROUGHPUT, 8, 4, MGV__KERNEL_SPLIT_160, MGV__KERNEL_FOLD_NORM},
                  {MGV__THROUGHPUT, 8, 3, MGV__KERNEL_ATTENTION, MGV__KERNEL_STATS},     {MGV__THROUGHPUT, 64, 5, MGV__KERNEL_GEMM_256, MGV__KERNEL_FLOAT_OUT},
-                 {MGV__LATENCY, 1, 5, MGV__KERNEL_WIDE, MGV__KERNEL_STATS},              {MGV__LATENCY, 1, 4, MGV__KERNEL_DEEP, MGV__KERNEL_FLOAT_OUT},
+                 {MGV__LATENCY, 1, 5, MGV__KERNEL_WIDE, MGV__KERNEL_STATS},              {MGV__LATENCY, 1, 6, MGV__KERNEL_DEEP, MGV__KERNEL_FLOAT_OUT},
+                 {MGV__LATENCY, 1, 4, MGV__KERNEL_THIN, MGV__KERNEL_GELU_TANH},          {MGV__LATENCY, 1, 1, MGV__KERNEL_THIN, MGV__KERNEL_FOLD_NORM},
                  {MGV__THROUGHPUT, 8, 15, MGV__KERNEL_GEMV, MGV__KERNEL_RESIDUAL}};
     mgv__config config;
     mgv__plan *plan;
@@ -397,10 +398,10 @@ static void test_latency_blocks(void **state) {
         config_of(&config, 224, 16, 2);
         config.heads = heads[h];
         config.hidden = 64 * heads[h];
-        plan = plan_of(&config, 1, 0, 1);
+        plan = plan_of(&config, 2, 0, 1);
         plan->latency_clusters = 30;
         plan->forced_regime = 1 + MGV__LATENCY;
-        mgv__plan_schedule(plan, 1, 66);
+        mgv__plan_schedule(plan, 2, 66);
         assert_int_equal(plan->regime, MGV__LATENCY);
         for (i = 0; i < plan->op_count; i++) {
             const mgv__kernel_op *k = &plan->ops[i].kernel;
@@ -412,6 +413,44 @@ static void test_latency_blocks(void **state) {
     assert_int_equal(deep[0], 2); /* of two blocks a quarter each would be one, */
     assert_int_equal(deep[1], 2);
     assert_int_equal(deep[2], 3); /* of twelve it is three */
+}
+
+/* The products of one image that write the stream exchange no sums where their K fits a CTA's rings, however many clusters there are; boxes
+   are as large as the stages that they go into are announced to be. */
+static void test_latency_thin(void **state) {
+    static const struct {
+        uint32_t heads, images, embed, out; /* blocks of K of the first layer's, 0: DEEP tiles */
+    } cases[] = {{12, 1, 12, 12}, {8, 1, 12, 8}, {12, 2, 0, 0}, {4, 1, 12, 0}, {10, 1, 12, 0}, {16, 1, 12, 0}};
+    mgv__config config;
+    mgv_error error;
+    uint32_t c, i, clusters;
+    (void)state;
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (clusters = 2; clusters <= 30; clusters += 28) {
+            const uint32_t want[2] = {cases[c].embed, cases[c].out};
+            mgv__plan *plan;
+            config_of(&config, 224, 16, 2);
+            config.heads = cases[c].heads;
+            config.hidden = 64 * cases[c].heads;
+            plan = plan_of(&config, 4, 0, 1);
+            plan->latency_clusters = clusters;
+            plan->forced_regime = 1 + MGV__LATENCY;
+            mgv__plan_schedule(plan, cases[c].images, 66);
+            if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+            for (i = 0; i < 2; i++) {
+                const mgv__kernel_op *k = &plan->ops[i ? 4 : 1].kernel;
+                const mgv__map_desc *first = &plan->maps[k->a_map], *behind = first + 1;
+                const uint32_t row_bytes = MGV__GEMM_INNER * 2 * MGV__LATENCY_THIN_ROWS;
+                assert_int_equal(k->kind, want[i] ? MGV__KERNEL_THIN : MGV__KERNEL_DEEP);
+                if (!want[i]) continue;
+                assert_int_equal(k->k_blocks, want[i]);
+                assert_int_equal(first->box[0] * first->box[1] * first->box[2] * 2, 2 * row_bytes);
+                assert_int_equal(behind->box[0] * behind->box[1] * behind->box[2] * 2, (want[i] / 2 - 2) * row_bytes);
+                assert_int_equal(first->dims[0] * first->dims[2], want[i] * (uint32_t)MGV__GEMM_INNER);
+                assert_int_equal(first->dims[1], 196);
+            }
+            plan_free(plan);
+        }
 }
 
 /* Token and layer outputs: at most so many, the same weights in the same places, and no layer overwrites rows that are still copied. */
@@ -861,6 +900,7 @@ int main(void) {
         cmocka_unit_test(test_tiles_are_dealt),
         cmocka_unit_test(test_parts_and_ablations),
         cmocka_unit_test(test_latency_blocks),
+        cmocka_unit_test(test_latency_thin),
         cmocka_unit_test(test_outputs),
         cmocka_unit_test(test_models_beyond_the_kernel_are_refused),
     };

@@ -135,6 +135,7 @@ static const RecordCase record_cases[] = {
     {"store 4d 128B, clipped", RECORD_STORE_4D, 0, 2, 3, {72, 6, 5, 3}, {64, 4, 3, 2}, {16, 4, 3, 2}},
     {"loads in a cluster of two", RECORD_CLUSTER_LOADS, 2, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
     {"loads in a cluster of four", RECORD_CLUSTER_LOADS, 4, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
+    {"wgmma n32", RECORD_WGMMA_SS, 32, 2, 3, {64, 32, 1}, {64, 32, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 

@@ -301,6 +301,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             record_products<64>(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss_transposed_a(acc, a + 128 * k, b + 2 * k, 1); });
         else if (arguments.n == 8) record_wgmma<8>(a, b, out);
         else if (arguments.n == 16) record_wgmma<16>(a, b, out);
+        else if (arguments.n == 32) record_wgmma<32>(a, b, out);
         else if (arguments.n == 48) record_wgmma<48>(a, b, out);
         else if (arguments.n == 64) record_wgmma<64>(a, b, out);
         else if (arguments.n == 72) record_wgmma<72>(a, b, out);

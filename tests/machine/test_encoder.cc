@@ -373,6 +373,10 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 4, NO_POLL_LIMIT, LATENCY}, 5);
     /* the pooling head's values: CTAs of the last cluster have columns of no head */
     test_encoder_arithmetic({48, 16, 576, 192, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
+    /* one image: products of twelve and of eight blocks that lie in the rings at once, in tiles of 104 and of 128 rows */
+    test_encoder_arithmetic({112, 8, 512, 264, 2, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, 2);
+    test_encoder_arithmetic({128, 8, 512, 264, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
+    test_encoder_arithmetic({224, 16, 768, 264, 1, 1, 2, 2, 1, 8, NO_POLL_LIMIT, LATENCY}, 1);
     /* tiles of 104 rows with a last group of four, of 128 rows; 256 keys */
     test_encoder_arithmetic({80, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
     test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
@@ -396,12 +400,14 @@ int main(int count, char **argument) {
     const MicroShape narrow_split = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66};
     const MicroShape narrow_latency = {64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
     const MicroShape one_tile_latency = {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}; /* a cluster: its math warps signal themselves */
+    const MicroShape thin_latency = {64, 16, 512, 264, 2, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY};
     const MicroShape many_images = {32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT};
     const MicroShape many_tokens = {136, 8, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
     const MicroShape two_layers_latency = {64, 8, 192, 72, 2, 5, 5, 2, 2, 4, NO_POLL_LIMIT, LATENCY};
     test_encoder_protocol(narrow, seeds);
     test_encoder_protocol(narrow_latency, seeds);
     test_encoder_protocol(one_tile_latency, seeds);
+    test_encoder_protocol(thin_latency, seeds / 4);
     test_encoder_protocol(narrow_split, seeds / 4);
     test_encoder_protocol(middle_split, seeds / 10);
     test_encoder_protocol({64, 8, 192, 72, 1, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, seeds / 10);
@@ -413,7 +419,7 @@ int main(int count, char **argument) {
     for (const MicroShape &shape : {wide, many_images, many_tokens, two_layers_latency}) test_encoder_protocol(shape, seeds / 40);
     test_encoder_replay(wide, 5 * seeds, arithmetic);
     test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
-    for (const MicroShape &shape : {narrow, narrow_split, many_images, many_tokens, narrow_latency, one_tile_latency, two_layers_latency})
+    for (const MicroShape &shape : {narrow, narrow_split, many_images, many_tokens, narrow_latency, one_tile_latency, two_layers_latency, thin_latency})
         test_encoder_replay(shape, 5 * seeds);
     test_damaged_recordings(narrow, 48);
     test_damaged_recordings(narrow_latency, 48);
@@ -428,6 +434,8 @@ int main(int count, char **argument) {
     test_lost_arrivals({64, 8, 192, 72, 1, 2, 3, 2, 1, 2, POLL_LIMIT, LATENCY});
     test_lost_signals({64, 16, 192, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY}, 1);
     test_lost_arrivals({64, 8, 192, 576, 3, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY});
+    test_lost_signals({64, 16, 512, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY}, 1);
+    test_lost_arrivals({64, 16, 512, 72, 1, 1, 1, 1, 1, 2, POLL_LIMIT, LATENCY});
     test_products(recorded);
     return finish();
 }
