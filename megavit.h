@@ -6200,7 +6200,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
 }
 
-/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (-2.5%; two +0.8%: kernels/NOTES.md, L58).
+/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (-1.6%; two +0.8%: kernels/NOTES.md, L58).
    It is other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
    image's, or zeros. */
 static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
