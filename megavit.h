@@ -5328,7 +5328,7 @@ enum {
     MGV__MAP_POOL_TOKENS, MGV__MAP_POOL_SCORES,
     MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
     /* the latency regime's */
-    MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer */
+    MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer, up to MLP's */
     MGV__MAP_LATENCY_KEYS = MGV__MAP_LATENCY_A + MGV__DEVICE_MLP + 1, /* half of an image's keys or values */
     MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
     MGV__MAP_THIN_A = MGV__MAP_LATENCY_WEIGHTS + 3,          /* of one image: + 2 (0, 1: patches, what was attended to) + (0, 1: boxes of
@@ -5475,13 +5475,18 @@ static uint32_t mgv__split_columns(uint32_t kind) {
     return kind >= MGV__KERNEL_SPLIT_128 && kind <= MGV__KERNEL_SPLIT_192 ? 128 + 32 * (kind - MGV__KERNEL_SPLIT_128) : 0;
 }
 
+/* The latency regime's tiles of matrix products but for GEMVs. */
+static int mgv__plan_is_latency_product(uint32_t kind) {
+    return kind == MGV__KERNEL_WIDE || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_THIN;
+}
+
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || kind == MGV__KERNEL_DEEP || mgv__split_columns(kind) ||
-        kind == MGV__KERNEL_GEMV || kind == MGV__KERNEL_THIN)
+    if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || mgv__plan_is_latency_product(kind) || mgv__split_columns(kind) ||
+        kind == MGV__KERNEL_GEMV)
         return 1;
     if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
-    return kind == MGV__KERNEL_WIDE ? 1 : (uint32_t)MGV__CLUSTER;
+    return MGV__CLUSTER;
 }
 static int mgv__plan_by_image(uint32_t kind) {
     return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind);
@@ -6263,13 +6268,11 @@ static void mgv__plan_signallers(mgv__plan *plan) {
     if (plan->regime != MGV__LATENCY) return;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
-        more |= (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP || k->kind == MGV__KERNEL_THIN) &&
-                mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
+        more |= mgv__plan_is_latency_product(k->kind) && mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
     }
     for (i = 0; more && i < plan->op_count; i++) {
         mgv__kernel_op *k = &plan->ops[i].kernel;
-        if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP ||
-            k->kind == MGV__KERNEL_THIN || k->kind == MGV__KERNEL_ATTENTION)
+        if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_ATTENTION || mgv__plan_is_latency_product(k->kind))
             k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
     }
 }

@@ -70,9 +70,9 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
     }
 }
 
+enum { LATENCY_WEIGHT_WARP = 2 };
 /* Math warps and the loader of weights wait for the cluster before they send anything to it, the others when they are done. Not so under
    racecheck, which lets nobody through a cluster's barrier before all threads of the CTA are there. */
-enum { LATENCY_WEIGHT_WARP = 2 };
 #ifdef MEGAVIT_RACECHECK
 enum { LATENCY_STARTS_TOGETHER = 1 };
 #else

@@ -2,8 +2,9 @@
    each math warpgroup half of K.
 
    The warpgroups trade their sums, so that each ends one half of the rows. WIDE: that is all. DEEP: each CTA has the sums over a quarter of
-   K; every fourth group of eight rows of a warpgroup goes to one CTA, which adds what it gets in the order of the CTAs. Then sums become
-   rows in shared memory, and rows go to global memory by ordinary stores: they are few. */
+   K; every fourth group of eight rows of a warpgroup goes to one CTA, which adds what it gets in the order of the CTAs. THIN: each CTA has
+   the sums over all of K, of a quarter of the rows. Then sums become rows in shared memory, and rows go to global memory by ordinary
+   stores: they are few. */
 #ifndef MGV_LATENCY_GEMM_CUH
 #define MGV_LATENCY_GEMM_CUH
 
@@ -512,37 +513,37 @@ DEVICE void latency_thin_sums(LatencyMath &self, const LatencyThin &thin, const 
 
 template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile) {
     constexpr uint32_t GROUPS = ROWS / 8, FIRST = latency_first_half(GROUPS);
-    const uint32_t thin = tile.kind == MGV__KERNEL_THIN, deep = tile.kind == MGV__KERNEL_DEEP;
-    const LatencyThin pairs(tile.blocks);
+    const uint32_t is_thin = tile.kind == MGV__KERNEL_THIN, is_deep = tile.kind == MGV__KERNEL_DEEP;
+    const LatencyThin thin(tile.blocks);
     /* of rows; one for each CTA at least: who receives nothing could arrive for the next exchange in place of another that is late */
     const uint32_t groups = tile.rows > 8 * MGV__LATENCY_CLUSTER ? (tile.rows + 7) / 8 : (uint32_t)MGV__LATENCY_CLUSTER;
     const uint32_t before = self.group ? FIRST : 0, here = groups < before ? 0 : groups - before;
     const uint32_t exist = self.group || here < FIRST ? here : FIRST; /* of these, this math group's */
     /* DEEP: as latency_owner has it */
     LatencyRows own = {before + (self.group ? MGV__LATENCY_CLUSTER - 1 - self.cta : self.cta), before + exist, MGV__LATENCY_CLUSTER};
-    if (thin) own = {self.group * LATENCY_OWN_GROUPS, (self.group + 1) * LATENCY_OWN_GROUPS, 1};
+    if (is_thin) own = {self.group * LATENCY_OWN_GROUPS, (self.group + 1) * LATENCY_OWN_GROUPS, 1};
     const uint32_t row = latency_deep_row(self, tile, own);
-    const LatencyTrade trade = thin ? latency_thin_trade(self, pairs) : latency_trade(self, tile.blocks);
+    const LatencyTrade trade = is_thin ? latency_thin_trade(self, thin) : latency_trade(self, tile.blocks);
     LatencyAddend addend = {};
     float bias[2], sum[4 * LATENCY_OWN_GROUPS];
     latency_fetch_biases(self, tile, bias);
     latency_wait_ready(self);
-    if (deep | thin) latency_fetch_addend(self, tile, row, addend);
-    if (thin) {
-        latency_thin_sums(self, pairs, trade, sum);
+    if (is_deep | is_thin) latency_fetch_addend(self, tile, row, addend);
+    if (is_thin) {
+        latency_thin_sums(self, thin, trade, sum);
     } else {
         float acc[ROWS / 2], v[4 * FIRST];
         latency_products(self, tile.blocks, acc);
         latency_swap_sums<GROUPS>(self, trade, acc, v);
         if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
-        if (deep) latency_deep_sums<ROWS>(self, groups, exist, v, sum);
+        if (is_deep) latency_deep_sums<ROWS>(self, groups, exist, v, sum);
         else latency_end_wide<FIRST>(self, tile, before, bias, v);
     }
-    if (deep | thin) latency_end_deep(self, tile, own, bias, sum, row, addend);
-    if (deep) latency_end_exchange(self);
+    if (is_deep | is_thin) latency_end_deep(self, tile, own, bias, sum, row, addend);
+    if (is_deep) latency_end_exchange(self);
     latency_signal(self);
     latency_leave_trade(self, trade);
-    if (thin) latency_leave_thin(self, pairs);
+    if (is_thin) latency_leave_thin(self, thin);
     if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_leave_norms(self);
 }
 

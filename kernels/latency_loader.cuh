@@ -1,7 +1,8 @@
 /* megavit: the latency regime's scheduler and loaders, a warp each. The scheduler walks the list of segments and announces this CTA's
    tiles, a few ahead, each with what the math warps want to know of it. The loaders keep two rings full through the copy engine. That of
-   the weights waits for nobody but its ring, so a tile's weights are there, if they fit, before the rows that it multiplies exist. That of
-   the rows waits itself on the counters in global memory for what a tile reads: nothing lies between the last signal and the first load. */
+   the weights waits for nobody but its ring, and in THIN tiles its cluster, so a tile's weights are there, if they fit, before the rows
+   that it multiplies exist. That of the rows waits itself on the counters in global memory for what a tile reads: nothing lies between the
+   last signal and the first load. */
 #ifndef MGV_LATENCY_LOADER_CUH
 #define MGV_LATENCY_LOADER_CUH
 

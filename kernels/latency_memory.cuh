@@ -3,10 +3,10 @@
    The sides of a product change places: the rows of the weights, which are the output's columns, are the 64 rows that the tensor cores
    want, and tokens are their columns, as many as a tile has rows. So 196 tokens are two tiles of 104 and hardly padded, and a matrix
    instruction is long enough to hide what comes between two of them. The math warpgroups take turns with the blocks of K. A CTA keeps its
-   own rings; what a cluster of four shares is a tile's sums:
+   own rings; what a cluster of four shares is a tile's sums, or its weights:
        WIDE   many columns: each CTA a column tile of its own
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
-       THIN   few columns, few rows and a short K: such a tile, of which each CTA has a quarter of the rows, and weights for all
+       THIN   few columns, few rows, a short K: such a tile, of which each CTA has a quarter of the rows and all of K; weights are multicast
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
        POOL_TOKENS, POOL_JOIN, GEMV   the pooling head: pool_tokens.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH

@@ -405,7 +405,7 @@ static void test_latency_blocks(void **state) {
         assert_int_equal(plan->regime, MGV__LATENCY);
         for (i = 0; i < plan->op_count; i++) {
             const mgv__kernel_op *k = &plan->ops[i].kernel;
-            if (k->kind == MGV__KERNEL_WIDE || k->kind == MGV__KERNEL_DEEP) assert_true(k->k_blocks >= MGV__MATH_GROUPS);
+            if (mgv__plan_is_latency_product(k->kind)) assert_true(k->k_blocks >= MGV__MATH_GROUPS);
             if (k->kind == MGV__KERNEL_DEEP && (!deep[h] || k->k_blocks < deep[h])) deep[h] = k->k_blocks;
         }
         plan_free(plan);

@@ -55,10 +55,16 @@ CUresult tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
         if (i + 1 < rank) {
             RULE(strides[i] % 16 == 0 && strides[i] < (1ull << 40), "stride %u is %lu bytes: a multiple of 16 below 2^40", i,
                  (unsigned long)strides[i]);
-            /* the driver takes the others in any order: a view by blocks of columns has rows further apart than blocks */
-            RULE(i || strides[0] >= dims[0] * element, "stride 0 of %lu bytes is less than what dimension 0 spans", (unsigned long)strides[0]);
         }
     }
+    /* In whatever order: a view by blocks of columns has rows further apart than blocks. */
+    std::vector<std::pair<uint64_t, uint32_t>> by_stride = {{element, 0}};
+    for (uint32_t i = 1; i < rank; i++) by_stride.push_back({strides[i - 1], i});
+    std::sort(by_stride.begin() + 1, by_stride.end());
+    for (uint32_t i = 1; i < rank; i++)
+        RULE(by_stride[i].first >= by_stride[i - 1].first * dims[by_stride[i - 1].second],
+             "dimension %u of stride %lu bytes lies within what dimension %u spans", by_stride[i].second, (unsigned long)by_stride[i].first,
+             by_stride[i - 1].second);
     RULE(box[0] * element % 16 == 0, "the box's inner side is %u bytes: a multiple of 16", box[0] * element);
     RULE(box[0] * element <= swizzle_bytes[swizzle], "the box's inner side is %u bytes: at most the swizzle's %u", box[0] * element,
          swizzle_bytes[swizzle]);

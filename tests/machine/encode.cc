@@ -289,7 +289,7 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
         const bool product = op.kind == std::string("product");
         const std::string rows = std::to_string(op.tile_rows);
         const mgv__kernel_op &kernel = m->cuda->plan->ops[i].kernel;
-        if (kernel.kind == MGV__KERNEL_WIDE || kernel.kind == MGV__KERNEL_DEEP || kernel.kind == MGV__KERNEL_THIN)
+        if (mgv__plan_is_latency_product(kernel.kind))
             ways->insert(kernel.flags & MGV__KERNEL_OTHERS_SIGNAL ? "signals by another warp" : "signals by the math warps");
         if (kernel.flags & MGV__KERNEL_OWN_HEADS) ways->insert("a head a math group");
         const uint32_t last_group = mgv__ceil_div(m->shape.images, m->cuda->plan->group_images) - 1;

@@ -42,6 +42,28 @@ static bool encode(CUtensorMap *map, void *memory, unsigned rank, std::vector<ui
     return result == CUDA_SUCCESS;
 }
 
+/* A view's dimensions may come in any order behind the first, and none may lie within another. */
+static void test_strides(void) {
+    static const struct {
+        cuuint64_t rows, blocks; /* strides: bytes from one row of 768 columns to the next, from one block of 64 columns */
+        bool taken;
+    } views[] = {{1536, 128, true}, {1552, 128, true}, {128, 20 * 128, true}, {1536, 64, false}, {1520, 128, false}, {128, 19 * 128, false}};
+    machine::global_reset();
+    void *memory = machine::global_allocate(20 * 12 * 64 * 2 + 20 * 16, "rows");
+    std::string why;
+    for (const auto &view : views) {
+        CUtensorMap map;
+        const cuuint64_t dims[3] = {64, 20, 12}, strides[2] = {view.rows, view.blocks};
+        const cuuint32_t box[3] = {64, 8, 2}, ones[3] = {1, 1, 1};
+        const bool taken = machine::tensor_map_encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, memory, dims, strides, box, ones,
+                                                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                                      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+        if (taken != view.taken)
+            why += "rows " + std::to_string(view.rows) + " bytes apart, blocks " + std::to_string(view.blocks) + ": " + machine::encode_error() + "\n";
+    }
+    ok(why.empty(), "tensor maps: dimensions in any order are taken, those that lie within each other are not", why);
+}
+
 /* Runs it; wrong numbers are reported as "numbers". */
 static machine::Result run_pipeline(int fault, const machine::Options &options) {
     machine::global_reset();
@@ -392,13 +414,13 @@ static void test_recorded(const char *path) {
             const bool there = at + bytes.size() <= recorded.size();
             size_t first = 0;
             while (there && first < bytes.size() && bytes[first] == (uint8_t)recorded[at + first]) first++;
-            ok(there && first == bytes.size(), std::string("recorded on an H200: ") + record_cases[i].name,
+            ok(there && first == bytes.size(), std::string("recorded on a card: ") + record_cases[i].name,
                there ? "byte " + std::to_string(first) + " of " + std::to_string(bytes.size()) + " differs" : "the recording is too short");
             at += bytes.size();
         });
     ok(failed < 0 && at == recorded.size() && refused == to_refuse,
        "the model runs every recorded case, refuses the " + std::to_string(to_refuse) +
-           " that the H200 refused, and the recording holds no more",
+           " that the card refused, and the recording holds no more",
        (failed < 0 ? "" : record_cases[failed].name) + std::string(" ") + machine::encode_error() + "\n" + last.text());
 }
 
@@ -413,6 +435,7 @@ int main(int count, char **argument) {
                 return run_cluster(CLUSTER_FAULT_none, size, size == 8 ? 1 : 2, options);
             });
     }
+    if (!only) test_strides();
     if (!only) test_deadlock_account();
     if (!only) test_limits();
     if (!only)
