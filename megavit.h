@@ -135,8 +135,8 @@
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
        neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
-       (up to two pictures of SigLIP2-base, four to eight, nine and ten, the others up to 48, more): compare bits between encodes of as
-       many, with the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error
+       (one picture of SigLIP2-base, two, three to seven, eight, nine to 24, 25 to 48, more): compare bits between encodes of as many, with
+       the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error
        bound. Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
    NUMBERS
