@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 20u
+#define MGV__KERNEL_VERSION 21u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -740,6 +740,7 @@ enum {
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
     /* what the cluster sends, as bf16 */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2,
+    MGV__LATENCY_SCALE_BYTES = (MGV__LATENCY_CLUSTER - 1) * 16, /* and with the pooling head's sums */
     /* what the math warpgroups give each other in attention: values of 64 queries, sums and largest scores; rows to be stored
        (a product's sums take the place of its last blocks of rows) */
     MGV__LATENCY_SWAP_BYTES = 64 * (MGV__LATENCY_COLUMNS + 16) * 4,
@@ -748,7 +749,7 @@ enum {
     MGV__LATENCY_BARRIER_BYTES =
         MGV__LATENCY_MAX_ROWS * 8 + 8 * (2 * MGV__LATENCY_WEIGHT_STAGES + 2 * MGV__LATENCY_ROW_STAGES + 4 * MGV__SLOTS + 8),
     MGV__LATENCY_SHARED_BYTES = MGV__LATENCY_ROW_STAGES * MGV__LATENCY_ROW_BYTES + MGV__LATENCY_WEIGHT_STAGES * MGV__LATENCY_WEIGHT_BYTES +
-                                MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES +
+                                MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SCALE_BYTES + MGV__LATENCY_SWAP_BYTES +
                                 MGV__SLOTS * (MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES) + MGV__LATENCY_BARRIER_BYTES
 };
 
@@ -756,6 +757,8 @@ enum {
    registers. So an operation takes few CTAs, and those of the next one are mostly others, which have their weights before the rows that
    these are multiplied with exist. */
 enum { MGV__POOL_TOKENS = 16 /* of a POOL_TOKENS tile */, MGV__POOL_TOKENS_HEADS = 16 /* of a model that has such tiles, at most */ };
+/* Of a POOL_HEADS tile: heads of a cluster, tokens of a CTA and columns of a row at most. */
+enum { MGV__POOL_HEADS = 2, MGV__POOL_SHARE = MGV__MAX_KEYS / MGV__LATENCY_CLUSTER, MGV__POOL_WIDTH = 64 * MGV__POOL_TOKENS_HEADS };
 enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LEAST_PARTS_LOG2 = 1, MGV__GEMV_MOST_PARTS_LOG2 = 3,
        MGV__GEMV_STEPS = 12 /* of 32 columns, that a warp holds */ };
 #define MGV__GEMV_COLUMNS(parts_log2) ((uint32_t)MGV__GEMV_STRIP * (uint32_t)MGV__GEMV_WARPS >> (parts_log2)) /* of a CTA */
@@ -780,6 +783,7 @@ enum {
     MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
     MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
     MGV__KERNEL_POOL_JOIN, /* these together, one head of one image a CTA */
+    MGV__KERNEL_POOL_HEADS, /* latency regime: two heads of one image a cluster, up to their values */
     MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for 2, 4 or 8 warps: the pooling head's products for few images */
     MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
     MGV__KERNEL_THIN       /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
@@ -810,7 +814,7 @@ typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
     uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention, or fours (OWN_HEADS) */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; GEMV: pieces of 8 columns of A; POOL, POOL_SUMS: chunks of 64 columns;
+    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; GEMV: pieces of 8 columns of A; pooling: chunks of 64 columns;
                                    ATTENTION, ATTENTION_ONLINE: parts of 128 queries that are tiles of their own, 1: all queries of a head
                                    are one tile */
     uint32_t columns;           /* valid columns of the target */
@@ -820,13 +824,14 @@ typedef struct mgv__kernel_op {
     uint32_t a_map, b_map, store_map, residual_map;
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
-    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, POOL_JOIN, ROWS: of gamma,
-                                   then beta */
-    uint32_t column_sums;       /* POOL, POOL_TOKENS: sums of the scoring vectors */
-    uint32_t table;             /* position table */
+    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, POOL_JOIN, POOL_HEADS, ROWS:
+                                   of gamma, then beta */
+    uint32_t column_sums;       /* POOL, POOL_TOKENS, POOL_HEADS: sums of the scoring vectors */
+    uint32_t table;             /* position table; POOL_HEADS: biases of the values */
     uint32_t stats_in, stats_out; /* offsets into stats, in floats */
     uint32_t number;            /* of the operation in its list */
-    uint32_t weights_offset;    /* GEMV, POOL_TOKENS: bytes from the start of the packed weights to the first row, in units of 16 */
+    uint32_t weights_offset;    /* GEMV, POOL_TOKENS, POOL_HEADS: bytes from the start of the packed weights to the first row, in units of
+                                   16; the pooling kinds': that of the scoring vectors */
     uint32_t stats_columns;     /* of a part of a row that has statistics of its own, in stats_in and stats_out; the last part has
                                    what is left */
     uint32_t rows_total;        /* valid rows over all groups */
@@ -837,7 +842,7 @@ typedef struct mgv__kernel_op {
     uint32_t heads;
     float epsilon;
     uint32_t inner;             /* columns of one of q, k, v; of a row that is normalised */
-    uint32_t reserved;          /* to 32 words */
+    uint32_t values_offset;     /* POOL_HEADS: weights_offset of the values' weights */
 } mgv__kernel_op;
 
 /* The end of a cluster's list of tiles: more than any number. */
@@ -5336,7 +5341,8 @@ enum {
     /* SPLIT tiles of 160 columns, then of 192 */
     MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_THIN_A + 4,            /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
     MGV__MAP_SPLIT_REST = MGV__MAP_SPLIT_WEIGHTS + 6,        /* + (0, 1): of the stream, behind the first 64 columns of half a tile */
-    MGV__MAP_COUNT = MGV__MAP_SPLIT_REST + 2
+    MGV__MAP_LATENCY_POOL = MGV__MAP_SPLIT_REST + 2,         /* a CTA's tokens of the pooling head */
+    MGV__MAP_COUNT
 };
 enum { MGV__MAP_WEIGHTS_128 = 1 /* of the three of a pack */ };
 MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
@@ -5375,6 +5381,8 @@ typedef struct mgv__plan_op {
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
 } mgv__plan_op;
 
+/* The pooling head's products of one row an image, the last operations: values, output projection, MLP. */
+enum { MGV__PLAN_HEAD_OPS = 4 };
 enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PLAN_MODEL_OPS + MGV__KERNEL_MAX_OUTPUTS,
        MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 11800, MGV__PLAN_EQUAL_GROUP_ROWS = 25100,
        MGV__PLAN_DEAL_CLUSTERS = 256, /* that tiles can be dealt to */
@@ -5461,7 +5469,9 @@ static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
 }
 
 static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
-static int mgv__plan_is_pool_few(uint32_t kind) { return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN; }
+static int mgv__plan_is_pool_few(uint32_t kind) {
+    return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN || kind == MGV__KERNEL_POOL_HEADS;
+}
 static int mgv__plan_is_pool(uint32_t kind) {
     return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || mgv__plan_is_pool_few(kind);
 }
@@ -5742,7 +5752,7 @@ static void mgv__plan_list(mgv__plan *plan) {
                    MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
     mgv__plan_gemm(plan, "head fc2", -1, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__PACK_MLP,
                    MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT);
-    for (i = plan->op_count - 4; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
+    for (i = plan->op_count - MGV__PLAN_HEAD_OPS; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
 }
 
 /* Whether the latency regime runs this model; the throughput regime does. */
@@ -5766,6 +5776,7 @@ static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
 static void mgv__plan_latency_maps(mgv__plan *plan) {
     const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
+    mgv__map_desc *pool = &plan->maps[MGV__MAP_LATENCY_POOL];
     uint32_t i;
     for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
         if (i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, rows_per_group, plan->groups, row_tile);
@@ -5777,6 +5788,12 @@ static void mgv__plan_latency_maps(mgv__plan *plan) {
         mgv__plan_by_block(&plan->maps[MGV__MAP_THIN_A + i], i % 2 ? blocks : 2);
     }
     mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
+    mgv__plan_map(plan, MGV__MAP_LATENCY_POOL, MGV__DEVICE_STREAM, plan->tokens, images,
+                  mgv__ceil_div(mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER), 8) * 8);
+    pool->dims[3] = pool->dims[2]; /* images */
+    pool->strides[2] = pool->strides[1];
+    pool->box[3] = 1;
+    mgv__plan_by_block(pool, 2);
     for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
 }
 
@@ -5845,7 +5862,7 @@ static uint32_t mgv__plan_group_tiles(const mgv__plan *plan, uint32_t group_imag
 /* Everything that depends on how images are grouped; where rows lie does not. */
 static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_t groups) {
     const uint64_t rows_per_group = (uint64_t)group_images * plan->tokens;
-    const uint32_t head_ops = plan->config->use_head ? 4 : 0;
+    const uint32_t head_ops = plan->config->use_head ? MGV__PLAN_HEAD_OPS : 0;
     uint32_t i;
     plan->group_images = group_images;
     plan->groups = groups;
@@ -6082,6 +6099,11 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
 static int mgv__plan_is_gemv(const mgv__plan_op *op) {
     return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && op->kernel.rows_total <= MGV__GEMV_MAX_ROWS;
 }
+/* Where a row of a pack lies, as the kernel counts. */
+static uint32_t mgv__plan_weights_offset(const mgv__plan *plan, uint32_t pack, uint32_t row) {
+    return (uint32_t)((plan->pack_offset[pack] + (uint64_t)row * plan->pack_pitch[pack] * 2) / 16);
+}
+
 /* It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
 static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
@@ -6092,7 +6114,7 @@ static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->b_map) * mgv__regimes[plan->regime].cluster);
     k->a_map = op->source;
     k->store_map = op->target;
-    k->weights_offset = (uint32_t)((plan->pack_offset[op->pack] + (uint64_t)k->b_row * plan->pack_pitch[op->pack] * 2) / 16);
+    k->weights_offset = mgv__plan_weights_offset(plan, op->pack, k->b_row);
 }
 
 /* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle.
@@ -6103,13 +6125,31 @@ static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t c
     return parts > 1 ? parts : 1;
 }
 
-/* The pooling head for few images: a CTA for each MGV__POOL_TOKENS tokens, then one for each head. For more, all of it is the second
-   operation. */
+/* The latency regime's pooling head up to the values, one operation: the second. */
+static void mgv__plan_pool_heads(const mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    const mgv__plan_op *values = &plan->ops[plan->op_count - MGV__PLAN_HEAD_OPS];
+    k->column_tiles = 0;
+    if (op->kind == MGV__KERNEL_POOL_TOKENS) return;
+    k->kind = MGV__KERNEL_POOL_HEADS;
+    op->source = MGV__DEVICE_STREAM;
+    op->target = MGV__DEVICE_HEAD_ATTENDED;
+    k->column_tiles = mgv__ceil_div(k->heads, MGV__POOL_HEADS);
+    k->a_map = k->b_map = MGV__MAP_LATENCY_POOL;
+    k->store_map = op->target;
+    k->stats_columns = 64;
+    k->weights_offset = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
+    k->values_offset = mgv__plan_weights_offset(plan, values->pack, values->kernel.b_row);
+    k->table = values->kernel.bias;
+}
+
+/* The same in the throughput regime, for few images: a CTA for each MGV__POOL_TOKENS tokens, then one for each head. For more, all of it is
+   the second operation. The values are the third. */
 static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
     const uint32_t cluster = mgv__regimes[plan->regime].cluster;
     const int few = mgv__plan_pools_tokens(plan, images);
-    k->weights_offset = (uint32_t)(plan->pack_offset[MGV__PACK_SCORES] / 16);
+    k->weights_offset = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
     k->a_map = op->source;
     k->store_map = op->target;
     if (op->kind == MGV__KERNEL_POOL_TOKENS) {
@@ -6117,6 +6157,7 @@ static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t 
         return;
     }
     op->source = few ? MGV__DEVICE_PARTS : MGV__DEVICE_STREAM;
+    op->target = k->store_map = MGV__DEVICE_WEIGHTED;
     k->a_map = few ? (uint32_t)MGV__DEVICE_PARTS : (uint32_t)MGV__MAP_POOL_TOKENS;
     k->column_tiles = mgv__ceil_div(k->heads, cluster);
     if (few) return;
@@ -6229,11 +6270,12 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
         k->b_map = MGV__MAP_LATENCY_KEYS;
         return;
     case MGV__KERNEL_POOL_TOKENS:
-    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_op(plan, op, plan->images); return;
+    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_heads(plan, op); return;
     default: break;
     }
     if (mgv__plan_is_gemv(op)) {
         mgv__plan_gemv(plan, op);
+        if (op->by_head) k->column_tiles = 0; /* the operation before has found the values */
         return;
     }
     k->kind = wide ? MGV__KERNEL_WIDE : mgv__plan_is_thin(plan, op) ? MGV__KERNEL_THIN : MGV__KERNEL_DEEP;
@@ -6281,19 +6323,22 @@ static void mgv__plan_signallers(mgv__plan *plan) {
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
                               MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS;
+    const uint32_t head_ops = plan->config->use_head ? MGV__PLAN_HEAD_OPS : 0;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
         mgv__plan_op *op = &plan->ops[i];
         mgv__kernel_op *k = &op->kernel;
-        const mgv__device_buffer *source, *target = &plan->buffers[op->target];
-        uint32_t head = op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED, signals = 0;
+        const mgv__device_buffer *source, *target;
+        const uint32_t head = i + head_ops >= plan->op_count;
+        uint32_t signals = 0;
         k->flags = (k->flags & ~of_batch) | plan->ablations;
         k->rows_total = head ? images : images * plan->tokens;
         k->kind = op->kind;
         if (plan->regime == MGV__LATENCY) mgv__plan_latency_op(plan, op);
         else mgv__plan_throughput_op(plan, op, images);
         source = &plan->buffers[op->source];
+        target = &plan->buffers[op->target];
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
@@ -6303,7 +6348,10 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         k->signal_counter = target->counter;
         k->signal_stride = target->counter_stride;
         for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) signals += mgv__plan_signals(plan, k, cta);
-        written[op->target] += k->column_tiles * signals / mgv__plan_unit_tiles(plan->regime, k->kind);
+        signals *= k->column_tiles;
+        /* all images have one counter, as rows that are images have */
+        if (k->kind == MGV__KERNEL_POOL_HEADS) signals *= images;
+        written[op->target] += signals / mgv__plan_unit_tiles(plan->regime, k->kind);
     }
     mgv__plan_signallers(plan);
 }
@@ -6354,7 +6402,7 @@ static void mgv__plan_deal(mgv__plan *plan); /* by what tiles cost: in >>schedul
 /* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's
    last products run over all images at once, at the end. */
 static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t clusters) {
-    const uint32_t head_ops = plan->config->use_head ? 4 : 0, group_ops = plan->op_count - head_ops;
+    const uint32_t head_ops = plan->config->use_head ? MGV__PLAN_HEAD_OPS : 0, group_ops = plan->op_count - head_ops;
     const uint32_t lanes = plan->lanes ? plan->lanes : 1;
     uint32_t groups, tiles = 0, step, group, i;
     mgv__plan_group(plan, images);
@@ -6389,11 +6437,11 @@ static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, 
     *end = mgv__min_u32(*first + count, rows);
 }
 
-/* The last operation before `op` that writes `buffer`; op itself if there is none. */
+/* The last operation before `op` that writes `buffer`; op itself if there is none. Operations that others stand in for have no tiles. */
 static uint32_t mgv__plan_writer(const mgv__plan *plan, uint32_t op, uint32_t buffer) {
     uint32_t i;
     for (i = op; i-- > 0;)
-        if (plan->ops[i].target == buffer) return i;
+        if (plan->ops[i].target == buffer && plan->ops[i].kernel.column_tiles) return i;
     return op;
 }
 
@@ -6414,14 +6462,15 @@ static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error)
     uint32_t k, r;
     for (k = 1; k < plan->op_count; k++) {
         uint32_t before = k, last = k;
-        if (plan->ops[k].kernel.kind == MGV__KERNEL_ROWS) continue;
+        if (plan->ops[k].kernel.kind == MGV__KERNEL_ROWS || !plan->ops[k].kernel.column_tiles) continue;
         do {
             last = before;
             before = mgv__plan_writer(plan, last, plan->ops[k].target);
         } while (before != last && plan->ops[before].kernel.kind == MGV__KERNEL_ROWS);
         if (before == last) continue;
         for (r = before; r < k; r++)
-            if ((r == before || plan->ops[r].source == plan->ops[k].target) && !mgv__plan_waits_for(plan, k, r))
+            if (plan->ops[r].kernel.column_tiles && (r == before || plan->ops[r].source == plan->ops[k].target) &&
+                !mgv__plan_waits_for(plan, k, r))
                 return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                                  "the plan is wrong: %s (operation %u) overwrites what %s (operation %u) may still read",
                                  plan->ops[k].label, (uint64_t)k, plan->ops[r].label, (uint64_t)r);
@@ -6469,6 +6518,10 @@ static uint32_t mgv__plan_wait_of(const mgv__kernel_op *k, uint32_t group, uint3
     return k->wait_counter + group * k->wait_stride + row / k->wait_divisor;
 }
 static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__plan_op *op, uint32_t group, uint32_t row) {
+    if (op->kernel.kind == MGV__KERNEL_POOL_HEADS) { /* its rows are images'; the target's are images, which the first row tile holds */
+        const uint32_t image = (group * op->kernel.rows_per_group + row) / op->kernel.tokens;
+        return op->kernel.signal_counter + image / mgv__plan_row_tile(plan);
+    }
     const uint32_t rows = plan->buffers[op->target].by_image ? op->kernel.tokens : mgv__plan_row_tile(plan);
     return op->kernel.signal_counter + group * op->kernel.signal_stride + row / rows;
 }
@@ -6927,6 +6980,11 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = (2.0 * (uint32_t)MGV__POOL_TOKENS + 6.0 * k->heads) * k->inner / 32;
         clocks.edge = 2000;
     }
+    if (k->kind == MGV__KERNEL_POOL_HEADS) { /* tokens by the copy engine; weights of a quarter of the values lie ready */
+        *flops = (4.0 * (uint32_t)MGV__POOL_SHARE + 2.0 * 64 / regime->cluster) * (uint32_t)MGV__POOL_HEADS * k->inner;
+        clocks.feed = 2.0 * (uint32_t)MGV__POOL_SHARE * k->inner / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK;
+        clocks.edge = 4000; /* the exchange among it */
+    }
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
     if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
         const double tokens = mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
@@ -6963,6 +7021,12 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
             b.l2 = b.source + parts * b.weights;
             b.statistics = rows * k->inner / 8;
             b.passes = 3 * b.source; /* the norm; keys and values written and read */
+        } else if (k->kind == MGV__KERNEL_POOL_HEADS) {
+            b.weights = 2.0 * (k->heads + k->inner) * k->inner;
+            b.target = images * target->columns * target->element_bytes;
+            b.l2 = b.source * k->column_tiles + images * b.weights;
+            b.statistics = rows * k->inner / 8 * k->column_tiles;
+            b.passes = 3 * b.source;
         } else {
             b.l2 = b.source = sums;
             b.target = images * target->columns * target->element_bytes;
@@ -7010,11 +7074,13 @@ static double mgv__schedule_memory(const mgv__plan *plan, const mgv__plan_op *op
 /* FLOPs of the numbers that the operation has to find: no padding. */
 static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op) {
     const mgv__kernel_op *k = &op->kernel;
+    const double pooled = 4.0 * k->rows_total * k->heads * k->inner;
+    if (k->column_tiles == 0) return 0;
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
     if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * plan->tokens * k->inner;
     if (k->kind == MGV__KERNEL_POOL_SUMS) return 2.0 * k->rows_total * k->heads * k->inner; /* the scores have been counted */
-    if (k->kind == MGV__KERNEL_POOL_TOKENS && k->column_tiles == 0) return 0;
-    return k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS ? 4.0 * k->rows_total * k->heads * k->inner : 0;
+    if (k->kind == MGV__KERNEL_POOL_HEADS) return pooled + 2.0 * k->rows_total / k->tokens * k->inner * k->inner;
+    return k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS ? pooled : 0;
 }
 
 static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op, mgv_schedule_op *out) {
@@ -7239,7 +7305,8 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     if (plan->regime == MGV__LATENCY) {
         info->shared[0] = mgv__schedule_part("blocks of rows", MGV__LATENCY_ROW_STAGES, MGV__LATENCY_ROW_BYTES);
         info->shared[1] = mgv__schedule_part("blocks of weights", MGV__LATENCY_WEIGHT_STAGES, MGV__LATENCY_WEIGHT_BYTES);
-        info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SWAP_BYTES);
+        info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1,
+                                             MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SCALE_BYTES + MGV__LATENCY_SWAP_BYTES);
         info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES);
         info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
         info->roles[0] = mgv__schedule_part("loaders, scheduler, norms", 128, MGV__LATENCY_COPY_REGISTERS);

@@ -2,7 +2,7 @@
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
    for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
-   latency_gemm, gemv, pool_tokens, latency_heads. */
+   latency_gemm, gemv, latency_pool, latency_heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
@@ -19,23 +19,24 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     latency_signal(self);
 }
 
+/* The layers' tiles stand together here, and so does their code: with other tiles' in between they take 0.3 to 1% longer (kernels/NOTES.md,
+   L59). */
 DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     const bool is_short = self.arguments.latency_rows == MGV__LATENCY_SHORT_ROWS;
-    switch (tile.kind) {
-    case MGV__KERNEL_WIDE:
-    case MGV__KERNEL_DEEP:
-    case MGV__KERNEL_THIN:
-        if (is_short) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
-        else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
-        break;
-    case MGV__KERNEL_ATTENTION:
-        if (is_short) latency_attention_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
-        else latency_attention_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
-        break;
-    case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
-    case MGV__KERNEL_POOL_TOKENS:
-    case MGV__KERNEL_POOL_JOIN:
-    case MGV__KERNEL_GEMV: latency_few_rows_tile(self, slot); break;
+    if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
+        if (latency_is_product(tile.kind)) {
+            if (is_short) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
+            else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
+        } else {
+            if (is_short) latency_attention_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
+            else latency_attention_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
+        }
+    } else {
+        switch (tile.kind) {
+        case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
+        case MGV__KERNEL_POOL_HEADS: latency_pool_tile(self, tile, slot); break;
+        case MGV__KERNEL_GEMV: latency_gemv_tile(self, slot); break;
+        }
     }
 }
 
@@ -65,6 +66,8 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.tile_stored = warp_uniform(tile.others_signal) ? shared_address(&shared->tile_stored[slot]) : 0;
         self.counter = signals && !self.tile_stored ? tile.counter : nullptr;
         latency_run_tile(self, tile, shared->slot[slot]);
+        /* Here, not where the stages are left: there the compiler takes the ring's state for a thread's, in all products' loops, too. */
+        if (tile.kind == MGV__KERNEL_POOL_HEADS) self.stage = latency_stage_after(self.stage, tile.blocks);
         warp_sync();
         if (self.lane == 0) mbarrier_arrive(shared_address(&shared->slot_vacated[slot]));
     }

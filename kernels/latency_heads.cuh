@@ -1,11 +1,11 @@
 /* megavit: the latency regime's attention and pooling head. Formulas and layouts are those of attention.cuh,
-   pool_tokens.cuh and gemv.cuh. */
+   gemv.cuh. */
 #ifndef MGV_LATENCY_HEADS_CUH
 #define MGV_LATENCY_HEADS_CUH
 
 #include "latency_gemm.cuh"
 #include "attention.cuh"
-#include "pool_tokens.cuh"
+#include "latency_pool.cuh"
 
 DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage stage, int count) {
 #pragma unroll 1
@@ -157,14 +157,19 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 
 /* --- the pooling head -------------------------------------------------------------------------------------------- */
 
-DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile) {
+/* Its products, each code run once before it has rows. */
+DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t kind = 1u << tile.op.kind;
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
                           tile.column * MGV__LATENCY_CLUSTER + self.cta, shared_address(self.shared->swap), !(self.seen & kind), 0};
     self.seen |= kind;
-    few_rows(rows, [&] { latency_wait_ready(self); },
-             [] { latency_sync(); });
-    latency_sync();
+    for (uint32_t again = 1; again;) {
+        again = rows.rehearsal;
+        rows.rows = again ? 0 : tile.op.rows_total;
+        gemv(rows, [&] { latency_wait_ready(self); }, [] { latency_sync(); });
+        latency_sync();
+        rows.rehearsal = 0;
+    }
     if (self.counter) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */
 }
 

@@ -263,11 +263,31 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
         latency_load_box(self, latency_rows_box(self, stage, map), inner * (1 + i / 2) + column, i % 2 * half, image);
 }
 
+/* The pooling head's tokens, those of this CTA, all columns: two blocks a box. Rows behind the CTA's last are another's, or zeros. */
+DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), row = warp_uniform(self.cta * latency_pool_share(op));
+    const uint32_t map = warp_uniform(op.a_map), stages = warp_uniform(latency_pool_stages(op)),
+                   bytes = warp_uniform(2 * latency_pool_rows(op) * MGV__GEMM_INNER * 2);
+    const LatencyRowStage stage = latency_uniform(self.stage);
+#pragma unroll 1
+    for (uint32_t i = 0; i < stages; i++) latency_open_rows(self, latency_stage_after(stage, i), bytes);
+    latency_wait_counters(self, latency_counters(self, tile));
+    latency_tell_ready(self);
+#pragma unroll 1
+    for (uint32_t i = 0; i < stages; i++) {
+        const LatencyBox box = latency_rows_box(self, latency_stage_after(stage, i), map);
+        if (elect_sync() && !self.ends)
+            cp_async_bulk_tensor_4d_load(box.to, box.map, 0, (int32_t)row, (int32_t)(2 * i), (int32_t)image, box.full);
+    }
+}
+
 /* Behind a tile: both loaders follow both rings. */
 DEVICE void latency_pass_stages(LatencyLoader &self, const TileSlot &tile) {
     const uint32_t kind = warp_uniform(tile.op.kind), blocks = latency_is_product(kind) ? warp_uniform(tile.op.k_blocks) : 0;
     uint32_t rows = blocks, weights = blocks;
     if (kind == MGV__KERNEL_ATTENTION) rows = LATENCY_ATTENTION_STAGES;
+    if (kind == MGV__KERNEL_POOL_HEADS) rows = warp_uniform(latency_pool_stages(tile.op));
     if (kind == MGV__KERNEL_THIN) {
         rows = LatencyThin(blocks).pairs + MGV__MATH_GROUPS;
         weights = MGV__MATH_GROUPS;
@@ -313,6 +333,7 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_rows(self, tile);
         else if (gemm) latency_load_rows(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
+        else if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_load_pool(self, tile);
         else {
             latency_wait_counters(self, latency_counters(self, tile), 0);
             latency_tell_ready(self);
@@ -452,7 +473,7 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
         const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.kind == MGV__KERNEL_GEMV)
             prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());
-        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && !is_few_rows(tile.op.kind))
+        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_GEMV)
             prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
     }
     watch_last_tiles(shared, dog, slot);

@@ -8,7 +8,7 @@
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        THIN   few columns, few rows, a short K: such a tile, of which each CTA has a quarter of the rows and all of K; weights are multicast
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
-       POOL_TOKENS, POOL_JOIN, GEMV   the pooling head: pool_tokens.cuh, gemv.cuh */
+       POOL_HEADS, GEMV   the pooling head: latency_pool.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
@@ -45,7 +45,7 @@ struct LatencyNorm {
 struct alignas(16) LatencyTile {
     uint32_t number;             /* of the CTA's tiles, from 1 on: that which was announced in this slot last */
     uint32_t kind, flags;
-    uint32_t blocks;             /* of K */
+    uint32_t blocks;             /* of K; POOL_HEADS: stages of the ring */
     uint32_t base, rows;         /* first row, over all groups; rows that exist */
     uint32_t columns;            /* that exist */
     uint32_t pitch;              /* values from one row to the next */
@@ -64,6 +64,7 @@ struct LatencyMemory {
     uint8_t received[MGV__LATENCY_SUM_BYTES];                     /* from the cluster */
     LatencySwap swap[MGV__MATH_GROUPS];                           /* read by the group of this number */
     LatencyNorm norms[MGV__LATENCY_MAX_ROWS];                     /* of the tile's rows, where a norm is folded */
+    uint8_t received_scales[MGV__LATENCY_CLUSTER - 1][16];        /* POOL_HEADS: what each other CTA's sums were taken at */
     TileSlot slot[MGV__SLOTS];                                    /* scheduler -> all */
     LatencyTile tile[MGV__SLOTS];                                 /* scheduler -> math, norms */
     uint64_t rows_full[MGV__LATENCY_ROW_STAGES];                  /* 1 arrival + bytes: the loader */
@@ -87,7 +88,11 @@ struct LatencyMemory {
 static_assert(sizeof(LatencyMemory) == MGV__LATENCY_SHARED_BYTES, "the budget that `megavit plan` prints");
 static_assert(sizeof(LatencySwap) * MGV__MATH_GROUPS == MGV__LATENCY_SWAP_BYTES, "as above");
 static_assert(MGV__LATENCY_SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
+static_assert(sizeof(LatencyMemory::received_scales) == MGV__LATENCY_SCALE_BYTES, "as above");
 static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_ROW_BYTES, "a stage holds a block of queries");
+static_assert(2 * MGV__POOL_SHARE * MGV__GEMM_INNER * 2 <= MGV__LATENCY_ROW_BYTES &&
+                  MGV__POOL_WIDTH / MGV__GEMM_INNER <= 2 * MGV__LATENCY_ROW_STAGES,
+              "or two of the pooling head's tokens, all blocks of which lie in the ring at once");
 static_assert(LATENCY_SUM_GROUPS * LATENCY_GROUP_BYTES <= MGV__LATENCY_ROW_BYTES, "and the sums that a math warpgroup gives away");
 static_assert(LATENCY_OWN_GROUPS == 2 && MGV__MATH_GROUPS * (MGV__LATENCY_CLUSTER - 1) * LATENCY_GROUP_BYTES == MGV__LATENCY_SUM_BYTES,
               "what the cluster sends: two groups of rows a store, as bf16");
@@ -151,12 +156,19 @@ DEVICE uint32_t latency_column_tile(const TileSlot &tile, uint32_t cta) {
     return tile.op.kind == MGV__KERNEL_WIDE ? tile.column * MGV__LATENCY_CLUSTER + cta : tile.column;
 }
 
+/* POOL_HEADS: tokens of a CTA; rows of a box with them; stages of the ring that they take, two blocks of columns each. */
+DEVICE uint32_t latency_pool_share(const mgv__kernel_op &op) { return (op.tokens + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER; }
+DEVICE uint32_t latency_pool_rows(const mgv__kernel_op &op) { return (latency_pool_share(op) + 7) / 8 * 8; }
+DEVICE uint32_t latency_pool_stages(const mgv__kernel_op &op) { return (op.k_blocks + 1) / 2; }
+
 /* Rows of a THIN tile that are a CTA's. */
 DEVICE uint32_t latency_thin_rows(const mgv__kernel_arguments &arguments) { return arguments.latency_rows / MGV__LATENCY_CLUSTER; }
 
 /* What is signalled when the tile is stored, and by whom. */
 DEVICE void latency_describe_signal(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
-    const uint32_t index = tile.op.signal_counter + tile.group * tile.op.signal_stride + tile.unit;
+    /* what POOL_HEADS writes are rows of images, so few that they have one counter */
+    const uint32_t unit = tile.op.kind == MGV__KERNEL_POOL_HEADS ? 0 : tile.group * tile.op.signal_stride + tile.unit;
+    const uint32_t index = tile.op.signal_counter + unit;
     uint32_t first, end;
     latency_tile_rows(arguments, tile, first, end);
     to.counter = first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;
@@ -204,6 +216,7 @@ DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, cons
     latency_describe_signal(to, arguments, tile, cta);
     if (latency_is_product(to.kind)) latency_describe_product(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_ATTENTION) latency_describe_attention(to, arguments, tile, cta);
+    if (to.kind == MGV__KERNEL_POOL_HEADS) to.blocks = latency_pool_stages(tile.op);
     return to;
 }
 

@@ -339,6 +339,11 @@ DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c,
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }
+/* Transposed: lane l = 4 r + t gets column r of each matrix, rows 2 t and 2 t + 1. */
+DEVICE void ldmatrix_x4_transposed(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) { /* sm_75+ */
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
 
 /* An 8x8 matrix of 16-bit elements, of which lane l = 4 r + t has row r, columns 2 t and 2 t + 1, transposed. sm_75+ */
 DEVICE uint32_t movmatrix_transposed(uint32_t a) {

@@ -281,13 +281,19 @@ DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uin
     uint32_t v[4] = {a, b, c, d};
     machine::op_matrix(address, v, true, true);
 }
-DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+static inline void ptx_ldmatrix_x4(uint32_t address, bool transposed, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     uint32_t v[4] = {0, 0, 0, 0};
-    machine::op_matrix(address, v, false, false);
+    machine::op_matrix(address, v, false, transposed);
     a = v[0];
     b = v[1];
     c = v[2];
     d = v[3];
+}
+DEVICE void ldmatrix_x4(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    ptx_ldmatrix_x4(address, false, a, b, c, d);
+}
+DEVICE void ldmatrix_x4_transposed(uint32_t address, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    ptx_ldmatrix_x4(address, true, a, b, c, d);
 }
 
 DEVICE uint32_t movmatrix_transposed(uint32_t a) {
