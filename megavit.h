@@ -5773,10 +5773,21 @@ static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
     return (blocks - first) / MGV__MATH_GROUPS;
 }
 
+/* A CTA's tokens of the latency regime's pooling head: (column of a block, token, block, image), two blocks a box. */
+static void mgv__plan_pool_map(mgv__plan *plan) {
+    mgv__map_desc *m = &plan->maps[MGV__MAP_LATENCY_POOL];
+    const uint32_t share = mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER);
+    if (!mgv__plan_latency_supported(plan)) return;
+    mgv__plan_map(plan, MGV__MAP_LATENCY_POOL, MGV__DEVICE_STREAM, plan->tokens, plan->room_images, mgv__ceil_div(share, 8) * 8);
+    m->dims[3] = m->dims[2];
+    m->strides[2] = m->strides[1];
+    m->box[3] = 1;
+    mgv__plan_by_block(m, 2);
+}
+
 static void mgv__plan_latency_maps(mgv__plan *plan) {
     const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
-    mgv__map_desc *pool = &plan->maps[MGV__MAP_LATENCY_POOL];
     uint32_t i;
     for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
         if (i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, rows_per_group, plan->groups, row_tile);
@@ -5788,12 +5799,7 @@ static void mgv__plan_latency_maps(mgv__plan *plan) {
         mgv__plan_by_block(&plan->maps[MGV__MAP_THIN_A + i], i % 2 ? blocks : 2);
     }
     mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
-    mgv__plan_map(plan, MGV__MAP_LATENCY_POOL, MGV__DEVICE_STREAM, plan->tokens, images,
-                  mgv__ceil_div(mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER), 8) * 8);
-    pool->dims[3] = pool->dims[2]; /* images */
-    pool->strides[2] = pool->strides[1];
-    pool->box[3] = 1;
-    mgv__plan_by_block(pool, 2);
+    mgv__plan_pool_map(plan);
     for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
 }
 

@@ -606,6 +606,32 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
 }
 
+/* A box of the pooling head's tokens fits its stage, and a model that the latency regime does not run has no such map. */
+static void test_pooled_tokens_fit_the_ring(void **state) {
+    static const struct { uint32_t side, heads, used; } cases[] = {{224, 12, 1}, {256, 16, 1}, {48, 3, 1}, {768, 12, 0}};
+    uint32_t c;
+    (void)state;
+    for (c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mgv__config config;
+        mgv__plan *plan;
+        const mgv__map_desc *m;
+        config_of(&config, cases[c].side, 16, 1);
+        config.heads = cases[c].heads;
+        config.hidden = 64 * cases[c].heads;
+        plan = plan_of(&config, 2, 0, 1);
+        m = &plan->maps[MGV__MAP_LATENCY_POOL];
+        assert_int_equal(m->used, cases[c].used);
+        assert_int_equal(mgv__plan_latency_supported(plan), cases[c].used);
+        if (m->used) {
+            assert_true(m->box[1] % 8 == 0 && m->box[1] * MGV__LATENCY_CLUSTER >= plan->tokens);
+            assert_true(m->box[0] * m->box[1] * m->box[2] * m->box[3] * 2 <= MGV__LATENCY_ROW_BYTES);
+            assert_int_equal(m->dims[3], plan->room_images);
+            assert_true(m->dims[2] <= 2 * MGV__LATENCY_ROW_STAGES && m->dims[0] * m->dims[2] == config.hidden);
+        }
+        plan_free(plan);
+    }
+}
+
 /* What the model's operation of this name takes for one of so many pictures, by the shapes alone: a multiply-add is two. */
 static double flops_of(const char *label, const mgv__config *c, uint32_t images, uint32_t regime) {
     const double n = (c->image_size / c->patch) * (c->image_size / c->patch), d = c->hidden, m = c->intermediate;
@@ -902,6 +928,7 @@ int main(void) {
         cmocka_unit_test(test_last_rows_are_shared), cmocka_unit_test(test_heads_do_not_share_rows),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),
+        cmocka_unit_test(test_pooled_tokens_fit_the_ring),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_tiles_are_dealt),
         cmocka_unit_test(test_parts_and_ablations),

@@ -24,7 +24,7 @@ enum {
     RECORD_MMA,                          /* mma.sync by four warps, after one product and after four; n: 0 whole numbers, 1 all sizes */
     RECORD_WARP,                         /* shuffles, votes, conversions, atomics, named barriers; 64 bytes a thread */
     RECORD_BULK,                         /* n bytes into shared memory without a tensor map */
-    RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses; n: 1 for the transposed stmatrix */
+    RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses; n: 1 for the transposed stmatrix, 2 for the transposed ldmatrix */
     RECORD_MBARRIER,                     /* what waits answer */
     RECORD_MULTICAST,                    /* n: CTAs of a cluster that send boxes to some of each other */
     RECORD_CLUSTER_LOADS,                /* n: CTAs of a cluster; what lies in the next one's shared memory, a 3d box for all */
@@ -136,6 +136,7 @@ static const RecordCase record_cases[] = {
     {"loads in a cluster of two", RECORD_CLUSTER_LOADS, 2, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
     {"loads in a cluster of four", RECORD_CLUSTER_LOADS, 4, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
     {"wgmma n32", RECORD_WGMMA_SS, 32, 2, 3, {64, 32, 1}, {64, 32, 1}, {0, 0, 0}},
+    {"stmatrix, ldmatrix transposed", RECORD_MATRIX, 2, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 

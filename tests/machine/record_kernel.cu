@@ -332,7 +332,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             else stmatrix_x4(row, v, v ^ 0x11110000u, v ^ 0x2222u, v ^ 0x33333333u);
             warp_sync();
             uint32_t r[4];
-            ldmatrix_x4(tile + (lane * 7 % 32) * 32, r[0], r[1], r[2], r[3]);
+            const uint32_t from = tile + (lane * 7 % 32) * 32;
+            if (arguments.n == 2) ldmatrix_x4_transposed(from, r[0], r[1], r[2], r[3]);
+            else ldmatrix_x4(from, r[0], r[1], r[2], r[3]);
             for (uint32_t i = 0; i < 4; i++) ((uint32_t *)(arguments.out + 1024))[lane * 4 + i] = r[i];
             for (uint32_t i = lane; i < 256; i += 32) ((uint32_t *)arguments.out)[i] = ((const uint32_t *)shared->tile)[i];
         }

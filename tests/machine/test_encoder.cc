@@ -373,6 +373,8 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 3, 3, 1, 4, NO_POLL_LIMIT, LATENCY}, 5);
     /* the pooling head's values: CTAs of the last cluster have columns of no head */
     test_encoder_arithmetic({48, 16, 576, 192, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
+    /* the pooling head's sums with as many tokens, heads and columns as there can be */
+    test_encoder_arithmetic({128, 8, 1024, 128, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, LATENCY}, 1);
     /* one image: products of twelve and of eight blocks that lie in the rings at once, in tiles of 104 and of 128 rows */
     test_encoder_arithmetic({112, 8, 512, 264, 2, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, 2);
     test_encoder_arithmetic({128, 8, 512, 264, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 1);
