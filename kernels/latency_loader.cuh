@@ -468,7 +468,8 @@ DEVICE void latency_prefetch_pool(const mgv__kernel_arguments &arguments, const 
 #pragma unroll 1
     for (uint32_t head = first; head < first + MGV__POOL_HEADS && head < op.heads; head++)
         if (elect_sync()) {
-            cp_async_bulk_prefetch_L2(weights + (size_t)op.values_offset * 16 + (size_t)(head * 64 + cta * ROWS) * row_bytes, ROWS * row_bytes);
+            const size_t row = head * 64 + cta * ROWS;
+            cp_async_bulk_prefetch_L2(weights + (size_t)op.values_offset * 16 + row * row_bytes, ROWS * row_bytes);
             cp_async_bulk_prefetch_L2(weights + (size_t)op.weights_offset * 16 + (size_t)head * row_bytes, row_bytes);
         }
 }

@@ -123,9 +123,9 @@ DEVICE void latency_pool_norms(const LatencyPool &self) {
                            rsqrt_approx(deviations * rcp_approx((float)self.inner) + self.op.epsilon));
 }
 
-/* Where, from the start of a stage, lies the row that a lane names for 16 tokens, from `first` on, and 16 columns, from unit `unit` of 8 on,
-   of that block of the stage which is the warp's: each math group takes one. Rows behind the last are the last once more. In a rehearsal,
-   which may not look at the ring, all rows are a piece of a scoring vector. */
+/* Where, from the start of a stage, lies the row that a lane names for 16 tokens, from `first` on, and 16 columns, from unit `unit` of 8
+   on, of that block of the stage which is the warp's: each math group takes one. Rows behind the last are the last once more. In a
+   rehearsal, which may not look at the ring, all rows are a piece of a scoring vector. */
 DEVICE uint32_t latency_pool_row(const LatencyPool &self, uint32_t first, uint32_t unit) {
     const uint32_t row = first + self.lane % 16 < self.rows ? first + self.lane % 16 : self.rows - 1;
     return self.rehearsal ? 0 : chunk_unit(self.warp / 4 * self.rows * 128, row, unit + self.lane / 16);
@@ -354,7 +354,7 @@ DEVICE void latency_pool_run(const LatencyPool &self) {
     float gamma[8] = {}, beta[8] = {}, column_sum = 0, bias[2] = {0, 0};
     const uint32_t column = self.thread % 128 * 8, pairs = self.thread < POOL_HEADS * POOL_PAIRS;
     const float *const gammas = math.arguments.vectors + self.op.bias + column;
-    uint16_t *const to = (uint16_t *)math.arguments.buffers[self.op.store_map] + (size_t)self.image * self.inner + latency_pool_column(self);
+    uint16_t *const values = (uint16_t *)math.arguments.buffers[self.op.store_map] + (size_t)self.image * self.inner;
     latency_pool_fetch_vectors(self);
     latency_pool_fetch_weights(self, w);
     latency_pool_targets(self, targets);
@@ -387,7 +387,7 @@ DEVICE void latency_pool_run(const LatencyPool &self) {
     latency_sync();
     latency_pool_values(self, w);
     latency_sync();
-    if (pairs) latency_pool_finish(self, bias, to);
+    if (pairs) latency_pool_finish(self, bias, values + latency_pool_column(self));
 }
 
 /* The stages of the tokens, by the second math group for both, as all have met since they were read last. */
