@@ -5688,9 +5688,10 @@ static void mgv__plan_rows(mgv__plan *plan, int32_t layer) {
     }
 }
 
-/* The pooling head up to the weighted sums of tokens. Where the scores of all tokens can be held at once, there are two ways: for few
+/* The pooling head up to the weighted sums of tokens. Where the scores of all tokens can be held at once, there are three ways: for few
    images the sums of some tokens each, which are then joined; for many all sums at once, by the second operation alone
-   (mgv__plan_pool_op). */
+   (mgv__plan_pool_op); in the latency regime all sums and the values behind them, by the second operation alone
+   (mgv__plan_pool_heads). */
 static void mgv__plan_pool(mgv__plan *plan) {
     const mgv__config *c = plan->config;
     const int online = plan->tokens > MGV__MAX_KEYS;
@@ -7338,6 +7339,8 @@ MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)
 static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
     const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
     const double image = side * side * plan->config->channels + 4.0 * plan->config->hidden; /* bytes in and out */
+    uint32_t i, chain = 0; /* operations that no other stands in for */
+    for (i = 0; i < plan->op_count; i++) chain += plan->ops[i].kernel.column_tiles != 0;
     info->clock_hz = MGV__SCHEDULE_CLOCK_HZ;
     info->matrix_flops = all * MGV__SCHEDULE_FLOPS_A_CLOCK * MGV__SCHEDULE_CLOCK_HZ;
     info->l2_bandwidth = all * MGV__SCHEDULE_L2_BANDWIDTH;
@@ -7346,7 +7349,7 @@ static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info)
     info->joules_a_flop = MGV__SCHEDULE_JOULES_A_FLOP;
     info->watts = MGV__SCHEDULE_WATTS;
     info->memory_us = ((double)plan->weight_bytes + plan->images * image) / info->memory_bandwidth * 1e6;
-    info->chain_us = plan->op_count * MGV__SCHEDULE_HANDOFF_US;
+    info->chain_us = chain * MGV__SCHEDULE_HANDOFF_US;
     info->floor_us = mgv__max_double(mgv__max_double(info->matrix_us, info->l2_us), info->memory_us) + info->chain_us;
 }
 

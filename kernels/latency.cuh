@@ -19,8 +19,8 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     latency_signal(self);
 }
 
-/* The layers' tiles stand together here, and so does their code: with other tiles' in between they take 0.3 to 1% longer (kernels/NOTES.md,
-   L59). */
+/* The layers' tiles stand first here, and so does their code: behind other tiles' or with it in between they take 0.4 to 1.2% longer
+   (kernels/NOTES.md, L59). */
 DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     const bool is_short = self.arguments.latency_rows == MGV__LATENCY_SHORT_ROWS;
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {

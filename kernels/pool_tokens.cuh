@@ -1,4 +1,4 @@
-/* megavit: the pooling head for few images, in both regimes: a CTA for each 16 tokens of an image, then one for each head. The formulas are
+/* megavit: the throughput regime's pooling head for few images: a CTA for each 16 tokens of an image, then one for each head. The formulas are
    those of pool.cuh; the softmax is taken over the 16 tokens alone, and what the CTAs of an image leave is brought to their largest maximum
    when it is added.
 
@@ -146,7 +146,7 @@ template <class Wait, class Sync> DEVICE void pool_tokens(const FewRows &self, c
         if (low_head) ld_global_nc_v4u32(at, u[i][0][0], u[i][0][1], u[i][0][2], u[i][0][3]);
         if (high_head) ld_global_nc_v4u32(at + 8 * row_bytes, u[i][1][0], u[i][1][1], u[i][1][2], u[i][1][3]);
     }
-    if (!self.rehearsal) wait();
+    wait();
 #pragma unroll
     for (uint32_t i = 0; i < POOL_STEPS; i++) {
         if (self.warp + i * GEMV_WARPS >= steps) continue;
@@ -170,7 +170,7 @@ template <class Wait, class Sync> DEVICE void pool_tokens(const FewRows &self, c
         shared_store_v4f32(self.scratch + self.warp * POOL_SCORE_BYTES + half * POOL_SCORE_BYTES / 2 + self.lane * 16,
                            s[half][0] + t[half][0], s[half][1] + t[half][1], s[half][2] + t[half][2], s[half][3] + t[half][3]);
     sync();
-    if (tokens == 0 && !self.rehearsal) return;
+    if (tokens == 0) return;
     pool_add_scores(self, s);
     pool_tokens_weights(self, s, column_sums, tokens, w, triple);
 #pragma unroll
@@ -197,8 +197,8 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
     uint16_t *const to = (uint16_t *)self.arguments.buffers[op.store_map] + (size_t)(self.image * heads + self.number) * inner;
     const float *const gammas = self.arguments.vectors + op.bias;
     uint32_t column = (self.warp * 32 + self.lane) * 4;
-    if (!self.rehearsal) wait();
-    if (!exists && !self.rehearsal) return;
+    wait();
+    if (!exists) return;
     uint32_t most = __float_as_uint(-INFINITY), sum = 0, offset = 0, unused;
     if (exists && lane < parts) ld_relaxed_gpu_v4u32(triples + lane * pitch, most, sum, offset, unused);
     float largest = __uint_as_float(most);
@@ -237,25 +237,19 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
 
 /* --- all tiles of few rows --------------------------------------------------------------------------------------- */
 
-/* By all math warps of a CTA, with ordinary loads and stores; rehearsed before, if self says so. */
-template <class Wait, class Sync> DEVICE void few_rows(FewRows &self, const Wait &wait, const Sync &sync) {
-    for (uint32_t again = 1; again;) {
-        again = self.rehearsal;
-        self.rows = again ? 0 : self.op.rows_total;
-        switch (self.op.kind) {
-        case MGV__KERNEL_GEMV: gemv(self, wait, sync); break;
-        case MGV__KERNEL_POOL_TOKENS: pool_tokens(self, wait, sync); break;
-        default: pool_join(self, wait); break;
-        }
-        if (again) sync();
-        self.rehearsal = 0;
+/* By all math warps of a CTA, with ordinary loads and stores. */
+template <class Wait, class Sync> DEVICE void few_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
+    switch (self.op.kind) {
+    case MGV__KERNEL_GEMV: gemv(self, wait, sync); break;
+    case MGV__KERNEL_POOL_TOKENS: pool_tokens(self, wait, sync); break;
+    default: pool_join(self, wait); break;
     }
 }
 
 /* The throughput regime's tile, in a stage that the loader leaves empty. */
 DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
-                          tile.column * MGV__CLUSTER + self.cta, shared_address(self.shared->stage[self.stage.index]), 0, 0};
+                          tile.column * MGV__CLUSTER + self.cta, shared_address(self.shared->stage[self.stage.index]), 0, tile.op.rows_total};
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     const auto sync = [] { bar_sync(MATH_SYNC_ALL, GEMV_WARPS * 32); };
     few_rows(rows, [&] {

@@ -89,7 +89,7 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
            info->nominal_flops * 1e-9);
     printf("L2 %.2f MB, unfused %.2f; memory %.2f MB, unfused %.2f\n", l2 * 1e-6, plain_l2 * 1e-6, memory * 1e-6, plain_memory * 1e-6);
     printf("bounds: matrix %.1f us, L2 %.1f us, memory %.1f us; %u operations in a chain %.1f us; floor %.1f us\n", info->matrix_us,
-           info->l2_us, info->memory_us, info->op_count, info->chain_us, info->floor_us);
+           info->l2_us, info->memory_us, (unsigned)(info->chain_us / info->handoff_us + 0.5), info->chain_us, info->floor_us);
     printf("tiles in the order of the list %.1f us; products at %.0f W %.1f us\n", info->tiles_us, info->watts, info->power_us);
     printf("predicted: %.1f us, %.0f pictures a second, %.0f TFLOP/s of the model's FLOPs\n", info->us, batch / info->us * 1e6,
            info->nominal_flops / info->us * 1e-6);
