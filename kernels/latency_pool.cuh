@@ -3,8 +3,8 @@
 
    The copy engine brings the CTA's tokens into the ring of rows, two blocks of 64 columns a stage, where mma.m16n8k16 reads them twice: for
    the scores tokens are M and the heads N, each warp with 16 tokens of every second block; for the weighted sums heads are M and columns N,
-   each warp with all tokens of some columns. The softmax is taken over the CTA's tokens alone. Its sums go to the other CTAs with the
-   maximum that they were taken at, so each has those of the whole image, and finds a quarter of either head's values.
+   each warp with all tokens of some columns. The softmax is taken over the CTA's tokens alone. Its sums go to the other CTAs, rounded to
+   bf16, with the maximum that they were taken at, so each has those of the whole image, and finds a quarter of either head's values.
 
    Each warp's weights of the values, its scoring vectors and all else that nobody writes is there before the tokens are. */
 #ifndef MGV_LATENCY_POOL_CUH
@@ -166,8 +166,8 @@ DEVICE void latency_pool_scores(const LatencyPool &self) {
 
 /* --- softmax ----------------------------------------------------------------------------------------------------------- */
 
-/* Scores -> weights of the tokens, four a lane, in every warp. What the tokens' means are together is returned, weighted, for the head of
-   the lane's quad. */
+/* Scores -> weights of the tokens, four a lane, in every warp. Returns the weighted sum of the tokens' means, for the head of the lane's
+   quad. */
 DEVICE float latency_pool_softmax(const LatencyPool &self, float column_sum) {
     const uint32_t head = self.lane / POOL_HEAD_LANES, token = self.lane % POOL_HEAD_LANES * 4;
     float s[4], t[4], mean[4], rstd[4], most = -1e30f, sum = 0, offset = 0;
@@ -310,8 +310,7 @@ DEVICE void latency_pool_join(const LatencyPool &self, const float (&gamma)[8], 
 
 /* --- values ------------------------------------------------------------------------------------------------------------ */
 
-/* Those of one head that are the CTA's: a quarter of the columns that they are products of a warp. Behind the last column weights are
-   zero. */
+/* The CTA's values of one head, of which each of four warps multiplies a quarter of the columns. Behind the last column weights are zero. */
 DEVICE void latency_pool_values(const LatencyPool &self, const LatencyPoolWeights &w) {
     const uint32_t from = shared_address(self.memory->vectors[self.warp / 4]) + self.warp % 4 * 64 + self.lane % 4 * 16;
     uint32_t y[POOL_VALUE_STEPS][4];
