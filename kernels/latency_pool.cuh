@@ -310,7 +310,8 @@ DEVICE void latency_pool_join(const LatencyPool &self, const float (&gamma)[8], 
 
 /* --- values ------------------------------------------------------------------------------------------------------------ */
 
-/* The CTA's values of one head, of which each of four warps multiplies a quarter of the columns. Behind the last column weights are zero. */
+/* The CTA's values of one head, of which each of four warps multiplies a quarter of the columns. Behind the last column weights are
+   zero. */
 DEVICE void latency_pool_values(const LatencyPool &self, const LatencyPoolWeights &w) {
     const uint32_t from = shared_address(self.memory->vectors[self.warp / 4]) + self.warp % 4 * 64 + self.lane % 4 * 16;
     uint32_t y[POOL_VALUE_STEPS][4];

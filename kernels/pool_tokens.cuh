@@ -1,6 +1,6 @@
-/* megavit: the throughput regime's pooling head for few images: a CTA for each 16 tokens of an image, then one for each head. The formulas are
-   those of pool.cuh; the softmax is taken over the 16 tokens alone, and what the CTAs of an image leave is brought to their largest maximum
-   when it is added.
+/* megavit: the throughput regime's pooling head for few images: a CTA for each 16 tokens of an image, then one for each head. The formulas
+   are those of pool.cuh; the softmax is taken over the 16 tokens alone, and what the CTAs of an image leave is brought to their largest
+   maximum when it is added.
 
    Each of a CTA's math warps has some columns of the tokens in registers, 16 bytes a lane of each, and takes them through mma.m16n8k16
    twice: as the K of the scores, with heads as M and tokens as N, whose sums over the warps meet in shared memory; then, transposed, as the
@@ -248,8 +248,9 @@ template <class Wait, class Sync> DEVICE void few_rows(const FewRows &self, cons
 
 /* The throughput regime's tile, in a stage that the loader leaves empty. */
 DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
-    FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
-                          tile.column * MGV__CLUSTER + self.cta, shared_address(self.shared->stage[self.stage.index]), 0, tile.op.rows_total};
+    const FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
+                          tile.column * MGV__CLUSTER + self.cta, shared_address(self.shared->stage[self.stage.index]), 0,
+                          tile.op.rows_total};
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     const auto sync = [] { bar_sync(MATH_SYNC_ALL, GEMV_WARPS * 32); };
     few_rows(rows, [&] {
