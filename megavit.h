@@ -683,7 +683,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 21u
+#define MGV__KERNEL_VERSION 22u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -726,7 +726,7 @@ enum {
 enum {
     MGV__LATENCY_CLUSTER = 4,
     MGV__LATENCY_COLUMNS = 64,          /* columns of one CTA's matrix tile, */
-    MGV__LATENCY_SHORT_ROWS = 104,      /* and its rows: these, or the next; the plan has one for all tiles */
+    MGV__LATENCY_SHORT_ROWS = 104,      /* and its rows: these, or the next; the plan has one for all tiles, and a kernel is of one */
     MGV__LATENCY_MAX_ROWS = 128,
     MGV__LATENCY_WEIGHT_STAGES = 8,     /* blocks of weights, which come before the rows that they wait for */
     MGV__LATENCY_WEIGHT_BYTES = MGV__LATENCY_COLUMNS * MGV__GEMM_INNER * 2,
@@ -5444,14 +5444,14 @@ static uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
 /* What a schedule has to know of each regime's kernel. */
 typedef struct mgv__regime {
-    const char *kernel;
+    const char *kernel[2];     /* of tiles of MGV__LATENCY_SHORT_ROWS, of other ones */
     uint32_t cluster;          /* CTAs */
     uint32_t row_tile;         /* rows of a CTA's tile, and of a counter; 0: mgv__plan_latency_rows */
     uint32_t cluster_images;   /* images of a cluster, where tiles are of images but for attention */
 } mgv__regime;
 static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
-    {"megavit_encode_sm_90a", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
-    {"megavit_encode_latency_sm_90a", MGV__LATENCY_CLUSTER, 0, 1}
+    {{"megavit_encode_sm_90a", "megavit_encode_sm_90a"}, MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
+    {{"megavit_encode_latency_104_sm_90a", "megavit_encode_latency_128_sm_90a"}, MGV__LATENCY_CLUSTER, 0, 1}
 };
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
@@ -7947,7 +7947,7 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
                          "one release", (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION,
                          (uint64_t)sizeof(mgv__kernel_arguments));
     for (i = 0; i < MGV__REGIME_COUNT; i++) {
-        const char *name = mgv__regimes[i].kernel;
+        const char *name = mgv__regimes[i].kernel[mgv__plan_latency_rows(cuda->plan->tokens) != MGV__LATENCY_SHORT_ROWS];
         cuda->shared_bytes[i] = description[i == MGV__LATENCY ? 4 : 1];
         if (cuda->shared_bytes[i] > cuda->shared_limit)
             return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",

@@ -1,4 +1,4 @@
-/* megavit: the latency regime's kernel. One launch runs the whole list of operations of one encode of few images.
+/* megavit: the latency regime's kernels. One launch runs the whole list of operations of one encode of few images.
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
    for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: latency_memory, latency_loader,
@@ -21,16 +21,10 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
 
 /* The layers' tiles stand first here, and so does their code: behind other tiles' or with it in between they take 0.4 to 1.2% longer
    (kernels/NOTES.md, L59). */
-DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
-    const bool is_short = self.arguments.latency_rows == MGV__LATENCY_SHORT_ROWS;
+template <int ROWS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
-        if (latency_is_product(tile.kind)) {
-            if (is_short) latency_gemm_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
-            else latency_gemm_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
-        } else {
-            if (is_short) latency_attention_tile<MGV__LATENCY_SHORT_ROWS>(self, tile);
-            else latency_attention_tile<MGV__LATENCY_MAX_ROWS>(self, tile);
-        }
+        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS>(self, tile);
+        else latency_attention_tile<ROWS>(self, tile);
     } else {
         switch (tile.kind) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
@@ -52,7 +46,7 @@ DEVICE LatencyTile latency_read_tile(const LatencyMemory *shared, uint32_t slot)
 
 /* Math warps do not meet before a tile: each runs those that the scheduler has announced, up to the end. Who is let through, since the
    cluster gives up, finds an earlier tile's number in the slot, as all warps of the CTA then do: none waits for another in vain. */
-DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
+template <int ROWS> DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     LatencyMath self(shared, arguments, group);
     const uint32_t signals = group == 0 && self.warp == 0 && self.lane == 0;
     for (uint32_t number = 1;; number++, self.slot.advance()) {
@@ -65,7 +59,7 @@ DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments
         self.group = warp_uniform(self.group);
         self.tile_stored = warp_uniform(tile.others_signal) ? shared_address(&shared->tile_stored[slot]) : 0;
         self.counter = signals && !self.tile_stored ? tile.counter : nullptr;
-        latency_run_tile(self, tile, shared->slot[slot]);
+        latency_run_tile<ROWS>(self, tile, shared->slot[slot]);
         /* Here, not where the stages are left: there the compiler takes the ring's state for a thread's, in all products' loops, too. */
         if (tile.kind == MGV__KERNEL_POOL_HEADS) self.stage = latency_stage_after(self.stage, tile.blocks);
         warp_sync();
@@ -82,10 +76,7 @@ enum { LATENCY_STARTS_TOGETHER = 1 };
 enum { LATENCY_STARTS_TOGETHER = 0 };
 #endif
 
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    LatencyMemory *shared = (LatencyMemory *)shared_bytes;
+template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     const uint32_t warp = warp_uniform(threadIdx.x / 32);
     Watchdog dog(arguments);
     if (threadIdx.x == 0) {
@@ -109,10 +100,24 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     } else {
         if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
-        latency_math_role(shared, arguments, warp / 4 - 1);
+        latency_math_role<ROWS>(shared, arguments, warp / 4 - 1);
     }
     leave_role(shared, warp);
     wait_for_cluster(dog);
 }
+
+/* A kernel for each number of rows of a tile: one for both has a fifth of its code more, none of which runs, and takes 0.8 to 1.5% longer
+   (kernels/NOTES.md, L60). */
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    latency_kernel<MGV__LATENCY_SHORT_ROWS>((LatencyMemory *)shared_bytes, arguments);
+}
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_128_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    latency_kernel<MGV__LATENCY_MAX_ROWS>((LatencyMemory *)shared_bytes, arguments);
+}
+static_assert(MGV__LATENCY_SHORT_ROWS == 104 && MGV__LATENCY_MAX_ROWS == 128, "the kernels' names, by which the host asks for them");
 
 #endif /* MGV_LATENCY_CUH */

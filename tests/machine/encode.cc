@@ -15,7 +15,8 @@
 #include "encode.h"
 
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
-extern "C" void megavit_encode_latency_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" const uint32_t megavit_description[5];
 
 namespace {
@@ -233,8 +234,10 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     machine::global_reset();
     machine::runtime.kernels = {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
-        {"megavit_encode_latency_sm_90a", 168,
-         [](void **arguments) { megavit_encode_latency_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+        {"megavit_encode_latency_104_sm_90a", 168,
+         [](void **arguments) { megavit_encode_latency_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_latency_128_sm_90a", 168,
+         [](void **arguments) { megavit_encode_latency_128_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
     machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);
