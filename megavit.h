@@ -725,6 +725,7 @@ enum {
 /* The same of the latency regime, for few images: another kernel, on the same buffers and packed weights. */
 enum {
     MGV__LATENCY_CLUSTER = 4,
+    MGV__LATENCY_MAX_IMAGES = 8,        /* of a model with a pooling head */
     MGV__LATENCY_COLUMNS = 64,          /* columns of one CTA's matrix tile, */
     MGV__LATENCY_SHORT_ROWS = 104,      /* and its rows: these, or the next; the plan has one for all tiles, and a kernel is of one */
     MGV__LATENCY_MAX_ROWS = 128,
@@ -6397,8 +6398,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
 /* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
 static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
-    /* the latency regime's pooling head is that for few images */
-    if (images > MGV__GEMV_MAX_ROWS && plan->config->use_head) return MGV__THROUGHPUT;
+    if (images > MGV__LATENCY_MAX_IMAGES && plan->config->use_head) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;

@@ -159,6 +159,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 
 /* Its products, each code run once before it has rows. */
 DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
+    static_assert((int)MGV__LATENCY_MAX_IMAGES <= GEMV_ROWS / 2, "rows of one half are all that there are");
     const uint32_t kind = 1u << tile.op.kind;
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
                           tile.column * MGV__LATENCY_CLUSTER + self.cta, shared_address(self.shared->swap), !(self.seen & kind), 0};
@@ -166,7 +167,7 @@ DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
     for (uint32_t again = 1; again;) {
         again = rows.rehearsal;
         rows.rows = again ? 0 : tile.op.rows_total;
-        gemv(rows, [&] { latency_wait_ready(self); }, [] { latency_sync(); });
+        gemv_rows<1>(rows, [&] { latency_wait_ready(self); }, [] { latency_sync(); });
         latency_sync();
         rows.rehearsal = 0;
     }

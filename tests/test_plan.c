@@ -60,7 +60,7 @@ static void test_every_schedule_is_proved(void **state) {
                     plan->forced_regime = 1 + c / 3;
                     plan->latency_clusters = mgv__plan_latency_supported(plan) ? (clusters[c % 3] + 1) / 2 : 0;
                     mgv__plan_schedule(plan, images[i], clusters[c % 3]);
-                    assert_int_equal(plan->regime, plan->latency_clusters && images[i] <= MGV__GEMV_MAX_ROWS ? c / 3 : MGV__THROUGHPUT);
+                    assert_int_equal(plan->regime, plan->latency_clusters && images[i] <= MGV__LATENCY_MAX_IMAGES ? c / 3 : MGV__THROUGHPUT);
                     assert_true(plan->segment_count <= plan->max_segments);
                     if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
                 }
