@@ -444,24 +444,24 @@ DEVICE void latency_add(uint32_t flags, const LatencyAddend &addend, float (&x)[
     }
 }
 
-/* Over the eight lanes of a row. */
-DEVICE float latency_row_sum(float v) {
-#pragma unroll
-    for (int lanes = 4; lanes; lanes /= 2) v += shfl_bfly_f32(v, lanes);
-    return v;
-}
-/* Mean and squared deviations of each row's 64 columns, of the rounded values, for the next norm. */
+/* Mean and squared deviations of each row's 64 columns, of the rounded values, for the next norm: of a lane's eight values, then with each
+   step of twice as many (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for computing sample variances, 1979). */
 DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile, uint32_t row, const uint32_t (&rounded)[4]) {
-    float sum = 0, squares = 0;
+    float mean = 0, squares = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) sum += bf16_low(rounded[i]) + bf16_high(rounded[i]);
-    const float mean = latency_row_sum(sum) / 64;
+    for (int i = 0; i < 4; i++) mean += bf16_low(rounded[i]) + bf16_high(rounded[i]);
+    mean *= 1.0f / 8;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float x = bf16_low(rounded[i]) - mean, y = bf16_high(rounded[i]) - mean;
         squares += x * x + y * y;
     }
-    squares = latency_row_sum(squares);
+#pragma unroll
+    for (int lanes = 1; lanes < 8; lanes *= 2) { /* that have 8 * lanes values so far */
+        const float other = shfl_bfly_f32(mean, lanes), off = other - mean;
+        squares += shfl_bfly_f32(squares, lanes) + off * off * (float)(4 * lanes);
+        mean = 0.5f * (mean + other);
+    }
     if (self.lane % 8 == 0 && row < tile.rows)
         st_relaxed_gpu_v2f32(tile.stats + (size_t)row * (tile.pitch / 64) * 2, mean, squares);
 }
