@@ -529,15 +529,15 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const Laten
     latency_fetch_biases(self, tile, bias);
     latency_wait_ready(self);
     if (is_deep | is_thin) latency_fetch_addend(self, tile, row, addend);
-    if (is_thin) {
-        latency_thin_sums(self, thin, trade, sum);
-    } else {
+    if (!is_thin) {
         float acc[ROWS / 2], v[4 * FIRST];
         latency_products(self, tile.blocks, acc);
         latency_swap_sums<GROUPS>(self, trade, acc, v);
         if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
         if (is_deep) latency_deep_sums<ROWS>(self, groups, exist, v, sum);
         else latency_end_wide<FIRST>(self, tile, before, bias, v);
+    } else {
+        latency_thin_sums(self, thin, trade, sum);
     }
     if (is_deep | is_thin) latency_end_deep(self, tile, own, bias, sum, row, addend);
     if (is_deep) latency_end_exchange(self);
