@@ -736,6 +736,7 @@ enum {
     MGV__LATENCY_THIN_ROWS = MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER, /* that a CTA of a THIN tile loads and multiplies */
     MGV__LATENCY_THIN_BLOCK_BYTES = MGV__LATENCY_THIN_ROWS * MGV__GEMM_INNER * 2,
     MGV__LATENCY_THIN_BLOCKS = 12,      /* blocks of K that it has at most: all lie in the rings at once */
+    MGV__LATENCY_WEIGHT_CLOCKS = 200,   /* between two blocks of weights that a CTA asks for: latency_load_weights */
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
     /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */

@@ -119,16 +119,20 @@ DEVICE uint32_t latency_first_inner(const LatencyLoader &self, const TileSlot &t
     return tile.op.kind == MGV__KERNEL_DEEP ? self.cta * tile.op.k_blocks * MGV__GEMM_INNER : 0;
 }
 
-/* Block after block of the 64 rows of weights of this CTA. */
+/* Block after block of the 64 rows of weights of this CTA. Most are asked for long before their rows are there: not as fast as the ring has
+   room, or they are in the way of rows that others wait for, and of releases (kernels/NOTES.md, L60). */
 DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.b_map), column = warp_uniform(latency_first_inner(self, tile));
     const uint32_t row = warp_uniform(op.b_row + latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS);
     LatencyWeightStage stage = latency_uniform(self.weights);
+    uint32_t before = clock_u32();
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; block++, stage.advance()) {
         uint64_t *full = &self.shared->weights_full[stage.index];
         latency_open_stage(self, full, &self.shared->weights_empty[stage.index], stage.parity, MGV__LATENCY_WEIGHT_BYTES);
+        while (clock_u32() - before < MGV__LATENCY_WEIGHT_CLOCKS) {}
+        before = clock_u32();
         latency_load_box(self, latency_box(self, self.shared->weights[stage.index], full, map), column + block * MGV__GEMM_INNER, row, 0);
     }
 }

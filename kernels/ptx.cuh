@@ -113,6 +113,8 @@ template <int COUNT> DEVICE void setmaxnreg_dec(void) { asm volatile("setmaxnreg
 DEVICE uint32_t opaque(uint32_t value) { asm volatile("" : "+r"(value)); return value; }
 DEVICE const uint8_t *opaque(const uint8_t *value) { asm volatile("" : "+l"(value)); return value; }
 DEVICE void nanosleep(uint32_t nanoseconds) { asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds)); }
+/* Of this multiprocessor. */
+DEVICE uint32_t clock_u32(void) { uint32_t v; asm volatile("mov.u32 %0, %%clock;" : "=r"(v) :: "memory"); return v; }
 DEVICE uint64_t globaltimer(void) { uint64_t v; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)); return v; }
 
 /* --- mbarriers, sm_90+ ----------------------------------------------------------------------------------------- */

@@ -118,6 +118,7 @@ template <int COUNT> DEVICE void setmaxnreg_dec(void) { machine::op_setmaxnreg(C
 DEVICE uint32_t opaque(uint32_t value) { return value; }
 DEVICE const uint8_t *opaque(const uint8_t *value) { return value; }
 DEVICE void nanosleep(uint32_t) { machine::op_nanosleep(); }
+DEVICE uint32_t clock_u32(void) { return (uint32_t)machine::op_clock(); }
 DEVICE uint64_t globaltimer(void) { return machine::op_clock(); }
 
 /* ---- mbarriers ---- */
