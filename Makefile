@@ -176,6 +176,11 @@ $(BUILD)/gpu/libharness.so: tests/gpu/harness.c megavit.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 -O2 -fPIC -shared -Wno-unused-function -isystem $(CUDA_HOME)/include -I. $< -o $@ -L$(CUDA_HOME)/lib64 -lcudart -lm
 
+# Times builds of the kernels beside each other, without PyTorch; how: its head.
+$(BUILD)/gpu/turns: tools/bench/turns.c
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(WARNINGS) -isystem $(CUDA_HOME)/include $< -o $@ -L$(CUDA_HOME)/lib64 -lcudart -ldl -lm
+
 # PEERS: a folder with lean.py and common.py, to be compared with in the same run; without it that half is skipped.
 PEERS ?=
 bench-gpu: $(BUILD)/gpu/libharness.so $(BUILD)/megavit.fatbin $(GPU_MODEL)

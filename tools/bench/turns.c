@@ -1,10 +1,9 @@
 /* Times several builds of the kernels in one process on one card, with nothing but the CUDA runtime: versions.py without PyTorch.
    usage: turns [--engines N] [--rounds N] [--launches N] [--ladder] MODEL B[,B...] NAME=LIBRARY:FATBIN...
 
-       gcc -O2 -std=c99 -I. -isystem /usr/local/cuda/include tools/bench/turns.c -o build/turns -L/usr/local/cuda/lib64 -lcudart \
-           -lpthread -lm -ldl
+       make build/gpu/turns build/gpu/libharness.so kernels
        python3 tools/bench/make_model.py build/tower
-       build/turns build/tower 1,8,64 old=old/build/gpu/libharness.so:old/build/megavit.fatbin \
+       build/gpu/turns build/tower 1,8,64 old=old/build/gpu/libharness.so:old/build/megavit.fatbin \
            new=build/gpu/libharness.so:build/megavit.fatbin
 
    MODEL: a directory, of a model of 224 pixels with a pooling head, such as make_model.py writes. LIBRARY: tests/gpu/harness.c with the
