@@ -106,8 +106,8 @@ template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv_
     wait_for_cluster(dog);
 }
 
-/* A kernel for each number of rows of a tile: one for both has a fifth of its code more, none of which runs, and takes 0.8 to 1.5% longer
-   (kernels/NOTES.md, L60). */
+/* A kernel for each number of rows of a tile: of one for both a fifth never runs, and it takes 0.8 to 1.5% longer (kernels/NOTES.md,
+   L60). */
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
