@@ -493,7 +493,7 @@ enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
 
 typedef struct mgv_schedule_info {
     uint32_t op_count;
-    const char *regime;                               /* "throughput" or "latency": which of the two kernels */
+    const char *regime;                               /* "throughput" or "latency": which kind of kernel */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
     uint32_t groups, group_images;                    /* pictures that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
@@ -722,7 +722,7 @@ enum {
     MGV__MATH_REGISTERS = 224           /* of a thread of a math warpgroup */
 };
 
-/* The same of the latency regime, for few images: another kernel, on the same buffers and packed weights. */
+/* The same of the latency regime, for few images: other kernels, on the same buffers and packed weights. */
 enum {
     MGV__LATENCY_CLUSTER = 4,
     MGV__LATENCY_MAX_IMAGES = 8,        /* of a model with a pooling head */
@@ -5310,7 +5310,7 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
    still in the L2 cache when the next one reads it. Row tiles are counted from the start of their group, so no tile holds rows of two
    groups.
 
-   Two regimes, two kernels, on the same buffers, packed weights and counters: throughput, and latency for few images (see mgv__regimes).
+   Two regimes, each with kernels of its own, on the same buffers, packed weights and counters: throughput, and latency for few images (see mgv__regimes).
    The schedule says which one runs.
 
    One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so
@@ -7906,7 +7906,7 @@ static mgv_result mgv__cuda_encode_maps(const mgv__cuda *cuda, mgv__tensor_map *
     return MGV_OK;
 }
 
-/* How both kernels are launched. `attributes` must live as long as the configuration. */
+/* How the kernels are launched. `attributes` must live as long as the configuration. */
 static void mgv__cuda_configure(const mgv__cuda *cuda, uint32_t regime, uint32_t clusters, cudaLaunchConfig_t *config,
                                 cudaLaunchAttribute attributes[2]) {
     memset((void *)config, 0, sizeof *config);
