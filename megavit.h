@@ -5310,8 +5310,8 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
    still in the L2 cache when the next one reads it. Row tiles are counted from the start of their group, so no tile holds rows of two
    groups.
 
-   Two regimes, each with kernels of its own, on the same buffers, packed weights and counters: throughput, and latency for few images (see mgv__regimes).
-   The schedule says which one runs.
+   Two regimes, each with kernels of its own, on the same buffers, packed weights and counters: throughput, and latency for few images
+   (see mgv__regimes). The schedule says which one runs.
 
    One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so
    what the n-th writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
