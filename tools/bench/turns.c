@@ -13,7 +13,8 @@
    card's rate, which moves by 10% in a call, is shared out evenly. A turn is the median of a few back-to-back launches, a round one turn of
    each engine. The percentage is the median over rounds of a build's mean beside the first build's in the same round, with the standard
    error of the rounds' mean. --ladder: then also what each operation adds, by the first engine of each build: its list cut off behind it.
-   Fails when a launch does, and when pooled rows are far from those of the first build's first engine. */
+   Fails when a launch does, when pooled rows are far from those of the first build's first engine, and when a build's engines differ in a
+   bit among themselves or from before the turns to after them. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -48,7 +49,8 @@ typedef struct engine {
     void *harness;
     double *times; /* microseconds of each round's turn */
     double error;  /* the largest relative L2 difference from the expected rows, NaN if rows ever had one */
-    int same;      /* bit for bit the expected rows, whenever looked at */
+    int same;      /* bit for bit the first build's rows, whenever looked at */
+    int repeats;   /* bit for bit its own build's */
 } engine;
 
 typedef struct bench {
@@ -61,7 +63,7 @@ typedef struct bench {
     uint32_t images, engine_count;
     uint8_t *pixels[INPUTS];     /* on the device */
     engine *all;                 /* of all builds; all[b] is the first engine of build b */
-    float *expected;             /* pooled rows of all[0] */
+    float **expected;            /* pooled rows of each build's first engine */
     size_t pooled_bytes;
     uint32_t random_state;
 } bench;
@@ -159,7 +161,7 @@ static void open_engine(const bench *b, engine *e, const build *from) {
     char message[1024] = "";
     e->build = from;
     e->times = allocate(b->rounds, sizeof *e->times);
-    e->same = 1;
+    e->same = e->repeats = 1;
     e->harness = from->open(b->model, from->fatbin, b->images, 0, 0, 0, 0, 0, message);
     need(e->harness != NULL, from->name, message);
 }
@@ -190,8 +192,9 @@ static void encode(const bench *b, engine *e, float *rows) {
 static void compare(const bench *b, engine *e) {
     float *rows = allocate(1, b->pooled_bytes);
     encode(b, e, rows);
-    e->error = worse(e->error, relative(rows, b->expected, b->pooled_bytes / sizeof *rows));
-    if (memcmp(rows, b->expected, b->pooled_bytes) != 0) e->same = 0;
+    e->error = worse(e->error, relative(rows, b->expected[0], b->pooled_bytes / sizeof *rows));
+    if (memcmp(rows, b->expected[0], b->pooled_bytes) != 0) e->same = 0;
+    if (memcmp(rows, b->expected[e->build - b->builds], b->pooled_bytes) != 0) e->repeats = 0;
     free(rows);
 }
 
@@ -241,15 +244,18 @@ static void open_engines(bench *b) {
             open_engine(b, &b->all[i * b->build_count + k], &b->builds[i % 2 ? b->build_count - 1 - k : k]);
 }
 
-/* What all engines must give. */
+/* What the engines must give. */
 static void expect(bench *b) {
-    engine *first = &b->all[0];
+    const engine *first = &b->all[0];
     uint32_t i;
-    b->pooled_bytes = (size_t)b->images * first->build->buffer_pitch(first->harness, POOLED) * sizeof *b->expected;
+    b->pooled_bytes = (size_t)b->images * first->build->buffer_pitch(first->harness, POOLED) * sizeof(float);
     for (i = 0; i < b->engine_count; i++)
         need(b->all[i].build->buffer_bytes(b->all[i].harness, POOLED) >= b->pooled_bytes, b->all[i].build->name, "too few pooled rows");
-    b->expected = allocate(1, b->pooled_bytes);
-    encode(b, first, b->expected);
+    b->expected = allocate(b->build_count, sizeof *b->expected);
+    for (i = 0; i < b->build_count; i++) {
+        b->expected[i] = allocate(1, b->pooled_bytes);
+        encode(b, &b->all[i], b->expected[i]);
+    }
 }
 static void compare_all(bench *b) {
     uint32_t i;
@@ -290,7 +296,7 @@ static int report(const bench *b, uint32_t number) {
     const build *of = &b->builds[number];
     const engine *first = &b->all[number];
     double *percent = allocate(b->rounds, sizeof *percent), error = 0;
-    int same = 1;
+    int same = 1, repeats = 1;
     uint32_t i;
     for (i = 0; i < b->rounds; i++) percent[i] = 100 * (round_mean(b, of, i) / round_mean(b, &b->builds[0], i) - 1);
     printf("B=%4u %-16s %-10s %3u clusters ", b->images, of->name, of->regime(first->harness) ? "latency" : "throughput",
@@ -300,14 +306,16 @@ static int report(const bench *b, uint32_t number) {
         if (e->build != of) continue;
         printf(" %9.2f", median(e->times, b->rounds));
         same = same && e->same;
+        repeats = repeats && e->repeats;
         error = worse(error, e->error);
     }
     printf(" us  %+6.2f%% +-%.2f  ", median(percent, b->rounds), standard_error(percent, b->rounds));
-    if (same) printf("the same bits%s\n", error <= tolerance ? "" : "  WRONG: NaN");
-    else printf("other bits, relative difference %.2e%s\n", error, error <= tolerance ? "" : "  WRONG");
+    if (same) printf("the same bits%s", error <= tolerance ? "" : "  WRONG: NaN");
+    else printf("other bits, relative difference %.2e%s", error, error <= tolerance ? "" : "  WRONG");
+    puts(repeats ? "" : "  WRONG: its bits move");
     fflush(stdout);
     free(percent);
-    return error <= tolerance; /* NaN is not */
+    return error <= tolerance && repeats; /* NaN is not */
 }
 
 /* What one operation more costs when nothing else runs. Behind few operations the host may be slower than the card, and is timed too. */
@@ -344,6 +352,7 @@ static int run_batch(bench *b, uint32_t images) {
     for (i = 0; b->ladder && i < b->build_count; i++) climb(b, &b->all[i]);
     for (i = 0; i < b->engine_count; i++) close_engine(&b->all[i]);
     for (i = 0; i < INPUTS; i++) must(cudaFree(b->pixels[i]), "freeing pixels");
+    for (i = 0; i < b->build_count; i++) free(b->expected[i]);
     free(b->expected);
     free(b->all);
     return right;
