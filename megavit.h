@@ -120,7 +120,8 @@
        If mgv_encode fails, end the capture and throw the graph away. Replays are encodes of the engine: order them among each other and
        with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the replays since the last mgv_wait ended;
        MGV_ERROR_TIMEOUT there means that the rows of one of them are not to be used. mgv_wait says so once, and the next replay
-       is right again. Destroy the graphs before the engine.
+       is right again. Destroy the graphs before the engine. Whichever stream is being captured, in whatever mode, engines may be polled,
+       waited for and given encodes on other streams meanwhile; make them outside of captures.
 
            encode.stream = stream;                 // pictures and rows in device memory
            mgv_encode_blocking(engine, &encode, &error);
@@ -7763,6 +7764,7 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
     CALL(PointerGetAttributes, (struct cudaPointerAttributes *attributes, const void *memory)) \
     CALL(StreamSynchronize, (cudaStream_t stream)) \
     CALL(StreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status)) \
+    CALL(ThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *mode)) \
     CALL(LibraryLoadData, (cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values, unsigned int jit_count, \
                            enum cudaLibraryOption *options, void **values, unsigned int count)) \
     CALL(LibraryUnload, (cudaLibrary_t library)) \
@@ -9954,27 +9956,40 @@ typedef struct mgv__gpu {
     int32_t lost;              /* the context is gone, or nobody can say when the card is done: nothing is enqueued any more */
 } mgv__gpu;
 
-/* The caller's current device is put back after each call: a library does not change it under its user. */
-static mgv_result mgv__gpu_enter(const mgv__gpu *gpu, int *current, mgv_error *error) {
-    *current = gpu->device;
-    MGV__CUDA_TRY(gpu->calls, GetDevice, (current), "asking for the current GPU");
-    if (*current != gpu->device) MGV__CUDA_TRY(gpu->calls, SetDevice, (gpu->device), "choosing the GPU");
+/* What a call changes of its thread, which a library does not do under its user: it is put back when the call ends. */
+typedef struct mgv__gpu_thread {
+    int device;
+    int relaxed;                     /* the capture mode is ours */
+    enum cudaStreamCaptureMode mode; /* the caller's */
+} mgv__gpu_thread;
+
+/* Capture mode: while any thread captures a stream in the global mode, the others are forbidden to ask events and to free memory, on pain
+   of the capture's end, unless they say that this has nothing to do with it (relaxed). It has not: events and memory are the engine's. */
+static mgv_result mgv__gpu_enter(const mgv__gpu *gpu, mgv__gpu_thread *thread, mgv_error *error) {
+    thread->device = gpu->device;
+    thread->relaxed = 0;
+    thread->mode = cudaStreamCaptureModeRelaxed;
+    MGV__CUDA_TRY(gpu->calls, GetDevice, (&thread->device), "asking for the current GPU");
+    if (thread->device != gpu->device) MGV__CUDA_TRY(gpu->calls, SetDevice, (gpu->device), "choosing the GPU");
+    MGV__CUDA_TRY(gpu->calls, ThreadExchangeStreamCaptureMode, (&thread->mode), "leaving captures of other streams alone");
+    thread->relaxed = 1;
     return MGV_OK;
 }
-static void mgv__gpu_leave(const mgv__gpu *gpu, int current) {
-    if (current != gpu->device) gpu->calls->SetDevice(current);
+static void mgv__gpu_leave(const mgv__gpu *gpu, mgv__gpu_thread *thread) {
+    if (thread->relaxed) gpu->calls->ThreadExchangeStreamCaptureMode(&thread->mode);
+    if (thread->device != gpu->device) gpu->calls->SetDevice(thread->device);
 }
 
 static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
-    int current;
+    mgv__gpu_thread thread;
     if (!gpu) return;
-    mgv__gpu_enter(gpu, &current, NULL);
+    mgv__gpu_enter(gpu, &thread, NULL);
     if (gpu->started) gpu->calls->EventDestroy(gpu->started);
     if (gpu->pinned_pixels) gpu->calls->FreeHost(gpu->pinned_pixels);
     if (gpu->pinned_pooled) gpu->calls->FreeHost(gpu->pinned_pooled);
     if (gpu->pinned_rows) gpu->calls->FreeHost(gpu->pinned_rows);
     mgv__cuda_destroy(gpu->cuda);
-    mgv__gpu_leave(gpu, current);
+    mgv__gpu_leave(gpu, &thread);
     mgv__free(allocator, gpu);
 }
 
@@ -10043,7 +10058,7 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     if (gpu->calls->GetDevice(&current) != cudaSuccess) current = -1; /* why, mgv__cuda_create will say */
     result = mgv__cuda_create(&gpu->cuda, &cuda_desc, &model->config, &model->program, model->tensors, error);
     if (result == MGV_OK) result = mgv__gpu_allocate(gpu, model, desc, error);
-    if (current >= 0) mgv__gpu_leave(gpu, current);
+    if (current >= 0 && current != gpu->device) gpu->calls->SetDevice(current);
     if (result != MGV_OK) {
         mgv__gpu_free(gpu, &desc->allocator);
         return result;
@@ -10217,7 +10232,7 @@ static mgv_result mgv__gpu_check_stream(mgv_engine *engine, mgv__gpu *gpu, cudaS
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "the capture of this stream has failed before");
     gpu->capturing = capture == cudaStreamCaptureStatusActive;
     if (!gpu->capturing && (engine->job.abandoned || gpu->captured))
-        status = mgv__gpu_look(engine, gpu, error); /* a capture forbids looking */
+        status = mgv__gpu_look(engine, gpu, error); /* what is being captured runs later */
     if (status == MGV_STATUS_FAILED) {
         gpu->lost = 1;
         return error->code;
@@ -10259,21 +10274,21 @@ static void mgv__gpu_abandon(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t str
 
 static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *error) {
     mgv__gpu *gpu = engine->gpu;
+    mgv__gpu_thread thread;
     mgv_error why;
     mgv_result result;
-    int current;
     if (gpu->lost)
         return mgv__fail(error, MGV_ERROR_DEVICE_LOST,
                          "an error before left this engine without its CUDA context; only destroying it remains");
     gpu->enqueued = gpu->capturing = 0;
-    result = mgv__gpu_enter(gpu, &current, &why);
+    result = mgv__gpu_enter(gpu, &thread, &why);
     if (result == MGV_OK) result = mgv__gpu_check_stream(engine, gpu, (cudaStream_t)stream, &why);
     if (result == MGV_OK) result = mgv__gpu_take_outputs(engine, gpu, &why);
     if (result == MGV_OK && gpu->capturing) result = mgv__gpu_check_capture(engine, gpu, &why);
     if (result == MGV_OK) result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, &why);
     if (result != MGV_OK && gpu->enqueued && !gpu->capturing) mgv__gpu_abandon(engine, gpu, (cudaStream_t)stream, result, &why);
     if (result == MGV_ERROR_DEVICE_LOST) gpu->lost = 1;
-    mgv__gpu_leave(gpu, current);
+    mgv__gpu_leave(gpu, &thread);
     if (result != MGV_OK) return mgv__fail(error, result, "%s", why.message);
     if (gpu->capturing) gpu->captured = 1;
     engine->job.pending = !gpu->capturing;
@@ -10314,11 +10329,11 @@ static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *er
 static void mgv__gpu_step(mgv_engine *engine) {
     mgv__gpu *gpu = engine->gpu;
     mgv__job *job = &engine->job;
+    mgv__gpu_thread thread;
     mgv_error error;
-    int current;
     job->status = MGV_STATUS_FAILED;
-    if (mgv__gpu_enter(gpu, &current, &error) == MGV_OK) job->status = mgv__gpu_look(engine, gpu, &error);
-    mgv__gpu_leave(gpu, current);
+    if (mgv__gpu_enter(gpu, &thread, &error) == MGV_OK) job->status = mgv__gpu_look(engine, gpu, &error);
+    mgv__gpu_leave(gpu, &thread);
     if (job->status == MGV_STATUS_FAILED) {
         job->error = error;
         gpu->lost = 1;
@@ -11053,7 +11068,7 @@ static void mgv__validation_free(mgv__validator *v, const mgv_engine_desc *desc)
 static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
     mgv_engine_desc d = *desc;
     mgv_result result;
-    int current;
+    mgv__gpu_thread thread;
     d.workspace = NULL;
     d.workspace_bytes = 0;
     d.max_tokens = 0;
@@ -11067,9 +11082,9 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     if (result == MGV_OK) result = mgv__validation_allocate(v, desc, error);
     if (result == MGV_OK) result = mgv__validation_whole(v, error);
     if (result != MGV_OK) return result;
-    result = mgv__gpu_enter(v->gpu->gpu, &current, error);
+    result = mgv__gpu_enter(v->gpu->gpu, &thread, error);
     if (result == MGV_OK) result = mgv__validation_ops(v, error);
-    mgv__gpu_leave(v->gpu->gpu, current);
+    mgv__gpu_leave(v->gpu->gpu, &thread);
     return result;
 }
 #endif /* MEGAVIT_CUDA */

@@ -44,7 +44,8 @@ typedef struct fake_cuda {
     size_t description_bytes;
     int held;                  /* what is on the stream has not been done yet: events are not ready */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
-    enum cudaStreamCaptureStatus capture;
+    enum cudaStreamCaptureStatus capture; /* in the global mode */
+    enum cudaStreamCaptureMode mode; /* of the thread */
     fake_graph *graph;         /* that is being captured, or NULL */
     fake_block blocks[FAKE_MAX_BLOCKS];
     int events[FAKE_EVENTS];   /* 1: made and not destroyed */
@@ -104,6 +105,13 @@ static inline int fake_alive(void) {
     return alive;
 }
 
+/* A call that a capture forbids to threads that have not said that they know better. */
+static inline int fake_ends_the_capture(void) {
+    if (fake.capture == cudaStreamCaptureStatusNone || fake.mode == cudaStreamCaptureModeRelaxed) return 0;
+    fake.capture = cudaStreamCaptureStatusInvalidated;
+    return 1;
+}
+
 static const char *fake_GetErrorString(cudaError_t code) { return code == cudaSuccess ? "no error" : "planted"; }
 static cudaError_t fake_DriverGetVersion(int *version) { FAKE_CALL("DriverGetVersion"); *version = fake.driver; return cudaSuccess; }
 static cudaError_t fake_RuntimeGetVersion(int *version) { FAKE_CALL("RuntimeGetVersion"); *version = fake.runtime; return cudaSuccess; }
@@ -134,8 +142,12 @@ static cudaError_t fake_Malloc(void **memory, size_t bytes) { FAKE_CALL("Malloc"
                                                                                                         FAKE_DEVICE_MEMORY); }
 static cudaError_t fake_MallocHost(void **memory, size_t bytes) { FAKE_CALL("MallocHost"); return fake_allocate(memory, bytes,
                                                                                                                 FAKE_PINNED_MEMORY); }
-static cudaError_t fake_Free(void *memory) { return fake_release(memory, FAKE_DEVICE_MEMORY); }
-static cudaError_t fake_FreeHost(void *memory) { return fake_release(memory, FAKE_PINNED_MEMORY); }
+static cudaError_t fake_Free(void *memory) {
+    return fake_ends_the_capture() ? cudaErrorStreamCaptureUnsupported : fake_release(memory, FAKE_DEVICE_MEMORY);
+}
+static cudaError_t fake_FreeHost(void *memory) {
+    return fake_ends_the_capture() ? cudaErrorStreamCaptureUnsupported : fake_release(memory, FAKE_PINNED_MEMORY);
+}
 
 /* The next node of the graph that is being captured; NULL: none is, and things are done at once. */
 static inline fake_node *fake_node_of(int kind) {
@@ -226,8 +238,8 @@ static cudaError_t fake_PointerGetAttributes(struct cudaPointerAttributes *attri
 }
 static cudaError_t fake_EventQuery(cudaEvent_t event) {
     FAKE_CALL("EventQuery");
-    assert_int_equal(fake.capture, cudaStreamCaptureStatusNone); /* it would end the capture */
     assert_int_equal(*(int *)(void *)event, 1);
+    if (fake_ends_the_capture()) return cudaErrorStreamCaptureUnsupported;
     return fake.held ? cudaErrorNotReady : cudaSuccess;
 }
 static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
@@ -239,6 +251,13 @@ static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCa
     (void)stream;
     FAKE_CALL("StreamIsCapturing");
     *status = fake.capture;
+    return cudaSuccess;
+}
+static cudaError_t fake_ThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
+    const enum cudaStreamCaptureMode before = fake.mode;
+    FAKE_CALL("ThreadExchangeStreamCaptureMode");
+    fake.mode = *mode;
+    *mode = before;
     return cudaSuccess;
 }
 static cudaError_t fake_LibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values,

@@ -580,6 +580,46 @@ static void test_graphs(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* Another stream is being captured while an engine is polled, waited for and destroyed: neither is harmed, and the thread's mode is as it
+   was, however a call ends. */
+static void test_captures_of_others(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    work w;
+    uint64_t n;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    make_work(f, &w, 2);
+    fake.held = 1;
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+    fake.capture = cudaStreamCaptureStatusActive;
+    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
+    assert_int_equal(mgv_wait(engine, 1, &error), MGV_ERROR_BUSY);
+    fake.held = 0;
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+    check_pooled(f, 2);
+    assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
+    assert_int_equal(fake.mode, cudaStreamCaptureModeGlobal);
+    assert_int_equal(fake_alive(), 0);
+    for (n = 1;; n++) { /* every call of an encode and of a poll fails in turn, but those that put the mode back */
+        fake_reset();
+        assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+        fake.fail_at = fake.calls + n;
+        fake.mode = cudaStreamCaptureModeThreadLocal;
+        encode(f, engine, 2, &error);
+        if (!fake.failed || strcmp(fake.failed, "cudaThreadExchangeStreamCaptureMode") != 0)
+            assert_int_equal(fake.mode, cudaStreamCaptureModeThreadLocal);
+        fake.fail_at = 0;
+        mgv_engine_destroy(engine);
+        assert_int_equal(fake_alive(), 0);
+        if (!fake.failed) break;
+    }
+    assert_true(n > 8);
+}
+
 /* Host pictures and outputs can be part of a graph where they are page-locked and need no work of ours. */
 static void test_what_a_graph_cannot_hold(void **state) {
     fixture *f = (fixture *)*state;
@@ -960,6 +1000,7 @@ int main(void) {
         cmocka_unit_test(test_device_workspace),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_graphs), cmocka_unit_test(test_maps_of_a_batch),
+        cmocka_unit_test(test_captures_of_others),
         cmocka_unit_test(test_what_a_graph_cannot_hold),
         cmocka_unit_test(test_schedules_come_and_go),
         cmocka_unit_test(test_packed_weights),

@@ -498,6 +498,11 @@ static void test_graphs(bench *b) {
         snprintf(what, sizeof what, "%u replays of %u pictures beside another graph: the bits of direct encodes", REPLAYS, lanes[i].images);
         report(b, memcmp(lanes[i].results, lanes[i].expected, REPLAYS * lanes[i].result_bytes) == 0, what);
     }
+    need(mgv_encode(lanes[1].engine, &lanes[1].desc, &error) == MGV_OK, error.message);
+    need(cudaStreamBeginCapture(lanes[0].stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
+    report(b, mgv_wait(lanes[1].engine, 5000, &error) == MGV_OK, "an engine is waited for while another's stream is being captured");
+    report(b, cudaStreamEndCapture(lanes[0].stream, &unused) == cudaSuccess, "and the capture survives");
+    if (unused) cudaGraphDestroy(unused);
     /* a graph whose kernel loses a signal, then the good one again */
     lanes[0].engine->gpu->cuda->arguments.lost_signal = 1 + lanes[0].engine->gpu->cuda->plan->ops[1].kernel.signal_counter;
     losing = lane_capture(&lanes[0]);
