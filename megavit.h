@@ -950,6 +950,19 @@ typedef struct mgv__kernel_arguments {
 #include <string.h>
 #include <stdlib.h>
 #include <time.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#elif defined(__unix__) || defined(__unix) || defined(__APPLE__)
+#define MGV__POSIX
+#include <sys/select.h>
+#include <sys/time.h>
+#endif
 #ifndef MEGAVIT_NO_STDIO
 #if defined(_WIN32)
 #define MGV__WINDOWS_FILES
@@ -957,7 +970,7 @@ typedef struct mgv__kernel_arguments {
 #include <stdio.h>
 #include <sys/stat.h>
 #include <wchar.h>
-#elif defined(__unix__) || defined(__unix) || defined(__APPLE__)
+#elif defined(MGV__POSIX)
 #define MGV__POSIX_FILES
 #include <errno.h>
 #include <fcntl.h>
@@ -9187,13 +9200,6 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
 #ifndef MEGAVIT_NO_THREADS
 
 #ifdef _WIN32
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
 typedef CRITICAL_SECTION mgv__lock;
 typedef CONDITION_VARIABLE mgv__signal;
 typedef HANDLE mgv__thread;
@@ -10670,38 +10676,56 @@ MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
     return engine->job.status;
 }
 
-/* Milliseconds from some fixed moment, as fine as the platform tells without extensions. */
+/* Milliseconds from some fixed moment. A compiler that is told to be strict (-std=c99) hides the clock that nobody sets, but not this other
+   one of POSIX. */
 static double mgv__now_ms(void) {
-#if defined(CLOCK_MONOTONIC)
+#if defined(_WIN32)
+    LARGE_INTEGER now, rate;
+    QueryPerformanceCounter(&now);
+    QueryPerformanceFrequency(&rate);
+    return (double)now.QuadPart * 1e3 / (double)rate.QuadPart;
+#elif defined(CLOCK_MONOTONIC)
     struct timespec now;
-    if (clock_gettime(CLOCK_MONOTONIC, &now) == 0) return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-#elif defined(TIME_UTC)
-    struct timespec now;
-    if (timespec_get(&now, TIME_UTC) == TIME_UTC) return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-#endif
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+#elif defined(MGV__POSIX)
+    struct timeval now;
+    gettimeofday(&now, NULL);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_usec * 1e-3;
+#else
     return (double)time(NULL) * 1e3;
+#endif
+}
+/* Milliseconds since *last, which becomes now. None where somebody set the clock back: a wait is longer then by what it was into a step. */
+static double mgv__lap_ms(double *last) {
+    const double now = mgv__now_ms(), lap = now - *last;
+    *last = now;
+    return lap > 0 ? lap : 0;
+}
+
+/* Leaves the processor to others for 50 us. */
+static void mgv__sleep(void) {
+#if defined(_WIN32)
+    Sleep(0); /* until it is our turn again: the shortest sleep by the clock may be 16 ms there */
+#elif defined(MGV__POSIX)
+    struct timeval pause;
+    pause.tv_sec = 0;
+    pause.tv_usec = 50;
+    select(0, NULL, NULL, NULL, &pause);
+#endif
 }
 
 /* Between two looks at a GPU. The CPU backend has work to do instead. */
 static void mgv__pause(const mgv_engine *engine, double waited_ms) {
-#if defined(CLOCK_MONOTONIC)
-    struct timespec pause;
-    if (!engine->gpu || waited_ms < (double)MGV__SPIN_MS) return;
-    pause.tv_sec = 0;
-    pause.tv_nsec = 50000;
-    nanosleep(&pause, NULL);
-#else
-    (void)engine;
-    (void)waited_ms;
-#endif
+    if (engine->gpu && waited_ms >= (double)MGV__SPIN_MS) mgv__sleep();
 }
 
 MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error) {
-    double start = mgv__now_ms(), waited;
+    double looked = mgv__now_ms(), waited = 0;
     mgv_status status = mgv_poll(engine, error);
     if (!engine) return MGV_ERROR_ARGUMENT;
     while (status == MGV_STATUS_QUEUED || status == MGV_STATUS_RUNNING) {
-        waited = mgv__now_ms() - start;
+        waited += mgv__lap_ms(&looked);
         if (waited >= (double)timeout_ms)
             return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms",
                              (uint64_t)engine->job.image + 1, (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1,
@@ -10750,7 +10774,7 @@ static void mgv__cuda_limit(mgv__cuda *cuda, uint32_t limit) {
 
 /* Runs the list up to and with operation `last`, on buffers and statistics that hold nothing but NaN, and waits. */
 static mgv_result mgv__cuda_run_to(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, uint32_t last, mgv_error *error) {
-    const double start = mgv__now_ms();
+    double looked = mgv__now_ms(), waited = 0;
     cudaError_t code = cudaErrorNotReady;
     mgv_result result;
     /* every byte 255 is a NaN in bf16 and in float32; the arena begins with the buffers, the statistics follow */
@@ -10763,7 +10787,8 @@ static mgv_result mgv__cuda_run_to(mgv__cuda *cuda, uint32_t images, const uint8
     MGV__CUDA_TRY(cuda->calls, EventRecordWithFlags, (cuda->done, NULL, cudaEventRecordDefault), "recording an event");
     while (code == cudaErrorNotReady) {
         code = cuda->calls->EventQuery(cuda->done);
-        if (code == cudaErrorNotReady && mgv__now_ms() - start > (double)MGV__DESTROY_WAIT_MS)
+        waited += mgv__lap_ms(&looked);
+        if (code == cudaErrorNotReady && waited > (double)MGV__DESTROY_WAIT_MS)
             return mgv__fail(error, MGV_ERROR_TIMEOUT, "%s (operation %u) did not end within %u ms", cuda->plan->ops[last].label,
                              (uint64_t)last, (uint64_t)MGV__DESTROY_WAIT_MS);
     }
