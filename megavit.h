@@ -5917,13 +5917,23 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
     mgv__plan_split_maps(plan);
 }
 
-/* Groups for so many images: those of an engine that is made for just as many, which always fit into a larger one's buffers, so that no
-   small group is left alone at the end, which leaves most clusters idle. A batch of one group or less keeps the engine's. */
+/* Whether buffers, their counters and the list have room for such groups. */
+static int mgv__plan_groups_fit(const mgv__plan *plan, uint32_t group_images, uint32_t groups) {
+    return groups <= plan->layout_groups && (uint64_t)groups * group_images <= plan->room_images &&
+        (uint64_t)groups * mgv__plan_group_tiles(plan, group_images) <= plan->room_tiles;
+}
+
+/* Groups for so many images: those of an engine that is made for just as many, so that no small group is left alone at the end, which
+   leaves most clusters idle. A batch of one group or less keeps the engine's, and so does one whose groups do not fit: nine images of
+   5,041 tokens are two groups of six, and an engine for ten has room for five of two. */
 static void mgv__plan_group(mgv__plan *plan, uint32_t images) {
     uint32_t group = plan->layout_group_images, groups = plan->layout_groups;
     if (!plan->group_is_said && images > group) {
-        group = mgv__plan_even_group(mgv__plan_group_images(plan->tokens, images), images);
-        groups = mgv__ceil_div(images, group);
+        const uint32_t own = mgv__plan_even_group(mgv__plan_group_images(plan->tokens, images), images);
+        if (mgv__plan_groups_fit(plan, own, mgv__ceil_div(images, own))) {
+            group = own;
+            groups = mgv__ceil_div(images, own);
+        }
     }
     if (group != plan->group_images || groups != plan->groups) mgv__plan_set_groups(plan, group, groups);
 }
@@ -5944,6 +5954,13 @@ static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
     return (uint32_t)(tiles < MGV__NO_TILE ? tiles : MGV__NO_TILE - 1);
 }
 
+/* Statistics of rows by 64 columns are counted in 32 bits. */
+static mgv_result mgv__plan_check_images(const mgv__plan *plan, uint64_t images, uint32_t max_images, mgv_error *error) {
+    if (images * plan->tokens <= 0x40000000u / (plan->config->hidden / 64)) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
+                     (uint64_t)max_images, (uint64_t)plan->tokens);
+}
+
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images,
                                    mgv_error *error) {
@@ -5961,16 +5978,17 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     /* A CTA's share of K goes once around the ring at least, so that no exchange comes into a stage that the tile before has lent. */
     plan->split_most = config->hidden >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER ? MGV__PLAN_SPLIT_MOST : 0;
     plan->group_is_said = group_images != 0;
+    result = mgv__plan_check_images(plan, max_images, max_images, error); /* before numbers of 32 bits are multiplied */
+    if (result != MGV_OK) return result;
     if (!group_images) group_images = mgv__plan_group_images(plan->tokens, max_images);
     plan->group_images = plan->layout_group_images = mgv__plan_even_group(group_images, max_images);
     plan->groups = plan->layout_groups = mgv__ceil_div(max_images, plan->group_images);
     plan->group_tiles = mgv__plan_group_tiles(plan, plan->group_images);
     plan->room_images = plan->groups * plan->group_images;
     plan->room_tiles = plan->groups * plan->group_tiles;
+    result = mgv__plan_check_images(plan, plan->room_images, max_images, error);
+    if (result != MGV_OK) return result;
     rows = (uint64_t)plan->room_images * plan->tokens;
-    if (rows * (config->hidden / 64) > 0x40000000u)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
-                         (uint64_t)max_images, (uint64_t)plan->tokens);
 
     mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, config->hidden, config->hidden, 0, 2);
@@ -6575,10 +6593,8 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
     return MGV_OK;
 }
 
-/* Buffers, their counters and the list have room for these groups. */
 static mgv_result mgv__plan_check_room(const mgv__plan *plan, mgv_error *error) {
-    if (plan->groups <= plan->layout_groups && plan->groups * plan->group_images <= plan->room_images &&
-        plan->groups * plan->group_tiles <= plan->room_tiles) return MGV_OK;
+    if (mgv__plan_groups_fit(plan, plan->group_images, plan->groups)) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                      "the plan is wrong: %u groups of %u images do not fit into room for %u groups and %u images",
                      (uint64_t)plan->groups, (uint64_t)plan->group_images, (uint64_t)plan->layout_groups, (uint64_t)plan->room_images);

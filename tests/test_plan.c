@@ -587,6 +587,7 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     mgv__config config;
     mgv__plan plan;
     mgv_error error;
+    uint32_t images;
     (void)state;
     config_of(&config, 224, 16, 12);
     config.head_dim = 104;
@@ -604,6 +605,11 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     assert_non_null(strstr(error.message, "even side, not 19"));
     config_of(&config, 224, 16, 12);
     assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
+    config_of(&config, 512, 16, 2); /* as many groups of images as wrap around 2^32 */
+    for (images = 0; images < 40; images++) {
+        assert_int_equal(mgv__plan_layout(&plan, &config, UINT32_MAX - images, 0, &error), MGV_ERROR_CAPACITY);
+        assert_non_null(strstr(error.message, "more than one engine's GPU buffers hold"));
+    }
 }
 
 /* A box of the pooling head's tokens fits its stage, and a model that the latency regime does not run has no such map. */
@@ -726,7 +732,7 @@ static void test_costs_add_up(void **state) {
 
 /* No group, row or counter is beyond what an engine has, whatever its largest batch and the one that it is given. */
 static void test_every_batch_finds_room(void **state) {
-    static const uint32_t patches[] = {4, 8, 14, 16, 24, 32, 64};
+    static const uint32_t patches[] = {4, 8, 14, 16, 24, 32, 64, 71, 92, 100};
     uint32_t i, room, images;
     (void)state;
     for (i = 0; i < sizeof patches / sizeof patches[0]; i++) {
