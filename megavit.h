@@ -7879,11 +7879,13 @@ typedef struct mgv__cuda {
         if (mgv__code != cudaSuccess) return mgv__cuda_fail(calls, error, mgv__code, "cuda" #name, what); \
     } while (0)
 
-/* Errors after which the context is gone: whatever is called next fails too. */
+/* Errors after which the context is gone: whatever is called next fails too. In numbers: those that CUDA 12.0 has no names for. */
 static int mgv__cuda_is_lost(cudaError_t code) {
     static const int lost[] = {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
                                cudaErrorECCUncorrectable, cudaErrorHardwareStackError, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,
-                               cudaErrorLaunchTimeout};
+                               cudaErrorLaunchTimeout, cudaErrorAssert, cudaErrorNvlinkUncorrectable, cudaErrorMpsClientTerminated,
+                               226 /* an error that was contained */, 721 /* tensor memory that was not freed */,
+                               911 /* another device's */};
     size_t i;
     for (i = 0; i < sizeof lost / sizeof lost[0]; i++)
         if ((int)code == lost[i]) return 1;

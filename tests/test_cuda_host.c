@@ -307,6 +307,28 @@ static void test_encode_fails_at_every_call(void **state) {
     assert_true(failures >= 20);
 }
 
+/* Errors that end the context, as CUDA's headers tell, and some that do not. */
+static void test_which_errors_end_the_context(void **state) {
+    static const struct { int code, lost; } cases[] = {{214, 1}, {220, 1}, {226, 1}, {700, 1}, {702, 1}, {710, 1}, {714, 1}, {715, 1}, {716, 1},
+                                                       {717, 1}, {718, 1}, {719, 1}, {721, 1}, {810, 1}, {911, 1}, {1, 0}, {701, 0}, {720, 0},
+                                                       {901, 0}, {999, 0}};
+    fixture *f = (fixture *)*state;
+    size_t i;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        mgv_engine *engine;
+        mgv_error error;
+        fake_reset();
+        assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+        fake.fail_name = "cudaLaunchKernelExC";
+        fake.fail_code = (cudaError_t)cases[i].code;
+        assert_int_equal(encode(f, engine, 2, &error), cases[i].lost ? MGV_ERROR_DEVICE_LOST : MGV_ERROR_DEVICE);
+        fake.fail_name = NULL;
+        assert_int_equal(encode(f, engine, 2, &error), cases[i].lost ? MGV_ERROR_DEVICE_LOST : MGV_OK);
+        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        assert_int_equal(fake_alive(), 0);
+    }
+}
+
 /* An encode that fails when some of it is on the stream: the engine is busy until the stream has gone through it. */
 static void test_a_half_enqueued_encode_is_waited_for(void **state) {
     fixture *f = (fixture *)*state;
@@ -994,6 +1016,7 @@ int main(void) {
         cmocka_unit_test(test_creation_fails_at_every_call),
         cmocka_unit_test(test_creation_without_memory),
         cmocka_unit_test(test_encode_fails_at_every_call),
+        cmocka_unit_test(test_which_errors_end_the_context),
         cmocka_unit_test(test_a_half_enqueued_encode_is_waited_for),
         cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
         cmocka_unit_test(test_poll_wait_and_destroy),
