@@ -10637,6 +10637,8 @@ static mgv_result mgv__job_take_outputs(mgv_engine *engine, const mgv_encode_des
         mgv__output_shape(program, tap, sum, desc->image_count, &shape);
         need = shape.rows * shape.columns;
         if (!output->data) return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u has no data pointer", (uint64_t)i);
+        if (output->place != MGV_PLACE_HOST && output->place != MGV_PLACE_DEVICE)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u: %i is no mgv_place", (uint64_t)i, (int64_t)output->place);
         result = engine->run->check_output(engine, output, i, error);
         if (result != MGV_OK) return result;
         if (output->capacity < need)

@@ -513,6 +513,10 @@ static void test_rows(void **state) {
     assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_ERROR_CAPACITY);
     assert_non_null(strstr(error.message, "output 4"));
     outputs[3].data = (float *)pinned;
+    outputs[3].place = MGV_PLACE_DEVICE + 1;
+    assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "output 3: 2 is no mgv_place"));
+    outputs[3].place = MGV_PLACE_HOST;
     outputs[1].data = pageable;
     assert_int_equal(mgv_encode_blocking(engine, &w.desc, &error), MGV_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "output 1 is said to be in device memory"));
