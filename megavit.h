@@ -10264,6 +10264,7 @@ static mgv_result mgv__gpu_check_stream(mgv_engine *engine, mgv__gpu *gpu, cudaS
     if (status != MGV_STATUS_DONE)
         return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on %s: call mgv_wait first",
                          engine->job.abandoned ? "an encode that failed half-way" : "an encode in a CUDA graph");
+    if (engine->job.abandoned) engine->job.status = MGV_STATUS_FAILED; /* until another encode is enqueued, which may be refused before */
     engine->job.abandoned = 0;
     return MGV_OK;
 }

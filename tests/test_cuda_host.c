@@ -355,6 +355,17 @@ static void test_a_half_enqueued_encode_is_waited_for(void **state) {
     fake.fail_name = NULL;
     assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_DEVICE);
     assert_non_null(strstr(error.message, "cudaLaunchKernelExC"));
+    fake.fail_name = "cudaLaunchKernelExC"; /* also when the next one was refused in between */
+    assert_int_equal(mgv_encode(engine, &w.desc, NULL), MGV_ERROR_DEVICE);
+    fake.fail_name = NULL;
+    w.output.kind = MGV_OUTPUT_TOKENS;
+    w.output.place = MGV_PLACE_DEVICE;
+    w.output.capacity = 1000000;
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "output 0 is said to be in device memory"));
+    assert_int_equal(mgv_poll(engine, NULL), MGV_STATUS_FAILED);
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_DEVICE);
+    assert_non_null(strstr(error.message, "cudaLaunchKernelExC"));
     assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
     assert_int_equal(fake_alive(), 0);
 }
