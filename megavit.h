@@ -669,8 +669,8 @@ typedef void mgv_validation_report(void *user, const mgv_validation *row);
 
 /* Runs the pictures on the GPU one operation further each time, on buffers full of NaN, and calls report (NULL: nobody) with each result.
    The tolerances come from bf16's rounding, see >>validation. desc as for mgv_engine_create; its backend, max_images, max_tokens and
-   workspace are not looked at. failures: operations that were not ok. MGV_OK: all were run, whatever they gave. Allocates, and blocks;
-   minutes for many pictures. */
+   both workspaces are not looked at. failures: operations that were not ok. MGV_OK: all were run, whatever they gave. Allocates, and
+   blocks; minutes for many pictures. */
 MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_desc *desc, const mgv_image *images, uint32_t image_count,
                                     mgv_validation_report *report, void *user, uint32_t *failures, mgv_error *error);
 
@@ -11115,8 +11115,8 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     mgv_engine_desc d = *desc;
     mgv_result result;
     mgv__gpu_thread thread;
-    d.workspace = NULL;
-    d.workspace_bytes = 0;
+    d.workspace = d.device_workspace = NULL;
+    d.workspace_bytes = d.device_workspace_bytes = 0;
     d.max_tokens = 0;
     d.max_images = v->image_count + 2; /* rows that no picture has */
     d.max_row_outputs = !v->model->config.use_head;

@@ -886,6 +886,35 @@ static void test_validation(void **state) {
     assert_true(calls > 60);
 }
 
+/* Validation with the description of an engine that is there does not work in that engine's memory. */
+static void test_validation_beside_an_engine(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
+    mgv_engine *engine;
+    mgv_error error;
+    uint32_t failures;
+    uint64_t bytes;
+    void *memory, *before;
+    work w;
+    fake_reset();
+    fake.kernel = fake_kernel;
+    assert_int_equal(mgv_engine_device_workspace_bytes(f->model, &desc, &bytes, &error), MGV_OK);
+    assert_int_equal(fake_calls.Malloc(&memory, (size_t)bytes), cudaSuccess);
+    desc.device_workspace = memory;
+    desc.device_workspace_bytes = bytes;
+    if (mgv_engine_create(&engine, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    before = malloc((size_t)bytes);
+    memcpy(before, memory, (size_t)bytes);
+    make_work(f, &w, 1);
+    fake.kernel = NULL;
+    if (mgv_validate(f->model, &desc, w.images, 1, NULL, NULL, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_memory_equal(memory, before, (size_t)bytes);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    fake_calls.Free(memory);
+    free(before);
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* The caller's current device is what it was after each call. */
 static void test_the_callers_device(void **state) {
     fixture *f = (fixture *)*state;
@@ -1043,6 +1072,7 @@ int main(void) {
         cmocka_unit_test(test_schedules_come_and_go),
         cmocka_unit_test(test_packed_weights),
         cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_validation_beside_an_engine),
         cmocka_unit_test(test_the_callers_device),
         cmocka_unit_test(test_dealt_tiles_are_sent),
         cmocka_unit_test(test_machines_that_cannot),
