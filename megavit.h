@@ -761,7 +761,7 @@ enum {
    these are multiplied with exist. */
 enum { MGV__POOL_TOKENS = 16 /* of a POOL_TOKENS tile */, MGV__POOL_TOKENS_HEADS = 16 /* of a model that has such tiles, at most */ };
 /* Of a POOL_HEADS tile: heads of a cluster, tokens of a CTA and columns of a row at most. */
-enum { MGV__POOL_HEADS = 2, MGV__POOL_SHARE = MGV__MAX_KEYS / MGV__LATENCY_CLUSTER, MGV__POOL_WIDTH = 64 * MGV__POOL_TOKENS_HEADS };
+enum { MGV__POOL_HEADS = 2, MGV__POOL_SHARE = (int)MGV__MAX_KEYS / MGV__LATENCY_CLUSTER, MGV__POOL_WIDTH = 64 * MGV__POOL_TOKENS_HEADS };
 enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LEAST_PARTS_LOG2 = 1, MGV__GEMV_MOST_PARTS_LOG2 = 3,
        MGV__GEMV_STEPS = 12 /* of 32 columns, that a warp holds */ };
 #define MGV__GEMV_COLUMNS(parts_log2) ((uint32_t)MGV__GEMV_STRIP * (uint32_t)MGV__GEMV_WARPS >> (parts_log2)) /* of a CTA */
@@ -5748,7 +5748,7 @@ static void mgv__plan_list(mgv__plan *plan) {
         op->kernel.column_tiles = mgv__ceil_div(c->heads, MGV__CLUSTER);
         op->kernel.a_map = MGV__MAP_KEYS;
         op->kernel.b_map = MGV__MAP_QUERIES;
-        op->kernel.store_map = MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
+        op->kernel.store_map = (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
         mgv__plan_gemm(plan, "out", (int32_t)layer, MGV__DEVICE_ATTENDED, MGV__DEVICE_STREAM, MGV__PACK_HIDDEN,
                        MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
         mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN,
@@ -5837,7 +5837,8 @@ static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
     if (plan->config->use_head)
-        mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64, MGV__CHUNK_ROWS);
+        mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64,
+                           MGV__CHUNK_ROWS);
     mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
     if (!mgv__plan_is_online(plan)) {
         mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
@@ -5848,7 +5849,7 @@ static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     mgv__plan_head_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
     mgv__plan_head_map(plan, MGV__MAP_KEYS_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
     mgv__plan_head_map(plan, MGV__MAP_QUERIES_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
-    mgv__plan_head_map(plan, MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
+    mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
 }
 
 static int mgv__row_outputs_equal(const mgv__row_outputs *a, const mgv__row_outputs *b) {
@@ -5905,8 +5906,8 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
     }
     if (plan->config->use_head) { /* weighted sums: (column, head, image) */
         mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
-        mgv__map_desc *m = &plan->maps[MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
-        mgv__plan_map(plan, MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->config->heads, plan->room_images,
+        mgv__map_desc *m = &plan->maps[(int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
+        mgv__plan_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->config->heads, plan->room_images,
                       MGV__CHUNK_ROWS);
         m->dims[0] = plan->config->hidden;
         m->strides[0] = (uint64_t)plan->config->hidden * 2;
@@ -7345,7 +7346,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
         info->shared[1] = mgv__schedule_part("blocks of weights", MGV__LATENCY_WEIGHT_STAGES, MGV__LATENCY_WEIGHT_BYTES);
         info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1,
                                              MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SCALE_BYTES + MGV__LATENCY_SWAP_BYTES);
-        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES);
+        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, (int)MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES);
         info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
         info->roles[0] = mgv__schedule_part("loaders, scheduler, norms", 128, MGV__LATENCY_COPY_REGISTERS);
     } else {
@@ -8946,8 +8947,8 @@ typedef struct mgv__cpu_attention_scratch {
 } mgv__cpu_attention_scratch;
 
 enum {
-    MGV__CPU_MAX_PADDED_HEAD = MGV__MAX_HEAD_DIM + MGV__CPU_MAX_PANEL,
-    MGV__CPU_KEY_FLOATS = MGV__CPU_DEPTH * MGV__MAX_HEAD_DIM,
+    MGV__CPU_MAX_PADDED_HEAD = (int)MGV__MAX_HEAD_DIM + MGV__CPU_MAX_PANEL,
+    MGV__CPU_KEY_FLOATS = (int)MGV__CPU_DEPTH * MGV__MAX_HEAD_DIM,
     MGV__CPU_VALUE_FLOATS = MGV__CPU_DEPTH * MGV__CPU_MAX_PADDED_HEAD,
     MGV__CPU_HEAD_FLOATS = (MGV__CPU_QUERIES + MGV__CPU_MAX_TILE) * MGV__CPU_MAX_PADDED_HEAD,
     MGV__CPU_ATTENTION_FLOATS = MGV__CPU_KEY_FLOATS + MGV__CPU_VALUE_FLOATS + 2 * MGV__CPU_BLOCK_FLOATS + MGV__CPU_HEAD_FLOATS +

@@ -71,7 +71,7 @@ for file in implementation declarations static_user main; do cp "$scratch/$file.
 
 # ---- every compiler, dialect and option that takes something away ----
 
-# matrix LABEL C_COMPILER C++_COMPILER OPTIONS: the implementation in four dialects.
+# matrix LABEL C_COMPILER C++_COMPILER OPTIONS: the implementation in five dialects.
 matrix() {
     local label=$1 cc=$2 cxx=$3 options=$4 probe=$scratch/probe
     printf '#include <errno.h>\n#include <math.h>\nint probe(void) { return EINVAL; }\n' >"$probe.c"
@@ -90,15 +90,18 @@ matrix() {
     if ! command -v "$cxx" >/dev/null || ! "$cxx" $options -fsyntax-only "$probe.cc" 2>/dev/null; then
         skip "$label as C++11" "no $cxx for it"
         skip "$label as C++17" "no $cxx for it"
+        skip "$label as C++20" "no $cxx for it"
     else
         # shellcheck disable=SC2086
-        for dialect in c++11 c++17; do
+        for dialect in c++11 c++17 c++20; do
             check_beside "$label as ${dialect^^}" "$cxx" -std=$dialect $options $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
         done
     fi
 }
 
-cuda=$(ls -d "${CUDA_HOME:-/usr/local/cuda}/include/cuda_runtime_api.h" 2>/dev/null)
+# The toolkit's headers, or those of the machine model, which have what the header uses of them.
+cuda=${CUDA_HOME:-/usr/local/cuda}/include
+[ -e "$cuda/cuda_runtime_api.h" ] || cuda=tests/machine/include
 for pair in gcc:g++ clang:clang++; do
     cc=${pair%:*} cxx=${pair#*:}
     matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA"
@@ -106,11 +109,8 @@ for pair in gcc:g++ clang:clang++; do
     matrix "$cc MEGAVIT_NO_SIMD" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD"
     matrix "$cc MEGAVIT_NO_THREADS" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_THREADS"
     matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
-    if [ -n "$cuda" ]; then
-        matrix "$cc with CUDA" "$cc" "$cxx" "-DMEGAVIT_CUDA -isystem ${cuda%/*}"
-    else
-        skip "$cc with CUDA" "no CUDA toolkit"
-    fi
+    matrix "$cc MEGAVIT_PLAN" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN"
+    matrix "$cc with CUDA" "$cc" "$cxx" "-DMEGAVIT_CUDA -isystem $cuda"
 done
 matrix "gcc for ARM (NEON)" aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ "-DMEGAVIT_NO_CUDA"
 matrix "MinGW" x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++ "-DMEGAVIT_NO_CUDA"
