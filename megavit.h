@@ -3853,6 +3853,7 @@ static void mgv__pixels_band(void *context, uint32_t index) {
     slot.planar = slot.raw + needs->raw;
     slot.row = slot.planar + needs->planar;
     slot.ring = slot.row + needs->row;
+    memset(slot.planar, 0, needs->planar); /* vector code takes what lies behind the last sample times 0: valgrind asks what that is */
     for (frame = 0; frame < mgv__image_frames(job->image); frame++) {
         for (begin = 0; begin < job->columns; begin += job->strip) {
             uint32_t left = job->columns - begin;
