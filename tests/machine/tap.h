@@ -52,8 +52,8 @@ inline std::string compare_replays(const machine::Result &replay, const machine:
 /* The last line; faults_unchecked: those that were planted once more with their rule switched off, and then passed. */
 inline int finish(const char *what = "machine model") {
     printf("1..%d\n", tests);
-    printf("# %s: kernels run under %u arithmetic and %u protocol seeds; %u of %u planted faults caught", what, arithmetic_runs,
-           protocol_runs, faults_caught, faults_planted);
+    printf("# %s: kernels run under %u arithmetic and %u protocol seeds; faults planted %u times, caught %u times", what, arithmetic_runs,
+           protocol_runs, faults_planted, faults_caught);
     if (faults_unchecked) printf(", %u of them pass once their rule is not checked", faults_unchecked);
     if (faults_done_again) printf("; of %u recorded ones %u caught when they are done again", faults_done_again, faults_caught_again);
     printf("\n");
