@@ -63,7 +63,7 @@ help:
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
 	@echo "  make test-clang            the tests compiled by clang"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
-	@echo "  make test-machine          the kernels on a model of the GPU, on any CPU (needs clang; tests/machine/README.md)"
+	@echo "  make test-machine          the kernels on a model of the GPU, on x86-64 Linux (needs clang; tests/machine/README.md)"
 	@echo "  make assemble              what there is for Blackwell, through ptxas: nothing here can run it (needs nvcc)"
 	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
@@ -73,7 +73,7 @@ help:
 	@echo "  make build/cuda/megavit CUDA=/usr/local/cuda   the command line with the CUDA backend"
 	@echo "  make test-gpu              the CUDA backend on a Hopper card (needs nvcc, and transformers or GPU_MODEL=DIR)"
 	@echo
-	@echo "  make bench-gpu             images a second, latency and joules on a Hopper card; PEERS=DIR: beside PyTorch"
+	@echo "  make bench-gpu             images a second, latency and joules on a Hopper card (needs what test-gpu does); PEERS=DIR: beside PyTorch"
 	@echo
 	@echo "  make dist                  what a user vendors, as one archive under build/"
 	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package"
