@@ -938,6 +938,7 @@ typedef struct mgv__kernel_arguments {
      >>pixels-avx2  the vector code of >>pixels
      >>engine       capacity, encode, poll, wait
      >>validation   the GPU's operations against their twins on the CPU
+     >>cpu-vector   the vector code of >>cpu, once for each instruction set
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
 #ifndef MEGAVIT_IMPLEMENTED
@@ -5393,7 +5394,6 @@ typedef struct mgv__plan_op {
     int32_t layer;
     uint32_t kind;             /* before a schedule says which kind of GEMM tile it is */
     uint32_t source, target;   /* device buffers */
-    uint32_t source_writes;    /* writers of the source before this operation, which it waits for; 0: none */
     uint32_t pack;
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
 } mgv__plan_op;

@@ -973,7 +973,7 @@ enum { MANY_SHARDS = 100000 };
 typedef struct made_up {
     const char *index;
     size_t index_bytes;
-    size_t open_now, most_open, shard_bytes;
+    size_t open_now, most_open;
     char shard[200];
 } made_up;
 static size_t make_shard(made_up *all, unsigned number) {

@@ -16,18 +16,18 @@ typedef struct shape_of_model {
     const char *name;
     const char *config;    /* format of config.json: layers, then the last layers of three quarters for DeepStack */
     const char *processor; /* preprocessor_config.json */
-    uint32_t hidden, intermediate, layers, patch_inner, out;
+    uint32_t hidden, intermediate, layers, out;
     uint32_t side;         /* of the picture in pixels */
     int qwen;
 } shape_of_model;
 
 static const shape_of_model models[] = {
     {"siglip2-base-patch16-224", "{\"model_type\":\"siglip_vision_model\",\"num_hidden_layers\":%u}",
-     "{\"size\":{\"height\":224,\"width\":224},\"resample\":2}", 768, 3072, 12, 768, 0, 224, 0},
+     "{\"size\":{\"height\":224,\"width\":224},\"resample\":2}", 768, 3072, 12, 0, 224, 0},
     {"qwen3-vl-2b-448",
      "{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"depth\":%u,\"hidden_size\":1024,\"intermediate_size\":4096,\"num_heads\":16,"
      "\"out_hidden_size\":2048,\"deepstack_visual_indexes\":[%u,%u,%u]}}",
-     "{}", 1024, 4096, 24, 1536, 2048, 448, 1},
+     "{}", 1024, 4096, 24, 2048, 448, 1},
 };
 
 /* A safetensors file that grows: first every tensor's entry, then the data. */

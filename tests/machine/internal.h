@@ -465,7 +465,6 @@ inline bool async_read(const Observer &who, uint32_t events, uintptr_t offset, s
 inline bool async_write(const Observer &who, uint32_t event, uintptr_t offset, size_t bytes, const char *what) {
     return AsyncAccess(who, event).write(offset, bytes, what);
 }
-uint32_t read_only_until(uintptr_t offset);
 bool region_of(uintptr_t offset, uintptr_t *begin, uintptr_t *end, const char **name, bool *read_only);
 inline uint8_t *arena(uintptr_t offset) { return (uint8_t *)(ARENA + offset); }
 inline uintptr_t shared_offset(uint32_t cta, uint32_t offset) { return (uintptr_t)cta * SHARED_WINDOW + offset; }

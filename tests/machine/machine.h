@@ -71,7 +71,7 @@ struct Launch {
 };
 
 struct Report {
-    std::string kind; /* one of the names in report_kinds, MANUAL.md */
+    std::string kind; /* one of the names in MANUAL.md's table */
     std::string text; /* kernel, CTA, thread, source line, operation, what is wrong */
     std::string rule = {}; /* of the model that reports it: "kind" or "kind:which" */
 };

@@ -14,7 +14,6 @@
 #define __global__ __attribute__((noinline))
 #define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -42,8 +41,6 @@ struct Index {
 
 static inline uint32_t __float_as_uint(float f) { uint32_t v; memcpy(&v, &f, 4); return v; }
 static inline float __uint_as_float(uint32_t v) { float f; memcpy(&f, &v, 4); return f; }
-static inline int __popc(uint32_t v) { return __builtin_popcount(v); }
-static inline int __ffs(int v) { return __builtin_ffs(v); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
 template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
@@ -226,7 +223,6 @@ DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32
     c = v[2];
     d = v[3];
 }
-DEVICE void st_relaxed_gpu(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { machine::op_atomic(p, v, 0, 0, true, false); }

@@ -11,7 +11,7 @@ namespace machine {
 
 /* ---- shared-memory matrix descriptors ---- */
 
-/* kernels.md 1.1 (PTX ISA, wgmma, "Matrix descriptor format") */
+/* PTX ISA, wgmma, "Matrix descriptor format" */
 static MatrixDescriptor decode(uint64_t d, const char *which) {
     static const unsigned bits_of_code[] = {0, 3, 2, 1};
     MatrixDescriptor m;
@@ -215,7 +215,7 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
     static float a[64][32], b[32 * 256];
     if (op.a_in_registers) {
         for (int t = 0; t < 128 && !op.protocol; t++)
-            for (int r = 0; r < 4; r++) { /* kernels.md 1.3 */
+            for (int r = 0; r < 4; r++) { /* PTX ISA, wgmma, fragments of A in registers */
                 const int row = t / 32 * 16 + t % 32 / 4 + (r & 1) * 8;
                 const uint32_t v = op.numbers->a_registers[t][r];
                 if (op.fp8) for (int i = 0; i < 4; i++) a[row][t % 4 * 4 + (r >> 1) * 16 + i] = e4m3_to_float((uint8_t)(v >> 8 * i));
