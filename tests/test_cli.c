@@ -1234,6 +1234,22 @@ static void a_damaged_index_is_one_line(void **state) {
     free(bytes);
 }
 
+/* The program waits for the lock, so this takes as long. */
+static void an_index_in_use_is_3(void **state) {
+    sqlite3 *other;
+    int status;
+    (void)state;
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("busy.db"), "--add", own[0]), 0);
+    assert_int_equal(sqlite3_open(in_scratch("busy.db"), &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN EXCLUSIVE", NULL, NULL, NULL), SQLITE_OK);
+    status = run("search", "--model", MODEL, "--index", in_scratch("busy.db"), "--query", own[0]);
+    sqlite3_close(other);
+    assert_int_equal(status, 3);
+    assert_int_equal(lines(said_err), 1);
+    assert_non_null(strstr(said_err, "busy.db: the index is in use by another program"));
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("busy.db"), "--query", own[0]), 0);
+}
+
 static void nothing_is_added_by_a_failed_add(void **state) {
     static unsigned char before[1 << 20], after[1 << 20];
     size_t length;
@@ -1431,6 +1447,7 @@ int main(void) {
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
+        cmocka_unit_test(an_index_in_use_is_3),
         cmocka_unit_test(nothing_is_added_by_a_failed_add),
         cmocka_unit_test(a_full_disk_changes_nothing),
         cmocka_unit_test(classify_gives_sigmoid_probabilities),

@@ -13,6 +13,8 @@
 /* "MGVI"; SQLite keeps it in the file's header, where file(1) looks. */
 #define APPLICATION_ID 0x4D475649
 #define INDEX_VERSION 1
+/* How long to wait for another program that writes the index. */
+#define BUSY_MILLISECONDS 10000
 
 #define SQL_TABLE_ABOUT "CREATE TABLE about(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 #define SQL_TABLE_PICTURE "CREATE TABLE picture(name TEXT PRIMARY KEY, embedding BLOB NOT NULL) WITHOUT ROWID"
@@ -35,6 +37,7 @@ typedef struct search_index {
 static int fail_sql(const search_index *index, const char *what) {
     int code = sqlite3_errcode(index->database);
     int status = code == SQLITE_NOMEM ? CLI_MACHINE : CLI_BAD_FILE;
+    if (code == SQLITE_BUSY) return cli_fail(CLI_MACHINE, index->path, "the index is in use by another program");
     return cli_fail(status, index->path, "%s: %s", what, sqlite3_errmsg(index->database));
 }
 
@@ -42,18 +45,21 @@ static int execute(const search_index *index, const char *sql, const char *what)
     return sqlite3_exec(index->database, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail_sql(index, what);
 }
 
-static sqlite3_stmt *prepare(const search_index *index, const char *sql) {
-    sqlite3_stmt *statement = NULL;
-    if (sqlite3_prepare_v2(index->database, sql, -1, &statement, NULL) != SQLITE_OK) fail_sql(index, "not an index");
-    return statement;
+static int prepare(const search_index *index, const char *sql, sqlite3_stmt **statement) {
+    *statement = NULL;
+    return sqlite3_prepare_v2(index->database, sql, -1, statement, NULL) == SQLITE_OK ? 0 : fail_sql(index, "cannot read the index");
 }
 
-static int64_t number(const search_index *index, const char *sql) {
-    sqlite3_stmt *statement = prepare(index, sql);
-    int64_t value = -1;
-    if (statement && sqlite3_step(statement) == SQLITE_ROW) value = sqlite3_column_int64(statement, 0);
+/* The number that a statement gives in its one row. */
+static int number(const search_index *index, const char *sql, int64_t *value) {
+    sqlite3_stmt *statement;
+    int status = prepare(index, sql, &statement);
+    *value = 0;
+    if (status) return status;
+    if (sqlite3_step(statement) == SQLITE_ROW) *value = sqlite3_column_int64(statement, 0);
+    else status = fail_sql(index, "cannot read the index");
     sqlite3_finalize(statement);
-    return value;
+    return status;
 }
 
 /* ---- what an index says about itself ---- */
@@ -86,17 +92,20 @@ static int check_schema(const search_index *index) {
     sqlite3_stmt *statement;
     size_t seen = 0;
     struct stat about;
-    int good = 1, code;
-    int64_t version;
-    if (number(index, "PRAGMA application_id") != APPLICATION_ID) return cli_fail(CLI_BAD_FILE, index->path, "not an index of megavit");
-    if (stat(index->path, &about) != 0 || about.st_size % number(index, "PRAGMA page_size") != 0)
+    int good = 1, code, status;
+    int64_t application, page_bytes, version;
+    status = number(index, "PRAGMA application_id", &application);
+    if (!status) status = number(index, "PRAGMA page_size", &page_bytes);
+    if (!status) status = number(index, "PRAGMA user_version", &version);
+    if (status) return status;
+    if (application != APPLICATION_ID) return cli_fail(CLI_BAD_FILE, index->path, "not an index of megavit");
+    if (stat(index->path, &about) != 0 || about.st_size % page_bytes != 0)
         return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: the file ends inside a page");
-    version = number(index, "PRAGMA user_version");
     if (version != INDEX_VERSION)
         return cli_fail(CLI_BAD_FILE, index->path, "an index of version %lld; this program reads version %d", (long long)version,
                         INDEX_VERSION);
-    statement = prepare(index, "SELECT sql FROM sqlite_master ORDER BY name");
-    if (!statement) return CLI_BAD_FILE;
+    status = prepare(index, "SELECT sql FROM sqlite_master ORDER BY name", &statement);
+    if (status) return status;
     while (good && (code = sqlite3_step(statement)) == SQLITE_ROW) {
         const char *sql = (const char *)sqlite3_column_text(statement, 0);
         good = seen < 2 && sql && strcmp(sql, expected[seen]) == 0;
@@ -114,16 +123,19 @@ static int check_schema(const search_index *index) {
 
 static int check_about(const search_index *index) {
     about_row rows[ABOUT_COUNT];
-    sqlite3_stmt *statement = prepare(index, "SELECT value FROM about WHERE key = ?1");
-    int status = 0;
-    if (!statement) return CLI_BAD_FILE;
+    sqlite3_stmt *statement;
+    int status = prepare(index, "SELECT value FROM about WHERE key = ?1", &statement);
+    if (status) return status;
     describe(index, rows);
     for (int i = 0; !status && i < ABOUT_COUNT; i++) {
         const char *value;
+        int code;
         sqlite3_reset(statement);
         sqlite3_bind_text(statement, 1, rows[i].key, -1, SQLITE_STATIC);
-        value = sqlite3_step(statement) == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
-        if (!value) status = cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: it does not say its '%s'", rows[i].key);
+        code = sqlite3_step(statement);
+        value = code == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+        if (code != SQLITE_ROW && code != SQLITE_DONE) status = fail_sql(index, "the index is damaged");
+        else if (!value) status = cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: it does not say its '%s'", rows[i].key);
         else if (rows[i].rule && strcmp(value, rows[i].value) != 0)
             status =
                 cli_fail(CLI_BAD_FILE, index->path, "%s: it says %s %s, here it is %s", rows[i].rule, rows[i].key, value, rows[i].value);
@@ -139,7 +151,7 @@ static int harden(const search_index *index) {
     sqlite3_db_config(index->database, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(index->database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_limit(index->database, SQLITE_LIMIT_LENGTH, 64 * 1024 * 1024);
-    sqlite3_busy_timeout(index->database, 10000);
+    sqlite3_busy_timeout(index->database, BUSY_MILLISECONDS);
     return execute(index, "PRAGMA cell_size_check = ON", "not an index");
 }
 
@@ -174,9 +186,8 @@ static int create_tables(const search_index *index) {
     if (!status) status = execute(index, SQL_TABLE_PICTURE, "cannot create the index");
     snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID, INDEX_VERSION);
     if (!status) status = execute(index, pragmas, "cannot create the index");
+    if (!status) status = prepare(index, "INSERT INTO about(key, value) VALUES(?1, ?2)", &statement);
     if (status) return status;
-    statement = prepare(index, "INSERT INTO about(key, value) VALUES(?1, ?2)");
-    if (!statement) return CLI_BAD_FILE;
     describe(index, rows);
     for (int i = 0; !status && i < ABOUT_COUNT; i++) {
         sqlite3_reset(statement);
@@ -190,17 +201,19 @@ static int create_tables(const search_index *index) {
 
 /* Opens the one transaction that everything is added in, so that the index holds all of it or nothing. */
 static int begin_writing(search_index *index) {
+    int64_t tables;
     int status = open_index(index, SQLITE_OPEN_READWRITE | (index->is_new ? SQLITE_OPEN_CREATE : 0));
     if (!status) status = execute(index, "BEGIN IMMEDIATE", "cannot write the index");
     if (status) return status;
     index->writing = 1;
+    status = number(index, "SELECT count(*) FROM sqlite_master", &tables);
     /* Somebody else may have made it since we looked; then it is theirs and not removed if we fail. */
-    if (index->is_new && number(index, "SELECT count(*) FROM sqlite_master") != 0) index->is_new = 0;
+    if (status || tables) index->is_new = 0;
+    if (status) return status;
     if (index->is_new) status = create_tables(index);
     else if (!(status = check_schema(index))) status = check_about(index);
-    if (status) return status;
-    index->insert = prepare(index, "INSERT OR REPLACE INTO picture(name, embedding) VALUES(?1, ?2)");
-    return index->insert ? 0 : CLI_BAD_FILE;
+    if (!status) status = prepare(index, "INSERT OR REPLACE INTO picture(name, embedding) VALUES(?1, ?2)", &index->insert);
+    return status;
 }
 
 /* ---- adding ---- */
@@ -331,11 +344,11 @@ typedef struct query {
 
 static int find_nearest(void *user, const char *name, const mgv_shape *shape, const float *rows) {
     query *q = user;
-    sqlite3_stmt *statement = prepare(q->index, "SELECT name, embedding FROM picture ORDER BY name");
-    int status = 0, code = SQLITE_DONE;
+    sqlite3_stmt *statement;
+    int status = prepare(q->index, "SELECT name, embedding FROM picture ORDER BY name", &statement), code = SQLITE_DONE;
     (void)name;
     (void)shape;
-    if (!statement) return CLI_BAD_FILE;
+    if (status) return status;
     while (!status && (code = sqlite3_step(statement)) == SQLITE_ROW) status = compare_row(q->index, statement, rows, q->best);
     if (!status && code != SQLITE_DONE) status = fail_sql(q->index, "the index is damaged");
     sqlite3_finalize(statement);
@@ -454,5 +467,6 @@ static int run(const cli_command *command, int argc, char **argv) {
 const cli_command cli_search = {
     "search", "--model DIR --index FILE [--add IMAGE...] [--query IMAGE] [-k N]", "keep embeddings in one file, find the nearest pictures",
     "The index says which model, resize and version it was made with; one made with others is an error.\n"
-    "Everything that one --add puts in appears together or not at all. Similarity is the cosine of pooled embeddings.\n",
+    "Everything that one --add puts in appears together or not at all. Another program that writes the index is waited for,\n"
+    "at most ten seconds; then the exit code is 3. Similarity is the cosine of pooled embeddings.\n",
     run};
