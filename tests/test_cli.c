@@ -1234,6 +1234,51 @@ static void a_damaged_index_is_one_line(void **state) {
     free(bytes);
 }
 
+/* What an --add leaves that is killed when its transaction no longer fits into SQLite's cache: pages of it in the file, and the
+   journal that takes them back. */
+static void interrupt_in(const char *path, const char *sql) {
+    pid_t pid = fork();
+    int status;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        sqlite3 *database;
+        int good = sqlite3_open(path, &database) == SQLITE_OK &&
+                   sqlite3_exec(database, "PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN", NULL, NULL, NULL) == SQLITE_OK &&
+                   sqlite3_exec(database, sql, NULL, NULL, NULL) == SQLITE_OK;
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+#define FILL \
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) " \
+    "INSERT INTO picture SELECT 'x' || i, randomblob(192) FROM n;"
+
+static void an_interrupted_add_is_taken_back(void **state) {
+    char *index = strdup(in_scratch("halved.db")), *journal = strdup(in_scratch("halved.db-journal"));
+    struct stat before, after;
+    (void)state;
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[0], own[1]), 0);
+    assert_int_equal(stat(index, &before), 0);
+    interrupt_in(index, "DELETE FROM picture;" FILL);
+    assert_int_equal(stat(index, &after), 0);
+    assert_true(after.st_size > before.st_size && exists(journal)); /* as it should be for the test to test anything */
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--query", own[1]), 0);
+    assert_non_null(strstr(said_out, "nearest 2 of 2"));
+    assert_false(exists(journal));
+    interrupt_in(index, "DELETE FROM picture;" FILL);
+    assert_true(exists(journal));
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[2], "--query", own[1]), 0);
+    assert_non_null(strstr(said_out, "nearest 3 of 3"));
+    assert_false(exists(journal));
+    assert_int_equal(chmod(index, 0444), 0); /* who may only read still can */
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--query", own[1]), 0);
+    assert_non_null(strstr(said_out, "nearest 3 of 3"));
+    free(index);
+    free(journal);
+}
+
 /* The program waits for the lock, so this takes as long. */
 static void an_index_in_use_is_3(void **state) {
     sqlite3 *other;
@@ -1447,6 +1492,7 @@ int main(void) {
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
+        cmocka_unit_test(an_interrupted_add_is_taken_back),
         cmocka_unit_test(an_index_in_use_is_3),
         cmocka_unit_test(nothing_is_added_by_a_failed_add),
         cmocka_unit_test(a_full_disk_changes_nothing),

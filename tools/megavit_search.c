@@ -170,9 +170,10 @@ static void close_index(search_index *index) {
     index->writing = 0;
 }
 
-/* Opens an index that is there and checks it whole, but for the rows, which are checked as they are read. */
-static int open_existing(search_index *index, int flags) {
-    int status = open_index(index, flags);
+/* Opens an index that is there and checks it whole, but for the rows, which are checked as they are read. To be written, if it can be:
+   an --add that was interrupted has left a journal, and only who may write can take it back. */
+static int open_existing(search_index *index) {
+    int status = open_index(index, SQLITE_OPEN_READWRITE);
     if (!status) status = check_schema(index);
     if (!status) status = check_about(index);
     return status;
@@ -380,7 +381,7 @@ static int find_picture(search_index *index, cli_session *session, const char *n
     best.room = k;
     best.items = calloc(k, sizeof *best.items);
     if (!best.items) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u matches", k);
-    status = open_existing(index, SQLITE_OPEN_READONLY);
+    status = open_existing(index);
     if (!status) status = cli_list_add(&picture, name);
     if (!status) status = cli_session_pictures(session, &picture);
     if (!status) status = cli_session_encode(session, &picture, &output, find_nearest, &q);
@@ -414,7 +415,7 @@ static int search(const cli_command *command, search_options *o, cli_list *pictu
     if (index.is_new && (errno != ENOENT || !pictures->count))
         return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
     if (!index.is_new) { /* before anything is computed */
-        status = open_existing(&index, SQLITE_OPEN_READONLY);
+        status = open_existing(&index);
         close_index(&index);
         if (status) return status;
     }
