@@ -1279,6 +1279,31 @@ static void an_interrupted_add_is_taken_back(void **state) {
     free(journal);
 }
 
+static void an_interrupted_first_add_is_no_index_yet(void **state) {
+    char *index = strdup(in_scratch("first.db"));
+    struct stat about;
+    int status;
+    (void)state;
+    interrupt_in(index, "CREATE TABLE picture(name TEXT PRIMARY KEY, embedding BLOB NOT NULL) WITHOUT ROWID;" FILL);
+    assert_int_equal(stat(index, &about), 0);
+    assert_true(about.st_size > 0 && exists(in_scratch("first.db-journal")));
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[0], "--query", own[0]), 0);
+    assert_non_null(strstr(said_out, "nearest 1 of 1"));
+    write_all(index, "", 0);
+    assert_bad_file(run("search", "--model", MODEL, "--index", index, "--query", own[0]), "first.db: the index is empty");
+    assert_bad_file(run("search", "--model", MODEL, "--index", index, "--add", in_scratch("absent.png")), "absent.png");
+    file_limit = 4096; /* the disk is full */
+    status = run("search", "--model", MODEL, "--index", index, "--add", own[0]);
+    file_limit = RLIM_INFINITY;
+    assert_bad_file(status, "first.db");
+    assert_int_equal(stat(index, &about), 0); /* not ours to remove */
+    assert_int_equal(about.st_size, 0);
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[0], own[1]), 0);
+    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--query", own[0]), 0);
+    assert_non_null(strstr(said_out, "nearest 2 of 2"));
+    free(index);
+}
+
 /* The program waits for the lock, so this takes as long. */
 static void an_index_in_use_is_3(void **state) {
     sqlite3 *other;
@@ -1493,6 +1518,7 @@ int main(void) {
         cmocka_unit_test(another_models_index_is_an_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
         cmocka_unit_test(an_interrupted_add_is_taken_back),
+        cmocka_unit_test(an_interrupted_first_add_is_no_index_yet),
         cmocka_unit_test(an_index_in_use_is_3),
         cmocka_unit_test(nothing_is_added_by_a_failed_add),
         cmocka_unit_test(a_full_disk_changes_nothing),

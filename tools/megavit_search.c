@@ -26,7 +26,8 @@ typedef struct search_index {
     const cli_session *session;
     const char *resize;
     uint32_t width;  /* floats of an embedding */
-    int is_new;      /* the file was not there before */
+    int was_absent;  /* the file was not there before */
+    int is_new;      /* the index has no tables yet */
     int writing;     /* a transaction is open */
     int failed;      /* and must be taken back */
     uint64_t added;
@@ -164,17 +165,23 @@ static void close_index(search_index *index) {
     sqlite3_finalize(index->insert);
     if (index->writing) sqlite3_exec(index->database, "ROLLBACK", NULL, NULL, NULL);
     sqlite3_close(index->database);
-    if (index->writing && index->is_new) remove(index->path);
+    if (index->writing && index->is_new && index->was_absent) remove(index->path);
     index->database = NULL;
     index->insert = NULL;
     index->writing = 0;
 }
 
 /* Opens an index that is there and checks it whole, but for the rows, which are checked as they are read. To be written, if it can be:
-   an --add that was interrupted has left a journal, and only who may write can take it back. */
+   an --add that was interrupted has left a journal, and only who may write can take it back. If it was the first, no page is left, and
+   the index is as good as new. */
 static int open_existing(search_index *index) {
+    int64_t pages;
     int status = open_index(index, SQLITE_OPEN_READWRITE);
-    if (!status) status = check_schema(index);
+    if (!status) status = number(index, "PRAGMA page_count", &pages);
+    if (status) return status;
+    index->is_new = pages == 0;
+    if (index->is_new) return 0;
+    status = check_schema(index);
     if (!status) status = check_about(index);
     return status;
 }
@@ -382,6 +389,7 @@ static int find_picture(search_index *index, cli_session *session, const char *n
     best.items = calloc(k, sizeof *best.items);
     if (!best.items) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u matches", k);
     status = open_existing(index);
+    if (!status && index->is_new) status = cli_fail(CLI_BAD_FILE, index->path, "the index is empty: nothing was ever added to it");
     if (!status) status = cli_list_add(&picture, name);
     if (!status) status = cli_session_pictures(session, &picture);
     if (!status) status = cli_session_encode(session, &picture, &output, find_nearest, &q);
@@ -411,10 +419,10 @@ static int search(const cli_command *command, search_options *o, cli_list *pictu
     index.resize = o->session.resize == MGV_RESIZE_PILLOW ? "pillow" : "torchvision";
     index.width = cli_session_info(session)->pooled_width;
     if (!index.width) return cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
-    if (stat(o->index, &about) != 0) index.is_new = 1;
-    if (index.is_new && (errno != ENOENT || !pictures->count))
+    if (stat(o->index, &about) != 0) index.was_absent = index.is_new = 1;
+    if (index.was_absent && (errno != ENOENT || !pictures->count))
         return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
-    if (!index.is_new) { /* before anything is computed */
+    if (!index.was_absent) { /* before anything is computed */
         status = open_existing(&index);
         close_index(&index);
         if (status) return status;
