@@ -64,6 +64,8 @@ static int exists(const char *path) {
 
 static rlim_t file_limit = RLIM_INFINITY; /* bytes that any file of the program may have: a disk that is full */
 
+static const char *child_folder; /* where the program runs; NULL: here */
+
 static void child(char *const arguments[], const char *input) {
     const struct rlimit limit = {file_limit, file_limit};
     int in = open(input ? input : "/dev/null", O_RDONLY), out = open(in_scratch("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0666),
@@ -77,6 +79,7 @@ static void child(char *const arguments[], const char *input) {
     alarm(120);
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &limit);
+    if (child_folder && chdir(child_folder) != 0) _exit(127);
     execv(program, arguments);
     _exit(127);
 }
@@ -240,10 +243,19 @@ static void make_pictures(void) {
     }
 }
 
+/* The path as it is called from any folder. */
+static void whole_path(char *whole, size_t room, const char *path) {
+    char here[2000] = "";
+    if (path[0] != '/' && !getcwd(here, sizeof here)) fail_msg("where are we?");
+    snprintf(whole, room, "%s%s%s", here, here[0] ? "/" : "", path);
+}
+
 static int set_up(void **state) {
     const char *build = getenv("BUILD");
+    char path[2048];
     (void)state;
-    snprintf(program, sizeof program, "%s/megavit", build ? build : "build");
+    snprintf(path, sizeof path, "%s/megavit", build ? build : "build");
+    whole_path(program, sizeof program, path);
     strcpy(scratch, "/tmp/megavit-cli-XXXXXX");
     if (!mkdtemp(scratch)) return -1;
     make_pictures();
@@ -1234,6 +1246,24 @@ static void a_damaged_index_is_one_line(void **state) {
     free(bytes);
 }
 
+static void the_name_of_an_index_is_a_files(void **state) {
+    static const char *const names[] = {":memory:", "file:uri.db", "file:one.db?mode=memory", "plain.db"};
+    char model[4096];
+    (void)state;
+    whole_path(model, sizeof model, MODEL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        int added, asked;
+        child_folder = scratch;
+        added = run("search", "--model", model, "--index", names[i], "--add", own[0]);
+        asked = run("search", "--model", model, "--index", names[i], "--query", own[0]);
+        child_folder = NULL;
+        if (added != 0 || asked != 0) fail_msg("%s: %s", names[i], said_err);
+        assert_non_null(strstr(said_out, "nearest 1 of 1"));
+        assert_true(exists(in_scratch(names[i])));
+    }
+    assert_false(exists(in_scratch("uri.db")));
+}
+
 /* What an --add leaves that is killed when its transaction no longer fits into SQLite's cache: pages of it in the file, and the
    journal that takes them back. */
 static void interrupt_in(const char *path, const char *sql) {
@@ -1517,6 +1547,7 @@ int main(void) {
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
+        cmocka_unit_test(the_name_of_an_index_is_a_files),
         cmocka_unit_test(an_interrupted_add_is_taken_back),
         cmocka_unit_test(an_interrupted_first_add_is_no_index_yet),
         cmocka_unit_test(an_index_in_use_is_3),

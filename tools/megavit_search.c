@@ -157,8 +157,11 @@ static int harden(const search_index *index) {
 }
 
 static int open_index(search_index *index, int flags) {
-    if (sqlite3_open_v2(index->path, &index->database, flags, NULL) != SQLITE_OK) return fail_sql(index, "cannot open the index");
-    return harden(index);
+    /* "./", so that a name is only ever a file's: SQLite takes ":memory:" and "file:..." for something else. */
+    char *file = sqlite3_mprintf("%s%s", index->path[0] == '/' ? "" : "./", index->path);
+    int code = file ? sqlite3_open_v2(file, &index->database, flags, NULL) : SQLITE_NOMEM;
+    sqlite3_free(file);
+    return code == SQLITE_OK ? harden(index) : fail_sql(index, "cannot open the index");
 }
 
 static void close_index(search_index *index) {
