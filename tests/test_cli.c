@@ -1264,6 +1264,19 @@ static void the_name_of_an_index_is_a_files(void **state) {
     assert_false(exists(in_scratch("uri.db")));
 }
 
+static void an_index_is_a_regular_file(void **state) {
+    static const char *const names[] = {"fifo.db", "folder.db"};
+    (void)state;
+    assert_int_equal(mkfifo(in_scratch("fifo.db"), 0666), 0);
+    assert_int_equal(mkdir(in_scratch("folder.db"), 0777), 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch(names[i]), "--add", own[0]), names[i]);
+        assert_non_null(strstr(said_err, "not a regular file"));
+        assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch(names[i]), "--query", own[0]), names[i]);
+        assert_non_null(strstr(said_err, "not a regular file"));
+    }
+}
+
 /* What an --add leaves that is killed when its transaction no longer fits into SQLite's cache: pages of it in the file, and the
    journal that takes them back. */
 static void interrupt_in(const char *path, const char *sql) {
@@ -1548,6 +1561,7 @@ int main(void) {
         cmocka_unit_test(another_models_index_is_an_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
         cmocka_unit_test(the_name_of_an_index_is_a_files),
+        cmocka_unit_test(an_index_is_a_regular_file),
         cmocka_unit_test(an_interrupted_add_is_taken_back),
         cmocka_unit_test(an_interrupted_first_add_is_no_index_yet),
         cmocka_unit_test(an_index_in_use_is_3),

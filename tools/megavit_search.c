@@ -425,6 +425,7 @@ static int search(const cli_command *command, search_options *o, cli_list *pictu
     if (stat(o->index, &about) != 0) index.was_absent = index.is_new = 1;
     if (index.was_absent && (errno != ENOENT || !pictures->count))
         return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
+    if (!index.was_absent && !S_ISREG(about.st_mode)) return cli_fail(CLI_BAD_FILE, o->index, "the index is not a regular file");
     if (!index.was_absent) { /* before anything is computed */
         status = open_existing(&index);
         close_index(&index);
