@@ -70,7 +70,8 @@ static void child(char *const arguments[], const char *input) {
     const struct rlimit limit = {file_limit, file_limit};
     int in = open(input ? input : "/dev/null", O_RDONLY), out = open(in_scratch("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0666),
         err = open(in_scratch("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    dup2(in, 0);
+    if (in < 0) close(0); /* an input that is not there: closed */
+    else dup2(in, 0);
     dup2(out, 1);
     dup2(err, 2);
     /* A sanitizer's report must not look like an exit code of the program's own. */
@@ -500,6 +501,22 @@ static void directories_and_standard_input_name_pictures(void **state) {
     mkdir(in_scratch("empty"), 0777);
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("none.npy"), in_scratch("empty")), "empty");
     assert_false(exists(in_scratch("none.npy")));
+}
+
+static void standard_input_without_names_is_a_bad_file(void **state) {
+    char *inputs[] = {NULL, strdup(in_scratch("blank")), strdup(in_scratch("pictures")), strdup(in_scratch("not_there"))};
+    (void)state;
+    write_all(inputs[1], "\n\r\n\n", 4);
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) { /* empty, blank, a directory, closed */
+        const char *reason = i < 2 ? "standard input: there is no name in it" : "standard input: cannot read the names: ";
+        assert_bad_file(run_from(inputs[i], "embed", "--model", MODEL, "-o", in_scratch("none.npy"), "-", NULL), reason);
+        assert_bad_file(run_from(inputs[i], "search", "--model", MODEL, "--index", in_scratch("none.db"), "--add", "-", NULL), reason);
+        assert_false(exists(in_scratch("none.npy")) || exists(in_scratch("none.db")));
+        assert_bad_file(run_from(inputs[i], "embed", "--model", MODEL, "-o", in_scratch("one.npy"), own[0], "-", NULL), reason);
+        assert_true(exists(in_scratch("one.npy"))); /* the names that there are */
+        assert_int_equal(remove(in_scratch("one.npy")), 0);
+        free(inputs[i]);
+    }
 }
 
 static void two_dashes_end_the_options(void **state) {
@@ -1531,6 +1548,7 @@ int main(void) {
         cmocka_unit_test(jsonl_says_the_same_floats),
         cmocka_unit_test(npy_goes_to_standard_output),
         cmocka_unit_test(directories_and_standard_input_name_pictures),
+        cmocka_unit_test(standard_input_without_names_is_a_bad_file),
         cmocka_unit_test(two_dashes_end_the_options),
         cmocka_unit_test(alpha_is_dropped_and_grey_is_replicated),
         cmocka_unit_test(preprocess_gives_the_pixel_values),

@@ -59,9 +59,9 @@ static int add_name(const char *name, cli_list *pictures) {
 }
 
 static int add_standard_input(cli_list *pictures) {
+    size_t first = pictures->count, room = 0;
     char *line = NULL;
-    size_t room = 0;
-    ssize_t length;
+    ssize_t length = 0;
     int worst = 0;
     while (worst != CLI_MACHINE && (length = getline(&line, &room, stdin)) >= 0) {
         int status;
@@ -70,7 +70,9 @@ static int add_standard_input(cli_list *pictures) {
         status = add_name(line, pictures);
         if (status > worst) worst = status;
     }
+    if (length < 0 && !feof(stdin)) worst = cli_fail(CLI_BAD_FILE, "standard input", "cannot read the names: %s", strerror(errno));
     free(line);
+    if (!worst && pictures->count == first) return cli_fail(CLI_BAD_FILE, "standard input", "there is no name in it");
     return worst;
 }
 
