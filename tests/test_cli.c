@@ -519,6 +519,19 @@ static void standard_input_without_names_is_a_bad_file(void **state) {
     }
 }
 
+/* find -print0 makes one line of all names, and of that line only the first would be taken. */
+static void names_that_end_with_a_zero_are_a_bad_file(void **state) {
+    char list[512];
+    int length = snprintf(list, sizeof list, "%s%c%s%c\n%s\n", own[0], 0, own[1], 0, own[2]);
+    array a;
+    (void)state;
+    write_all(in_scratch("zeros"), list, (size_t)length);
+    assert_bad_file(run_from(in_scratch("zeros"), "embed", "--model", MODEL, "-o", in_scratch("zeros.npy"), "-", NULL), "zero byte");
+    a = read_array(in_scratch("zeros.npy"));
+    assert_shape(&a, 2, 1, WIDTH, 0, 0); /* the name that is one */
+    free(a.file);
+}
+
 static void two_dashes_end_the_options(void **state) {
     (void)state;
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("none.npy"), "--", "--help"), "--help");
@@ -1549,6 +1562,7 @@ int main(void) {
         cmocka_unit_test(npy_goes_to_standard_output),
         cmocka_unit_test(directories_and_standard_input_name_pictures),
         cmocka_unit_test(standard_input_without_names_is_a_bad_file),
+        cmocka_unit_test(names_that_end_with_a_zero_are_a_bad_file),
         cmocka_unit_test(two_dashes_end_the_options),
         cmocka_unit_test(alpha_is_dropped_and_grey_is_replicated),
         cmocka_unit_test(preprocess_gives_the_pixel_values),

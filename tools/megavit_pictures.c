@@ -67,7 +67,8 @@ static int add_standard_input(cli_list *pictures) {
         int status;
         while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = 0;
         if (length == 0) continue;
-        status = add_name(line, pictures);
+        if (strlen(line) == (size_t)length) status = add_name(line, pictures);
+        else status = cli_fail(CLI_BAD_FILE, line, "there is a zero byte after this name, and names end with their line");
         if (status > worst) worst = status;
     }
     if (length < 0 && !feof(stdin)) worst = cli_fail(CLI_BAD_FILE, "standard input", "cannot read the names: %s", strerror(errno));
