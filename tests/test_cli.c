@@ -1227,6 +1227,16 @@ static void index_sql(const char *path, const char *sql) {
     sqlite3_close(database);
 }
 
+static void another_releases_index_is_no_error(void **state) {
+    (void)state;
+    assert_int_equal(run("search", "--help"), 0);
+    assert_non_null(strstr(said_out, "Which release of megavit made it is only noted."));
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("release.db"), "--add", own[0]), 0);
+    index_sql(in_scratch("release.db"), "UPDATE about SET value = '9.9.9' WHERE key = 'megavit'");
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("release.db"), "--add", own[1], "--query", own[0]), 0);
+    assert_non_null(strstr(said_out, "nearest 2 of 2"));
+}
+
 static void a_damaged_index_is_one_line(void **state) {
     static const char *const damages[] = {
         "UPDATE picture SET embedding = x'00010203'",
@@ -1591,6 +1601,7 @@ int main(void) {
         cmocka_unit_test(search_finds_the_nearest),
         cmocka_unit_test(search_agrees_with_embed),
         cmocka_unit_test(another_models_index_is_an_error),
+        cmocka_unit_test(another_releases_index_is_no_error),
         cmocka_unit_test(a_damaged_index_is_one_line),
         cmocka_unit_test(the_name_of_an_index_is_a_files),
         cmocka_unit_test(an_index_is_a_regular_file),

@@ -479,7 +479,7 @@ static int run(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_search = {
     "search", "--model DIR --index FILE [--add IMAGE...] [--query IMAGE] [-k N]", "keep embeddings in one file, find the nearest pictures",
-    "The index says which model, resize and version it was made with; one made with others is an error.\n"
+    "The index says which model and --resize it was made with; others are an error. Which release of megavit made it is only noted.\n"
     "Everything that one --add puts in appears together or not at all. Another program that writes the index is waited for,\n"
     "at most ten seconds; then the exit code is 3. Similarity is the cosine of pooled embeddings.\n",
     run};
