@@ -1362,6 +1362,15 @@ static void an_interrupted_add_is_taken_back(void **state) {
     free(journal);
 }
 
+static void who_may_only_read_is_told_of_an_interrupted_add(void **state) {
+    (void)state;
+    if (geteuid() == 0) skip(); /* may write everything */
+    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("read.db"), "--add", own[0]), 0);
+    interrupt_in(in_scratch("read.db"), FILL);
+    assert_int_equal(chmod(in_scratch("read.db"), 0444), 0);
+    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("read.db"), "--query", own[0]), "read.db: an --add was");
+}
+
 static void an_interrupted_first_add_is_no_index_yet(void **state) {
     char *index = strdup(in_scratch("first.db"));
     struct stat about;
@@ -1606,6 +1615,7 @@ int main(void) {
         cmocka_unit_test(the_name_of_an_index_is_a_files),
         cmocka_unit_test(an_index_is_a_regular_file),
         cmocka_unit_test(an_interrupted_add_is_taken_back),
+        cmocka_unit_test(who_may_only_read_is_told_of_an_interrupted_add),
         cmocka_unit_test(an_interrupted_first_add_is_no_index_yet),
         cmocka_unit_test(an_index_in_use_is_3),
         cmocka_unit_test(nothing_is_added_by_a_failed_add),

@@ -39,6 +39,8 @@ static int fail_sql(const search_index *index, const char *what) {
     int code = sqlite3_errcode(index->database);
     int status = code == SQLITE_NOMEM ? CLI_MACHINE : CLI_BAD_FILE;
     if (code == SQLITE_BUSY) return cli_fail(CLI_MACHINE, index->path, "the index is in use by another program");
+    if (sqlite3_extended_errcode(index->database) == SQLITE_READONLY_ROLLBACK)
+        return cli_fail(status, index->path, "an --add was interrupted, and only who may write the index can take it back, with a --query");
     return cli_fail(status, index->path, "%s: %s", what, sqlite3_errmsg(index->database));
 }
 
