@@ -42,6 +42,7 @@ typedef struct fake_cuda {
     int driver, runtime, devices, device, major, minor, multiprocessors, shared, cooperative;
     uint32_t description[5];
     size_t description_bytes;
+    int copying;               /* Memcpy returned, and its last bytes may still be on their way to the device */
     int held;                  /* what is on the stream has not been done yet: events are not ready */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
     enum cudaStreamCaptureStatus capture; /* in the global mode */
@@ -172,6 +173,7 @@ static inline void fake_copy(void *to, const void *from, size_t bytes, enum cuda
 static cudaError_t fake_Memcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     FAKE_CALL("Memcpy");
     fake_copy(to, from, bytes, kind);
+    if (kind == cudaMemcpyHostToDevice) fake.copying = 1;
     return cudaSuccess;
 }
 static cudaError_t fake_MemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
@@ -245,6 +247,7 @@ static cudaError_t fake_EventQuery(cudaEvent_t event) {
 static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("StreamSynchronize");
     assert_null(stream);
+    fake.copying = 0;
     return cudaSuccess;
 }
 static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
@@ -307,6 +310,7 @@ static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const 
     fake_node *node;
     FAKE_CALL("LaunchKernelExC");
     assert_ptr_equal(kernel, &fake.launches);
+    assert_false(fake.copying);
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
     fake.launches++;
@@ -322,7 +326,10 @@ static inline void fake_replay(const fake_graph *graph) {
         const fake_node *node = &graph->nodes[i];
         if (node->kind == FAKE_COPY) fake_copy(node->to, node->from, node->bytes, cudaMemcpyDefault);
         if (node->kind == FAKE_SET) fake_set(node->to, node->byte, node->bytes);
-        if (node->kind == FAKE_LAUNCH) fake.kernel(&node->arguments);
+        if (node->kind == FAKE_LAUNCH) {
+            assert_int_equal(node->arguments.next_count, 0); /* it comes at any time: the other counters are not its to clear */
+            fake.kernel(&node->arguments);
+        }
     }
 }
 
