@@ -415,6 +415,8 @@ static void test_bad_encodes(void **state) {
     BAD_ENCODE(images[0].bytes = 3, MGV_ERROR_ARGUMENT, "bytes");
     BAD_ENCODE((images[0].width = 4097, images[0].height = 1, images[0].bytes = 0), MGV_ERROR_CAPACITY,
                "4097 x 1 pixels; this engine was made for 4096 x 4096");
+    BAD_ENCODE((images[0].width = 1, images[0].height = 4097, images[0].bytes = 0), MGV_ERROR_CAPACITY,
+               "1 x 4097 pixels; this engine was made for 4096 x 4096");
     BAD_ENCODE((images[0].pixels = values + width - 1, images[0].width = images[0].height = 1, images[0].bytes = 0), MGV_ERROR_ARGUMENT,
                "output 0 overlaps the pixels of image 0");
     BAD_ENCODE(images[0].struct_size = 4096, MGV_ERROR_ARGUMENT, "struct_size");
@@ -431,6 +433,33 @@ static void test_bad_encodes(void **state) {
     assert_memory_equal(values, expected, width * sizeof(float));
     free(values);
     free(expected);
+    mgv_engine_destroy(engine);
+}
+
+/* Width and height have a limit each: a picture that fits is taken, turned on its side it is not. */
+static void test_unequal_limits(void **state) {
+    const fixture *f = (const fixture *)*state;
+    mgv_engine_desc engine_desc;
+    mgv_engine *engine;
+    mgv_image image = f->image;
+    mgv_grid grid;
+    mgv_error error;
+    memset(&engine_desc, 0, sizeof engine_desc);
+    engine_desc.max_width = 64;
+    engine_desc.max_height = 32;
+    engine = make_engine(f, &engine_desc);
+    image.bytes = 0;
+    image.width = 64;
+    image.height = 32;
+    if (mgv_engine_grid(engine, &image, &grid, &error) != MGV_OK) fail_msg("%s", error.message);
+    image.width = 32;
+    image.height = 33;
+    assert_int_equal(mgv_engine_grid(engine, &image, &grid, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "32 x 33 pixels; this engine was made for 64 x 32"));
+    image.width = 65;
+    image.height = 32;
+    assert_int_equal(mgv_engine_grid(engine, &image, &grid, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "65 x 32 pixels; this engine was made for 64 x 32"));
     mgv_engine_destroy(engine);
 }
 
@@ -543,6 +572,7 @@ int main(void) {
         cmocka_unit_test(test_normalize),
         cmocka_unit_test(test_bad_engines),
         cmocka_unit_test(test_bad_encodes),
+        cmocka_unit_test(test_unequal_limits),
         cmocka_unit_test(test_buffers_do_not_clash),
         cmocka_unit_test(test_nonfinite_weights_are_refused),
     };
