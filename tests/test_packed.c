@@ -64,6 +64,16 @@ static void sign(uint8_t *file) {
     for (i = 0; i < 8; i++) file[MGV__PACKED_HEADER - 8 + i] = (uint8_t)(hash >> 8 * i);
 }
 
+/* The layout's hash while one bit of a number of the plan, `offset` bytes into `structure`, is the other way. */
+static uint64_t hash_with_a_bit_turned(const mgv__plan *plan, void *structure, size_t offset) {
+    uint8_t *byte = (uint8_t *)structure + offset;
+    uint64_t hash;
+    *byte ^= 1;
+    hash = mgv__packed_layout_hash(plan);
+    *byte ^= 1;
+    return hash;
+}
+
 /* ---- tests ---- */
 
 static void test_the_file_holds_what_is_packed_on_the_fly(void **state) {
@@ -152,6 +162,36 @@ static void test_another_model(void **state) {
     free(file);
 }
 
+/* Every number that says where something lies is in the hash of the layout: another one is another layout. */
+static void test_the_layout_hash_takes_in_every_number(void **state) {
+    static const size_t of_plan[] = {offsetof(mgv__plan, vectors_offset), offsetof(mgv__plan, weights_offset), offsetof(mgv__plan, norm)},
+                        of_pack[][2] = {{offsetof(mgv__plan, pack_rows), 4}, {offsetof(mgv__plan, pack_columns), 4},
+                                        {offsetof(mgv__plan, pack_pitch), 4}, {offsetof(mgv__plan, pack_offset), 8}}, /* and bytes each */
+                        of_op[] = {offsetof(mgv__plan_op, layer), offsetof(mgv__plan_op, pack),
+                                   offsetof(mgv__plan_op, kernel.flags), offsetof(mgv__plan_op, kernel.columns),
+                                   offsetof(mgv__plan_op, kernel.b_row), offsetof(mgv__plan_op, kernel.bias),
+                                   offsetof(mgv__plan_op, kernel.column_sums), offsetof(mgv__plan_op, kernel.table)};
+    const fixture *f = (const fixture *)*state;
+    mgv__plan *plan = f->plan;
+    const uint64_t hash = mgv__packed_layout_hash(plan);
+    size_t i, k;
+    for (i = 0; i < COUNT_OF(of_plan); i++) assert_true(hash_with_a_bit_turned(plan, plan, of_plan[i]) != hash);
+    for (i = 0; i < COUNT_OF(of_pack); i++)
+        for (k = 0; k < MGV__PACK_COUNT; k++) assert_true(hash_with_a_bit_turned(plan, plan, of_pack[i][0] + k * of_pack[i][1]) != hash);
+    for (k = 0; k < plan->op_count; k++) {
+        const char *label = plan->ops[k].label;
+        for (i = 0; i < COUNT_OF(of_op); i++)
+            if (hash_with_a_bit_turned(plan, &plan->ops[k], of_op[i]) == hash) fail_msg("number %zu of %s", i, label);
+        plan->ops[k].label = "another";
+        assert_true(mgv__packed_layout_hash(plan) != hash);
+        plan->ops[k].label = label;
+    }
+    plan->norm ^= 1; /* and the hash is what a file is judged by */
+    refused(f, f->file, f->bytes, MGV_ERROR_FORMAT, "laid out otherwise");
+    plan->norm ^= 1;
+    assert_true(mgv__packed_layout_hash(plan) == hash); /* all is as it was */
+}
+
 /* Through files: two reads, nothing left open, every failing call a sentence. */
 static void test_files(void **state) {
     const fixture *f = (const fixture *)*state;
@@ -224,6 +264,7 @@ int main(void) {
         cmocka_unit_test(test_every_length),
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_another_model),
+        cmocka_unit_test(test_the_layout_hash_takes_in_every_number),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_arguments),
     };
