@@ -334,17 +334,29 @@ static void numbers_of_any_length(void **state) {
     assert_false(mgv__json_double("true", &value));
     assert_false(mgv__json_double("-", &value));
 }
+/* Makes German's locale in a directory of its own and takes it. 0 where that cannot be: no localedef, or no source of the locale. */
+static int take_a_decimal_comma(void) {
+    char scratch[] = "/tmp/megavit-json-XXXXXX", command[256], half[8];
+    assert_non_null(mkdtemp(scratch));
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null", scratch);
+    if (system(command) != 0) print_message("localedef makes no locale\n");
+    setenv("LOCPATH", scratch, 1);
+    setlocale(LC_ALL, "de_DE.UTF-8");
+    unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -r %s", scratch);
+    assert_int_equal(system(command), 0);
+    snprintf(half, sizeof half, "%.1f", 0.5);
+    return strcmp(half, "0,5") == 0;
+}
 static void the_locale_does_not_matter(void **state) {
-    static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8"};
-    double value;
-    size_t i;
-    const char *got = NULL;
+    double value = 0;
+    int read, comma = take_a_decimal_comma();
     (void)state;
-    for (i = 0; i < COUNT_OF(locales) && got == NULL; i++) got = setlocale(LC_ALL, locales[i]);
-    if (got == NULL) print_message("no locale with a decimal comma is installed; read in \"C\"\n");
-    assert_true(mgv__json_double("1.5", &value));
-    assert_true(value == 1.5);
+    read = mgv__json_double("1.5", &value);
     setlocale(LC_ALL, "C");
+    if (!comma) skip();
+    assert_true(read);
+    assert_true(value == 1.5);
 }
 
 /* Keys made to collide in a hash, to be sorted already, or in reverse, cost the same. */
