@@ -15,6 +15,7 @@ typedef struct fault {
     const char *label;
     uint32_t image, row, column; /* of the operation's result, of one picture */
     float change;
+    float spread;                /* every value of the result is off by so much of itself */
 } fault;
 
 typedef struct fixture {
@@ -42,6 +43,7 @@ static void leave(const mgv__plan *plan, uint8_t *const *buffers, uint32_t buffe
             float value = values[(size_t)row * b->columns + column];
             uint16_t rounded;
             if (f && image == f->image && row == f->row && column == f->column) value += f->change;
+            if (f) value += value * f->spread;
             rounded = mgv__bf16_round(value * scale);
             if (b->element_bytes == 4) memcpy(at, &value, 4);
             else memcpy(at, &rounded, 2);
@@ -157,6 +159,13 @@ static mgv_result validate(fixture *f, uint32_t *failures, mgv_error *error) {
     return result;
 }
 
+/* How many values an operation rounds on its way: by that many times 2^-9, which bf16's eight bits leave, it may be off. */
+static uint32_t roundings_of(const char *label) { return strcmp(label, "head values") == 0 ? 5 : 2; }
+static double tolerance_of(const mgv_validation *row) {
+    if (!row->compared) return 0;
+    return strcmp(row->label, "patches") == 0 ? 1e-6 : roundings_of(row->label) / 512.0;
+}
+
 /* A kernel that is right but for its rounding: everything that the CPU has is compared, and is within tolerance, but not equal. */
 static void test_a_right_kernel(void **state) {
     fixture *f = (fixture *)*state;
@@ -164,6 +173,8 @@ static void test_a_right_kernel(void **state) {
     mgv_error error;
     memset(&f->fault, 0, sizeof f->fault);
     if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_true(f->rows[0].tolerance == sqrt(2.0 * f->plan->op_count) / 512); /* two roundings an operation, independent of each other */
+    for (i = 1; i < f->row_count; i++) assert_true(f->rows[i].tolerance == tolerance_of(&f->rows[i]));
     for (i = 0; i < f->row_count; i++) {
         const mgv_validation *row = &f->rows[i];
         if (!row->ok) fail_msg("%s: %g, %u bad", row->label, row->relative_l2, (unsigned)row->bad);
@@ -230,6 +241,28 @@ static void test_faults_are_found_where_they_are(void **state) {
     }
 }
 
+/* All of a result is off by a little: half a rounding less than an operation may be off by is taken, half a rounding more is not. */
+static void test_a_spread_error_has_a_limit(void **state) {
+    static const char *const labels[] = {"qkv", "attention", "fc2", "head values", "head fc2"};
+    fixture *f = (fixture *)*state;
+    uint32_t failures, i, k;
+    mgv_error error;
+    memset(&f->fault, 0, sizeof f->fault);
+    for (i = 0; i < 2 * COUNT_OF(labels); i++) {
+        const int too_much = i % 2;
+        f->fault.label = labels[i / 2];
+        f->fault.spread = ((float)roundings_of(f->fault.label) + (too_much ? 0.5f : -0.5f)) / 512;
+        if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+        for (k = 1; k < f->row_count; k++) { /* row 0 is the whole encode */
+            const mgv_validation *row = &f->rows[k];
+            const int faulty = strcmp(row->label, f->fault.label) == 0;
+            if (row->ok == (faulty && too_much))
+                fail_msg("%g spread over %s: %s is off by %g", f->fault.spread, f->fault.label, row->label, row->relative_l2);
+            if (faulty) assert_int_equal(row->bad, 0); /* no value stands out */
+        }
+    }
+}
+
 static void test_what_cannot_be_validated(void **state) {
     fixture *f = (fixture *)*state;
     uint32_t failures;
@@ -285,6 +318,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_right_kernel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_model_without_a_head, set_up_without_head, tear_down),
         cmocka_unit_test_setup_teardown(test_faults_are_found_where_they_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_spread_error_has_a_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_validated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_call_fails, set_up, tear_down),
     };
