@@ -325,6 +325,14 @@ static void test_wrong_plans_are_refused(void **state) {
         plan->ops[i].kernel.signal_counter++;
         assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_ERROR_UNSUPPORTED);
     }
+    for (i = 0; i < plan->op_count; i++) { /* every signal just below its buffer's counters, and just above them */
+        const mgv__device_buffer *target = &plan->buffers[plan->ops[i].target];
+        mgv__plan_schedule(plan, 7, 66);
+        plan->ops[i].kernel.signal_counter = target->counter - 1;
+        refused(plan, "another buffer's");
+        plan->ops[i].kernel.signal_counter = target->counter + target->counter_stride * plan->groups;
+        refused(plan, "another buffer's");
+    }
     mgv__plan_schedule(plan, 7, 66); /* two operations in the wrong order */
     kept = plan->segments[3];
     plan->segments[3].op = plan->segments[4].op;
@@ -589,20 +597,30 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     mgv_error error;
     uint32_t images;
     (void)state;
-    config_of(&config, 224, 16, 12);
-    config.head_dim = 104;
-    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "to 96 columns, not 104"));
-    config.head_dim = 60;
-    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
-    config_of(&config, 224, 16, 12);
-    config.heads = 1;
-    config.hidden = 64;
-    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "2 to 64 heads"));
-    config_of(&config, 209, 19, 12); /* a row of a patch has an odd number of bytes */
-    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "even side, not 19"));
+#define BEYOND(change, word)                                                                            \
+    do {                                                                                                \
+        config_of(&config, 224, 16, 12);                                                                \
+        change;                                                                                         \
+        assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);        \
+        if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);      \
+    } while (0)
+    BEYOND(config.family = MGV_FAMILY_QWEN3_VL, "SigLIP models only");
+    BEYOND(config.head_dim = 104, "to 96 columns, not 104");
+    BEYOND(config.head_dim = 60, "to 96 columns, not 60");
+    BEYOND((config.heads = 1, config.hidden = 64), "2 to 64 heads");
+    BEYOND(config.heads = 65, "2 to 64 heads");
+    BEYOND(config.hidden = 800, "a multiple of 64");
+    BEYOND(config.intermediate = 3076, "a multiple of 8");
+    BEYOND((config.heads = 25, config.hidden = 1600), "widths up to 1536");
+    BEYOND(config.layers = 101, "100 layers at most");
+    BEYOND(config.activation = MGV__ACT_GELU_ERF, "gelu_pytorch_tanh only");
+    BEYOND((config.patch = 19, config.image_size = 209), "even side, not 19"); /* a row of a patch has an odd number of bytes */
+    BEYOND(config.channels = 1, "three channels, not 1");
+#undef BEYOND
+    config_of(&config, 224, 16, 100);
+    config.heads = 24;
+    config.hidden = 1536;
+    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_OK); /* as wide and as deep as may be */
     config_of(&config, 224, 16, 12);
     assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
     config_of(&config, 512, 16, 2); /* as many groups of images as wrap around 2^32 */
@@ -674,7 +692,7 @@ static void test_costs_add_up(void **state) {
             mgv__plan *plan;
             mgv_schedule_info info;
             mgv_schedule_op ops[64];
-            double us = 0, flops = 0, tile_flops = 0, *scratch;
+            double us = 0, flops = 0, tile_flops = 0, l2_bytes = 0, *scratch;
             uint32_t tiles = 0;
             config_of(&config, i == 4 ? 384 : 224, i == 4 ? 14 : 16, 3);
             if (i == 4) { /* so400m's shape at 384 px */
@@ -696,6 +714,7 @@ static void test_costs_add_up(void **state) {
                 const mgv__kernel_op *kernel = &plan->ops[k].kernel;
                 if (!nearly(op->flops, images[i] * flops_of(op->label, &config, images[i], plan->regime))) fail_msg("%s: %g FLOP", op->label, op->flops);
                 assert_true(op->tile_flops >= op->flops);
+                l2_bytes += (double)op->l2_bytes;
                 if (op->tiles == 0) { /* the pooling head's sums do the operation before for many pictures, and for few the one behind */
                     assert_true(plan->regime == MGV__LATENCY || images[i] > MGV__GEMV_MAX_ROWS);
                     assert_true(strcmp(op->label, "head scores") == 0 || (plan->regime == MGV__LATENCY && plan->ops[k].by_head));
@@ -724,6 +743,7 @@ static void test_costs_add_up(void **state) {
             assert_true(nearly(info.power_us, tile_flops * info.joules_a_flop / info.watts * 1e6));
             assert_true(info.us == fmax(info.tiles_us, info.power_us));
             assert_true(nearly(flops / info.matrix_flops * 1e6, info.matrix_us));
+            assert_true(info.l2_bandwidth > 0 && nearly(l2_bytes / info.l2_bandwidth * 1e6, info.l2_us));
             assert_int_equal(info.shared_bytes, plan->regime == MGV__LATENCY ? MGV__LATENCY_SHARED_BYTES : MGV__SHARED_BYTES);
             assert_true(info.shared_bytes <= info.shared_limit && info.registers <= info.register_limit);
             plan_free(plan);

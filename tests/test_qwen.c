@@ -244,6 +244,37 @@ static void test_pictures_that_are_refused(void **state) {
     }
 }
 
+/* An engine of a model whose pictures have any size is made for 4096 tokens where the caller names no number. */
+static void test_default_tokens(void **state) {
+    mgv_model_desc model_desc;
+    mgv_engine_desc desc;
+    mgv_model *model;
+    mgv_engine *engine;
+    mgv_model_info info;
+    mgv_image full, beyond;
+    mgv_grid grid;
+    mgv_error error;
+    (void)state;
+    memset(&model_desc, 0, sizeof model_desc);
+    memset(&desc, 0, sizeof desc);
+    model_desc.path = models[0];
+    desc.backend = MGV_BACKEND_CPU;
+    desc.max_pixels = 1u << 24;
+    if (mgv_model_open(&model, &model_desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
+    if (mgv_engine_create(&engine, model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    full = make_image(1, 64 * info.patch, 64 * info.patch, 1);
+    beyond = make_image(2, 64 * info.patch, (64 + info.merge) * info.patch, 1);
+    if (mgv_engine_grid(engine, &full, &grid, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(grid.tokens, 4096);
+    assert_int_equal(mgv_engine_grid(engine, &beyond, &grid, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "a picture of 4224 tokens; this engine was made for 4096"));
+    free_image(&full);
+    free_image(&beyond);
+    mgv_engine_destroy(engine);
+    mgv_model_close(model);
+}
+
 /* ---- only the tower is read ---- */
 
 typedef struct counted_io {
@@ -320,6 +351,7 @@ int main(void) {
         cmocka_unit_test(test_batch_equals_single_pictures),
         cmocka_unit_test(test_clips),
         cmocka_unit_test(test_pictures_that_are_refused),
+        cmocka_unit_test(test_default_tokens),
         cmocka_unit_test(test_text_tensors_are_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
