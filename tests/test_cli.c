@@ -1568,6 +1568,40 @@ static void the_default_model_means_something(void **state) {
     assert_non_null(strstr(strstr(said_out, "\n   2"), "red-circle-paper.png"));
 }
 
+/* ---- what no test above looks at: the resize, labels of two bytes, odd names, limits ---- */
+
+static void resize_chooses_the_library(void **state) {
+    static const char *const commands[] = {"preprocess", "embed"};
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        array pillow, torchvision;
+        double largest = 0;
+        assert_int_equal(run(commands[c], "--model", MODEL, "--resize", "pillow", "-o", in_scratch("pillow.npy"), own[0]), 0);
+        assert_int_equal(run(commands[c], "--model", MODEL, "--resize", "torchvision", "-o", in_scratch("torchvision.npy"), own[0]), 0);
+        pillow = read_array(in_scratch("pillow.npy"));
+        torchvision = read_array(in_scratch("torchvision.npy"));
+        assert_int_equal(torchvision.count, pillow.count);
+        for (uint64_t i = 0; i < pillow.count; i++)
+            largest = fmax(largest, fabs((double)array_float(&pillow, i) - (double)array_float(&torchvision, i)));
+        assert_true(largest > 0);
+        if (c == 0) assert_true(largest < 2.5 * 2 / 255); /* the same picture but for rounding: two steps of a byte at most, in [-1, 1] */
+        free(pillow.file);
+        free(torchvision.file);
+    }
+}
+
+static void the_grid_is_rows_then_columns(void **state) {
+    unsigned char *pixels = noise(79, 96 * 64 * 3);
+    (void)state;
+    write_pnm(in_scratch("wide.ppm"), 3, 96, 64, pixels);
+    write_pnm(in_scratch("high.ppm"), 3, 64, 96, pixels);
+    free(pixels);
+    assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, "-o", in_scratch("grid.npy"), in_scratch("wide.ppm")), 0);
+    assert_string_equal(said_out, "grid_thw 1 4 6\n");
+    assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, "-o", in_scratch("grid.npy"), in_scratch("high.ppm")), 0);
+    assert_string_equal(said_out, "grid_thw 1 6 4\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_mistakes_are_1),
@@ -1622,6 +1656,8 @@ int main(void) {
         cmocka_unit_test(a_full_disk_changes_nothing),
         cmocka_unit_test(classify_gives_sigmoid_probabilities),
         cmocka_unit_test(the_default_model_means_something),
+        cmocka_unit_test(resize_chooses_the_library),
+        cmocka_unit_test(the_grid_is_rows_then_columns),
     };
     return cmocka_run_group_tests_name("command line", tests, set_up, tear_down);
 }
