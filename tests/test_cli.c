@@ -1602,6 +1602,84 @@ static void the_grid_is_rows_then_columns(void **state) {
     assert_string_equal(said_out, "grid_thw 1 6 4\n");
 }
 
+/* Labels of any dtype. names: the list as it lies in the header; data NULL: zeros that take no room on the disk. */
+static void write_label_file(const char *path, const char *dtype, uint64_t rows, const void *data, size_t bytes, const char *names) {
+    char header[1024];
+    const int used = snprintf(header, sizeof header,
+                              "{\"__metadata__\": {\"names\": \"%s\", \"scale\": \"10\"}, \"embeddings\": {\"dtype\": \"%s\", "
+                              "\"shape\": [%llu, %d], \"data_offsets\": [0, %zu]}}",
+                              names, dtype, (unsigned long long)rows, WIDTH, bytes);
+    const unsigned char length[8] = {(unsigned char)used, (unsigned char)(used >> 8)};
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    fwrite(length, 1, 8, stream);
+    fwrite(header, 1, (size_t)used, stream);
+    if (data) fwrite(data, 1, bytes, stream);
+    assert_int_equal(fclose(stream), 0);
+    if (!data) assert_int_equal(truncate(path, (off_t)(8 + (size_t)used + bytes)), 0);
+}
+
+static void labels_of_two_bytes_mean_what_they_say(void **state) {
+    static const struct { const char *dtype; uint16_t bits[3]; double values[3]; } labels[] = {
+        {"F16", {0x3C00, 0xC100, 0x3555}, {1, -2.5, 0.333251953125}},
+        {"F16", {0x0400, 0x8200, 0x0155}, {1024, -512, 341}}, /* in units of 2^-24, which a subnormal's fraction counts */
+        {"BF16", {0x3F80, 0xC020, 0x3EAB}, {1, -2.5, 0.333984375}},
+        {"BF16", {0x0080, 0x8040, 0x0015}, {128, -64, 21}}, /* in units of 2^-133 */
+    };
+    static const unsigned char infinity[2] = {0x00, 0x7C};
+    unsigned char data[2 * WIDTH];
+    array a;
+    (void)state;
+    assert_int_equal(run("embed", "--model", MODEL, "--normalize", "-o", in_scratch("label.npy"), own[1]), 0);
+    a = read_array(in_scratch("label.npy"));
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+        double dot = 0, square = 0, probability;
+        memset(data, 0, sizeof data);
+        for (uint64_t k = 0; k < 3; k++) {
+            data[2 * k] = (unsigned char)labels[i].bits[k];
+            data[2 * k + 1] = (unsigned char)(labels[i].bits[k] >> 8);
+            dot += labels[i].values[k] * (double)array_float(&a, k);
+            square += labels[i].values[k] * labels[i].values[k];
+        }
+        write_label_file(in_scratch("small.safetensors"), labels[i].dtype, 1, data, sizeof data, "[\\\"one\\\"]");
+        assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("small.safetensors"), own[1]), 0);
+        assert_int_equal(sscanf(strchr(said_out, '\n'), "%lf", &probability), 1);
+        if (fabs(probability - 1 / (1 + exp(-10 * dot / sqrt(square)))) > 1e-4)
+            fail_msg("label %zu: %f, not %f", i, probability, 1 / (1 + exp(-10 * dot / sqrt(square))));
+    }
+    memcpy(data, infinity, 2);
+    write_label_file(in_scratch("small.safetensors"), "F16", 1, data, sizeof data, "[\\\"one\\\"]");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("small.safetensors"), own[1]), "not finite");
+    free(a.file);
+}
+
+static void label_names_may_be_in_any_script(void **state) {
+    unsigned char data[2 * WIDTH] = {0x80, 0x3F};
+    (void)state;
+    write_label_file(in_scratch("script.safetensors"), "BF16", 1, data, sizeof data,
+                     "[\\\"<\\\\ud83d\\\\uDE00 \\\\u20ac \\\\uffee \\\\u00e9 \\\\u007e>\\\"]");
+    assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("script.safetensors"), own[1]), 0);
+    assert_non_null(strstr(said_out, "<\xF0\x9F\x98\x80 \xE2\x82\xAC \xEF\xBF\xAE \xC3\xA9 ~>\n"));
+}
+
+static void files_have_a_largest_size(void **state) {
+    const uint64_t rows = (256u << 20) / (4 * WIDTH) + 1;
+    unsigned char *pixels = noise(80, 40 * 40 * 3);
+    (void)state;
+    write_label_file(in_scratch("large.safetensors"), "F32", rows, NULL, (size_t)(rows * 4 * WIDTH), "[]");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("large.safetensors"), own[0]), "large.safetensors");
+    assert_non_null(strstr(said_err, "256 MiB at most"));
+    remove(in_scratch("large.safetensors"));
+    write_pnm(in_scratch("large.ppm"), 3, 40, 40, pixels);
+    free(pixels);
+    assert_int_equal(truncate(in_scratch("large.ppm"), (off_t)1 << 30), 0);
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("large.npy"), in_scratch("large.ppm")), 0);
+    assert_int_equal(truncate(in_scratch("large.ppm"), ((off_t)1 << 30) + 1), 0);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("large.npy"), in_scratch("large.ppm")), "large.ppm");
+    assert_non_null(strstr(said_err, "more than 1073741824 bytes"));
+    remove(in_scratch("large.ppm"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_mistakes_are_1),
@@ -1658,6 +1736,9 @@ int main(void) {
         cmocka_unit_test(the_default_model_means_something),
         cmocka_unit_test(resize_chooses_the_library),
         cmocka_unit_test(the_grid_is_rows_then_columns),
+        cmocka_unit_test(labels_of_two_bytes_mean_what_they_say),
+        cmocka_unit_test(label_names_may_be_in_any_script),
+        cmocka_unit_test(files_have_a_largest_size),
     };
     return cmocka_run_group_tests_name("command line", tests, set_up, tear_down);
 }
