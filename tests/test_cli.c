@@ -1680,6 +1680,81 @@ static void files_have_a_largest_size(void **state) {
     remove(in_scratch("large.ppm"));
 }
 
+/* A name is any bytes but zero and '/'; what is written of it is valid JSON. */
+static void names_are_written_as_json(void **state) {
+    static const struct { const char *name, *json; } names[] = {
+        {"\xFF", "\\ufffd"},                                      /* never a byte of UTF-8 */
+        {"\xC0\x80", "\\ufffd\\ufffd"},                           /* overlong */
+        {"\xE0\x9F\xBF", "\\ufffd\\ufffd\\ufffd"},                /* overlong */
+        {"\xF0\x8F\xBF\xBF", "\\ufffd\\ufffd\\ufffd\\ufffd"},     /* overlong */
+        {"\xED\xA0\x80", "\\ufffd\\ufffd\\ufffd"},                /* half of a pair */
+        {"\xF4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"},     /* beyond the last character */
+        {"\xE2\x82" "x", "\\ufffd\\ufffdx"},                      /* cut short */
+        {"\x01\x1F\n", "\\u0001\\u001f\\u000a"},
+        {"\"\\", "\\\"\\\\"},
+        {"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"},
+    };
+    (void)state;
+    mkdir(in_scratch("odd"), 0777);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[256], start[256];
+        snprintf(path, sizeof path, "%s/odd/%s.ppm", scratch, names[i].name);
+        snprintf(start, sizeof start, "{\"file\": \"%s/odd/%s.ppm\", \"embedding\": [", scratch, names[i].json);
+        if (symlink(own[0], path) != 0) skip(); /* a file system that takes UTF-8 only */
+        assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", path), 0);
+        if (strncmp(said_out, start, strlen(start)) != 0) fail_msg("not %s: %.200s", start, said_out);
+        assert_int_equal(lines(said_out), 1);
+    }
+}
+
+/* A model whose last norm takes its first column beyond what a float can hold. */
+static void what_is_not_finite_is_null(void **state) {
+    static const char *const others[] = {"config.json", "preprocessor_config.json"};
+    unsigned char *bytes = malloc(1 << 20);
+    size_t length;
+    uint64_t offset, header = 0, infinite = 0;
+    char path[256], *at;
+    array a;
+    (void)state;
+    assert_non_null(bytes);
+    mkdir(in_scratch("overflow"), 0777);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", MODEL, others[i]);
+        length = read_all(path, bytes, 1 << 20);
+        snprintf(path, sizeof path, "%s/overflow/%s", scratch, others[i]);
+        write_all(path, bytes, length);
+    }
+    length = read_all(MODEL "/model.safetensors", bytes, 1 << 20);
+    for (int i = 0; i < 8; i++) header |= (uint64_t)bytes[i] << (8 * i);
+    at = strstr((char *)bytes + 8, "\"post_layernorm.weight\"");
+    assert_non_null(at);
+    offset = strtoull(strstr(at, "\"data_offsets\":[") + 16, NULL, 10);
+    bytes[8 + header + offset] = bytes[8 + header + offset + 1] = 0x7F; /* 3.4e38 in bf16 */
+    write_all(in_scratch("overflow/model.safetensors"), bytes, length);
+    free(bytes);
+    assert_int_equal(run("embed", "--model", in_scratch("overflow"), "--what", "tokens", "-o", in_scratch("overflow.npy"), own[0]), 0);
+    assert_int_equal(run("embed", "--model", in_scratch("overflow"), "--what", "tokens", "--format", "jsonl", own[0]), 0);
+    a = read_array(in_scratch("overflow.npy"));
+    at = strstr(said_out, "[[");
+    assert_non_null(at);
+    for (uint64_t i = 0; i < a.count; i++) {
+        const float expected = array_float(&a, i);
+        float value;
+        at += strspn(at, "[], ");
+        if (isfinite(expected)) {
+            value = strtof(at, &at);
+            assert_memory_equal(&value, &expected, sizeof value);
+            continue;
+        }
+        infinite++;
+        assert_memory_equal(at, "null", 4);
+        at += 4;
+    }
+    assert_string_equal(at, "]]}\n");
+    assert_true(infinite > 0);
+    free(a.file);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_mistakes_are_1),
@@ -1739,6 +1814,8 @@ int main(void) {
         cmocka_unit_test(labels_of_two_bytes_mean_what_they_say),
         cmocka_unit_test(label_names_may_be_in_any_script),
         cmocka_unit_test(files_have_a_largest_size),
+        cmocka_unit_test(names_are_written_as_json),
+        cmocka_unit_test(what_is_not_finite_is_null),
     };
     return cmocka_run_group_tests_name("command line", tests, set_up, tear_down);
 }
