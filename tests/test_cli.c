@@ -1755,6 +1755,66 @@ static void what_is_not_finite_is_null(void **state) {
     free(a.file);
 }
 
+static void pixels_that_are_not_there_are_missed(void **state) {
+    enum { W = 40, H = 30 };
+    unsigned char *rgb = noise(81, W * H * 3), *bytes = malloc(W * H * 4 + 100);
+    const char *const names[] = {"cut.tga", "cut32.tga", "cut.pgm"};
+    (void)state;
+    assert_non_null(bytes);
+    write_tga(in_scratch("cut.tga"), W, H, rgb, -1);
+    write_tga(in_scratch("cut32.tga"), W, H, rgb, 255);
+    write_pnm(in_scratch("cut.pgm"), 1, W, H, rgb);
+    for (int i = 0; i < 3; i++) {
+        const size_t length = read_all(in_scratch(names[i]), bytes, W * H * 4 + 100);
+        assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("cut.npy"), in_scratch(names[i])), 0);
+        write_all(in_scratch(names[i]), bytes, length - (i < 2 ? 1 : 100)); /* the head of a PGM file has no fixed length */
+        assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("cut.npy"), in_scratch(names[i])), names[i]);
+        assert_non_null(strstr(said_err, "before its 40 x 30 pixels do"));
+    }
+    free(rgb);
+    free(bytes);
+}
+
+/* Which files of a directory are pictures their names say; what kind of picture one is its content says. */
+static void a_directory_has_pictures_of_every_extension(void **state) {
+    static const char *const names[] = {"a.png", "b.jpg", "c.jpeg", "d.bmp", "e.gif", "f.tga",
+                                        "g.psd", "h.ppm", "i.pgm", "j.pnm", "k.PNG", "l.JpEg"};
+    static const char *const others[] = {"m.txt", "n.pngx", "png", ".png", "o."};
+    enum { COUNT = sizeof names / sizeof names[0] };
+    char path[256], *at = said_out;
+    (void)state;
+    mkdir(in_scratch("extensions"), 0777);
+    for (size_t i = 0; i < COUNT + sizeof others / sizeof others[0]; i++) {
+        snprintf(path, sizeof path, "%s/extensions/%s", scratch, i < COUNT ? names[i] : others[i - COUNT]);
+        assert_int_equal(symlink(own[0], path), 0);
+    }
+    assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", in_scratch("extensions")), 0);
+    assert_int_equal(lines(said_out), COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        snprintf(path, sizeof path, "{\"file\": \"%s/extensions/%s\"", scratch, names[i]);
+        assert_memory_equal(at, path, strlen(path));
+        at = strchr(at, '\n') + 1;
+    }
+}
+
+static void counts_end_at_a_million(void **state) {
+    static const char *const beyond[] = {"1048577", "1073741824", "4294967297", "18446744073709551617"};
+    (void)state;
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("absent"), "-k", "1048576", own[0]), "absent");
+    for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
+        assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("absent"), "-k", beyond[i], own[0]), 1);
+        assert_non_null(strstr(said_err, "from 1 to 1048576"));
+    }
+}
+
+/* Added up by hand, for 25 tokens of 48 columns, patches of 192 numbers, an MLP of 56: 460,800 for the patches, 849,600 for each of two
+   layers; in the head 230,400 for keys and values, 4,800 for attention, 4,608 for the probe's query, 4,608 and 10,752 behind it. */
+static void inspect_counts_the_work(void **state) {
+    (void)state;
+    assert_int_equal(run("inspect", MODEL), 0);
+    assert_non_null(strstr(said_out, "work      0.002415 GFLOP an image\n"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_mistakes_are_1),
@@ -1816,6 +1876,10 @@ int main(void) {
         cmocka_unit_test(files_have_a_largest_size),
         cmocka_unit_test(names_are_written_as_json),
         cmocka_unit_test(what_is_not_finite_is_null),
+        cmocka_unit_test(pixels_that_are_not_there_are_missed),
+        cmocka_unit_test(a_directory_has_pictures_of_every_extension),
+        cmocka_unit_test(counts_end_at_a_million),
+        cmocka_unit_test(inspect_counts_the_work),
     };
     return cmocka_run_group_tests_name("command line", tests, set_up, tear_down);
 }
