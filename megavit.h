@@ -568,7 +568,8 @@ enum {
 typedef struct mgv_engine_desc {
     uint32_t struct_size;
     mgv_backend backend;
-    int32_t device;              /* CUDA ordinal */
+    int32_t device;              /* CUDA ordinal. Calls put their thread's current device back, which makes a context on that one, GPU 0 in
+                                    a thread that never chose: cudaSetDevice(device) in each thread that uses the engine avoids it */
     mgv_resize resize;
     uint32_t max_images;         /* pictures in one encode; 0: 1 */
     uint32_t max_tokens;         /* tokens (patches) of all pictures of one encode; 0: max_images times the model's fixed count,
