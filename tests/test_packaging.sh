@@ -14,6 +14,7 @@ C
 
 check "make install" make --no-print-directory install BUILD="$build" PREFIX="$prefix"
 check "the installed command line runs" bash -c "'$prefix/bin/megavit' --version | grep -qx 'megavit $version'"
+check "the command line builds with a packager's CFLAGS" make --no-print-directory BUILD="$scratch/O1" CFLAGS=-O1 "$scratch/O1/megavit"
 check "DESTDIR goes before PREFIX" bash -c "
     make --no-print-directory install BUILD='$build' DESTDIR='$scratch/stage' PREFIX=/usr &&
     test -f '$scratch/stage/usr/include/megavit.h' && grep -qx 'prefix=/usr' '$scratch/stage/usr/lib/pkgconfig/megavit.pc'"

@@ -183,27 +183,6 @@ static double peak_flops(const bench *b) {
     return 0;
 }
 
-/* Warms up, then runs for a second, at least three times. */
-static int measure(bench *b, timed_run *run, figures *f) {
-    static double times[MAX_RUNS];
-    double start = 0, before = -1, after;
-    uint32_t runs = 0;
-    for (uint32_t i = 0; runs < MAX_RUNS && (runs < 3 || now_ms() - start < seconds_each * 1e3); i++) {
-        int status;
-        if (i == WARM_UP) {
-            start = now_ms();
-            before = joules(b);
-        }
-        status = run(b, i, &times[runs]);
-        if (status != CLI_DONE) return status;
-        if (i >= WARM_UP) runs++;
-    }
-    after = joules(b);
-    *f = summary(times, runs);
-    if (before >= 0 && after > before) f->joules = (after - before) / runs;
-    return CLI_DONE;
-}
-
 static void show(bench *b, const char *what, figures f) {
     const double images = (double)b->batch / f.median * 1e3, flops = images * b->info.flops_per_image;
     char share[16] = "-", energy[16] = "-";
@@ -220,10 +199,32 @@ static void show(bench *b, const char *what, figures f) {
     b->first_line = 0;
 }
 
+/* Warms up, then runs for a second, at least three times, and shows what it took. */
+static int measure(bench *b, timed_run *run, const char *what) {
+    static double times[MAX_RUNS];
+    double start = 0, before = -1, after;
+    uint32_t runs = 0;
+    figures f;
+    for (uint32_t i = 0; runs < MAX_RUNS && (runs < 3 || now_ms() - start < seconds_each * 1e3); i++) {
+        int status;
+        if (i == WARM_UP) {
+            start = now_ms();
+            before = joules(b);
+        }
+        status = run(b, i, &times[runs]);
+        if (status != CLI_DONE) return status;
+        if (i >= WARM_UP) runs++;
+    }
+    after = joules(b);
+    f = summary(times, runs);
+    if (before >= 0 && after > before) f.joules = (after - before) / runs;
+    show(b, what, f);
+    return CLI_DONE;
+}
+
 #ifdef BENCH_CUDA
 static int bench_card(bench *b) {
     size_t count = (size_t)BUFFERS * b->batch, bytes = (size_t)b->info.image_size * b->info.image_size * 3;
-    figures f;
     int status;
     b->card_images = calloc(count, sizeof *b->card_images);
     if (!b->card_images) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu pictures", count);
@@ -234,11 +235,8 @@ static int bench_card(bench *b) {
         b->card_images[i].pixels = cli_card_pixels(b->card) + i * bytes;
         b->card_images[i].place = MGV_PLACE_DEVICE;
     }
-    status = measure(b, run_on_card, &f);
-    if (status == CLI_DONE) show(b, "encode on the card", f);
-    if (status == CLI_DONE) status = measure(b, run_card_to_host, &f);
-    if (status == CLI_DONE) show(b, "card pixels to host vectors", f);
-    return status;
+    status = measure(b, run_on_card, "encode on the card");
+    return status == CLI_DONE ? measure(b, run_card_to_host, "card pixels to host vectors") : status;
 }
 #endif
 
@@ -261,7 +259,6 @@ static int make_pictures(bench *b) {
 }
 
 static int bench_batch(bench *b) {
-    figures f;
     int status = make_pictures(b), on_gpu;
     if (status != CLI_DONE) return status;
     b->engine = make_engine(b, b->options.backend, b->batch, &status);
@@ -273,9 +270,7 @@ static int bench_batch(bench *b) {
         status = cli_fail(CLI_MACHINE, NULL, "the GPU gives no stream");
     if (status == CLI_DONE && on_gpu) status = bench_card(b);
 #endif
-    if (status == CLI_DONE) status = measure(b, run_host_to_host, &f);
-    if (status == CLI_DONE) show(b, on_gpu ? "host pixels to host vectors" : "cpu", f);
-    return status;
+    return status == CLI_DONE ? measure(b, run_host_to_host, on_gpu ? "host pixels to host vectors" : "cpu") : status;
 }
 
 static void free_batch(bench *b) {
