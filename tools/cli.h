@@ -63,6 +63,8 @@ enum { CLI_GO_ON = -1 };
 /* Reads the command's arguments into the options' values. operands: where words that belong to no option go, or NULL if
    there may be none. The table ends with a NULL name. CLI_GO_ON, or the exit code if the program should end here. */
 int cli_parse(const cli_command *command, const cli_option *options, cli_list *operands, int argc, char **argv);
+/* Moves *text past a number in [1, most], which is digits and nothing else; 0 if there is none. */
+int cli_read_number(const char **text, uint64_t most, uint64_t *number);
 /* Says what is wrong with the command line and where to read more; CLI_USAGE. */
 int cli_usage(const cli_command *command, const char *format, ...);
 

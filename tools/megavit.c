@@ -105,26 +105,25 @@ static int32_t choice(const char *words, const char *word) {
     }
 }
 
-static int read_count(const char *text, uint64_t most, uint64_t *count) {
+int cli_read_number(const char **text, uint64_t most, uint64_t *number) {
     uint64_t value = 0;
-    if (!*text) return 0;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9') return 0;
-        value = value * 10 + (uint64_t)(*text - '0');
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        value = value * 10 + (uint64_t)(**text - '0');
         if (value > most) return 0;
     }
-    *count = value;
+    *number = value;
     return value > 0;
 }
 
 static int set_option(const cli_command *command, const cli_option *option, const char *text) {
     const uint64_t most = option->kind == CLI_PIXELS ? (uint64_t)1 << 40 : 1u << 20;
+    const char *end = text;
     uint64_t count;
     switch (option->kind) {
     case CLI_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
     case CLI_COUNT:
     case CLI_PIXELS:
-        if (!read_count(text, most, &count))
+        if (!cli_read_number(&end, most, &count) || *end)
             return cli_usage(command, "%s takes a number from 1 to %llu, not '%s'", option->name, (unsigned long long)most, text);
         if (option->kind == CLI_PIXELS) *(uint64_t *)option->value = count;
         else *(uint32_t *)option->value = (uint32_t)count;

@@ -64,15 +64,13 @@ static figures summary(double *times, uint32_t count) {
 
 /* "1,8,64" */
 static int read_batches(const cli_command *command, const char *text, uint32_t *batches, uint32_t *count) {
-    for (*count = 0; *text; (*count)++) {
-        char *end;
-        unsigned long value = strtoul(text, &end, 10);
-        if (end == text || value == 0 || value > 65536 || (*end && *end != ',') || *count == MAX_BATCHES)
-            return cli_usage(command, "--batch takes up to %d numbers from 1 to 65536 with commas between, not '%s'", MAX_BATCHES, text);
-        batches[*count] = (uint32_t)value;
-        text = *end ? end + 1 : end;
+    const char *at = text;
+    uint64_t value;
+    for (*count = 0; *count < MAX_BATCHES && cli_read_number(&at, 65536, &value) && (!*at || *at == ','); at++) {
+        batches[(*count)++] = (uint32_t)value;
+        if (!*at) return CLI_GO_ON;
     }
-    return CLI_GO_ON;
+    return cli_usage(command, "--batch takes up to %d numbers from 1 to 65536 with commas between, not '%s'", MAX_BATCHES, text);
 }
 
 static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, int *status) {

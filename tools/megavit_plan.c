@@ -72,10 +72,9 @@ static void print_totals(const op_list *list, const mgv_model_info *info, const 
 
 /* "448x448" */
 static int read_size(const cli_command *command, const char *text, mgv_image *image) {
-    char *end;
-    unsigned long w = strtoul(text, &end, 10), h = 0;
-    if (end != text && *end == 'x') h = strtoul(end + 1, &end, 10);
-    if (*end || w == 0 || h == 0 || w > 1u << 20 || h > 1u << 20)
+    const char *at = text;
+    uint64_t w, h;
+    if (!cli_read_number(&at, 1u << 20, &w) || *at++ != 'x' || !cli_read_number(&at, 1u << 20, &h) || *at)
         return cli_usage(command, "--size takes WIDTHxHEIGHT in pixels, not '%s'", text);
     image->width = (uint32_t)w;
     image->height = (uint32_t)h;
