@@ -36,10 +36,12 @@ static int pack(const char *directory, const char *architecture, const char *pat
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
-    const char *model = NULL, *path = NULL, *architecture = "sm_90a";
+    static const char *const architectures[] = {"sm_90a"}; /* in the order of --arch */
+    const char *model = NULL, *path = NULL;
+    int32_t architecture = 0;
     const cli_option options[] = {
         {"--model", CLI_TEXT, &model, "DIR", "the model: a directory as Hugging Face stores it"},
-        {"--arch", CLI_TEXT, &architecture, "NAME", "the GPU: sm_90a, which is Hopper (the default)"},
+        {"--arch", CLI_CHOICE, &architecture, "sm_90a", "the GPU: sm_90a, which is Hopper (the default)"},
         {"-o", CLI_TEXT, &path, "FILE", "where to write"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
@@ -47,7 +49,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (status != CLI_GO_ON) return status;
     if (!model) return cli_usage(command, "--model is missing");
     if (!path) return cli_usage(command, "-o is missing");
-    return pack(model, architecture, path);
+    return pack(model, architectures[architecture], path);
 }
 
 const cli_command cli_pack = {
