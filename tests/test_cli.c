@@ -382,6 +382,8 @@ static void help_is_0_and_names_every_option(void **state) {
     listed_words(words, sizeof words, "");
     assert_string_equal(words, commands);
     assert_int_equal(run("--version"), 0);
+    assert_int_equal(run("embed", "--help"), 0);
+    assert_non_null(strstr(said_out, "pictures in one call (8); on a CPU the result does not depend on it")); /* on a GPU sums differ */
 }
 
 static void what_the_model_lacks_is_a_usage_mistake(void **state) {

@@ -135,7 +135,7 @@ typedef struct cli_session_options {
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
     {"--threads", CLI_COUNT, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
 #define CLI_BATCH_OPTION(options) \
-    {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); the result does not depend on it"}
+    {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); on a CPU the result does not depend on it"}
 
 #define CLI_LIMIT_OPTIONS(options) \
     {"--min-pixels", CLI_PIXELS, &(options).min_pixels, "N", "models of any picture size: the least area to resize to (the model's)"}, \
