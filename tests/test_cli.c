@@ -676,6 +676,24 @@ static void preprocess_prints_the_grid(void **state) {
     free(a.file);
 }
 
+/* The mistake is on the command line: one line, however many pictures there are. */
+static void limits_that_no_picture_keeps_are_a_usage_mistake(void **state) {
+    static const char *const limits[][2] = {
+        {"--min-pixels=99999999", "--max-pixels=5"},
+        {"--min-pixels=1099511627776", "--resize=pillow"}, /* more than the model's most */
+        {"--resize=pillow", "--max-pixels=5"},             /* less than its least */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        const char *first = limits[i][0], *second = limits[i][1], *output = in_scratch("limits.npy");
+        assert_int_equal(run("embed", "--model", VARIABLE_MODEL, first, second, "-o", output, own[0], own[1]), 1);
+        if (lines(said_err) != 1 || !strstr(said_err, "pixels")) fail_msg("case %zu: %s", i, said_err);
+        assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, first, second, "-o", output, own[0]), 1);
+        assert_int_equal(lines(said_err), 1);
+    }
+    assert_false(exists(in_scratch("limits.npy")));
+}
+
 static void a_picture_that_no_grid_fits_is_left_out(void **state) {
     unsigned char *pixels = noise(78, 4200 * 3);
     array a;
@@ -1849,6 +1867,7 @@ int main(void) {
         cmocka_unit_test(preprocess_gives_the_pixel_values),
         cmocka_unit_test(tokens_of_several_pictures_have_offsets),
         cmocka_unit_test(preprocess_prints_the_grid),
+        cmocka_unit_test(limits_that_no_picture_keeps_are_a_usage_mistake),
         cmocka_unit_test(a_picture_that_no_grid_fits_is_left_out),
         cmocka_unit_test(one_bad_picture_is_left_out),
         cmocka_unit_test(nothing_is_written_when_nothing_is_good),

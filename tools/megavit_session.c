@@ -21,6 +21,19 @@ static uint32_t core_count(void) {
     return count < 1 ? 1 : count > 256 ? 256 : (uint32_t)count;
 }
 
+/* Limits that no picture can keep are the command line's fault and not each picture's. A square has no other that a model would mind. */
+static int check_limits(const cli_session *session) {
+    const cli_session_options *options = &session->options;
+    mgv_image square;
+    mgv_grid grid;
+    mgv_error error;
+    mgv_result result;
+    memset(&square, 0, sizeof square);
+    square.width = square.height = 512;
+    result = mgv_model_grid(session->model, &square, options->min_pixels, options->max_pixels, &grid, &error);
+    return result == MGV_ERROR_ARGUMENT ? cli_fail_library(NULL, result, &error) : CLI_DONE;
+}
+
 cli_session *cli_session_open(const cli_session_options *options, int *status) {
     cli_session *session = calloc(1, sizeof *session);
     mgv_model_desc desc;
@@ -44,8 +57,10 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
         cli_session_close(session);
         return NULL;
     }
-    *status = CLI_DONE;
-    return session;
+    *status = check_limits(session);
+    if (*status == CLI_DONE) return session;
+    cli_session_close(session);
+    return NULL;
 }
 
 const mgv_model_info *cli_session_info(const cli_session *session) { return &session->info; }
