@@ -65,6 +65,7 @@ static int exists(const char *path) {
 static rlim_t file_limit = RLIM_INFINITY; /* bytes that any file of the program may have: a disk that is full */
 
 static const char *child_folder; /* where the program runs; NULL: here */
+static const char *standard_output; /* where the program's goes instead of into the scratch directory; "": it is closed */
 
 static void child(char *const arguments[], const char *input) {
     const struct rlimit limit = {file_limit, file_limit};
@@ -74,6 +75,8 @@ static void child(char *const arguments[], const char *input) {
     else dup2(in, 0);
     dup2(out, 1);
     dup2(err, 2);
+    if (standard_output && standard_output[0]) dup2(open(standard_output, O_WRONLY), 1);
+    if (standard_output && !standard_output[0]) close(1);
     /* A sanitizer's report must not look like an exit code of the program's own. */
     setenv("ASAN_OPTIONS", "exitcode=99:max_allocation_size_mb=4096", 1);
     setenv("UBSAN_OPTIONS", "exitcode=99:print_stacktrace=1", 1);
@@ -784,6 +787,55 @@ static void outputs_that_cannot_be_written_are_bad_files(void **state) {
     assert_bad_file(run("embed", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
     assert_bad_file(run("preprocess", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
     assert_int_equal(partial_files(), 0);
+}
+
+/* Exit code 2 and one line; that is all that a script that keeps the output sees of a full disk. */
+static void standard_output_that_takes_nothing_is_a_bad_file(void **state) {
+    static const char *const commands[][16] = {
+        {"--help"},
+        {"--version"},
+        {"embed", "--help"},
+        {"embed", "--model", MODEL, "a.ppm"},
+        {"embed", "--model", MODEL, "--format", "jsonl", "--what", "tokens", "a.ppm"},
+        {"classify", "--model", "examples/model", "--labels", "examples/model/labels.safetensors", "a.ppm"},
+        {"inspect", MODEL},
+        {"plan", "--model", MODEL},
+        {"bench", "--model", MODEL, "--batch", "1", "--threads", "1", "--backend", "cpu"},
+        {"preprocess", "--model", VARIABLE_MODEL, "-o", "x.npy", "a.ppm"},
+        {"search", "--model", MODEL, "--index", "x.db", "--add", "a.ppm", "--query", "a.ppm"},
+    };
+    static const char *const places[] = {"/dev/full", ""};
+    (void)state;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        for (size_t k = 0; k < 2; k++) {
+            const char *words[16];
+            int count = 0, status;
+            for (; count < 16 && commands[i][count]; count++) {
+                const char *word = commands[i][count];
+                words[count] = strcmp(word, "a.ppm") == 0 ? own[0] : word[0] == 'x' ? in_scratch(word) : word;
+            }
+            standard_output = places[k];
+            status = run_list(NULL, words, count);
+            standard_output = NULL;
+            if (status != 2) fail_msg("%d: %s >%s", status, words[0], places[k]);
+            assert_bad_file(status, k ? "standard output: cannot write: Bad file descriptor" : "standard output: cannot write: No space");
+        }
+    standard_output = ""; /* nobody misses what is not said */
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("closed.npy"), own[0]), 0);
+    assert_int_equal(run("embed", "--wings"), 1);
+    standard_output = NULL;
+}
+
+/* The first file that is opened gets the number of standard output, if that is closed, and what is printed goes into it. */
+static void a_closed_standard_output_is_no_file_of_ours(void **state) {
+    static char json[65536];
+    (void)state;
+    standard_output = "";
+    run("bench", "--model", MODEL, "--batch", "1", "--threads", "1", "--backend", "cpu", "--json", in_scratch("closed.json"));
+    standard_output = NULL;
+    read_all(in_scratch("closed.json"), json, sizeof json);
+    assert_int_equal(json[0], '{');
+    assert_null(strstr(json, "median ms"));
 }
 
 static void an_interrupted_program_leaves_nothing(void **state) {
@@ -1873,6 +1925,8 @@ int main(void) {
         cmocka_unit_test(nothing_is_written_when_nothing_is_good),
         cmocka_unit_test(a_bomb_is_refused_before_it_is_unpacked),
         cmocka_unit_test(outputs_that_cannot_be_written_are_bad_files),
+        cmocka_unit_test(standard_output_that_takes_nothing_is_a_bad_file),
+        cmocka_unit_test(a_closed_standard_output_is_no_file_of_ours),
         cmocka_unit_test(an_interrupted_program_leaves_nothing),
         cmocka_unit_test(models_that_are_none_are_bad_files),
         cmocka_unit_test(a_gpu_that_is_not_there_is_3),

@@ -22,6 +22,8 @@ enum {
 int cli_fail(int status, const char *file, const char *format, ...);
 /* The same for what the library said. */
 int cli_fail_library(const char *file, mgv_result result, const mgv_error *error);
+/* Says, once in the program's life, that standard output did not take everything, with errno's reason if there is one; CLI_BAD_FILE. */
+int cli_fail_output(void);
 
 /* ---- options (megavit.c) ---- */
 

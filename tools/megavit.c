@@ -1,7 +1,10 @@
 /* megavit: embeddings of pictures from the command line. A thin user of megavit.h. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tools/cli.h"
 
 static const cli_command *const commands[] = {&cli_embed, &cli_preprocess, &cli_inspect, &cli_search,
@@ -44,6 +47,13 @@ int cli_fail_library(const char *file, mgv_result result, const mgv_error *error
     }
     if (file && strncmp(error->message, file, strlen(file)) == 0) file = NULL; /* the sentence names it already */
     return cli_fail(status, file, "%s", error->message[0] ? error->message : mgv_result_text(result));
+}
+
+int cli_fail_output(void) {
+    static int said;
+    if (!said) cli_fail(CLI_BAD_FILE, "standard output", errno ? "cannot write: %s" : "cannot write", strerror(errno));
+    said = 1;
+    return CLI_BAD_FILE;
 }
 
 /* ---- options ---- */
@@ -189,7 +199,7 @@ static void print_commands(FILE *stream) {
                     "Exit codes: 0 done, 1 a usage mistake, 2 a bad file or picture, 3 the machine (memory, GPU).\n");
 }
 
-int main(int argc, char **argv) {
+static int run_command(int argc, char **argv) {
     if (argc < 2) {
         print_commands(stderr);
         return CLI_USAGE;
@@ -207,4 +217,21 @@ int main(int argc, char **argv) {
     cli_fail(CLI_USAGE, NULL, "there is no command '%s'", argv[1]);
     print_commands(stderr);
     return CLI_USAGE;
+}
+
+/* Whoever starts us with a standard stream closed would have the first file that we open in its place, and what we print in that file.
+   A directory holds the place: it takes nothing, and no output is the same file. */
+static void hold_closed_streams(void) {
+    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++)
+        if (fcntl(descriptor, F_GETFD) < 0) open("/", O_RDONLY);
+}
+
+int main(int argc, char **argv) {
+    int status;
+    hold_closed_streams();
+    status = run_command(argc, argv);
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    cli_fail_output();
+    return status > CLI_BAD_FILE ? status : CLI_BAD_FILE;
 }

@@ -187,7 +187,7 @@ static void show(bench *b, const char *what, figures f) {
     if (peak_flops(b) > 0) snprintf(share, sizeof share, "%.1f%%", 100 * flops / peak_flops(b));
     if (f.joules >= 0) snprintf(energy, sizeof energy, "%.1f", f.joules / b->batch * 1e3);
     printf("%6u  %-28s %10.3f %10.3f %10.0f %8.1f %7s %8s\n", b->batch, what, f.median, f.p99, images, flops * 1e-12, share, energy);
-    fflush(stdout);
+    if (fflush(stdout) != 0) cli_fail_output();
     if (!b->json_stream) return;
     fprintf(b->json_stream, "%s{\"batch\":%u,\"what\":\"%s\",\"median_ms\":%.6f,\"p99_ms\":%.6f,\"images_per_second\":%.3f,\"tflops\":%.4f",
             b->first_line ? "" : ",\n", b->batch, what, f.median, f.p99, images, flops * 1e-12);

@@ -49,6 +49,10 @@ static int path_is_special(const char *path) {
     return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
 }
 
+static int fail_write(const char *path) {
+    return cli_fail(CLI_BAD_FILE, path ? path : "standard output", "cannot write: %s", strerror(errno));
+}
+
 static cli_file *fail_create(cli_file *file, const char *path, const char *reason) {
     cli_fail(0, path ? path : "standard output", "cannot write: %s", reason);
     cli_file_abandon(file);
@@ -125,7 +129,7 @@ int cli_file_commit(cli_file *file) {
     if (good && !file->temporary) good = commit_copy(file);
     if (good && file->temporary) good = fsync(fileno(file->stream)) == 0 && rename(file->temporary, file->path) == 0;
     if (!good) {
-        int status = cli_fail(CLI_BAD_FILE, file->path ? file->path : "standard output", "cannot write: %s", strerror(errno));
+        int status = !file->path && ferror(stdout) ? cli_fail_output() : fail_write(file->path);
         cli_file_abandon(file);
         return status;
     }
