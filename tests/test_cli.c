@@ -789,6 +789,60 @@ static void outputs_that_cannot_be_written_are_bad_files(void **state) {
     assert_int_equal(partial_files(), 0);
 }
 
+static void point(const char *link, const char *target) {
+    remove(in_scratch(link));
+    assert_int_equal(symlink(target, in_scratch(link)), 0);
+}
+
+static int is_link(const char *path) {
+    struct stat about;
+    return lstat(path, &about) == 0 && S_ISLNK(about.st_mode);
+}
+
+static void a_link_stays_and_its_target_is_written(void **state) {
+    static const char *const links[] = {"link.npy", "chain.npy", "links/far.npy", "dangling.npy"};
+    static const char *const targets[] = {"real.npy", "real.npy", "real.npy", "links/new.npy"};
+    struct stat about;
+    (void)state;
+    mkdir(in_scratch("links"), 0777);
+    point("link.npy", "real.npy");
+    point("chain.npy", "links/far.npy");
+    point("links/far.npy", "../link.npy");
+    point("dangling.npy", "links/new.npy");
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("expected.npy"), own[0]), 0);
+    for (size_t i = 0; i < 4; i++) {
+        write_all(in_scratch("real.npy"), "old", 3);
+        assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch(links[i]), own[0]), 0);
+        if (!is_link(in_scratch(links[i]))) fail_msg("%s is no link any more", links[i]);
+        assert_same_file(in_scratch(targets[i]), in_scratch("expected.npy"));
+    }
+    assert_int_equal(chmod(in_scratch("real.npy"), 0640), 0);
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("link.npy"), own[0]), 0);
+    assert_int_equal(stat(in_scratch("real.npy"), &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    point("round.npy", "round.npy");
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("round.npy"), own[0]), "round.npy");
+    point("null.npy", "/dev/null");
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("null.npy"), own[0]), 0);
+    assert_true(is_link(in_scratch("null.npy")));
+    assert_int_equal(partial_files(), 0);
+}
+
+/* As /dev/stdout is, but of our own: what goes wrong here must not take the machine's. */
+static void a_link_to_standard_output_is_standard_output(void **state) {
+    (void)state;
+    if (!exists("/proc/self/fd/1")) skip();
+    point("output", "/proc/self/fd/1");
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("expected.npy"), own[0]), 0);
+    write_all(in_scratch("stdout"), "", 0);
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("output"), own[0]), 0);
+    assert_true(is_link(in_scratch("output")));
+    assert_same_file(in_scratch("stdout"), in_scratch("expected.npy"));
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("stdout"), own[0]), 0); /* by its own name */
+    assert_same_file(in_scratch("stdout"), in_scratch("expected.npy"));
+    assert_int_equal(partial_files(), 0);
+}
+
 /* Exit code 2 and one line; that is all that a script that keeps the output sees of a full disk. */
 static void standard_output_that_takes_nothing_is_a_bad_file(void **state) {
     static const char *const commands[][16] = {
@@ -1925,6 +1979,8 @@ int main(void) {
         cmocka_unit_test(nothing_is_written_when_nothing_is_good),
         cmocka_unit_test(a_bomb_is_refused_before_it_is_unpacked),
         cmocka_unit_test(outputs_that_cannot_be_written_are_bad_files),
+        cmocka_unit_test(a_link_stays_and_its_target_is_written),
+        cmocka_unit_test(a_link_to_standard_output_is_standard_output),
         cmocka_unit_test(standard_output_that_takes_nothing_is_a_bad_file),
         cmocka_unit_test(a_closed_standard_output_is_no_file_of_ours),
         cmocka_unit_test(an_interrupted_program_leaves_nothing),

@@ -161,10 +161,11 @@ int cli_session_encode(cli_session *session, const cli_list *pictures, const mgv
 
 /* ---- files that we write (megavit_write.c) ---- */
 
-/* A file that appears under its name only when it is whole. */
+/* A file that appears under its name only when it is whole; one that it replaces gives it its mode. */
 typedef struct cli_file cli_file;
-/* path NULL: standard output. Reports a failure and returns NULL. */
-cli_file *cli_file_create(const char *path);
+/* name NULL, or of what standard output is: standard output. A symbolic link stays one: what it points to is written. Reports a failure
+   and returns NULL. */
+cli_file *cli_file_create(const char *name);
 FILE *cli_file_stream(cli_file *file);
 /* Makes it appear; reports a failure. The handle is gone afterwards. */
 int cli_file_commit(cli_file *file);

@@ -11,8 +11,9 @@
 
 struct cli_file {
     FILE *stream;
-    char *path;      /* NULL: standard output */
-    char *temporary; /* NULL: the bytes go to path directly, which is a device or a pipe */
+    char *name;      /* as it was asked for; NULL: standard output */
+    char *path;      /* where it will lie: the end of the name's symbolic links */
+    char *temporary; /* beside path; NULL: the bytes go to the name directly, which is a device or a pipe */
 };
 
 /* ---- a program that is interrupted leaves no half file behind ---- */
@@ -44,54 +45,85 @@ static int open_watched(const char *temporary) {
 
 /* ---- files ---- */
 
-static int path_is_special(const char *path) {
-    struct stat about;
-    return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+static int fail_write(const char *name) {
+    return cli_fail(CLI_BAD_FILE, name ? name : "standard output", "cannot write: %s", strerror(errno));
 }
 
-static int fail_write(const char *path) {
-    return cli_fail(CLI_BAD_FILE, path ? path : "standard output", "cannot write: %s", strerror(errno));
-}
-
-static cli_file *fail_create(cli_file *file, const char *path, const char *reason) {
-    cli_fail(0, path ? path : "standard output", "cannot write: %s", reason);
+static cli_file *fail_create(cli_file *file, const char *name) {
+    fail_write(name);
     cli_file_abandon(file);
     return NULL;
 }
 
-/* Standard output gets its bytes at the end, out of a temporary file, so that a header can be written last. */
-cli_file *cli_file_create(const char *path) {
-    cli_file *file = calloc(1, sizeof *file);
-    size_t room = path ? strlen(path) + 32 : 0;
+/* By whatever name: /dev/stdout, and the file that it has been redirected to. */
+static int is_standard_output(const struct stat *about) {
+    struct stat output;
+    return fstat(STDOUT_FILENO, &output) == 0 && output.st_dev == about->st_dev && output.st_ino == about->st_ino;
+}
+
+/* What the link at path says, from where the link lies. */
+static char *link_target(const char *path, const char *target, size_t length) {
+    const char *slash = strrchr(path, '/');
+    size_t prefix = slash && target[0] != '/' ? (size_t)(slash + 1 - path) : 0;
+    char *joined = malloc(prefix + length + 1);
+    if (!joined) return NULL;
+    memcpy(joined, path, prefix);
+    memcpy(joined + prefix, target, length);
+    joined[prefix + length] = 0;
+    return joined;
+}
+
+/* Where a file of this name lies or would lie, since renaming replaces a link and not what it points to. NULL, and errno. */
+static char *follow_links(const char *name) {
+    char target[4096], *path = strdup(name);
+    for (int links = 0; path && links < 40; links++) {
+        ssize_t length = readlink(path, target, sizeof target);
+        char *next;
+        if (length < 0) return path; /* no link */
+        next = link_target(path, target, (size_t)length);
+        free(path);
+        path = next;
+    }
+    if (path) errno = ELOOP;
+    free(path);
+    return NULL;
+}
+
+/* Opens the temporary file; 0, or errno says why not. */
+static int open_temporary(cli_file *file) {
+    size_t room;
     int descriptor;
-    if (!file) return fail_create(NULL, path, "out of memory");
-    if (!path) {
-        file->stream = tmpfile();
-        return file->stream ? file : fail_create(file, path, strerror(errno));
-    }
-    file->path = malloc(room);
-    if (!file->path) return fail_create(file, path, "out of memory");
-    strcpy(file->path, path);
-    if (path_is_special(path)) {
-        file->stream = tmpfile();
-        return file->stream ? file : fail_create(file, path, strerror(errno));
-    }
+    file->path = follow_links(file->name);
+    if (!file->path) return 0;
+    room = strlen(file->path) + 32;
     file->temporary = malloc(room);
-    if (!file->temporary) return fail_create(file, path, "out of memory");
-    snprintf(file->temporary, room, "%s.%ld.partial", path, (long)getpid());
+    if (!file->temporary) return 0;
+    snprintf(file->temporary, room, "%s.%ld.partial", file->path, (long)getpid());
     descriptor = open_watched(file->temporary);
-    if (descriptor < 0) {
-        int reason = errno;
-        free(file->temporary); /* not ours: nothing to remove */
-        file->temporary = NULL;
-        return fail_create(file, path, strerror(reason));
+    if (descriptor >= 0) {
+        file->stream = fdopen(descriptor, "w+b");
+        if (!file->stream) close(descriptor);
+        return file->stream != NULL;
     }
-    file->stream = fdopen(descriptor, "w+b");
-    if (!file->stream) {
-        close(descriptor);
-        return fail_create(file, path, strerror(errno));
+    free(file->temporary); /* not ours: nothing to remove */
+    file->temporary = NULL;
+    return 0;
+}
+
+/* Standard output gets its bytes at the end, out of a temporary file, so that a header can be written last. */
+cli_file *cli_file_create(const char *name) {
+    cli_file *file = calloc(1, sizeof *file);
+    struct stat about;
+    int is_there = name && stat(name, &about) == 0;
+    if (is_there && is_standard_output(&about)) name = NULL;
+    if (!file || (name && !(file->name = strdup(name)))) return fail_create(file, name);
+    if (!name || (is_there && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))) {
+        file->stream = tmpfile();
+        return file->stream ? file : fail_create(file, name);
     }
-    return file;
+    if (is_there && S_ISDIR(about.st_mode)) errno = EISDIR;
+    else if (open_temporary(file) && (!is_there || fchmod(fileno(file->stream), about.st_mode & 0777) == 0)) return file;
+    return fail_create(file, name);
 }
 
 FILE *cli_file_stream(cli_file *file) { return file->stream; }
@@ -105,6 +137,7 @@ void cli_file_abandon(cli_file *file) {
     }
     free(file->temporary);
     free(file->path);
+    free(file->name);
     free(file);
 }
 
@@ -118,7 +151,7 @@ static int copy_stream(FILE *from, FILE *to) {
 }
 
 static int commit_copy(cli_file *file) {
-    FILE *to = file->path ? fopen(file->path, "wb") : stdout;
+    FILE *to = file->name ? fopen(file->name, "wb") : stdout;
     int good = to && copy_stream(file->stream, to);
     if (to && to != stdout && fclose(to) != 0) good = 0;
     return good;
@@ -129,7 +162,7 @@ int cli_file_commit(cli_file *file) {
     if (good && !file->temporary) good = commit_copy(file);
     if (good && file->temporary) good = fsync(fileno(file->stream)) == 0 && rename(file->temporary, file->path) == 0;
     if (!good) {
-        int status = !file->path && ferror(stdout) ? cli_fail_output() : fail_write(file->path);
+        int status = !file->name && ferror(stdout) ? cli_fail_output() : fail_write(file->name);
         cli_file_abandon(file);
         return status;
     }
