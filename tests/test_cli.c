@@ -63,12 +63,13 @@ static int exists(const char *path) {
 }
 
 static rlim_t file_limit = RLIM_INFINITY; /* bytes that any file of the program may have: a disk that is full */
+static int file_limit_kills;              /* as it does where nobody ignores its signal */
 
 static const char *child_folder; /* where the program runs; NULL: here */
 static const char *standard_output; /* where the program's goes instead of into the scratch directory; "": it is closed */
 
 static void child(char *const arguments[], const char *input) {
-    const struct rlimit limit = {file_limit, file_limit};
+    const struct rlimit limit = {file_limit, file_limit}, no_core = {0, 0};
     int in = open(input ? input : "/dev/null", O_RDONLY), out = open(in_scratch("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0666),
         err = open(in_scratch("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (in < 0) close(0); /* an input that is not there: closed */
@@ -81,7 +82,8 @@ static void child(char *const arguments[], const char *input) {
     setenv("ASAN_OPTIONS", "exitcode=99:max_allocation_size_mb=4096", 1);
     setenv("UBSAN_OPTIONS", "exitcode=99:print_stacktrace=1", 1);
     alarm(120);
-    signal(SIGXFSZ, SIG_IGN);
+    if (!file_limit_kills) signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_FSIZE, &limit);
     if (child_folder && chdir(child_folder) != 0) _exit(127);
     execv(program, arguments);
@@ -892,28 +894,79 @@ static void a_closed_standard_output_is_no_file_of_ours(void **state) {
     assert_null(strstr(json, "median ms"));
 }
 
-static void an_interrupted_program_leaves_nothing(void **state) {
-    enum { PICTURES = 2000 };
-    char *output = strdup(in_scratch("interrupted.npy")), *list = strdup(in_scratch("many"));
-    const struct timespec pause = {0, 1000000};
-    FILE *names = fopen(list, "wb");
-    int status, tries = 0;
-    pid_t pid;
-    (void)state;
+static void write_names(const char *path, int count) {
+    FILE *names = fopen(path, "wb");
     assert_non_null(names);
-    for (int i = 0; i < PICTURES; i++) fprintf(names, "%s\n", own[i % OWN_COUNT]);
+    for (int i = 0; i < count; i++) fprintf(names, "%s\n", own[i % OWN_COUNT]);
     fclose(names);
-    pid = fork();
+}
+
+/* embed at work, with what it does at one signal. */
+static pid_t start_embed(const char *output, const char *list, int number, void (*action)(int)) {
+    pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        char *arguments[] = {program, "embed", "--model", "examples/model", "-o", output, "-", NULL};
+        char *arguments[] = {program, "embed", "--model", "examples/model", "-o", (char *)output, "-", NULL};
+        signal(number, action);
         child(arguments, list);
     }
-    while (partial_files() == 0 && tries++ < 60000) nanosleep(&pause, NULL);
+    return pid;
+}
+
+static void send(pid_t pid, int number) {
+    const struct timespec pause = {0, 1000000};
+    for (int tries = 0; partial_files() == 0 && tries < 60000; tries++) nanosleep(&pause, NULL);
     assert_int_equal(partial_files(), 1);
-    assert_int_equal(kill(pid, SIGTERM), 0);
+    assert_int_equal(kill(pid, number), 0);
+}
+
+static void an_interrupted_program_leaves_nothing(void **state) {
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    char *output = strdup(in_scratch("interrupted.npy")), *list = strdup(in_scratch("many"));
+    int status;
+    (void)state;
+    write_names(list, 2000); /* longer than the signal takes */
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        pid_t pid = start_embed(output, list, numbers[i], SIG_DFL);
+        send(pid, numbers[i]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == numbers[i]);
+        if (partial_files() != 0) fail_msg("signal %d leaves a file", numbers[i]);
+        assert_false(exists(output));
+    }
+    free(output);
+    free(list);
+}
+
+static void an_ignored_signal_stays_ignored(void **state) {
+    char *output = strdup(in_scratch("nohup.npy")), *list = strdup(in_scratch("many"));
+    int status;
+    pid_t pid;
+    (void)state;
+    write_names(list, 100);
+    pid = start_embed(output, list, SIGHUP, SIG_IGN); /* as nohup does */
+    send(pid, SIGHUP);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(exists(output));
+    free(output);
+    free(list);
+}
+
+/* ulimit -f, for whoever does not ignore its signal. */
+static void a_file_that_grows_too_large_is_removed(void **state) {
+    char *output = strdup(in_scratch("large.npy")), *list = strdup(in_scratch("many"));
+    int status;
+    pid_t pid;
+    (void)state;
+    write_names(list, 100);
+    file_limit = 16384;
+    file_limit_kills = 1;
+    pid = start_embed(output, list, SIGXFSZ, SIG_DFL);
+    file_limit = RLIM_INFINITY;
+    file_limit_kills = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
     assert_int_equal(partial_files(), 0);
     assert_false(exists(output));
     free(output);
@@ -1984,6 +2037,8 @@ int main(void) {
         cmocka_unit_test(standard_output_that_takes_nothing_is_a_bad_file),
         cmocka_unit_test(a_closed_standard_output_is_no_file_of_ours),
         cmocka_unit_test(an_interrupted_program_leaves_nothing),
+        cmocka_unit_test(an_ignored_signal_stays_ignored),
+        cmocka_unit_test(a_file_that_grows_too_large_is_removed),
         cmocka_unit_test(models_that_are_none_are_bad_files),
         cmocka_unit_test(a_gpu_that_is_not_there_is_3),
         cmocka_unit_test(every_valid_png_embeds),

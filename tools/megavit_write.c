@@ -28,10 +28,13 @@ static void remove_unfinished(int number) {
     raise(number);
 }
 
+/* A signal that whoever started us had ignored, as nohup does, stays ignored. */
 static void watch_signals(const char *temporary) {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+    struct sigaction before;
     unfinished = temporary;
-    for (size_t i = 0; temporary && i < sizeof numbers / sizeof numbers[0]; i++) signal(numbers[i], remove_unfinished);
+    for (size_t i = 0; temporary && i < sizeof numbers / sizeof numbers[0]; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) signal(numbers[i], remove_unfinished);
 }
 
 /* Opens a new file that is watched over before it exists: a signal to any thread finds no moment in which it would stay. */
