@@ -1655,6 +1655,24 @@ static void a_full_disk_changes_nothing(void **state) {
     free(list);
 }
 
+/* Wherever the disk ends: one line that names the file, and no file. */
+static void a_disk_that_fills_while_rows_come_is_one_line(void **state) {
+    enum { ALL = 128 + 2 * TOKENS * WIDTH * 4 };
+    static const rlim_t limits[] = {127, 128, 4096, 4500, 5000, 8192, 9000, ALL - 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        file_limit = limits[i];
+        assert_bad_file(run("embed", "--model", MODEL, "--what", "tokens", "--batch", "1", "-o", in_scratch("fills.npy"), own[0], own[1]),
+                        "fills.npy");
+        file_limit = RLIM_INFINITY;
+        if (exists(in_scratch("fills.npy"))) fail_msg("a file at a limit of %u bytes", (unsigned)limits[i]);
+    }
+    file_limit = ALL;
+    assert_int_equal(run("embed", "--model", MODEL, "--what", "tokens", "--batch", "1", "-o", in_scratch("fills.npy"), own[0], own[1]), 0);
+    file_limit = RLIM_INFINITY;
+    assert_int_equal(partial_files(), 0);
+}
+
 /* ---- classify ---- */
 
 /* Labels whose embeddings are those of the first two pictures. */
@@ -2066,6 +2084,7 @@ int main(void) {
         cmocka_unit_test(an_index_in_use_is_3),
         cmocka_unit_test(nothing_is_added_by_a_failed_add),
         cmocka_unit_test(a_full_disk_changes_nothing),
+        cmocka_unit_test(a_disk_that_fills_while_rows_come_is_one_line),
         cmocka_unit_test(classify_gives_sigmoid_probabilities),
         cmocka_unit_test(the_default_model_means_something),
         cmocka_unit_test(resize_chooses_the_library),

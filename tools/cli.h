@@ -167,6 +167,8 @@ typedef struct cli_file cli_file;
    and returns NULL. */
 cli_file *cli_file_create(const char *name);
 FILE *cli_file_stream(cli_file *file);
+/* Says that it cannot be written, with errno's reason; CLI_BAD_FILE. */
+int cli_file_fail(const cli_file *file);
 /* Makes it appear; reports a failure. The handle is gone afterwards. */
 int cli_file_commit(cli_file *file);
 /* Forgets it: nothing appears. NULL is allowed. */

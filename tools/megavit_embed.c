@@ -15,7 +15,8 @@ typedef struct embed_options {
 } embed_options;
 
 typedef struct embed_writer {
-    FILE *stream;
+    cli_file *file;
+    FILE *stream;       /* its */
     int32_t format;
     int rows_vary;      /* token counts depend on the picture */
     int one_row;        /* pooled */
@@ -106,7 +107,7 @@ static int write_picture(void *user, const char *name, const mgv_shape *shape, c
     writer->columns = shape->columns;
     writer->rows += shape->rows;
     writer->pictures++;
-    return ferror(writer->stream) ? cli_fail(CLI_BAD_FILE, NULL, "cannot write the embeddings") : 0;
+    return ferror(writer->stream) ? cli_file_fail(writer->file) : 0;
 }
 
 /* pooled [n, D]; tokens [n, tokens, D]; tokens of a model whose pictures differ in size [all tokens, D]. */
@@ -120,7 +121,7 @@ static void write_npy_header(embed_writer *writer) {
         if (!writer->one_row) shape[rank++] = writer->pictures ? writer->rows / writer->pictures : 0;
     }
     shape[rank++] = writer->columns;
-    rewind(writer->stream);
+    fseek(writer->stream, 0, SEEK_SET); /* rewind would forget that a write has failed */
     cli_npy_header(writer->stream, "<f4", shape, rank);
 }
 
@@ -153,13 +154,14 @@ static int encode_to_file(cli_session *session, const embed_options *options, co
     int worst;
     if (!file) return CLI_BAD_FILE;
     memset(&writer, 0, sizeof writer);
+    writer.file = file;
     writer.stream = cli_file_stream(file);
     writer.format = options->format;
     writer.one_row = output->kind == MGV_OUTPUT_POOLED;
     writer.rows_vary = !writer.one_row && info->tokens_per_image == 0;
     if (writer.format == FORMAT_NPY) write_npy_header(&writer); /* its place; the numbers come at the end */
     worst = cli_session_encode(session, pictures, output, write_picture, &writer);
-    if (worst <= CLI_BAD_FILE && writer.pictures > 0) {
+    if (worst <= CLI_BAD_FILE && writer.pictures > 0 && !ferror(writer.stream)) {
         int status = 0;
         if (writer.format == FORMAT_NPY) write_npy_header(&writer);
         if (writer.format == FORMAT_NPY && writer.rows_vary && writer.pictures > 1) status = write_offsets(&writer, options->output);

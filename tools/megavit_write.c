@@ -130,6 +130,7 @@ cli_file *cli_file_create(const char *name) {
 }
 
 FILE *cli_file_stream(cli_file *file) { return file->stream; }
+int cli_file_fail(const cli_file *file) { return fail_write(file->name); }
 
 void cli_file_abandon(cli_file *file) {
     if (!file) return;
@@ -165,7 +166,7 @@ int cli_file_commit(cli_file *file) {
     if (good && !file->temporary) good = commit_copy(file);
     if (good && file->temporary) good = fsync(fileno(file->stream)) == 0 && rename(file->temporary, file->path) == 0;
     if (!good) {
-        int status = !file->name && ferror(stdout) ? cli_fail_output() : fail_write(file->name);
+        int status = !file->name && ferror(stdout) ? cli_fail_output() : cli_file_fail(file);
         cli_file_abandon(file);
         return status;
     }
