@@ -62,6 +62,26 @@ static int exists(const char *path) {
     return stat(path, &about) == 0;
 }
 
+static int partial_files(void) {
+    const struct dirent *entry;
+    DIR *directory = opendir(scratch);
+    int count = 0;
+    assert_non_null(directory);
+    while ((entry = readdir(directory)) != NULL) count += strstr(entry->d_name, ".partial") != NULL;
+    closedir(directory);
+    return count;
+}
+
+static void point(const char *link, const char *target) {
+    remove(in_scratch(link));
+    assert_int_equal(symlink(target, in_scratch(link)), 0);
+}
+
+static int is_link(const char *path) {
+    struct stat about;
+    return lstat(path, &about) == 0 && S_ISLNK(about.st_mode);
+}
+
 static rlim_t file_limit = RLIM_INFINITY; /* bytes that any file of the program may have: a disk that is full */
 static int file_limit_kills;              /* as it does where nobody ignores its signal */
 
@@ -637,7 +657,6 @@ static void tokens_of_several_pictures_have_offsets(void **state) {
     for (uint32_t i = 0; i < 3; i++) {
         array one;
         assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "tokens", "-o", in_scratch("one.npy"), in_scratch(names[i])), 0);
-        assert_false(exists(in_scratch("one.npy.offsets.npy")));
         one = read_array(in_scratch("one.npy"));
         assert_int_equal(one.rank, 2);
         assert_int_equal(one.shape[1], all.shape[1]);
@@ -654,6 +673,54 @@ static void tokens_of_several_pictures_have_offsets(void **state) {
     assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--what", "deepstack:2", "-o", in_scratch("d2.npy"), in_scratch("v0.ppm")), 1);
     assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--format", "jsonl", in_scratch("v0.ppm"), in_scratch("v1.ppm")), 0);
     assert_int_equal(lines(said_out), 2);
+}
+
+static void assert_offsets(const char *file, uint64_t pictures) {
+    char path[300];
+    array rows = read_array(file), offsets;
+    uint64_t last = 0;
+    snprintf(path, sizeof path, "%s.offsets.npy", file);
+    offsets = read_array(path);
+    assert_shape(&offsets, 1, pictures + 1, 0, 0, 0);
+    for (int byte = 7; byte >= 0; byte--) last = last << 8 | offsets.data[8 * pictures + (uint64_t)byte];
+    assert_int_equal(last, rows.shape[0]);
+    free(rows.file);
+    free(offsets.file);
+}
+
+static void offsets_are_those_of_their_file(void **state) {
+    char file[256], beside[256];
+    struct stat about;
+    (void)state;
+    snprintf(file, sizeof file, "%s", in_scratch("pair.npy"));
+    snprintf(beside, sizeof beside, "%s", in_scratch("pair.npy.offsets.npy"));
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", file, own[0], own[3]), 0);
+    assert_offsets(file, 2);
+    assert_int_equal(stat(file, &about), 0);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", file, own[0]), 0);
+    assert_offsets(file, 1);
+    remove(beside);
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", file, in_scratch("absent.png"), own[3]), "absent.png");
+    assert_offsets(file, 1);
+    file_limit = (rlim_t)about.st_size - 1; /* the offsets have room and the rows have not */
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", file, own[0], own[3]), "pair.npy");
+    file_limit = RLIM_INFINITY;
+    assert_offsets(file, 1);
+    remove(beside);
+    assert_int_equal(mkdir(beside, 0777), 0); /* and the other way round */
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", file, own[0], own[3]), "pair.npy.offsets.npy");
+    assert_int_equal(rmdir(beside), 0);
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "--format", "jsonl", "-o", file, own[0]), 0);
+    assert_false(exists(beside));
+    assert_int_equal(partial_files(), 0);
+}
+
+/* /dev/null by a link of our own, so that a file beside it would lie here. */
+static void a_device_has_no_offsets(void **state) {
+    (void)state;
+    point("device.npy", "/dev/null");
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("device.npy"), own[0], own[3]), 0);
+    assert_false(exists(in_scratch("device.npy.offsets.npy")));
 }
 
 static void preprocess_prints_the_grid(void **state) {
@@ -772,16 +839,6 @@ static void a_bomb_is_refused_before_it_is_unpacked(void **state) {
     assert_false(exists(in_scratch("no.npy")));
 }
 
-static int partial_files(void) {
-    const struct dirent *entry;
-    DIR *directory = opendir(scratch);
-    int count = 0;
-    assert_non_null(directory);
-    while ((entry = readdir(directory)) != NULL) count += strstr(entry->d_name, ".partial") != NULL;
-    closedir(directory);
-    return count;
-}
-
 static void outputs_that_cannot_be_written_are_bad_files(void **state) {
     (void)state;
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("absent/x.npy"), own[0]), "absent/x.npy");
@@ -789,16 +846,6 @@ static void outputs_that_cannot_be_written_are_bad_files(void **state) {
     assert_bad_file(run("embed", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
     assert_bad_file(run("preprocess", "--model", MODEL, "-o", "/dev/full", own[0]), "/dev/full");
     assert_int_equal(partial_files(), 0);
-}
-
-static void point(const char *link, const char *target) {
-    remove(in_scratch(link));
-    assert_int_equal(symlink(target, in_scratch(link)), 0);
-}
-
-static int is_link(const char *path) {
-    struct stat about;
-    return lstat(path, &about) == 0 && S_ISLNK(about.st_mode);
 }
 
 static void a_link_stays_and_its_target_is_written(void **state) {
@@ -902,21 +949,22 @@ static void write_names(const char *path, int count) {
 }
 
 /* embed at work, with what it does at one signal. */
-static pid_t start_embed(const char *output, const char *list, int number, void (*action)(int)) {
+static pid_t start_embed(const char *model, const char *output, const char *list, int number, void (*action)(int)) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        char *arguments[] = {program, "embed", "--model", "examples/model", "-o", (char *)output, "-", NULL};
+        char *arguments[] = {program, "embed", "--model", (char *)model, "-o", (char *)output, "-", NULL};
         signal(number, action);
         child(arguments, list);
     }
     return pid;
 }
 
-static void send(pid_t pid, int number) {
+/* As soon as it has its temporary files. */
+static void send(pid_t pid, int number, int files) {
     const struct timespec pause = {0, 1000000};
-    for (int tries = 0; partial_files() == 0 && tries < 60000; tries++) nanosleep(&pause, NULL);
-    assert_int_equal(partial_files(), 1);
+    for (int tries = 0; partial_files() < files && tries < 60000; tries++) nanosleep(&pause, NULL);
+    assert_int_equal(partial_files(), files);
     assert_int_equal(kill(pid, number), 0);
 }
 
@@ -927,8 +975,9 @@ static void an_interrupted_program_leaves_nothing(void **state) {
     (void)state;
     write_names(list, 2000); /* longer than the signal takes */
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        pid_t pid = start_embed(output, list, numbers[i], SIG_DFL);
-        send(pid, numbers[i]);
+        const int files = i == 0 ? 2 : 1; /* the first time with offsets */
+        pid_t pid = start_embed(files == 2 ? VARIABLE_MODEL : "examples/model", output, list, numbers[i], SIG_DFL);
+        send(pid, numbers[i], files);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == numbers[i]);
         if (partial_files() != 0) fail_msg("signal %d leaves a file", numbers[i]);
@@ -944,8 +993,8 @@ static void an_ignored_signal_stays_ignored(void **state) {
     pid_t pid;
     (void)state;
     write_names(list, 100);
-    pid = start_embed(output, list, SIGHUP, SIG_IGN); /* as nohup does */
-    send(pid, SIGHUP);
+    pid = start_embed("examples/model", output, list, SIGHUP, SIG_IGN); /* as nohup does */
+    send(pid, SIGHUP, 1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_true(exists(output));
@@ -962,7 +1011,7 @@ static void a_file_that_grows_too_large_is_removed(void **state) {
     write_names(list, 100);
     file_limit = 16384;
     file_limit_kills = 1;
-    pid = start_embed(output, list, SIGXFSZ, SIG_DFL);
+    pid = start_embed("examples/model", output, list, SIGXFSZ, SIG_DFL);
     file_limit = RLIM_INFINITY;
     file_limit_kills = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -2043,6 +2092,8 @@ int main(void) {
         cmocka_unit_test(alpha_is_dropped_and_grey_is_replicated),
         cmocka_unit_test(preprocess_gives_the_pixel_values),
         cmocka_unit_test(tokens_of_several_pictures_have_offsets),
+        cmocka_unit_test(offsets_are_those_of_their_file),
+        cmocka_unit_test(a_device_has_no_offsets),
         cmocka_unit_test(preprocess_prints_the_grid),
         cmocka_unit_test(limits_that_no_picture_keeps_are_a_usage_mistake),
         cmocka_unit_test(a_picture_that_no_grid_fits_is_left_out),

@@ -167,10 +167,14 @@ typedef struct cli_file cli_file;
    and returns NULL. */
 cli_file *cli_file_create(const char *name);
 FILE *cli_file_stream(cli_file *file);
+/* Whether it will lie somewhere under its name, and is no device, pipe or standard output. */
+int cli_file_is_regular(const cli_file *file);
 /* Says that it cannot be written, with errno's reason; CLI_BAD_FILE. */
 int cli_file_fail(const cli_file *file);
 /* Makes it appear; reports a failure. The handle is gone afterwards. */
 int cli_file_commit(cli_file *file);
+/* Two that belong together: neither appears before both are whole. beside may be NULL. */
+int cli_file_commit_both(cli_file *file, cli_file *beside);
 /* Forgets it: nothing appears. NULL is allowed. */
 void cli_file_abandon(cli_file *file);
 

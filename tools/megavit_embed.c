@@ -125,33 +125,52 @@ static void write_npy_header(embed_writer *writer) {
     cli_npy_header(writer->stream, "<f4", shape, rank);
 }
 
-/* FILE.offsets.npy: rows [offsets[i], offsets[i + 1]) belong to picture i. */
-static int write_offsets(embed_writer *writer, const char *path) {
+/* FILE.offsets.npy */
+static cli_file *create_offsets(const char *path) {
     size_t room = strlen(path) + sizeof ".offsets.npy";
     char *name = malloc(room);
-    uint64_t count = writer->pictures + 1;
-    cli_file *file;
-    int status = CLI_BAD_FILE;
-    if (!name) return cli_fail(CLI_MACHINE, NULL, "out of memory");
+    cli_file *file = NULL;
+    if (!name) {
+        cli_fail(CLI_MACHINE, NULL, "out of memory");
+        return NULL;
+    }
     snprintf(name, room, "%s.offsets.npy", path);
     file = cli_file_create(name);
-    if (file) {
-        cli_npy_header(cli_file_stream(file), "<i8", &count, 1);
-        writer->offsets[writer->pictures] = writer->rows;
-        cli_write_uint64s(cli_file_stream(file), writer->offsets, count);
-        status = cli_file_commit(file);
-    }
     free(name);
-    return status;
+    return file;
+}
+
+/* Rows [offsets[i], offsets[i + 1]) belong to picture i. */
+static void write_offsets(embed_writer *writer, FILE *stream) {
+    uint64_t count = writer->pictures + 1;
+    cli_npy_header(stream, "<i8", &count, 1);
+    writer->offsets[writer->pictures] = writer->rows;
+    cli_write_uint64s(stream, writer->offsets, count);
 }
 
 /* ---- the command ---- */
 
+static int encode_to_files(cli_session *session, const cli_list *pictures, const mgv_output *output, embed_writer *writer,
+                           cli_file *offsets) {
+    int worst, status;
+    if (writer->format == FORMAT_NPY) write_npy_header(writer); /* its place; the numbers come at the end */
+    worst = cli_session_encode(session, pictures, output, write_picture, writer);
+    if (worst > CLI_BAD_FILE || writer->pictures == 0 || ferror(writer->stream)) {
+        cli_file_abandon(writer->file);
+        cli_file_abandon(offsets);
+        return worst;
+    }
+    if (writer->format == FORMAT_NPY) write_npy_header(writer);
+    if (offsets) write_offsets(writer, cli_file_stream(offsets));
+    status = cli_file_commit_both(writer->file, offsets);
+    return status > worst ? status : worst;
+}
+
 static int encode_to_file(cli_session *session, const embed_options *options, const cli_list *pictures, const mgv_output *output) {
     const mgv_model_info *info = cli_session_info(session);
-    cli_file *file = cli_file_create(options->output);
+    cli_file *file = cli_file_create(options->output), *offsets = NULL;
     embed_writer writer;
-    int worst;
+    int status = CLI_BAD_FILE;
     if (!file) return CLI_BAD_FILE;
     memset(&writer, 0, sizeof writer);
     writer.file = file;
@@ -159,20 +178,11 @@ static int encode_to_file(cli_session *session, const embed_options *options, co
     writer.format = options->format;
     writer.one_row = output->kind == MGV_OUTPUT_POOLED;
     writer.rows_vary = !writer.one_row && info->tokens_per_image == 0;
-    if (writer.format == FORMAT_NPY) write_npy_header(&writer); /* its place; the numbers come at the end */
-    worst = cli_session_encode(session, pictures, output, write_picture, &writer);
-    if (worst <= CLI_BAD_FILE && writer.pictures > 0 && !ferror(writer.stream)) {
-        int status = 0;
-        if (writer.format == FORMAT_NPY) write_npy_header(&writer);
-        if (writer.format == FORMAT_NPY && writer.rows_vary && writer.pictures > 1) status = write_offsets(&writer, options->output);
-        if (!status) status = cli_file_commit(file);
-        else cli_file_abandon(file);
-        if (status > worst) worst = status;
-    } else {
+    if (writer.format == FORMAT_NPY && writer.rows_vary && cli_file_is_regular(file) && !(offsets = create_offsets(options->output)))
         cli_file_abandon(file);
-    }
+    else status = encode_to_files(session, pictures, output, &writer, offsets);
     free(writer.offsets);
-    return worst;
+    return status;
 }
 
 static int run_session(const cli_command *command, const embed_options *options, cli_list *pictures, mgv_output *output) {
@@ -245,6 +255,7 @@ const cli_command cli_embed = {
     "Rows come in the order of the pictures. A picture that cannot be read is reported in one line on standard error and\n"
     "left out; the exit code is then 2.\n\n"
     "npy:   pooled [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
-    "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end.\n"
+    "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end; FILE is -o's,\n"
+    "       unless that is a device or a pipe.\n"
     "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits; null for what is not finite.\n",
     run};

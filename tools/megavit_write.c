@@ -18,31 +18,40 @@ struct cli_file {
 
 /* ---- a program that is interrupted leaves no half file behind ---- */
 
-/* The temporary file that is being written; the one thing that a signal's handler may look at. */
-static const char *volatile unfinished;
+/* The temporary files that are being written, an array and its offsets at most; the one thing that a signal's handler may look at. */
+enum { UNFINISHED_MOST = 2 };
+static const char *volatile unfinished[UNFINISHED_MOST];
 
 static void remove_unfinished(int number) {
-    const char *path = unfinished;
-    if (path) unlink(path);
+    for (int i = 0; i < UNFINISHED_MOST; i++) {
+        const char *path = unfinished[i];
+        if (path) unlink(path);
+    }
     signal(number, SIG_DFL);
     raise(number);
 }
 
+static void replace_unfinished(const char *before, const char *after) {
+    int i = 0;
+    while (i < UNFINISHED_MOST && unfinished[i] != before) i++;
+    if (i < UNFINISHED_MOST) unfinished[i] = after;
+}
+
 /* A signal that whoever started us had ignored, as nohup does, stays ignored. */
-static void watch_signals(const char *temporary) {
+static void watch_signals(void) {
     static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
     struct sigaction before;
-    unfinished = temporary;
-    for (size_t i = 0; temporary && i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) signal(numbers[i], remove_unfinished);
 }
 
 /* Opens a new file that is watched over before it exists: a signal to any thread finds no moment in which it would stay. */
 static int open_watched(const char *temporary) {
     int descriptor;
-    watch_signals(temporary);
+    replace_unfinished(NULL, temporary);
+    watch_signals();
     descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL, 0666);
-    if (descriptor < 0) watch_signals(NULL);
+    if (descriptor < 0) replace_unfinished(temporary, NULL);
     return descriptor;
 }
 
@@ -131,18 +140,21 @@ cli_file *cli_file_create(const char *name) {
 
 FILE *cli_file_stream(cli_file *file) { return file->stream; }
 int cli_file_fail(const cli_file *file) { return fail_write(file->name); }
+int cli_file_is_regular(const cli_file *file) { return file->temporary != NULL; }
 
-void cli_file_abandon(cli_file *file) {
-    if (!file) return;
+static void forget(cli_file *file) {
+    replace_unfinished(file->temporary, NULL);
     if (file->stream) fclose(file->stream);
-    if (file->temporary) {
-        watch_signals(NULL);
-        remove(file->temporary);
-    }
     free(file->temporary);
     free(file->path);
     free(file->name);
     free(file);
+}
+
+void cli_file_abandon(cli_file *file) {
+    if (!file) return;
+    if (file->temporary) unlink(file->temporary);
+    forget(file);
 }
 
 static int copy_stream(FILE *from, FILE *to) {
@@ -161,19 +173,31 @@ static int commit_copy(cli_file *file) {
     return good;
 }
 
-int cli_file_commit(cli_file *file) {
-    int good = fflush(file->stream) == 0 && !ferror(file->stream);
-    if (good && !file->temporary) good = commit_copy(file);
-    if (good && file->temporary) good = fsync(fileno(file->stream)) == 0 && rename(file->temporary, file->path) == 0;
-    if (!good) {
-        int status = !file->name && ferror(stdout) ? cli_fail_output() : cli_file_fail(file);
+/* All that can go wrong with a full disk, before anything appears. */
+static int finish(cli_file *file) {
+    int good = fflush(file->stream) == 0 && !ferror(file->stream) && (!file->temporary || fsync(fileno(file->stream)) == 0);
+    return good ? 0 : cli_file_fail(file);
+}
+
+static int appear(cli_file *file) {
+    if (file->temporary ? rename(file->temporary, file->path) == 0 : commit_copy(file)) return 0;
+    return !file->name && ferror(stdout) ? cli_fail_output() : cli_file_fail(file);
+}
+
+int cli_file_commit(cli_file *file) { return cli_file_commit_both(file, NULL); }
+
+int cli_file_commit_both(cli_file *file, cli_file *beside) {
+    int status = finish(file);
+    if (!status && beside) status = finish(beside);
+    if (!status) status = appear(file);
+    if (!status && beside) status = appear(beside);
+    if (status) {
         cli_file_abandon(file);
+        cli_file_abandon(beside);
         return status;
     }
-    watch_signals(NULL);
-    free(file->temporary); /* it has its name now */
-    file->temporary = NULL;
-    cli_file_abandon(file);
+    forget(file); /* it has its name now */
+    if (beside) forget(beside);
     return 0;
 }
 
