@@ -1342,6 +1342,8 @@ static void bench_prints_figures_and_json(void **state) {
     assert_non_null(strstr(json, "{\"batch\":3,"));
     assert_int_equal(json[0], '{');
     assert_string_equal(json + strlen(json) - 3, "]}\n");
+    assert_bad_file(run("bench", "--model", MODEL, "--json", in_scratch("absent/b.json")), "absent/b.json");
+    assert_int_equal(said_out[0], 0); /* before it has run */
     assert_int_equal(run("bench", "--model", MODEL, "--batch", "1,x"), 1);
     assert_int_equal(run("bench", "--model", MODEL, "--batch", "0"), 1);
     assert_int_equal(run("bench", "--model", hopper_model(), "--backend", "cuda"), 3);

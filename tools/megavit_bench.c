@@ -337,7 +337,7 @@ static void print_foot(bench *b) {
 static int run_batches(bench *b, const uint32_t *batches, uint32_t count) {
     cli_file *json = NULL;
     int status = open_model(b);
-    if (status == CLI_DONE && b->json && !(json = cli_file_create(b->json))) status = CLI_MACHINE;
+    if (status == CLI_DONE && b->json && !(json = cli_file_create(b->json))) status = CLI_BAD_FILE;
     if (status == CLI_DONE) {
         b->json_stream = json ? cli_file_stream(json) : NULL;
         b->first_line = 1;
