@@ -892,6 +892,109 @@ static void a_link_to_standard_output_is_standard_output(void **state) {
     assert_int_equal(partial_files(), 0);
 }
 
+/* A SigLIP tower that the GPU kernel runs: one layer of 640 columns in 10 heads, 64 px in patches of 16, weights of zero. */
+static const char *hopper_model(void) {
+    static const char *const tensors[][2] = {
+        {"embeddings.patch_embedding.weight", "640,3,16,16"}, {"embeddings.patch_embedding.bias", "640"},
+        {"embeddings.position_embedding.weight", "16,640"},
+        {"encoder.layers.0.layer_norm1.weight", "640"}, {"encoder.layers.0.layer_norm1.bias", "640"},
+        {"encoder.layers.0.self_attn.q_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.q_proj.bias", "640"},
+        {"encoder.layers.0.self_attn.k_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.k_proj.bias", "640"},
+        {"encoder.layers.0.self_attn.v_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.v_proj.bias", "640"},
+        {"encoder.layers.0.self_attn.out_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.out_proj.bias", "640"},
+        {"encoder.layers.0.layer_norm2.weight", "640"}, {"encoder.layers.0.layer_norm2.bias", "640"},
+        {"encoder.layers.0.mlp.fc1.weight", "1280,640"}, {"encoder.layers.0.mlp.fc1.bias", "1280"},
+        {"encoder.layers.0.mlp.fc2.weight", "640,1280"}, {"encoder.layers.0.mlp.fc2.bias", "640"},
+        {"post_layernorm.weight", "640"}, {"post_layernorm.bias", "640"}, {"head.probe", "1,1,640"},
+        {"head.attention.in_proj_weight", "1920,640"}, {"head.attention.in_proj_bias", "1920"},
+        {"head.attention.out_proj.weight", "640,640"}, {"head.attention.out_proj.bias", "640"},
+        {"head.layernorm.weight", "640"}, {"head.layernorm.bias", "640"},
+        {"head.mlp.fc1.weight", "1280,640"}, {"head.mlp.fc1.bias", "1280"}, {"head.mlp.fc2.weight", "640,1280"},
+        {"head.mlp.fc2.bias", "640"},
+    };
+    static const char config[] = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":640,\"intermediate_size\":1280,"
+                                 "\"num_hidden_layers\":1,\"num_attention_heads\":10,\"image_size\":64,\"patch_size\":16}";
+    static char directory[256];
+    char header[8192];
+    unsigned long long at = 0, length, i;
+    size_t used = 1;
+    FILE *stream;
+    snprintf(directory, sizeof directory, "%s", in_scratch("hopper"));
+    if (exists(directory)) return directory;
+    assert_int_equal(mkdir(directory, 0777), 0);
+    write_all(in_scratch("hopper/config.json"), config, sizeof config - 1);
+    header[0] = '{';
+    for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        unsigned long long shape[4] = {1, 1, 1, 1}, start = at;
+        sscanf(tensors[i][1], "%llu,%llu,%llu,%llu", &shape[0], &shape[1], &shape[2], &shape[3]);
+        at += 2 * shape[0] * shape[1] * shape[2] * shape[3];
+        used += (size_t)snprintf(header + used, sizeof header - used,
+                                 "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", i ? "," : "", tensors[i][0],
+                                 tensors[i][1], start, at);
+    }
+    header[used++] = '}';
+    length = used;
+    stream = fopen(in_scratch("hopper/model.safetensors"), "wb");
+    assert_non_null(stream);
+    for (i = 0; i < 8; i++) fputc((int)(length >> 8 * i & 255), stream);
+    fwrite(header, 1, used, stream);
+    fflush(stream);
+    assert_int_equal(ftruncate(fileno(stream), (off_t)(8 + length + at)), 0); /* the rest is zero */
+    fclose(stream);
+    return directory;
+}
+
+static void assert_refused(int status, const char *what) {
+    assert_int_equal(status, 1);
+    if (lines(said_err) != 1 || !strstr(said_err, what)) fail_msg("not one line of '%s': %s", what, said_err);
+}
+
+/* A model whose weights are a link, as Hugging Face's cache has them. */
+static const char *linked_model(void) {
+    char config[4096], weights[300];
+    size_t bytes;
+    snprintf(weights, sizeof weights, "%s/model.safetensors", hopper_model());
+    bytes = read_all(in_scratch("hopper/config.json"), config, sizeof config);
+    mkdir(in_scratch("linked"), 0777);
+    write_all(in_scratch("linked/config.json"), config, bytes);
+    point("linked/model.safetensors", weights);
+    return in_scratch("linked");
+}
+
+static void an_output_that_is_an_input_is_refused(void **state) {
+    static unsigned char before[65536], after[65536];
+    char picture[256], model[256], json[256];
+    size_t bytes;
+    (void)state;
+    snprintf(picture, sizeof picture, "%s", in_scratch("taken/p.ppm"));
+    snprintf(json, sizeof json, "%s", in_scratch("linked/config.json"));
+    snprintf(model, sizeof model, "%s", linked_model());
+    bytes = read_all(own[0], before, sizeof before);
+    mkdir(in_scratch("taken"), 0777);
+    write_all(picture, before, bytes);
+    write_all(in_scratch("taken/rows.offsets.npy"), before, bytes);
+    point("picture.npy", "taken/p.ppm");
+    assert_refused(run("embed", "--model", MODEL, "-o", picture, picture), "one of the pictures");
+    assert_refused(run("embed", "--model", MODEL, "-o", in_scratch("picture.npy"), own[1], picture), "one of the pictures");
+    assert_refused(run("embed", "--model", MODEL, "-o", picture, in_scratch("taken")), "one of the pictures");
+    assert_refused(run("preprocess", "--model", MODEL, "-o", picture, picture), "one of the pictures");
+    assert_refused(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch("taken/rows"), in_scratch("taken/rows.offsets.npy")),
+                   "rows.offsets.npy: this output");
+    assert_false(exists(in_scratch("taken/rows")));
+    assert_refused(run("embed", "--model", MODEL, "--packed", picture, "--backend", "cpu", "-o", picture, own[1]), "packed weights");
+    assert_int_equal(read_all(picture, after, sizeof after), bytes);
+    assert_memory_equal(before, after, bytes);
+    bytes = read_all(json, before, sizeof before);
+    assert_refused(run("bench", "--model", model, "--batch", "1", "--backend", "cpu", "--json", json), "a file of the model");
+    assert_int_equal(read_all(json, after, sizeof after), bytes);
+    assert_refused(run("embed", "--model", model, "-o", json, own[0]), "a file of the model");
+    assert_refused(run("preprocess", "--model", model, "-o", json, own[0]), "a file of the model");
+    assert_refused(run("pack", "--model", model, "-o", in_scratch("linked/model.safetensors")), "a file of the model");
+    assert_refused(run("pack", "--model", model, "-o", in_scratch("hopper/model.safetensors")), "a file of the model");
+    for (int i = 0; i < 2; i++) /* beside the model, and again */
+        assert_int_equal(run("pack", "--model", model, "-o", in_scratch("linked/packed.mgvp")), 0);
+}
+
 /* Exit code 2 and one line; that is all that a script that keeps the output sees of a full disk. */
 static void standard_output_that_takes_nothing_is_a_bad_file(void **state) {
     static const char *const commands[][16] = {
@@ -1195,58 +1298,6 @@ static void plan_counts_every_operation(void **state) {
     assert_int_equal(run("plan", "--model", MODEL), 0);
     assert_non_null(strstr(said_out, "pool"));
     assert_bad_file(run("plan", "--model", in_scratch("nothing")), "config.json");
-}
-
-/* A SigLIP tower that the GPU kernel runs: one layer of 640 columns in 10 heads, 64 px in patches of 16, weights of zero. */
-static const char *hopper_model(void) {
-    static const char *const tensors[][2] = {
-        {"embeddings.patch_embedding.weight", "640,3,16,16"}, {"embeddings.patch_embedding.bias", "640"},
-        {"embeddings.position_embedding.weight", "16,640"},
-        {"encoder.layers.0.layer_norm1.weight", "640"}, {"encoder.layers.0.layer_norm1.bias", "640"},
-        {"encoder.layers.0.self_attn.q_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.q_proj.bias", "640"},
-        {"encoder.layers.0.self_attn.k_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.k_proj.bias", "640"},
-        {"encoder.layers.0.self_attn.v_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.v_proj.bias", "640"},
-        {"encoder.layers.0.self_attn.out_proj.weight", "640,640"}, {"encoder.layers.0.self_attn.out_proj.bias", "640"},
-        {"encoder.layers.0.layer_norm2.weight", "640"}, {"encoder.layers.0.layer_norm2.bias", "640"},
-        {"encoder.layers.0.mlp.fc1.weight", "1280,640"}, {"encoder.layers.0.mlp.fc1.bias", "1280"},
-        {"encoder.layers.0.mlp.fc2.weight", "640,1280"}, {"encoder.layers.0.mlp.fc2.bias", "640"},
-        {"post_layernorm.weight", "640"}, {"post_layernorm.bias", "640"}, {"head.probe", "1,1,640"},
-        {"head.attention.in_proj_weight", "1920,640"}, {"head.attention.in_proj_bias", "1920"},
-        {"head.attention.out_proj.weight", "640,640"}, {"head.attention.out_proj.bias", "640"},
-        {"head.layernorm.weight", "640"}, {"head.layernorm.bias", "640"},
-        {"head.mlp.fc1.weight", "1280,640"}, {"head.mlp.fc1.bias", "1280"}, {"head.mlp.fc2.weight", "640,1280"},
-        {"head.mlp.fc2.bias", "640"},
-    };
-    static const char config[] = "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":640,\"intermediate_size\":1280,"
-                                 "\"num_hidden_layers\":1,\"num_attention_heads\":10,\"image_size\":64,\"patch_size\":16}";
-    static char directory[256];
-    char header[8192];
-    unsigned long long at = 0, length, i;
-    size_t used = 1;
-    FILE *stream;
-    snprintf(directory, sizeof directory, "%s", in_scratch("hopper"));
-    if (exists(directory)) return directory;
-    assert_int_equal(mkdir(directory, 0777), 0);
-    write_all(in_scratch("hopper/config.json"), config, sizeof config - 1);
-    header[0] = '{';
-    for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        unsigned long long shape[4] = {1, 1, 1, 1}, start = at;
-        sscanf(tensors[i][1], "%llu,%llu,%llu,%llu", &shape[0], &shape[1], &shape[2], &shape[3]);
-        at += 2 * shape[0] * shape[1] * shape[2] * shape[3];
-        used += (size_t)snprintf(header + used, sizeof header - used,
-                                 "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", i ? "," : "", tensors[i][0],
-                                 tensors[i][1], start, at);
-    }
-    header[used++] = '}';
-    length = used;
-    stream = fopen(in_scratch("hopper/model.safetensors"), "wb");
-    assert_non_null(stream);
-    for (i = 0; i < 8; i++) fputc((int)(length >> 8 * i & 255), stream);
-    fwrite(header, 1, used, stream);
-    fflush(stream);
-    assert_int_equal(ftruncate(fileno(stream), (off_t)(8 + length + at)), 0); /* the rest is zero */
-    fclose(stream);
-    return directory;
 }
 
 /* The number behind the last `words` in what was said. */
@@ -2105,6 +2156,7 @@ int main(void) {
         cmocka_unit_test(outputs_that_cannot_be_written_are_bad_files),
         cmocka_unit_test(a_link_stays_and_its_target_is_written),
         cmocka_unit_test(a_link_to_standard_output_is_standard_output),
+        cmocka_unit_test(an_output_that_is_an_input_is_refused),
         cmocka_unit_test(standard_output_that_takes_nothing_is_a_bad_file),
         cmocka_unit_test(a_closed_standard_output_is_no_file_of_ours),
         cmocka_unit_test(an_interrupted_program_leaves_nothing),

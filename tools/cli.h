@@ -161,6 +161,10 @@ int cli_session_encode(cli_session *session, const cli_list *pictures, const mgv
 
 /* ---- files that we write (megavit_write.c) ---- */
 
+/* CLI_USAGE, after saying so, if this output would replace what is read: a picture, packed weights, a .json or .safetensors file of the
+   model's directory. output, packed and pictures may be NULL. CLI_DONE otherwise. */
+int cli_check_output(const char *output, const char *model, const char *packed, const cli_list *pictures);
+
 /* A file that appears under its name only when it is whole; one that it replaces gives it its mode. */
 typedef struct cli_file cli_file;
 /* name NULL, or of what standard output is: standard output. A symbolic link stays one: what it points to is written. Reports a failure

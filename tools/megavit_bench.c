@@ -377,7 +377,8 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (!b.options.model) return cli_usage(command, "--model is missing");
     status = read_batches(command, b.batches, batches, &count);
     if (status != CLI_GO_ON) return status;
-    return run_batches(&b, batches, count);
+    status = cli_check_output(b.json, b.options.model, b.options.packed, NULL);
+    return status == CLI_DONE ? run_batches(&b, batches, count) : status;
 }
 
 const cli_command cli_bench = {

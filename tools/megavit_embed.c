@@ -68,6 +68,10 @@ static int check_what(const cli_command *command, const mgv_model_info *info, co
     return CLI_GO_ON;
 }
 
+static int rows_vary(const mgv_model_info *info, const mgv_output *output) {
+    return output->kind != MGV_OUTPUT_POOLED && info->tokens_per_image == 0;
+}
+
 /* ---- writing ---- */
 
 static int note_offset(embed_writer *writer) {
@@ -125,17 +129,18 @@ static void write_npy_header(embed_writer *writer) {
     cli_npy_header(writer->stream, "<f4", shape, rank);
 }
 
-/* FILE.offsets.npy */
-static cli_file *create_offsets(const char *path) {
+/* FILE.offsets.npy; NULL after saying that there is no memory. */
+static char *offsets_name(const char *path) {
     size_t room = strlen(path) + sizeof ".offsets.npy";
     char *name = malloc(room);
-    cli_file *file = NULL;
-    if (!name) {
-        cli_fail(CLI_MACHINE, NULL, "out of memory");
-        return NULL;
-    }
-    snprintf(name, room, "%s.offsets.npy", path);
-    file = cli_file_create(name);
+    if (name) snprintf(name, room, "%s.offsets.npy", path);
+    else cli_fail(CLI_MACHINE, NULL, "out of memory");
+    return name;
+}
+
+static cli_file *create_offsets(const char *path) {
+    char *name = offsets_name(path);
+    cli_file *file = name ? cli_file_create(name) : NULL;
     free(name);
     return file;
 }
@@ -167,7 +172,6 @@ static int encode_to_files(cli_session *session, const cli_list *pictures, const
 }
 
 static int encode_to_file(cli_session *session, const embed_options *options, const cli_list *pictures, const mgv_output *output) {
-    const mgv_model_info *info = cli_session_info(session);
     cli_file *file = cli_file_create(options->output), *offsets = NULL;
     embed_writer writer;
     int status = CLI_BAD_FILE;
@@ -177,7 +181,7 @@ static int encode_to_file(cli_session *session, const embed_options *options, co
     writer.stream = cli_file_stream(file);
     writer.format = options->format;
     writer.one_row = output->kind == MGV_OUTPUT_POOLED;
-    writer.rows_vary = !writer.one_row && info->tokens_per_image == 0;
+    writer.rows_vary = rows_vary(cli_session_info(session), output);
     if (writer.format == FORMAT_NPY && writer.rows_vary && cli_file_is_regular(file) && !(offsets = create_offsets(options->output)))
         cli_file_abandon(file);
     else status = encode_to_files(session, pictures, output, &writer, offsets);
@@ -185,8 +189,20 @@ static int encode_to_file(cli_session *session, const embed_options *options, co
     return status;
 }
 
+/* Neither the output nor its offsets may be an input: CLI_GO_ON, or the exit code after saying so. */
+static int check_outputs(const embed_options *options, int with_offsets, const cli_list *pictures) {
+    const char *model = options->session.model, *packed = options->session.packed;
+    int status = cli_check_output(options->output, model, packed, pictures);
+    if (status == CLI_DONE && with_offsets) {
+        char *offsets = offsets_name(options->output);
+        status = offsets ? cli_check_output(offsets, model, packed, pictures) : CLI_MACHINE;
+        free(offsets);
+    }
+    return status == CLI_DONE ? CLI_GO_ON : status;
+}
+
 static int run_session(const cli_command *command, const embed_options *options, cli_list *pictures, mgv_output *output) {
-    int worst = 0, status;
+    int worst = 0, status, with_offsets;
     cli_session_options session_options = options->session;
     cli_session *session;
     session_options.row_outputs = options->what && output->kind != MGV_OUTPUT_POOLED;
@@ -196,9 +212,10 @@ static int run_session(const cli_command *command, const embed_options *options,
     info = cli_session_info(session);
     if (!options->what) output->kind = info->pooled_width ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     status = check_what(command, info, output);
-    if (status == CLI_GO_ON && !options->output && options->format == FORMAT_NPY && info->tokens_per_image == 0 &&
-        output->kind != MGV_OUTPUT_POOLED && pictures->count > 1)
+    with_offsets = options->format == FORMAT_NPY && rows_vary(info, output);
+    if (status == CLI_GO_ON && !options->output && with_offsets && pictures->count > 1)
         status = cli_usage(command, "the tokens of several pictures need -o FILE for FILE.offsets.npy, or --format jsonl");
+    if (status == CLI_GO_ON && options->output) status = check_outputs(options, with_offsets, pictures);
     if (status == CLI_GO_ON) {
         worst = cli_session_pictures(session, pictures);
         status = 0;

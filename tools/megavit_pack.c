@@ -49,7 +49,8 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (status != CLI_GO_ON) return status;
     if (!model) return cli_usage(command, "--model is missing");
     if (!path) return cli_usage(command, "-o is missing");
-    return pack(model, architectures[architecture], path);
+    status = cli_check_output(path, model, NULL, NULL);
+    return status == CLI_DONE ? pack(model, architectures[architecture], path) : status;
 }
 
 const cli_command cli_pack = {

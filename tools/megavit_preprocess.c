@@ -55,6 +55,8 @@ static int preprocess(const cli_command *command, int argc, char **argv, cli_lis
     if (!o.model) return cli_usage(command, "--model DIR is missing");
     if (!output) return cli_usage(command, "-o FILE.npy is missing");
     if (names->count != 1) return cli_usage(command, "one IMAGE, not %zu", names->count);
+    status = cli_check_output(output, o.model, o.packed, names);
+    if (status != CLI_DONE) return status;
     if (o.backend == MGV_BACKEND_AUTO) o.backend = MGV_BACKEND_CPU; /* pixel values are made on the CPU: do not wake a GPU */
     session = cli_session_open(&o, &status);
     if (session) {

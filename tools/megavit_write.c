@@ -1,4 +1,5 @@
 /* Files that appear whole or not at all; NumPy arrays; JSON. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -55,6 +56,43 @@ static int open_watched(const char *temporary) {
     return descriptor;
 }
 
+/* ---- an output that is an input ---- */
+
+static int same_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+
+static int is_named(const struct stat *output, const char *name) {
+    struct stat about;
+    return stat(name, &about) == 0 && same_file(output, &about);
+}
+
+static int ends_in(const char *name, const char *ending) {
+    size_t length = strlen(name), end = strlen(ending);
+    return length >= end && strcmp(name + length - end, ending) == 0;
+}
+
+/* Whatever else lies in the directory is not the model: packed weights that are written anew, for one. */
+static int is_of_model(const struct stat *output, const char *directory) {
+    const struct dirent *entry;
+    struct stat about;
+    DIR *stream = opendir(directory);
+    int found = 0;
+    while (stream && !found && (entry = readdir(stream)) != NULL)
+        found = (ends_in(entry->d_name, ".json") || ends_in(entry->d_name, ".safetensors")) &&
+                fstatat(dirfd(stream), entry->d_name, &about, 0) == 0 && same_file(output, &about);
+    if (stream) closedir(stream);
+    return found;
+}
+
+int cli_check_output(const char *output, const char *model, const char *packed, const cli_list *pictures) {
+    struct stat about;
+    if (!output || stat(output, &about) != 0 || !S_ISREG(about.st_mode)) return CLI_DONE;
+    if (is_of_model(&about, model)) return cli_fail(CLI_USAGE, output, "this output would replace a file of the model");
+    if (packed && is_named(&about, packed)) return cli_fail(CLI_USAGE, output, "this output would replace the packed weights");
+    for (size_t i = 0; pictures && i < pictures->count; i++)
+        if (is_named(&about, pictures->items[i])) return cli_fail(CLI_USAGE, output, "this output would replace one of the pictures");
+    return CLI_DONE;
+}
+
 /* ---- files ---- */
 
 static int fail_write(const char *name) {
@@ -70,7 +108,7 @@ static cli_file *fail_create(cli_file *file, const char *name) {
 /* By whatever name: /dev/stdout, and the file that it has been redirected to. */
 static int is_standard_output(const struct stat *about) {
     struct stat output;
-    return fstat(STDOUT_FILENO, &output) == 0 && output.st_dev == about->st_dev && output.st_ino == about->st_ino;
+    return fstat(STDOUT_FILENO, &output) == 0 && same_file(&output, about);
 }
 
 /* What the link at path says, from where the link lies. */
