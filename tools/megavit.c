@@ -196,7 +196,7 @@ static void print_commands(FILE *stream) {
     fprintf(stream, "megavit %s - embeddings of pictures\n\nusage: megavit COMMAND ...\n\n", mgv_version());
     for (int i = 0; i < COMMAND_COUNT; i++) fprintf(stream, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(stream, "\nmegavit COMMAND --help tells more about each.\n"
-                    "Exit codes: 0 done, 1 a usage mistake, 2 a bad file or picture, 3 the machine (memory, GPU).\n");
+                    "Exit codes: 0 done, 1 a usage mistake, 2 a bad file or picture, 3 the machine (memory, GPU, an index in use).\n");
 }
 
 static int run_command(int argc, char **argv) {
