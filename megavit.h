@@ -3404,6 +3404,23 @@ static const unsigned char *mgv__image_row(const mgv_image *image, uint32_t fram
     return row + (ptrdiff_t)frame * frame_stride;
 }
 
+/* ---- Doubles that are the same everywhere ---- */
+
+/* Rounds a product to double, here and now: no compiler may fuse it with a sum that follows. A fused step can move a weight across a
+   rounding border, and with it pixels. */
+static double mgv__rounded(double value) {
+    volatile double rounded = value;
+    return rounded;
+}
+/* Rounds a sum or a quotient, which only a machine that computes with more digits than double has does not do by itself. */
+static double mgv__as_double(double value) {
+#if FLT_EVAL_METHOD == 0
+    return value;
+#else
+    return mgv__rounded(value);
+#endif
+}
+
 /* ---- The size a picture becomes ---- */
 
 /* Python's round(): half to even. value >= 0. */
@@ -3416,20 +3433,21 @@ static double mgv__at_least(double value, double least) { return value < least ?
 
 /* smart_resize: sides become multiples of factor, the area comes to lie within the limits, the aspect ratio stays about the same. A clip
    whose limits count frames is as many times larger; `even_frames` stands for the frames rounded to whole temporal patches. The order of
-   the divisions is part of it. (transformers 5.17, models/qwen2_vl/image_processing_qwen2_vl.py and, for clips,
-   models/qwen3_vl/video_processing_qwen3_vl.py.) */
+   the divisions is part of it, and that each of them is rounded: a side may come to lie at a multiple exactly. (transformers 5.17,
+   models/qwen2_vl/image_processing_qwen2_vl.py and, for clips, models/qwen3_vl/video_processing_qwen3_vl.py.) */
 static void mgv__smart_resize(double *width, double *height, double frames, double even_frames, double factor, double min_pixels,
                               double max_pixels) {
-    double w = mgv__round_half_even(*width / factor) * factor;
-    double h = mgv__round_half_even(*height / factor) * factor;
+    const double area = mgv__as_double(mgv__as_double(frames * *height) * *width);
+    double w = mgv__round_half_even(mgv__as_double(*width / factor)) * factor;
+    double h = mgv__round_half_even(mgv__as_double(*height / factor)) * factor;
     if (even_frames * h * w > max_pixels) {
-        double beta = sqrt(frames * *height * *width / max_pixels);
-        h = mgv__at_least(floor(*height / beta / factor) * factor, factor);
-        w = mgv__at_least(floor(*width / beta / factor) * factor, factor);
+        const double beta = mgv__as_double(sqrt(mgv__as_double(area / max_pixels)));
+        h = mgv__at_least(floor(mgv__as_double(mgv__as_double(*height / beta) / factor)) * factor, factor);
+        w = mgv__at_least(floor(mgv__as_double(mgv__as_double(*width / beta) / factor)) * factor, factor);
     } else if (even_frames * h * w < min_pixels) {
-        double beta = sqrt(min_pixels / (frames * *height * *width));
-        h = ceil(*height * beta / factor) * factor;
-        w = ceil(*width * beta / factor) * factor;
+        const double beta = mgv__as_double(sqrt(mgv__as_double(min_pixels / area)));
+        h = ceil(mgv__as_double(mgv__as_double(*height * beta) / factor)) * factor;
+        w = ceil(mgv__as_double(mgv__as_double(*width * beta) / factor)) * factor;
     }
     *width = w;
     *height = h;
@@ -3542,20 +3560,6 @@ typedef struct mgv__pixel_kernels {
                       size_t plane_bytes);
 } mgv__pixel_kernels;
 
-/* Rounds a product to double, here and now: no compiler may fuse it with a sum that follows. A fused step can move a weight across a
-   rounding border, and with it pixels. */
-static double mgv__rounded(double value) {
-    volatile double rounded = value;
-    return rounded;
-}
-/* Rounds a sum or a quotient, which only a machine that computes with more digits than double has does not do by itself. */
-static double mgv__as_double(double value) {
-#if FLT_EVAL_METHOD == 0
-    return value;
-#else
-    return mgv__rounded(value);
-#endif
-}
 
 static double mgv__filter_support(int32_t resample) { return resample == MGV__RESAMPLE_BICUBIC ? 2.0 : 1.0; }
 /* Triangle, and the cubic convolution with a = -0.5 of Keys (1981). */

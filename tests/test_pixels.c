@@ -282,6 +282,17 @@ static void smart_resize_rounds_as_python_does(void **state) {
     check_lines("grid", check_grid, 700);
     check_lines("clip_grid", check_grid, 360);
 }
+/* Sides that come to lie at a multiple of 28, or just beside it: more digits than double has choose another one. */
+static void sides_at_a_multiple(void **state) {
+    static const uint32_t cases[][4] = {{344, 344, 224, 224}, {365, 365, 224, 224}, {344, 1376, 112, 448}, {1352, 8, 364, 28}, {8, 1352, 28, 364}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        double width = cases[i][0], height = cases[i][1];
+        mgv__smart_resize(&width, &height, 1, 1, 28, 784, 50176);
+        if (width != cases[i][2] || height != cases[i][3]) fail_msg("%ux%u: %g x %g", cases[i][0], cases[i][1], width, height);
+    }
+}
 static void pixel_values_are_those_of_the_processors(void **state) {
     (void)state;
     check_lines("model", check_model, 104);
@@ -804,6 +815,7 @@ int main(void) {
         cmocka_unit_test(resize_gives_the_bytes_of_pillow_and_torchvision),
         cmocka_unit_test(values_are_those_of_the_processors),
         cmocka_unit_test(smart_resize_rounds_as_python_does),
+        cmocka_unit_test(sides_at_a_multiple),
         cmocka_unit_test(pixel_values_are_those_of_the_processors),
         cmocka_unit_test(formats_strides_and_bands_do_not_matter),
         cmocka_unit_test(a_negative_stride_without_a_frame_stride),

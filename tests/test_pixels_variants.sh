@@ -22,12 +22,17 @@ variant() { # NAME FLAGS...
     fi
 }
 
-echo "1..3"
+echo "1..4"
 variant "plain C gives the same pixels" -O2 -DMEGAVIT_NO_SIMD
 variant "without optimisation the pixels are the same" -O0
 if grep -qw fma /proc/cpuinfo 2>/dev/null; then
     variant "fused products do not change the pixels" -O3 -mfma -ffp-contract=fast
 else
     echo "ok 3 - fused products do not change the pixels # SKIP this machine has no FMA"
+fi
+if ${CC:-gcc} -mfpmath=387 -fsyntax-only -x c - </dev/null 2>/dev/null; then # as 32-bit x86 does; gnu99 keeps more digits than c99
+    variant "more digits than double has do not change the pixels" -O2 -mfpmath=387 -std=gnu99
+else
+    echo "ok 4 - more digits than double has do not change the pixels # SKIP this compiler has no x87"
 fi
 exit $failed
