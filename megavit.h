@@ -8724,11 +8724,15 @@ static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scra
     const size_t inner = job->op->inner;
 #ifdef MEGAVIT_SGEMM
     const float *w = (const float *)mgv__cpu_at(weight, column * inner);
+    const uint32_t padded = mgv__cpu_round_up(columns, job->kernels->panel);
+    uint32_t i;
     if (weight->dtype != MGV_DTYPE_F32) {
         job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * inner), scratch->weights, columns * inner);
         w = scratch->weights;
     }
     MEGAVIT_SGEMM((size_t)rows, (size_t)columns, inner, source, source_stride, w, inner, sums, (size_t)MGV__CPU_COLUMN_STRIDE);
+    for (i = 0; i < rows; i++) /* activations take whole panels */
+        memset(sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + columns, 0, (padded - columns) * sizeof(float));
 #else
     const mgv__cpu_kernels *kernels = job->kernels;
     const uint32_t panel = kernels->panel, panels = mgv__cpu_round_up(columns, panel) / panel;
