@@ -11,7 +11,7 @@ CLANG ?= clang
 BUILD ?= $(if $(CUDA),build/cuda,build)
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
-SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 # CUDA=DIR: build with the CUDA backend, against the toolkit in DIR, under build/cuda. Nothing else needs a toolkit.
 CUDA ?=
 # The toolkit that `make kernels` and `make test-gpu` use.

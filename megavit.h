@@ -7144,7 +7144,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
         out->tile_columns = mgv__plan_heads(k) * plan->config->head_dim;
     }
     out->flops = mgv__schedule_flops(plan, op);
-    out->plain_l2_bytes = (uint64_t)(b.passes - b.statistics);
+    out->plain_l2_bytes = (uint64_t)(int64_t)(b.passes - b.statistics); /* may be less than 0: what its tiles move is added */
     out->plain_memory_bytes = (uint64_t)(b.weights + mgv__schedule_memory(plan, op, &b, b.passes));
 }
 
@@ -11207,7 +11207,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MGV__MAX(a, b) ((b) < (a) ? (a) : (b))
 #define MGV__MIN(a, b) ((b) > (a) ? (a) : (b))
 #define MGV__LESS(a, b, yes, no) ((a) < (b) ? (yes) : (no))
-#define MGV__ROUND(x) ((float)(int32_t)((x) + ((x) < 0.0f ? -0.5f : 0.5f)))
+#define MGV__ROUND(x) ((x) == (x) ? (float)(int32_t)((x) + ((x) < 0.0f ? -0.5f : 0.5f)) : 0.0f) /* NaN, and C has no cast for it */
 #define MGV__TIMES_POW2(x, n) ((x) * mgv__float_of_bits((uint32_t)((int32_t)(n) + 127) << 23))
 #define MGV__ABS(x) mgv__float_of_bits(mgv__bits_of_float(x) & 0x7FFFFFFFu)
 #define MGV__SIGN_OF(magnitude, sign) mgv__float_of_bits((mgv__bits_of_float(sign) & 0x80000000u) | mgv__bits_of_float(magnitude))
