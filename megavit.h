@@ -2030,6 +2030,7 @@ static mgv_result mgv__file_read(mgv__file *file, uint64_t offset, void *out, si
     }
     code = io->read(io->user, file->handle, offset, out, bytes);
     if (code == 0) return MGV_OK;
+    if (code == MGV_FILE_NOMEM) return mgv__fail(error, MGV_ERROR_NOMEM, "%s: out of memory while it was read", file->name);
     return mgv__fail(error, MGV_ERROR_IO, "%s: %u bytes at %u cannot be read: %s (code %i)", file->name, (uint64_t)bytes, offset,
                      mgv__file_io_text(code), (int64_t)code);
 }

@@ -76,6 +76,7 @@ typedef struct fake_files {
     uint64_t bytes_read;
     uint64_t fail_at;
     int fail_from;
+    int32_t fail_code; /* 0: -5 */
     uint64_t resize_at; /* of `opens` */
     int64_t resize_by;
 } fake_files;
@@ -87,7 +88,7 @@ static inline int fake_fails(fake_files *files) {
 static inline int32_t fake_open(void *user, const char *path, void **file, uint64_t *size) {
     fake_files *files = (fake_files *)user;
     size_t i;
-    if (fake_fails(files)) return -5;
+    if (fake_fails(files)) return files->fail_code ? files->fail_code : -5;
     for (i = 0; i < files->count; i++) {
         if (strcmp(files->files[i].name, path) != 0) continue;
         files->opens++;
@@ -105,7 +106,7 @@ static inline int32_t fake_read(void *user, void *file, uint64_t offset, void *b
     const fake_file *entry = (const fake_file *)file;
     if (fake_fails(files)) {
         memset(buffer, 0xEE, bytes / 2); /* a short read leaves half of the buffer behind */
-        return -5;
+        return files->fail_code ? files->fail_code : -5;
     }
     if (offset > entry->bytes || bytes > entry->bytes - offset) return MGV_FILE_CHANGED;
     memcpy(buffer, (const char *)entry->data + offset, bytes);

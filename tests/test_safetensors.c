@@ -916,6 +916,39 @@ static void looks_that_fail(void **state) {
         assert_non_null(strstr(error.message, "code -5"));
     }
 }
+/* Callbacks that have no memory, to open a file or to read it, are told as such. */
+static void callbacks_without_memory(void **state) {
+    static const char header[] = "{\"y\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
+    fake_file entry = {"model.safetensors", NULL, 0};
+    mgv_result result = MGV_ERROR_NOMEM;
+    unsigned char *bytes;
+    uint32_t opened = 0, read = 0, k;
+    (void)state;
+    entry.bytes = make_safetensors(header, sizeof header - 1, 8, &bytes);
+    entry.data = bytes;
+    for (k = 1; result != MGV_OK; k++) {
+        mgv__source source;
+        mgv__checkpoint checkpoint;
+        mgv_model_desc desc;
+        fake_files files;
+        mgv_error error;
+        memset(&desc, 0, sizeof desc);
+        desc.io = fake_files_make(&files, &entry, 1);
+        files.fail_at = k;
+        files.fail_code = MGV_FILE_NOMEM;
+        assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+        result = mgv__checkpoint_open(&checkpoint, &source, &error);
+        if (result == MGV_OK) {
+            mgv__checkpoint_close(&checkpoint);
+            break;
+        }
+        assert_int_equal(result, MGV_ERROR_NOMEM);
+        opened += strcmp(error.message, "model.safetensors: out of memory while it was opened") == 0;
+        read += strcmp(error.message, "model.safetensors: out of memory while it was read") == 0;
+    }
+    assert_true(opened >= 1 && read >= 2 && opened + read == k - 1);
+    free(bytes);
+}
 static void memory_files_without_weights(void **state) {
     mgv_memory_file memory = {"config.json", "{}", 2};
     mgv_model_desc desc;
@@ -1490,6 +1523,7 @@ int main(void) {
         cmocka_unit_test(a_bad_shard_is_named),
         cmocka_unit_test(which_files_are_looked_for),
         cmocka_unit_test(looks_that_fail),
+        cmocka_unit_test(callbacks_without_memory),
         cmocka_unit_test(memory_files_without_weights),
         cmocka_unit_test(giant_headers),
         cmocka_unit_test(a_hundred_thousand_shards),
