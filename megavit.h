@@ -188,13 +188,14 @@ extern "C" {
 typedef int32_t mgv_result;
 enum {
     MGV_OK = 0,
-    MGV_ERROR_ARGUMENT = -1,    /* the caller passed something no call can accept: NULL, a wrong enum, a short buffer */
+    MGV_ERROR_ARGUMENT = -1,    /* the caller passed something no call can accept: NULL, a wrong enum, pixels out of bounds */
     MGV_ERROR_NOMEM = -2,       /* the allocator gave nothing */
     MGV_ERROR_IO = -3,          /* a file could not be opened or read, or changed while it was read */
     MGV_ERROR_FORMAT = -4,      /* a file breaks the rules of its format (JSON, safetensors, shard index) */
     MGV_ERROR_MODEL = -5,       /* config and tensors are well formed but are not one whole model */
     MGV_ERROR_UNSUPPORTED = -6, /* well formed, but nothing that this version runs */
-    MGV_ERROR_CAPACITY = -7,    /* more pictures, tokens or pixels than the engine was made for */
+    MGV_ERROR_CAPACITY = -7,    /* more pictures, tokens or pixels than the engine was made for, or than fit into the buffer or workspace
+                                   that was passed */
     MGV_ERROR_BUSY = -8,        /* work is still under way */
     MGV_ERROR_TIMEOUT = -9,     /* the work made no progress within its bound */
     MGV_ERROR_NO_DEVICE = -10,  /* no driver, no GPU, or none that the kernels were compiled for */
@@ -454,7 +455,8 @@ typedef struct mgv_grid {
 } mgv_grid;
 
 /* How a picture will be laid out, before there is an engine. Of image only width, height and frames are looked at. min_pixels and
-   max_pixels as in mgv_engine_desc. MGV_ERROR_ARGUMENT for a size that the model cannot take. Any thread. */
+   max_pixels as in mgv_engine_desc. MGV_ERROR_ARGUMENT for a size that the model cannot take, _CAPACITY for more
+   tokens than fit into any memory. Any thread. */
 MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
                                       mgv_grid *grid, mgv_error *error);
 
@@ -1233,7 +1235,7 @@ static const mgv__result_row mgv__results[] = { /* by -code */
     {"MGV_ERROR_FORMAT", "a file breaks the rules of its format"},
     {"MGV_ERROR_MODEL", "config and tensors are not one whole model"},
     {"MGV_ERROR_UNSUPPORTED", "well formed, but nothing that this version runs"},
-    {"MGV_ERROR_CAPACITY", "more pictures, tokens or pixels than the engine was made for"},
+    {"MGV_ERROR_CAPACITY", "more pictures, tokens or pixels than the engine was made for, or than fit into a buffer of the caller's"},
     {"MGV_ERROR_BUSY", "work is still under way"},
     {"MGV_ERROR_TIMEOUT", "the work made no progress within its bound"},
     {"MGV_ERROR_NO_DEVICE", "no driver, no GPU, or none that the kernels were compiled for"},
@@ -2704,10 +2706,12 @@ MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, v
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_read: no file, or no tensor %u in it", (uint64_t)i);
     }
     tensor = &file->checkpoint.tensors[i];
-    if (capacity < tensor->bytes || (data == NULL && tensor->bytes > 0)) {
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_read: tensor %q has %u bytes, there is room for %u", tensor->name,
-                         tensor->bytes, data ? capacity : 0);
-    }
+    if (data == NULL && tensor->bytes > 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_safetensors_read: data is NULL, tensor %q has %u bytes", tensor->name,
+                         tensor->bytes);
+    if (capacity < tensor->bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "mgv_safetensors_read: tensor %q has %u bytes, there is room for %u", tensor->name,
+                         tensor->bytes, capacity);
     return mgv__checkpoint_read(&file->checkpoint, tensor, data, error);
 }
 
