@@ -65,9 +65,9 @@
        2. mgv_engine_create takes one device and all the memory it will ever need. Its description says how much that is:
           max_images, max_tokens, max_width, max_height. What is larger is MGV_ERROR_CAPACITY with both numbers.
        3. mgv_encode checks pictures and outputs, enqueues and returns. mgv_poll tells how the work stands, mgv_wait waits
-          with a bound, mgv_encode_blocking is both. On the CPU the work is done inside mgv_poll and mgv_wait, a small
-          step at a time, so a program with one thread can encode between two frames of its own. On a GPU it is one
-          kernel on a stream of yours.
+          with a bound, mgv_encode_blocking is both. On the CPU the work is done inside mgv_poll and mgv_wait, a step
+          at a time, so a program with one thread can encode between two frames of its own; a step is one operation on one
+          picture, or its pixels, and takes as long as that takes. On a GPU it is one kernel on a stream of yours.
        4. Outputs are asked for, several at once if you like: MGV_OUTPUT_POOLED, _TOKENS, _LAYER (index N), _DEEPSTACK
           (index J). Work that no output needs is not done. Rows of all pictures follow each other; models that take
           pictures of any size have a different number of token rows for each: mgv_engine_grid tells it beforehand.
@@ -89,6 +89,8 @@
            MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime; mgv_engine_desc.cuda_calls brings the calls
            MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
            MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
+
+       32-bit POSIX systems open files of 2 GiB and more only where _FILE_OFFSET_BITS is 64 before the first include.
 
    ERRORS
        A call that can fail returns an mgv_result: MGV_OK is 0, errors are negative. Pass an mgv_error to get a sentence
@@ -135,8 +137,9 @@
 
    DETERMINISM
        The same model, pictures and build give the same bits: for any number of threads, any place in a batch and any
-       neighbours there. On a GPU the number of pictures of an encode chooses the schedule, and some schedules add in another order
-       (one picture of SigLIP2-base, two, three to seven, eight, nine to 24, 25 to 48, more): compare bits between encodes of as many, with
+       neighbours there (with MEGAVIT_SGEMM only where its sums do not depend on m and n; those of many a BLAS do). On a GPU
+       the number of pictures of an encode chooses the schedule, and some schedules add in another order (one picture of
+       SigLIP2-base, two, three to seven, eight, nine to 24, 25 to 48, more): compare bits between encodes of as many, with
        the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error
        bound. Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
 
@@ -410,8 +413,9 @@ typedef struct mgv_image {
     uint32_t width;        /* in pixels */
     uint32_t height;
     int64_t stride;        /* bytes from a row to the next; 0: rows follow each other; may be negative */
-    uint32_t frames;       /* of a clip; 0 or 1: a still picture. Qwen's patches hold two frames, the last one repeated if there is an
-                              odd number; tokens of one pair do not look at those of another */
+    uint32_t frames;       /* of a clip; 0 or 1: a still picture, which is all that models of one size take. Qwen's patches hold two
+                              frames, the last one repeated if there is an odd number; tokens of one pair do not look at those of
+                              another */
     mgv_place place;
     int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
 } mgv_image;
@@ -619,7 +623,7 @@ MEGAVIT_API mgv_result mgv_engine_grid(const mgv_engine *engine, const mgv_image
 MEGAVIT_API mgv_result mgv_engine_shape(const mgv_engine *engine, const mgv_image *images, uint32_t image_count, const mgv_output *output,
                                         mgv_shape *shape, mgv_error *error);
 
-/* Pixels as the model sees them, host memory only. Fixed-size models: [frames, 3, S, S]. Others: rows of patches [tokens, 3 * 2 * P * P].
+/* Pixels as the model sees them, host memory only. Fixed-size models: [3, S, S]. Others: rows of patches [tokens, 3 * 2 * P * P].
    capacity in floats. Blocks. */
 MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image, float *pixel_values, uint64_t capacity, mgv_shape *shape,
                                       mgv_error *error);
@@ -642,10 +646,10 @@ enum { MGV_STATUS_DONE = 0, MGV_STATUS_QUEUED, MGV_STATUS_RUNNING, MGV_STATUS_FA
    MGV_ERROR_DEVICE_LOST. After another CUDA error the engine is busy until the stream has gone through what was enqueued, then it works
    again. The CPU backend has no thread of its own: its work is done inside mgv_poll (one step) and mgv_wait. */
 MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
-/* How the work stands, without waiting. For FAILED and TIMED_OUT error says why. */
+/* How the work stands, without waiting; on the CPU, after one more step of it. For FAILED and TIMED_OUT error says why. */
 MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error);
-/* Waits until the work is done or has failed, at most timeout_ms. MGV_OK: done. MGV_ERROR_BUSY: still under way. Anything else: how it
-   failed. */
+/* Waits until the work is done or has failed, at most timeout_ms; on the CPU, at most a step longer. MGV_OK: done. MGV_ERROR_BUSY: still
+   under way. Anything else: how it failed. */
 MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error);
 /* mgv_encode and mgv_wait in one call. On a GPU it waits as long as the kernel makes progress. */
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
@@ -1979,6 +1983,9 @@ static char *mgv__source_join(mgv__source *source, const char *name) {
 }
 /* What the code of a failed callback means; the code itself goes into the message too. */
 static const char *mgv__file_io_text(int32_t code) {
+#ifdef MGV__POSIX_FILES
+    if (code == -EOVERFLOW) return "larger than this 32-bit build can open; define _FILE_OFFSET_BITS as 64 before the first include";
+#endif
     switch (code) {
     case MGV_FILE_ABSENT: return "there is no such file";
     case MGV_FILE_NOT_REGULAR: return "not a regular file";
