@@ -9657,7 +9657,7 @@ typedef struct mgv__job {
     mgv_error error;    /* why it failed or timed out */
     uint32_t image_count, output_count;
     uint32_t image;     /* the picture being worked on */
-    uint32_t op;        /* the operation that runs next; 0 before the pixels are prepared, too */
+    uint32_t op;        /* the operation that runs next; the first one before the pixels are prepared, too */
     int prepared;       /* the pixels of the picture are in buffer 0 */
     uint32_t op_end;    /* operations after the last output asked for are not run */
     int pending;        /* mgv_encode began it, and its rows are still to come; 0 for one in a CUDA graph, which brings them itself */
@@ -9686,6 +9686,7 @@ struct mgv_engine {
     uint64_t *written;    /* [MGV__MAX_OUTPUTS] rows that are already in each output */
     uint32_t *output_op;  /* [MGV__MAX_OUTPUTS] operation after which each output is read */
     uint16_t *output_buffer;
+    uint8_t *needed;      /* CPU: [operations of the model] whether an output of this encode needs it */
     void *pixels_scratch;
     void *geometry_scratch;
     void *cpu_scratch;
@@ -9766,6 +9767,7 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
     engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
     engine->pixels_scratch = mgv__place(layout, pixels_bytes, 1);
     if (desc->backend != MGV_BACKEND_CUDA) {
+        engine->needed = (uint8_t *)mgv__place(layout, model->program.op_count, 1);
         engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
         engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
         engine->cpu_scratch_bytes = cpu_bytes;
@@ -9931,6 +9933,24 @@ static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
     run->isa = engine->isa;
 }
 
+/* Marks the operations whose results are read for an output, or by such an operation. */
+static void mgv__job_find_needed(mgv_engine *engine) {
+    const mgv__program *program = &engine->model->program;
+    uint32_t live = 0, op = engine->job.op_end, i; /* live: buffers that are read further on */
+    while (op-- > 0) {
+        const uint32_t target = 1u << program->ops[op].target;
+        for (i = 0; i < engine->job.output_count; i++)
+            if (engine->output_op[i] == op) live |= 1u << engine->output_buffer[i];
+        engine->needed[op] = (live & target) != 0;
+        if (engine->needed[op]) live = (live & ~target) | mgv__op_reads(&program->ops[op]);
+    }
+}
+/* The first operation from `op` on that an output needs. */
+static uint32_t mgv__job_next(const mgv_engine *engine, uint32_t op) {
+    while (op < engine->job.op_end && !engine->needed[op]) op++;
+    return op;
+}
+
 /* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
 static void mgv__job_step(mgv_engine *engine) {
     mgv__job *job = &engine->job;
@@ -9944,8 +9964,9 @@ static void mgv__job_step(mgv_engine *engine) {
     mgv__job_cpu_run(engine, &run);
     mgv__cpu_run_op(&run, &run.program->ops[job->op]);
     mgv__job_collect(engine, job->op);
-    if (++job->op < job->op_end) return;
-    job->op = 0;
+    job->op = mgv__job_next(engine, job->op + 1);
+    if (job->op < job->op_end) return;
+    job->op = mgv__job_next(engine, 0);
     job->prepared = 0;
     if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
 }
@@ -9962,7 +9983,9 @@ static mgv_result mgv__job_check_output(const mgv_engine *engine, const mgv_outp
 }
 static mgv_result mgv__job_start(mgv_engine *engine, void *stream, mgv_error *error) {
     if (stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
-    engine->job.image = engine->job.op = 0;
+    mgv__job_find_needed(engine);
+    engine->job.image = 0;
+    engine->job.op = mgv__job_next(engine, 0);
     engine->job.prepared = 0;
     engine->job.pending = 1;
     engine->job.status = MGV_STATUS_QUEUED;

@@ -128,6 +128,61 @@ static void test_batch_equals_single_pictures(void **state) {
     }
 }
 
+/* Polls that an encode of one picture takes: one for the pixels and one for each operation that runs. */
+static uint32_t polls_of(world *w, const mgv_image *image, mgv_output *outputs, uint32_t output_count) {
+    mgv_encode_desc desc;
+    uint32_t polls = 1;
+    memset(&desc, 0, sizeof desc);
+    desc.images = image;
+    desc.image_count = 1;
+    desc.outputs = outputs;
+    desc.output_count = output_count;
+    if (mgv_encode(w->engine, &desc, &w->error) != MGV_OK) fail_msg("%s", w->error.message);
+    while (mgv_poll(w->engine, NULL) != MGV_STATUS_DONE) polls++;
+    return polls;
+}
+
+/* Work that no output needs is not done: neither behind it nor, as the mergers of DeepStack outputs, before it. And what is done for one
+   output alone has the bits that it has among all of them. */
+static void test_only_what_outputs_need(void **state) {
+    enum { MOST = 16 };
+    size_t i;
+    (void)state;
+    for (i = 0; i < sizeof models / sizeof models[0]; i++) {
+        mgv_output outputs[MOST];
+        mgv_image image = make_image(4, 96, 64, 1);
+        uint32_t all, merger, count = 0, k;
+        world w;
+        open_world(&w, models[i]);
+        memset(outputs, 0, sizeof outputs);
+        for (k = 0; k <= w.info.layers; k++) outputs[count].index = k, outputs[count++].kind = MGV_OUTPUT_LAYER;
+        for (k = 0; k < w.info.deepstack_count; k++) outputs[count].index = k, outputs[count++].kind = MGV_OUTPUT_DEEPSTACK;
+        outputs[count++].kind = MGV_OUTPUT_TOKENS;
+        assert_true(count <= MOST);
+        for (k = 0; k < count; k++) {
+            mgv_shape shape;
+            assert_int_equal(mgv_engine_shape(w.engine, &image, 1, &outputs[k], &shape, &w.error), MGV_OK);
+            outputs[k].capacity = shape.rows * shape.columns;
+            outputs[k].data = (float *)malloc((size_t)outputs[k].capacity * sizeof(float));
+        }
+        all = polls_of(&w, &image, outputs, count);
+        assert_int_equal(all, 1 + mgv_model_op_count(w.model));
+        merger = w.info.deepstack_count ? (all - polls_of(&w, &image, &outputs[count - 1], 1)) / w.info.deepstack_count : 0;
+        if (w.info.deepstack_count) assert_true(merger >= 3);
+        assert_int_equal(polls_of(&w, &image, &outputs[count - 1], 1), all - merger * w.info.deepstack_count);
+        for (k = 0; k < count; k++) {
+            size_t floats;
+            float *alone = encode(&w, &image, 1, outputs[k].kind, outputs[k].index, &floats);
+            assert_int_equal(floats, outputs[k].capacity);
+            assert_memory_equal(alone, outputs[k].data, floats * sizeof(float));
+            free(alone);
+        }
+        for (k = 0; k < count; k++) free(outputs[k].data);
+        free_image(&image);
+        close_world(&w);
+    }
+}
+
 static void assert_same_tokens(world *w, const mgv_image *a, const mgv_image *b) {
     size_t a_floats, b_floats;
     float *a_tokens = encode(w, a, 1, MGV_OUTPUT_TOKENS, 0, &a_floats), *b_tokens = encode(w, b, 1, MGV_OUTPUT_TOKENS, 0, &b_floats);
@@ -349,6 +404,7 @@ static void test_text_tensors_are_not_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch_equals_single_pictures),
+        cmocka_unit_test(test_only_what_outputs_need),
         cmocka_unit_test(test_clips),
         cmocka_unit_test(test_pictures_that_are_refused),
         cmocka_unit_test(test_default_tokens),
