@@ -5418,7 +5418,8 @@ typedef struct mgv__plan_op {
 /* The pooling head's products of one row an image, the last operations: values, output projection, MLP. */
 enum { MGV__PLAN_HEAD_OPS = 4 };
 enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PLAN_MODEL_OPS + MGV__KERNEL_MAX_OUTPUTS,
-       MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_GROUP_ROWS = 11800, MGV__PLAN_EQUAL_GROUP_ROWS = 25100,
+       MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_MAX_PATCHES = 1 << 20 /* of a picture */,
+       MGV__PLAN_GROUP_ROWS = 11800, MGV__PLAN_EQUAL_GROUP_ROWS = 25100,
        MGV__PLAN_DEAL_CLUSTERS = 256, /* that tiles can be dealt to */
        MGV__PLAN_SCHEDULES = 8, /* that an engine holds on the device, one for each number of images */
        MGV__COUNTER_SETS = 3, MGV__COUNTERS_OF_GRAPHS = 2 /* two take turns, one is for launches in CUDA graphs */ };
@@ -5559,6 +5560,10 @@ static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
     if (c->channels != 3)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
+    /* patches: so that the table of positions, of any width, and all vectors with it are counted in 32 bits, and no tile outlasts a wait */
+    if ((uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch) > MGV__PLAN_MAX_PATCHES)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of up to %u patches, not %u; use the CPU backend",
+                         (uint64_t)MGV__PLAN_MAX_PATCHES, (uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch));
     return MGV_OK;
 }
 

@@ -616,11 +616,18 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     BEYOND(config.activation = MGV__ACT_GELU_ERF, "gelu_pytorch_tanh only");
     BEYOND((config.patch = 19, config.image_size = 209), "even side, not 19"); /* a row of a patch has an odd number of bytes */
     BEYOND(config.channels = 1, "three channels, not 1");
+    BEYOND((config.patch = 2, config.image_size = 2050), "up to 1048576 patches, not 1050625");
+    BEYOND((config.patch = 4, config.image_size = 16384, config.heads = 4, config.hidden = 256), "patches, not 16777216");
 #undef BEYOND
     config_of(&config, 224, 16, 100);
     config.heads = 24;
     config.hidden = 1536;
     assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_OK); /* as wide and as deep as may be */
+    config_of(&config, 2048, 2, 1);
+    config.heads = 2;
+    config.hidden = 128;
+    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_OK); /* as many patches as may be */
+    assert_true(plan.vector_count > (1u << 20) * 128u);
     config_of(&config, 224, 16, 12);
     assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
     config_of(&config, 512, 16, 2); /* as many groups of images as wrap around 2^32 */
