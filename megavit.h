@@ -5999,8 +5999,10 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
-    /* A CTA's share of K goes once around the ring at least, so that no exchange comes into a stage that the tile before has lent. */
-    plan->split_most = config->hidden >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER ? MGV__PLAN_SPLIT_MOST : 0;
+    /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
+       tile before has lent. */
+    plan->split_most = mgv__min_u32(config->hidden, config->intermediate) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER
+                           ? MGV__PLAN_SPLIT_MOST : 0;
     plan->group_is_said = group_images != 0;
     result = mgv__plan_check_images(plan, max_images, max_images, error); /* before numbers of 32 bits are multiplied */
     if (result != MGV_OK) return result;
