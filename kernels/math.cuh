@@ -31,7 +31,8 @@ DEVICE void math_group_sync(const Math &self) { bar_sync(MATH_SYNC_GROUP + self.
 /* 1 if any thread of the math group says so. */
 DEVICE uint32_t math_group_any(const Math &self, uint32_t yes) { return bar_red_or(MATH_SYNC_GROUP + self.group, 128, yes); }
 
-/* What comes next is decided by one thread for its whole math group, so that on an abort no warp goes another way than the rest. */
+/* What comes next is decided by one thread for its whole math group, so that on an abort no warp goes another way than the rest of its
+   group. The other group may: NOTES.md, "Known faults". */
 enum : uint32_t { KIND_NOT_KNOWN = ~0u };
 DEVICE uint32_t math_tell_kind(Math &self, uint32_t kind) {
     uint32_t *told = &self.shared->next_kind[self.group][self.turn];

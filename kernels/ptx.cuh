@@ -122,8 +122,8 @@ DEVICE uint64_t globaltimer(void) { uint64_t v; asm volatile("mov.u64 %0, %%glob
 DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-/* Makes initialised barriers visible to the cluster and to the copy engine; a CTA or cluster barrier must follow. */
 DEVICE void mbarrier_inval(uint32_t barrier) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory"); }
+/* Makes initialised barriers visible to the cluster and to the copy engine; a CTA or cluster barrier must follow. */
 DEVICE void fence_mbarrier_init_release_cluster(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");

@@ -25,7 +25,7 @@ enum {
     BARRIER_PATIENCE = 4,      /* waits inside a CTA give up later than those for counters, which know what they wait for */
     MICROSECOND = 1000,        /* as nanosleep counts; it may sleep for twice as long, or not at all */
     LAST_COPIES = 200,         /* microseconds in which what is on its way lands */
-    RELEASES = 1 << 16         /* of all waits of a CTA that gives up, at most: a tile has some 200 of them */
+    RELEASES = 1 << 16         /* of all waits of a CTA that gives up, at most: SigLIP has some 200 a tile (NOTES.md, "Known faults") */
 };
 
 /* What the next launch counts in, shared out over `warps` warps of each CTA, of which this is number `warp`: some that nobody waits for
