@@ -122,8 +122,8 @@
        If mgv_encode fails, end the capture and throw the graph away. Replays are encodes of the engine: order them among each other and
        with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the replays since the last mgv_wait ended;
        MGV_ERROR_TIMEOUT there means that the rows of one of them are not to be used. mgv_wait says so once, and the next replay
-       is right again. Destroy the graphs before the engine. Whichever stream is being captured, in whatever mode, engines may be polled,
-       waited for and given encodes on other streams meanwhile; make them outside of captures.
+       is right again. Destroy the graphs before the engine. While some stream is being captured, in whatever mode, engines may be
+       polled, waited for and given encodes on other streams, but not on the legacy default one. Make engines outside of captures.
 
            encode.stream = stream;                 // pictures and rows in device memory
            mgv_encode_blocking(engine, &encode, &error);
@@ -1984,7 +1984,8 @@ static char *mgv__source_join(mgv__source *source, const char *name) {
 /* What the code of a failed callback means; the code itself goes into the message too. */
 static const char *mgv__file_io_text(int32_t code) {
 #ifdef MGV__POSIX_FILES
-    if (code == -EOVERFLOW) return "larger than this 32-bit build can open; define _FILE_OFFSET_BITS as 64 before the first include";
+    if (code == -EOVERFLOW && sizeof(off_t) < 8)
+        return "larger than this 32-bit build can open; define _FILE_OFFSET_BITS as 64 before the first include";
 #endif
     switch (code) {
     case MGV_FILE_ABSENT: return "there is no such file";
@@ -3571,7 +3572,6 @@ typedef struct mgv__pixel_kernels {
     void (*to_planes)(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
                       size_t plane_bytes);
 } mgv__pixel_kernels;
-
 
 static double mgv__filter_support(int32_t resample) { return resample == MGV__RESAMPLE_BICUBIC ? 2.0 : 1.0; }
 /* Triangle, and the cubic convolution with a = -0.5 of Keys (1981). */
@@ -8737,7 +8737,7 @@ static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, siz
 }
 #endif
 
-/* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns. */
+/* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns; numbers that mean nothing up to the panel's end. */
 static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
                              uint32_t columns, const float *source, size_t source_stride, uint32_t rows, float *sums) {
     const size_t inner = job->op->inner;

@@ -1064,7 +1064,7 @@ static pid_t start_embed(const char *model, const char *output, const char *list
 }
 
 /* As soon as it has its temporary files. */
-static void send(pid_t pid, int number, int files) {
+static void send_signal(pid_t pid, int number, int files) {
     const struct timespec pause = {0, 1000000};
     for (int tries = 0; partial_files() < files && tries < 60000; tries++) nanosleep(&pause, NULL);
     assert_int_equal(partial_files(), files);
@@ -1080,7 +1080,7 @@ static void an_interrupted_program_leaves_nothing(void **state) {
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         const int files = i == 0 ? 2 : 1; /* the first time with offsets */
         pid_t pid = start_embed(files == 2 ? VARIABLE_MODEL : "examples/model", output, list, numbers[i], SIG_DFL);
-        send(pid, numbers[i], files);
+        send_signal(pid, numbers[i], files);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == numbers[i]);
         if (partial_files() != 0) fail_msg("signal %d leaves a file", numbers[i]);
@@ -1097,7 +1097,7 @@ static void an_ignored_signal_stays_ignored(void **state) {
     (void)state;
     write_names(list, 100);
     pid = start_embed("examples/model", output, list, SIGHUP, SIG_IGN); /* as nohup does */
-    send(pid, SIGHUP, 1);
+    send_signal(pid, SIGHUP, 1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_true(exists(output));
