@@ -32,7 +32,9 @@ DEVICE void math_group_sync(const Math &self) { bar_sync(MATH_SYNC_GROUP + self.
 DEVICE uint32_t math_group_any(const Math &self, uint32_t yes) { return bar_red_or(MATH_SYNC_GROUP + self.group, 128, yes); }
 
 /* What comes next is decided by one thread for its whole math group, so that on an abort no warp goes another way than the rest of its
-   group. The other group may: NOTES.md, "Known faults". */
+   group. Nor may the other group, which it meets at a barrier in tiles of few rows: so what counts is not whether the launch has been given
+   up by now, which one of them may hear of a tile sooner, but what was announced. A scheduler lets waits through only behind its last
+   announcement, and a slot that it has not filled since holds the parity of the round before. */
 enum : uint32_t { KIND_NOT_KNOWN = ~0u };
 DEVICE uint32_t math_tell_kind(Math &self, uint32_t kind) {
     uint32_t *told = &self.shared->next_kind[self.group][self.turn];
@@ -41,12 +43,17 @@ DEVICE uint32_t math_tell_kind(Math &self, uint32_t kind) {
     math_group_sync(self);
     return *told;
 }
+/* The kind of the tile at a place in the ring behind a wait for it, or the end if the wait was let through without one. */
+DEVICE uint32_t math_announced(const Math &self, const Ring<MGV__SLOTS> &slot) {
+    const TileSlot &tile = self.shared->slot[slot.index];
+    return tile.turn >> 1 == slot.parity ? tile.op.kind : (uint32_t)MGV__KERNEL_END;
+}
 /* Waits until the tile of self.slot is known; its kind, or the end, which giving up is, too. */
 DEVICE uint32_t math_wait_kind(Math &self) {
     uint32_t kind = MGV__KERNEL_END;
     if (self.thread == 0) {
         wait_barrier(&self.shared->tile_known[self.slot.index], self.slot.parity);
-        if (!gives_up(self.shared)) kind = self.shared->slot[self.slot.index].op.kind;
+        kind = math_announced(self, self.slot);
     }
     return math_tell_kind(self, kind);
 }
@@ -56,7 +63,7 @@ DEVICE uint32_t math_look_ahead(Math &self) {
     uint32_t kind = KIND_NOT_KNOWN;
     next.advance();
     if (self.thread == 0 && mbarrier_test_wait_parity(shared_address(&self.shared->tile_known[next.index]), next.parity))
-        kind = gives_up(self.shared) ? (uint32_t)MGV__KERNEL_END : self.shared->slot[next.index].op.kind;
+        kind = math_announced(self, next);
     return math_tell_kind(self, kind);
 }
 /* The tile's slot may be filled again: this warp is done with it. */

@@ -92,7 +92,7 @@ DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
 /* The first of the blocks that math warpgroup `group` takes; it takes every MGV__MATH_GROUPS-th from there. An image's last block is mostly
    short, so the warpgroups change places from tile to tile. */
 DEVICE uint32_t attention_first_block(const TileSlot &tile, const AttentionPart &part, uint32_t group) {
-    return part.first + (group ^ tile.turn);
+    return part.first + (group ^ (tile.turn & 1));
 }
 
 /* Of ATTENTION: the blocks that math warpgroup `group` takes, every `step`-th from `first` to `end`, and their head. */
@@ -161,7 +161,6 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
             tile.group = at.group;
             tile.unit = at.first_unit + local / tile.op.column_tiles;
             tile.column = local % tile.op.column_tiles;
-            tile.turn = slot.index % MGV__MATH_GROUPS;
             share_rows(tile);
             narrow_last_tile(tile);
             /* such tiles are in the list only to keep their clusters free: every role passes over them (mgv__plan_rests) */
@@ -221,7 +220,9 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
     TileNumbers numbers(arguments);
     uint32_t segment = 0;
     for (;;) {
-        if (!announce_tile(shared, arguments, dog, slot, numbers.next(), segment, [](const TileSlot &) {})) break;
+        if (!announce_tile(shared, arguments, dog, slot, numbers.next(), segment,
+                           [&](TileSlot &tile) { tile.turn = slot.index % MGV__MATH_GROUPS | slot.parity << 1; }))
+            break;
         const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.kind == MGV__KERNEL_GEMV) prefetch_gemv_weights(arguments, tile, tile.column * MGV__CLUSTER + cta);
         if (tile.op.wait_divisor) {

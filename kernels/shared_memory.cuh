@@ -10,7 +10,8 @@ struct TileSlot {
     uint32_t group;
     uint32_t unit;    /* pair of row tiles, image, or pair of images within the group */
     uint32_t column;  /* column tile, or pair of heads */
-    uint32_t turn;    /* ATTENTION: the math warpgroup that takes the first block of queries */
+    uint32_t turn;    /* throughput regime, bit 0: the math warpgroup that takes the first block of an attention tile's queries;
+                         bit 1: the parity of the ring in whose round the slot was filled last (math_announced) */
 };
 
 struct SharedMemory {
@@ -68,6 +69,7 @@ DEVICE void shared_memory_init(SharedMemory *shared) {
         mbarrier_init(shared_address(&shared->tile_known[i]), 1);
         mbarrier_init(shared_address(&shared->tile_ready[i]), 1);
         mbarrier_init(shared_address(&shared->slot_vacated[i]), SLOT_VACATED_ARRIVALS);
+        shared->slot[i].turn = 1 << 1; /* not of the first round, whose parity is 0 */
     }
     for (int g = 0; g < MGV__MATH_GROUPS; g++)
         for (int i = 0; i < MGV__CHUNKS; i++) {

@@ -7,8 +7,9 @@
    (kernels/NOTES.md, "What a wait costs that nobody waits in"). Their bound comes from outside. A scheduler that gives up says so to its
    cluster (`gave_up`) and then lets every wait of its CTA through, again and again, until the other warps have ended (release_roles).
    So what a wait lets through may be nothing at all. A launch that has been given up has no result, and garbage that is loaded, multiplied,
-   stored and signalled goes where the tile's own results would have gone: none of that asks. What asks (gives_up) is whoever waits for a
-   tile, as this one is the last, and whoever announces or sends bytes: a barrier that bytes are missing at may take no more arrivals. */
+   stored and signalled goes where the tile's own results would have gone: none of that asks. What asks (gives_up) is whoever announces or
+   sends bytes, as a barrier that bytes are missing at may take no more arrivals, and whoever waits for a tile, as this one is the last; but
+   the math groups, which must not part there, ask what has been announced (math_announced). */
 #ifndef MGV_WATCHDOG_CUH
 #define MGV_WATCHDOG_CUH
 
@@ -25,7 +26,8 @@ enum {
     BARRIER_PATIENCE = 4,      /* waits inside a CTA give up later than those for counters, which know what they wait for */
     MICROSECOND = 1000,        /* as nanosleep counts; it may sleep for twice as long, or not at all */
     LAST_COPIES = 200,         /* microseconds in which what is on its way lands */
-    RELEASES = 1 << 16         /* of all waits of a CTA that gives up, at most: SigLIP has some 200 a tile (NOTES.md, "Known faults") */
+    RELEASES = 1 << 18         /* of all waits of a CTA that gives up, at most: SigLIP has some 200 a tile, patches of 1,024 pixels 49,152,
+                                  and MGV__SLOTS tiles are known */
 };
 
 /* What the next launch counts in, shared out over `warps` warps of each CTA, of which this is number `warp`: some that nobody waits for
