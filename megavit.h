@@ -691,7 +691,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 22u
+#define MGV__KERNEL_VERSION 23u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -710,7 +710,8 @@ enum {
     /* Of a GEMV; up to so many images the pooling head takes tokens apart and makes its products as GEMVs. At 64 the other way
        is 57 us shorter behind the last layer, at 36 and 48 as long (kernels/NOTES.md, version 27). */
     MGV__GEMV_MAX_ROWS = 48,
-    MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once */
+    MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once, */
+    MGV__SHORT_KEYS = 208,              /* and where an image has no more than these, so many */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
@@ -798,6 +799,14 @@ enum {
     MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
     MGV__KERNEL_THIN       /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
 };
+
+/* Kinds of tiles that a kernel has code for, bit by bit: all, and what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS
+   tokens and heads of 64 columns, where pooled rows alone are asked for. */
+#define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
+#define MGV__KINDS_ALL 0xFFFFFFFFu
+#define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_256) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | \
+                        MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192) | MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | \
+                        MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
@@ -5477,16 +5486,29 @@ static uint32_t mgv__ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b !=
 static uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
-/* What a schedule has to know of each regime's kernel. */
+/* What a schedule has to know of each regime's kernels. */
 typedef struct mgv__regime {
-    const char *kernel[2];     /* of tiles of MGV__LATENCY_SHORT_ROWS, of other ones */
     uint32_t cluster;          /* CTAs */
     uint32_t row_tile;         /* rows of a CTA's tile, and of a counter; 0: mgv__plan_latency_rows */
     uint32_t cluster_images;   /* images of a cluster, where tiles are of images but for attention */
 } mgv__regime;
 static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
-    {{"megavit_encode_sm_90a", "megavit_encode_sm_90a"}, MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
-    {{"megavit_encode_latency_104_sm_90a", "megavit_encode_latency_128_sm_90a"}, MGV__LATENCY_CLUSTER, 0, 1}
+    {MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
+    {MGV__LATENCY_CLUSTER, 0, 1}
+};
+/* The kernels, those with less code first: the less there is, the nearer it lies (kernels/NOTES.md, version 39). */
+typedef struct mgv__kernel_entry {
+    const char *name;
+    uint32_t regime;
+    uint32_t kinds;            /* of tiles, bit by bit */
+    uint32_t rows;             /* of a tile, as mgv__plan_latency_rows says; 0: of the throughput regime */
+} mgv__kernel_entry;
+enum { MGV__KERNELS = 4 };
+static const mgv__kernel_entry mgv__kernels[MGV__KERNELS] = {
+    {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
+    {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
+    {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
+    {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}
 };
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
@@ -5501,6 +5523,26 @@ static uint32_t mgv__plan_latency_rows(uint32_t tokens) {
 }
 static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
     return plan->regime == MGV__LATENCY ? mgv__plan_latency_rows(plan->tokens) : mgv__regimes[plan->regime].row_tile;
+}
+
+/* Whether a kernel is made for pictures of this size. */
+static int mgv__plan_suits_kernel(const mgv__plan *plan, uint32_t kernel) {
+    const mgv__kernel_entry *k = &mgv__kernels[kernel];
+    return !k->rows || k->rows == mgv__plan_latency_rows(plan->tokens);
+}
+/* The first kernel of a regime that is, and has code for these kinds of tiles. Each regime has one that has code for all. */
+static uint32_t mgv__plan_kernel_for(const mgv__plan *plan, uint32_t regime, uint32_t kinds) {
+    uint32_t i = 0;
+    while (mgv__kernels[i].regime != regime || kinds & ~mgv__kernels[i].kinds || !mgv__plan_suits_kernel(plan, i)) i++;
+    return i;
+}
+/* That of the schedule. */
+static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
+    uint32_t kinds = 0, i;
+    for (i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
+    if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/scheduler.cuh */
+    return mgv__plan_kernel_for(plan, plan->regime, kinds);
 }
 
 static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
@@ -5856,7 +5898,8 @@ static void mgv__plan_split_maps(mgv__plan *plan) {
 
 /* Of attention and of the pooling head: views of images. */
 static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
-    const uint32_t keys = plan->tokens <= 208 ? 208 : MGV__MAX_KEYS, rest = mgv__plan_rest_columns(plan->config);
+    const uint32_t keys = plan->tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS;
+    const uint32_t rest = mgv__plan_rest_columns(plan->config);
     const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
     if (plan->config->use_head)
@@ -7868,7 +7911,7 @@ typedef struct mgv__cuda_desc {
 /* A schedule on the device: of it, what a launch has to know. */
 typedef struct mgv__sent_schedule {
     uint32_t images;                /* 0: none */
-    uint32_t total_tiles, dealt, regime, clusters;
+    uint32_t total_tiles, dealt, regime, kernel, clusters;
     mgv__row_outputs outputs;
     int32_t captured;               /* in a CUDA graph, so it stays */
     uint64_t used;                  /* the launch that used it last */
@@ -7882,7 +7925,7 @@ typedef struct mgv__cuda {
     int32_t device;
     uint32_t clusters;
     cudaLibrary_t library;
-    cudaKernel_t kernel[MGV__REGIME_COUNT];
+    cudaKernel_t kernel[MGV__KERNELS]; /* NULL: one that is not made for pictures of this size */
     uint32_t shared_bytes[MGV__REGIME_COUNT], shared_limit; /* that a block of each kernel needs, that the GPU gives */
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
@@ -8006,19 +8049,21 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
                          "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from "
                          "one release", (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION,
                          (uint64_t)sizeof(mgv__kernel_arguments));
-    for (i = 0; i < MGV__REGIME_COUNT; i++) {
-        const char *name = mgv__regimes[i].kernel[mgv__plan_latency_rows(cuda->plan->tokens) != MGV__LATENCY_SHORT_ROWS];
-        cuda->shared_bytes[i] = description[i == MGV__LATENCY ? 4 : 1];
-        if (cuda->shared_bytes[i] > cuda->shared_limit)
+    cuda->shared_bytes[MGV__THROUGHPUT] = description[1];
+    cuda->shared_bytes[MGV__LATENCY] = description[4];
+    for (i = 0; i < MGV__KERNELS; i++) {
+        const char *name = mgv__kernels[i].name;
+        const uint32_t shared = cuda->shared_bytes[mgv__kernels[i].regime];
+        if (!mgv__plan_suits_kernel(cuda->plan, i)) continue;
+        if (shared > cuda->shared_limit)
             return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
-                             (uint64_t)cuda->shared_bytes[i], (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
+                             (uint64_t)shared, (int64_t)cuda->device, (uint64_t)cuda->shared_limit);
         code = cuda->calls->LibraryGetKernel(&cuda->kernel[i], cuda->library, name);
         if (code == cudaErrorSymbolNotFound)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels have no %s: they were made for another GPU", name);
         if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaLibraryGetKernel", "looking for the kernels");
         MGV__CUDA_TRY(cuda->calls, FuncSetAttribute,
-                      ((const void *)cuda->kernel[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cuda->shared_bytes[i]),
-                      "reserving shared memory");
+                      ((const void *)cuda->kernel[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "reserving shared memory");
     }
     return MGV_OK;
 }
@@ -8033,7 +8078,8 @@ static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__c
     if (!most || !mgv__plan_latency_supported(cuda->plan)) return MGV_OK;
     mgv__cuda_configure(cuda, MGV__LATENCY, 1, &config, attributes);
     config.numAttrs = 1;
-    MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters, (&clusters, (const void *)cuda->kernel[MGV__LATENCY], &config),
+    MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters,
+                  (&clusters, (const void *)cuda->kernel[mgv__plan_kernel_for(cuda->plan, MGV__LATENCY, 0)], &config),
                   "asking how many clusters run at once");
     cuda->plan->latency_clusters = clusters > 0 ? mgv__min_u32((uint32_t)clusters, most) : 0;
     return MGV_OK;
@@ -8283,6 +8329,7 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
     schedule->dealt = plan->dealt;
     schedule->regime = plan->regime;
+    schedule->kernel = mgv__plan_kernel(plan);
     schedule->clusters = plan->clusters;
     return MGV_OK;
 }
@@ -8325,7 +8372,7 @@ static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, 
     mgv__cuda_configure(cuda, cuda->schedule->regime, cuda->schedule->clusters, &config, attributes);
     config.stream = stream;
     arguments[0] = &cuda->arguments;
-    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel[cuda->schedule->regime], arguments),
+    MGV__CUDA_TRY(cuda->calls, LaunchKernelExC, (&config, (const void *)cuda->kernel[cuda->schedule->kernel], arguments),
                   "launching the kernel");
     return MGV_OK;
 }

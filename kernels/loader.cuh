@@ -262,9 +262,7 @@ DEVICE void load_pool_sums(Loader &self, const TileSlot &tile, const Ring<MGV__S
     }
 }
 
-DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= 208 ? 208 : 256; }
-
-DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Loader self(shared, arguments);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
         wait_barrier(&shared->tile_known[slot.index], slot.parity);
@@ -272,10 +270,10 @@ DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         const TileSlot &tile = shared->slot[slot.index];
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
         if (gemm_columns(tile.op.kind)) load_gemm(self, tile, slot);
-        else if (tile.op.kind == MGV__KERNEL_ATTENTION) load_attention(self, tile, slot, key_block(tile.op.tokens));
-        else if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) load_attention_online(self, tile, slot);
-        else if (tile.op.kind == MGV__KERNEL_POOL) load_pool(self, tile, slot, key_block(tile.op.tokens));
-        else if (tile.op.kind == MGV__KERNEL_POOL_SUMS) load_pool_sums(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, key_block(tile.op.tokens));
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_POOL>(tile.op.kind)) load_pool(self, tile, slot, key_block(tile.op.tokens));
+        else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) load_pool_sums(self, tile, slot);
         else if (is_few_rows(tile.op.kind)) {
             loader_open_stage(self, self.stage, 0); /* where the math warps put their sums */
             self.stage.advance();

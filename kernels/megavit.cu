@@ -34,17 +34,57 @@ template <class Memory> DEVICE void leave_role(Memory *shared, uint32_t warp) {
     if (warp != SCHEDULER_WARP && threadIdx.x % 32 == 0) mbarrier_arrive(shared_address(&shared->roles_left));
 }
 
-DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
+DEVICE uint32_t math_attention(Math &self, const TileSlot &tile) {
+    if (key_block(tile.op.tokens) == MGV__SHORT_KEYS) return attention_tile<MGV__SHORT_KEYS>(self, tile);
+    return attention_tile<MGV__MAX_KEYS>(self, tile);
+}
+DEVICE void math_attention_online(Math &self, const TileSlot &tile) {
+    switch (rest_columns(tile.op)) {
+    case 0: attention_online_tile<0>(self, tile); break;
+    case 16: attention_online_tile<16>(self, tile); break;
+    default: attention_online_tile<32>(self, tile); break;
+    }
+}
+DEVICE void math_pool(Math &self, const TileSlot &tile) {
+    if (key_block(tile.op.tokens) == MGV__SHORT_KEYS) pool_tile<MGV__SHORT_KEYS>(self, tile);
+    else pool_tile<MGV__MAX_KEYS>(self, tile);
+}
+
+/* One tile, of a kind that the kernel has code for. What comes next, if that is known by then. */
+template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &tile, uint32_t kind) {
+    constexpr auto has = [](uint32_t some) { return has_kind<KINDS>(some); };
+    switch (kind) {
+    case MGV__KERNEL_GEMM_256: if constexpr (has(MGV__KERNEL_GEMM_256)) gemm_tile<256>(self, tile); break;
+    case MGV__KERNEL_PATCHES: if constexpr (has(MGV__KERNEL_PATCHES)) patches_tile(self, tile); break;
+    case MGV__KERNEL_ROWS: if constexpr (has(MGV__KERNEL_ROWS)) rows_tile(self, tile); break;
+    case MGV__KERNEL_SPLIT_128: if constexpr (has(MGV__KERNEL_SPLIT_128)) split_tile<128>(self, tile); break;
+    case MGV__KERNEL_SPLIT_160: if constexpr (has(MGV__KERNEL_SPLIT_160)) split_tile<160>(self, tile); break;
+    case MGV__KERNEL_SPLIT_192: if constexpr (has(MGV__KERNEL_SPLIT_192)) split_tile<192>(self, tile); break;
+    case MGV__KERNEL_GEMM_192: if constexpr (has(MGV__KERNEL_GEMM_192)) gemm_tile<192>(self, tile); break;
+    case MGV__KERNEL_GEMM_128: if constexpr (has(MGV__KERNEL_GEMM_128)) gemm_tile<128>(self, tile); break;
+    case MGV__KERNEL_GEMM_64: if constexpr (has(MGV__KERNEL_GEMM_64)) gemm_tile<64>(self, tile); break;
+    case MGV__KERNEL_ATTENTION: if constexpr (has(MGV__KERNEL_ATTENTION)) return math_attention(self, tile); break;
+    case MGV__KERNEL_ATTENTION_ONLINE: if constexpr (has(MGV__KERNEL_ATTENTION_ONLINE)) math_attention_online(self, tile); break;
+    case MGV__KERNEL_POOL: if constexpr (has(MGV__KERNEL_POOL)) math_pool(self, tile); break;
+    case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) pool_sums_tile(self, tile); break;
+    case MGV__KERNEL_POOL_TOKENS:
+    case MGV__KERNEL_POOL_JOIN:
+    case MGV__KERNEL_GEMV: if constexpr (has(MGV__KERNEL_GEMV)) few_rows_tile(self, tile); break;
+    }
+    return KIND_NOT_KNOWN;
+}
+
+template <uint32_t KINDS> DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     Math self(shared, arguments, group);
     for (uint32_t kind = KIND_NOT_KNOWN;;) {
         if (kind == KIND_NOT_KNOWN) kind = math_wait_kind(self);
         if (kind == MGV__KERNEL_END) break;
         const TileSlot &tile = shared->slot[self.slot.index];
-        if (kind == MGV__KERNEL_GEMM_256 && is_layer_tile(tile.op)) {
+        if (is_kind<KINDS, MGV__KERNEL_GEMM_256>(kind) && is_layer_tile(tile.op)) {
             kind = layer_tiles<256>(self);
             continue;
         }
-        if (kind == MGV__KERNEL_GEMM_192 && is_layer_tile(tile.op)) {
+        if (is_kind<KINDS, MGV__KERNEL_GEMM_192>(kind) && is_layer_tile(tile.op)) {
             kind = layer_tiles<192>(self);
             continue;
         }
@@ -53,46 +93,13 @@ DEVICE void math_role(SharedMemory *shared, const mgv__kernel_arguments &argumen
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
             wait_barrier(&shared->tile_ready[self.slot.index], self.slot.parity);
-        uint32_t next = KIND_NOT_KNOWN;
-        switch (kind) {
-        case MGV__KERNEL_GEMM_256: gemm_tile<256>(self, tile); break;
-        case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
-        case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
-        case MGV__KERNEL_SPLIT_128: split_tile<128>(self, tile); break;
-        case MGV__KERNEL_SPLIT_160: split_tile<160>(self, tile); break;
-        case MGV__KERNEL_SPLIT_192: split_tile<192>(self, tile); break;
-        case MGV__KERNEL_GEMM_192: gemm_tile<192>(self, tile); break;
-        case MGV__KERNEL_GEMM_128: gemm_tile<128>(self, tile); break;
-        case MGV__KERNEL_GEMM_64: gemm_tile<64>(self, tile); break;
-        case MGV__KERNEL_ATTENTION:
-            if (key_block(tile.op.tokens) == 208) next = attention_tile<208>(self, tile);
-            else next = attention_tile<256>(self, tile);
-            break;
-        case MGV__KERNEL_ATTENTION_ONLINE:
-            switch (rest_columns(tile.op)) {
-            case 0: attention_online_tile<0>(self, tile); break;
-            case 16: attention_online_tile<16>(self, tile); break;
-            default: attention_online_tile<32>(self, tile); break;
-            }
-            break;
-        case MGV__KERNEL_POOL:
-            if (key_block(tile.op.tokens) == 208) pool_tile<208>(self, tile);
-            else pool_tile<256>(self, tile);
-            break;
-        case MGV__KERNEL_POOL_SUMS: pool_sums_tile(self, tile); break;
-        case MGV__KERNEL_POOL_TOKENS:
-        case MGV__KERNEL_POOL_JOIN:
-        case MGV__KERNEL_GEMV: few_rows_tile(self, tile); break;
-        }
+        const uint32_t next = math_tile<KINDS>(self, tile, kind);
         math_leave_tile(self);
         kind = next;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    SharedMemory *shared = (SharedMemory *)shared_bytes;
+template <uint32_t KINDS> DEVICE void throughput_kernel(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     const uint32_t warp = threadIdx.x / 32;
     Watchdog dog(arguments);
     if (threadIdx.x == 0) {
@@ -105,19 +112,31 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
 
     if (warp < 4) {
         setmaxnreg_dec<MGV__COPY_REGISTERS>();
-        if (warp == 0) loader_role(shared, arguments);
+        if (warp == 0) loader_role<KINDS>(shared, arguments);
         if (warp == SCHEDULER_WARP) {
             scheduler_role(shared, arguments, dog);
             if (dog.aborted && threadIdx.x % 32 == 0) release_roles(shared, MGV__CLUSTER);
         }
-        if (warp >= 2) storer_role(shared, arguments, warp - 2);
+        if (warp >= 2) storer_role<KINDS>(shared, arguments, warp - 2);
     } else {
         setmaxnreg_inc<MGV__MATH_REGISTERS>();
-        math_role(shared, arguments, warp / 4 - 1);
+        math_role<KINDS>(shared, arguments, warp / 4 - 1);
     }
 
     leave_role(shared, warp);
     wait_for_cluster(dog);
+}
+
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    throughput_kernel<MGV__KINDS_ALL>((SharedMemory *)shared_bytes, arguments);
+}
+/* The less code a kernel has, the nearer it lies: so few images have one with no more than they take. The host chooses (mgv__kernels). */
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_few_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    throughput_kernel<MGV__KINDS_FEW>((SharedMemory *)shared_bytes, arguments);
 }
 
 #include "latency.cuh"

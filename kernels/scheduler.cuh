@@ -14,6 +14,13 @@ DEVICE bool is_pool_few(uint32_t kind) { return kind == MGV__KERNEL_POOL_TOKENS 
 DEVICE bool is_few_rows(uint32_t kind) { return kind == MGV__KERNEL_GEMV || is_pool_few(kind); }
 DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }
 
+/* A kernel has code for some kinds of tiles: KINDS, bit by bit (mgv__kernels). Whether it has for a kind, and whether a tile is of one that
+   it has code for. */
+template <uint32_t KINDS> DEVICE constexpr bool has_kind(uint32_t kind) { return KINDS >> kind & 1; }
+template <uint32_t KINDS, uint32_t KIND> DEVICE bool is_kind(uint32_t kind) { return has_kind<KINDS>(KIND) && kind == KIND; }
+/* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
+DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS; }
+
 /* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
 static constexpr uint32_t MAP_REST = 2;
 DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }

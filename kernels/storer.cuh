@@ -163,15 +163,16 @@ DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t mat
     return walk;
 }
 
-DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
-    if (tile.op.kind == MGV__KERNEL_ATTENTION) return walk_attention(tile, cta, math_group);
-    if (tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE) return walk_attention_online(tile, cta, math_group);
-    if (tile.op.kind == MGV__KERNEL_POOL) return walk_pool(tile, cta, math_group);
-    if (tile.op.kind == MGV__KERNEL_POOL_SUMS) return walk_pool_sums(tile, cta, math_group);
+template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    const uint32_t kind = tile.op.kind;
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(kind)) return walk_attention(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) return walk_attention_online(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_POOL>(kind)) return walk_pool(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind)) return walk_pool_sums(tile, cta, math_group);
     return walk_gemm(tile, cta, math_group);
 }
-DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
-    ChunkWalk walk = walk_kind(tile, self.cta, self.math_group);
+template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
+    ChunkWalk walk = walk_kind<KINDS>(tile, self.cta, self.math_group);
     walk.residual = (tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) == MGV__KERNEL_RESIDUAL;
     walk.store_map = tensor_map(self.arguments, tile.op.store_map);
     walk.grant_map = tensor_map(self.arguments, walk.head != NO_HEAD ? tile.op.b_map : tile.op.residual_map);
@@ -313,9 +314,9 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
 }
 
 /* Norms first: what is found before them would keep registers that their loads need, and these would wait for each other. */
-DEVICE void store_tile(Storer &self, const TileSlot &tile) {
+template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &tile) {
     if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
-    const ChunkWalk walk = walk_tile(self, tile);
+    const ChunkWalk walk = walk_tile<KINDS>(self, tile);
     uint32_t *const counter = tile_counter(self.arguments, tile, self.cta);
     if (is_layer_tile(tile.op)) store_layer_chunks(self, walk);
     else store_chunks(self, walk);
@@ -331,7 +332,7 @@ DEVICE uint32_t stores_tile(const TileSlot &tile) {
     return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && !is_few_rows(tile.op.kind);
 }
 
-DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
+template <uint32_t KINDS> DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
     clear_next_counters(arguments, math_group, MGV__MATH_GROUPS);
     Storer self(shared, arguments, math_group);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
@@ -342,7 +343,7 @@ DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &argum
         wait_barrier(&shared->tile_ready[slot.index], slot.parity);
         warp_sync();
         fence_proxy_async_global();
-        if (stores_tile(tile)) store_tile(self, tile);
+        if (stores_tile(tile)) store_tile<KINDS>(self, tile);
         warp_sync();
         if (elect_sync()) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }

@@ -591,6 +591,45 @@ static void test_parts_and_ablations(void **state) {
     plan_free(plan);
 }
 
+/* The kernel that runs a schedule has code for all of its tiles, and is the one with the least. */
+static void test_kernels(void **state) {
+    static const struct {
+        uint32_t side, heads, head_dim, images, outputs;
+        const char *kernel;
+    } cases[] = {
+        {224, 12, 64, 1, 0, "latency_104_"}, {256, 12, 64, 1, 0, "latency_128_"}, {224, 12, 64, 3, 0, "few_"}, {224, 12, 64, 8, 0, "few_"},
+        {224, 12, 64, 48, 0, "few_"},        {224, 12, 64, 8, 1, ""},             {224, 12, 64, 49, 0, ""},    {224, 12, 64, 592, 0, ""},
+        {256, 12, 64, 8, 0, "few_"},         {224, 16, 72, 8, 0, ""},             {384, 12, 64, 8, 0, ""}};
+    uint32_t c, i;
+    (void)state;
+    for (c = 0; c < COUNT_OF(cases); c++) {
+        char name[64];
+        mgv__config config;
+        mgv__row_outputs outputs;
+        mgv__plan *plan;
+        uint32_t kernel;
+        config_of(&config, cases[c].side, 16, 2);
+        config.heads = cases[c].heads;
+        config.head_dim = cases[c].head_dim;
+        config.hidden = config.heads * config.head_dim;
+        config.intermediate = 4 * config.hidden;
+        plan = plan_of(&config, cases[c].images, 0, 1);
+        plan->latency_clusters = mgv__plan_latency_supported(plan) ? 30 : 0;
+        memset(&outputs, 0, sizeof outputs);
+        outputs.count = cases[c].outputs;
+        mgv__plan_want(plan, &outputs);
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        kernel = mgv__plan_kernel(plan);
+        snprintf(name, sizeof name, "megavit_encode_%ssm_90a", cases[c].kernel);
+        assert_string_equal(mgv__kernels[kernel].name, name);
+        assert_true(mgv__plan_suits_kernel(plan, kernel));
+        assert_int_equal(mgv__kernels[kernel].regime, plan->regime);
+        for (i = 0; i < plan->op_count; i++)
+            if (plan->ops[i].kernel.column_tiles) assert_true(mgv__kernels[kernel].kinds >> plan->ops[i].kernel.kind & 1);
+        plan_free(plan);
+    }
+}
+
 static void test_models_beyond_the_kernel_are_refused(void **state) {
     mgv__config config;
     mgv__plan plan;
@@ -965,6 +1004,7 @@ int main(void) {
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_tiles_are_dealt),
         cmocka_unit_test(test_parts_and_ablations),
+        cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_latency_blocks),
         cmocka_unit_test(test_latency_thin),
         cmocka_unit_test(test_outputs),

@@ -15,6 +15,7 @@
 #include "encode.h"
 
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_few_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" const uint32_t megavit_description[5];
@@ -234,6 +235,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     machine::global_reset();
     machine::runtime.kernels = {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_few_sm_90a", 168, [](void **arguments) { megavit_encode_few_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_104_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_128_sm_90a", 168,
@@ -286,6 +288,7 @@ std::string micro_plan(const MicroEncoder *m) {
 }
 
 void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
+    ways->insert(mgv__kernels[mgv__plan_kernel(m->cuda->plan)].name);
     for (uint32_t i = 0; i < m->cuda->plan->op_count; i++) {
         mgv_schedule_op op;
         mgv__schedule_describe(m->cuda->plan, &m->cuda->plan->ops[i], &op);

@@ -195,14 +195,17 @@ static void test_encoder_ways(void) {
         {64, 16, 576, 72, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}, /* in tiles of 160 columns */
         {64, 16, 512, 3072, 1, 1, 1, 1, 1, 8, NO_POLL_LIMIT, THROUGHPUT}, /* 16 rows, for QKV in tiles of 128 columns and FC1 of 192 */
         {64, 16, 192, 72, 1, 1, 1, 1, 1, 6, NO_POLL_LIMIT, LATENCY}, /* one tile of an operation a cluster, at most, and more */
-        {64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}
+        {64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY},
+        {128, 8, 128, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, LATENCY}, /* 256 tokens */
+        {64, 16, 576, 576, 1, 3, 3, 3, 1, 6, NO_POLL_LIMIT, THROUGHPUT} /* the kernel for few images */
     };
     static const char *const wanted[] = {
         "patches of 16 tokens",   "product 128 x 64",  "product 128 x 128",       "product 128 x 256",       "product 128 x 192",
         "K shared out over tiles of 128 columns", "K shared out over tiles of 160 columns", "last rows shared by tiles of 128 columns",
         "last rows shared by tiles of 192 columns", "last rows shared by tiles of 256 columns",
         "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens",
-        "signals by the math warps", "signals by another warp", "a head a math group"};
+        "signals by the math warps", "signals by another warp", "a head a math group",
+        "megavit_encode_sm_90a", "megavit_encode_few_sm_90a", "megavit_encode_latency_104_sm_90a", "megavit_encode_latency_128_sm_90a"};
     std::set<std::string> ways;
     std::string why;
     for (const MicroShape &shape : shapes) {
