@@ -25,6 +25,7 @@ struct LatencyLoader {
     Ring<1> norms;
     Ring<1> met, cluster_met;
     uint32_t stored = 0;     /* slot by slot a bit: the parity of the next use of its tile_stored, which not every tile uses */
+    uint64_t read_once = createpolicy_evict_first(); /* weights: by one row tile of an image or a few, within a microsecond or two */
     uint32_t lane, cta;
     __device__ __forceinline__ LatencyLoader(LatencyMemory *s, const mgv__kernel_arguments &a)
         : shared(s), arguments(a), dog(a), lane(threadIdx.x % 32), cta(cluster_ctarank()) {}
@@ -133,7 +134,10 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
         latency_open_stage(self, full, &self.shared->weights_empty[stage.index], stage.parity, MGV__LATENCY_WEIGHT_BYTES);
         while (clock_u32() - before < MGV__LATENCY_WEIGHT_CLOCKS) {}
         before = clock_u32();
-        latency_load_box(self, latency_box(self, self.shared->weights[stage.index], full, map), column + block * MGV__GEMM_INNER, row, 0);
+        const LatencyBox box = latency_box(self, self.shared->weights[stage.index], full, map);
+        if (elect_sync() && !self.ends)
+            cp_async_bulk_tensor_3d_load_hint(box.to, box.map, (int32_t)(column + block * MGV__GEMM_INNER), (int32_t)row, 0, box.full,
+                                              self.read_once);
     }
 }
 
@@ -212,8 +216,8 @@ DEVICE void latency_load_thin_weights(LatencyLoader &self, const TileSlot &tile)
         const LatencyBox box = latency_box(self, self.shared->rows[stage] + block % 2 * MGV__LATENCY_WEIGHT_BYTES,
                                            &self.shared->rows_full[stage], map);
         if (elect_sync() && !self.ends)
-            cp_async_bulk_tensor_3d_load_multicast(box.to, box.map, (int32_t)(block * MGV__GEMM_INNER), (int32_t)row, 0, box.full,
-                                                   (1 << MGV__LATENCY_CLUSTER) - 1);
+            cp_async_bulk_tensor_3d_load_multicast_hint(box.to, box.map, (int32_t)(block * MGV__GEMM_INNER), (int32_t)row, 0, box.full,
+                                                        (1 << MGV__LATENCY_CLUSTER) - 1, self.read_once);
     }
 }
 

@@ -199,6 +199,12 @@ DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_
 DEVICE void cp_async_bulk_prefetch_L2(const void *source, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes));
 }
+/* A hint for loads of what nobody reads again for long: it leaves the L2 cache first. */
+DEVICE uint64_t createpolicy_evict_first(void) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
@@ -214,11 +220,18 @@ DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
 }
-DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
-                                                   uint32_t barrier, uint16_t mask) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+/* With a hint how long the L2 cache should hold what is read: of createpolicy. */
+DEVICE void cp_async_bulk_tensor_3d_load_hint(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                              uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1, {%2, %3, %4}], [%5], %6;"
-                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(mask) : "memory");
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy) : "memory");
+}
+DEVICE void cp_async_bulk_tensor_3d_load_multicast_hint(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                                        uint32_t barrier, uint16_t mask, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(mask), "l"(policy) : "memory");
 }
 DEVICE void cp_async_bulk_tensor_3d_store(const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t source) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"

@@ -173,8 +173,14 @@ DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, 0, false);
 }
-DEVICE void cp_async_bulk_tensor_3d_load_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
-                                                   uint32_t barrier, uint16_t mask) {
+/* There is no L2 cache here: hints are nothing. */
+DEVICE uint64_t createpolicy_evict_first(void) { return 0; }
+DEVICE void cp_async_bulk_tensor_3d_load_hint(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                              uint32_t barrier, uint64_t) {
+    cp_async_bulk_tensor_3d_load(destination, map, x, y, z, barrier);
+}
+DEVICE void cp_async_bulk_tensor_3d_load_multicast_hint(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                                        uint32_t barrier, uint16_t mask, uint64_t) {
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, mask, true);
 }

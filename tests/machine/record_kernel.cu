@@ -168,7 +168,8 @@ DEVICE void record_cluster_loads(RecordShared *shared, const RecordArguments &ar
     record_cluster_sync();
     words[256 + thread] = a ^ b << 1 ^ c << 2 ^ d << 3;
     if (cta == 1 && thread == 0)
-        cp_async_bulk_tensor_3d_load_multicast(tile + 3072, &arguments.map, 0, 5, 1, barrier, (uint16_t)((1u << arguments.n) - 1));
+        cp_async_bulk_tensor_3d_load_multicast_hint(tile + 3072, &arguments.map, 0, 5, 1, barrier, (uint16_t)((1u << arguments.n) - 1),
+                                                    createpolicy_evict_first());
     if (thread < 2) mbarrier_arrive_cluster(mapa_shared_cluster(second, next));
     record_wait(barrier, 0);
     record_wait(second, 0);
