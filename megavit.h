@@ -5512,6 +5512,7 @@ static const mgv__kernel_entry mgv__kernels[MGV__KERNELS] = {
 };
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
+    MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
     /* K is shared out where so many tiles do for a whole operation; by tiles of 128 or 160 columns up to one round of an H100's clusters */
     MGV__PLAN_SPLIT_LEAST = 25, MGV__PLAN_SPLIT_NARROW_MOST = 66, MGV__PLAN_SPLIT_MOST = 148
 };
@@ -5621,6 +5622,7 @@ static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, ui
     buffer->counter = plan->counter_count;
     buffer->counter_stride = by_image ? plan->group_images : plan->group_tiles;
     plan->counter_count += buffer->counter_stride * plan->groups;
+    plan->counter_count = mgv__ceil_div(plan->counter_count, MGV__PLAN_COUNTERS_APART) * MGV__PLAN_COUNTERS_APART;
 }
 
 /* A view of rows in groups: (column, row in group, group). */
