@@ -19,9 +19,9 @@ static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REG
 static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS,
               "and in the latency regime");
 
-/* Copies and arrivals of other CTAs may still be on their way to this one after an abort: let them land before shared memory goes away. */
-DEVICE void wait_for_cluster(Watchdog &dog) {
-    watchdog_look(dog);
+/* Copies and arrivals of other CTAs may still be on their way to this one after an abort: they land before shared memory goes away, as the
+   scheduler of every CTA that has given up, whose `dog` alone knows, comes here late, and nobody gets through before it. */
+DEVICE void wait_for_cluster(const Watchdog &dog) {
     if (dog.aborted) wait_for_copies();
     warp_sync();
     barrier_cluster_arrive_release();
