@@ -1142,6 +1142,14 @@ static uint32_t next_value(uintptr_t offset, uint32_t now) {
     return first == world->first_values.end() ? now : std::min(now, first->second);
 }
 
+static void sleep_until_changed(uintptr_t flag) {
+    Thread *t = self;
+    world->flag_waiters[flag].push_back(t);
+    block_polling();
+    std::vector<Thread *> &waiters = world->flag_waiters[flag];
+    waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
+}
+
 /* at_fence: what was released is taken over by the next fence of this thread only.
    A thread that reads the same value from the same word again and again polls it: it waits until something changes, or for no reason at
    all. */
@@ -1154,10 +1162,8 @@ uint32_t op_load_flag(const uint32_t *p, bool acquires, bool at_fence) {
     const bool steps = world->options.record && acquires;
     uint32_t value = steps ? next_value(offset, *p) : *p;
     if (t->poll.address == offset && t->poll.seen == value && ++t->poll.repeats > 1) {
-        world->flag_waiters[offset].push_back(t);
-        block_polling();
-        std::vector<Thread *> &waiters = world->flag_waiters[offset];
-        waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
+        if (world->result.flag_changes >= world->options.restless) yield();
+        else sleep_until_changed(offset);
         value = steps ? next_value(offset, *p) : *p;
     } else if (t->poll.address != offset || t->poll.seen != value) {
         t->poll.repeats = 0;
@@ -1191,6 +1197,7 @@ void acquire_reached(uintptr_t offset, uint32_t value) {
 }
 
 static void flag_changed(uintptr_t offset) {
+    world->result.flag_changes++;
     progress();
     auto found = world->flag_waiters.find(offset);
     if (found == world->flag_waiters.end()) return;

@@ -307,7 +307,7 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
     }
 }
 
-MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lost_signal) {
+MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lost_signal, bool follows) {
     MicroRun run;
     mgv_error error;
     memset(&error, 0, sizeof error);
@@ -319,8 +319,10 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
         machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + m->shape.head].size() * sizeof(float));
     machine::runtime.options = options;
     m->cuda->arguments.lost_signal = lost_signal;
-    m->cuda->counter_set = 0; /* the same addresses in every run, so that what a recording has seen can be done again */
-    m->cuda->cleared = 0;
+    if (!follows) { /* the same addresses in every run, so that what a recording has seen can be done again */
+        m->cuda->counter_set = 0;
+        m->cuda->cleared = 0;
+    }
     mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, 0, nullptr, &error);
     run.machine = machine::runtime.last;
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);

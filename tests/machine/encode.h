@@ -35,7 +35,8 @@ uint32_t micro_counters(const MicroEncoder *encoder);
 std::string micro_plan(const MicroEncoder *encoder);
 /* Adds the ways through the kernel that the last run took: "product 128 x 256". */
 void micro_ways(const MicroEncoder *encoder, std::set<std::string> *ways);
-/* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. */
-MicroRun micro_run(MicroEncoder *encoder, const machine::Options &options, uint32_t lost_signal);
+/* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. follows: it counts in what
+   the run before it, of all lanes, has zeroed. */
+MicroRun micro_run(MicroEncoder *encoder, const machine::Options &options, uint32_t lost_signal, bool follows = false);
 
 #endif

@@ -57,6 +57,8 @@ struct Options {
     struct {
         unsigned cta = 0, mbarrier = 0, arrival = 0; /* mbarrier: 1 + its number in the order of initialisation; 0: none */
     } lost; /* one arrival at an mbarrier that never comes */
+    uint64_t restless = ~0ull;      /* once flags have changed this often, who polls one looks again and again instead of sleeping until it
+                                       changes: a kernel's watchdog then loses its patience while others are at work. Not for replays */
     unsigned maximum_reports = 16;  /* distinct ones; the launch ends at this many */
     uint64_t maximum_steps = 200u * 1000u * 1000u; /* scheduling steps; the bound on a model that livelocks */
 };
@@ -80,6 +82,7 @@ struct Result {
     std::vector<Report> reports;
     bool deadlock = false;
     uint64_t steps = 0, async_operations = 0, accesses = 0;
+    uint64_t flag_changes = 0; /* see Options::restless */
     std::string lost_at; /* the mbarrier of Options::lost */
     std::string stuck;   /* OnDeadlock::drain: the waits that held up the others when nothing went on for the first time, if known */
     std::vector<unsigned> arrivals; /* at each mbarrier of the CTA Options::lost.cta */

@@ -10,7 +10,7 @@
 
 /* ---- the encoder: megavit.h's plan and kernels/megavit.cu ---- */
 
-static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1, LATENCY = 2;
+static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, IMPATIENT = 64, THROUGHPUT = 1, LATENCY = 2;
 
 static MicroEncoder *open_encoder(const MicroShape &shape) {
     std::string why;
@@ -233,8 +233,8 @@ static void test_encoder_ways(void) {
     ok(why.empty(), "encoder, no report from shapes with " + all, why);
 }
 
-/* Runs with something lost: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost context or no answer
-   at all. */
+/* Runs with something lost, or with little patience: the kernel's own watchdog ends it, and nothing comes that hardware answers with a lost
+   context or no answer at all. */
 struct Losses {
     unsigned runs = 0, verdicts = 0, reports = 0; /* verdicts of the watchdog; runs with a report of the model */
     unsigned named = 0;                           /* the model's account of the waits at fault has the mbarrier that lost an arrival */
@@ -307,6 +307,50 @@ static void test_lost_arrivals(const MicroShape &shape) {
        "encoder, " + micro_plan(encoder) + ": " + std::to_string(losses.runs) + " lost arrivals at " + std::to_string(losses.runs / 2) +
            " mbarriers, " + std::to_string(losses.verdicts) +
            " end in the watchdog's verdict, the others harm nothing; the model names the mbarrier in " + std::to_string(losses.named),
+       why);
+    micro_close(encoder);
+}
+
+/* Behind a launch of all lanes, with numbers: it counts in what that one has zeroed, as an encoder's launches do, and is right. */
+static std::string next_launch(MicroEncoder *encoder) {
+    machine::Options options = options_of(0, false);
+    options.hardware_sums = false;
+    const MicroRun run = micro_run(encoder, options, 0, true);
+    arithmetic_runs++;
+    std::string why = failure(run);
+    if (why.empty() && !(run.relative_error < 0.02)) why = "relative error " + std::to_string(run.relative_error);
+    return why.empty() ? "" : "the next launch: " + why;
+}
+
+/* Launches that are given up in motion. Where something is lost, all others stand and wait when the watchdog speaks, and hear of it at the
+   same tile. Here it loses its patience behind so many signals, from none to nearly all, while they are at work: who meets at a named
+   barrier, which nothing lets through, must not hear of it one in front of a tile and the other behind it. */
+static void test_given_up_in_motion(const MicroShape &shape, unsigned moments) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    const MicroRun whole = micro_run(encoder, options_of(0, true), 0);
+    protocol_runs++;
+    std::string why = failure(whole);
+    if (why.empty()) why = next_launch(encoder);
+    Losses losses;
+    unsigned followed = 0; /* given up, and there was a next launch */
+    for (unsigned moment = 0; moment < moments && why.empty(); moment++) {
+        const bool all_lanes = moment % 64 == 0;
+        machine::Options options = protocol_options(moment, whole.machine.lanes);
+        if (all_lanes) options.lanes = nullptr;
+        options.restless = whole.machine.flag_changes * moment / moments;
+        const unsigned verdicts = losses.verdicts;
+        why = run_with_loss(encoder, options, 0, &losses);
+        if (all_lanes && why.empty()) {
+            followed += losses.verdicts > verdicts;
+            why = next_launch(encoder);
+        }
+        if (!why.empty()) why = "seed " + std::to_string(moment) + ", behind " + std::to_string(options.restless) + " signals: " + why;
+    }
+    if (why.empty() && (losses.verdicts < losses.runs / 3 || !followed)) why = "too few are given up";
+    ok(why.empty(),
+       encoder_name(shape, encoder) + ": " + std::to_string(losses.verdicts) + " of " + std::to_string(losses.runs) +
+           " launches are given up in motion, all end by themselves, the next one is right",
        why);
     micro_close(encoder);
 }
@@ -441,6 +485,10 @@ int main(int count, char **argument) {
     test_lost_arrivals({64, 8, 192, 576, 3, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY});
     test_lost_signals({64, 16, 512, 72, 1, 1, 1, 1, 1, 6, POLL_LIMIT, LATENCY}, 1);
     test_lost_arrivals({64, 16, 512, 72, 1, 1, 1, 1, 1, 2, POLL_LIMIT, LATENCY});
+    /* pooling heads in tiles of few rows, in which both math groups of a CTA meet */
+    test_given_up_in_motion({64, 16, 192, 72, 1, 3, 3, 3, 1, 3, IMPATIENT, THROUGHPUT}, 96);
+    test_given_up_in_motion({32, 16, 192, 72, 1, 17, 17, 17, 1, 2, IMPATIENT, THROUGHPUT}, 128);
+    test_given_up_in_motion({64, 16, 192, 72, 1, 1, 1, 1, 1, 4, IMPATIENT, LATENCY}, 16);
     test_products(recorded);
     return finish();
 }
