@@ -800,13 +800,13 @@ enum {
     MGV__KERNEL_THIN       /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
 };
 
-/* Kinds of tiles that a kernel has code for, bit by bit: all, and what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS
-   tokens and heads of 64 columns, where pooled rows alone are asked for. */
+/* Kinds of tiles that a kernel has code for, bit by bit: all; what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS
+   tokens and heads of 64 columns, where pooled rows alone are asked for; of that, what some three to eight take. */
 #define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
 #define MGV__KINDS_ALL 0xFFFFFFFFu
-#define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_256) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | \
-                        MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192) | MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | \
-                        MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
+#define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | \
+                        MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
+#define MGV__KINDS_SOME (MGV__KINDS_FEW | MGV__KIND(GEMM_256) | MGV__KIND(SPLIT_192))
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
@@ -5503,9 +5503,10 @@ typedef struct mgv__kernel_entry {
     uint32_t kinds;            /* of tiles, bit by bit */
     uint32_t rows;             /* of a tile, as mgv__plan_latency_rows says; 0: of the throughput regime */
 } mgv__kernel_entry;
-enum { MGV__KERNELS = 4 };
+enum { MGV__KERNELS = 5 };
 static const mgv__kernel_entry mgv__kernels[MGV__KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
+    {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
     {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
     {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}

@@ -1011,8 +1011,8 @@ static void test_machines_that_cannot(void **state) {
 
 /* Kernels of another release, or of something else. */
 static void test_kernels_that_do_not_fit(void **state) {
-    static const char *const names[] = {"megavit_description", "megavit_encode_sm_90a", "megavit_encode_few_sm_90a",
-                                        "megavit_encode_latency_104_sm_90a"};
+    static const char *const names[] = {"megavit_description", "megavit_encode_sm_90a", "megavit_encode_some_sm_90a",
+                                        "megavit_encode_few_sm_90a", "megavit_encode_latency_104_sm_90a"};
     fixture *f = (fixture *)*state;
     mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_CUDA);
     mgv_engine *engine;

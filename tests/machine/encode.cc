@@ -15,6 +15,7 @@
 #include "encode.h"
 
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_some_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_few_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
@@ -235,6 +236,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     machine::global_reset();
     machine::runtime.kernels = {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_some_sm_90a", 168, [](void **arguments) { megavit_encode_some_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_few_sm_90a", 168, [](void **arguments) { megavit_encode_few_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_104_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},

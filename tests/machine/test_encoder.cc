@@ -205,7 +205,8 @@ static void test_encoder_ways(void) {
         "last rows shared by tiles of 192 columns", "last rows shared by tiles of 256 columns",
         "attention of 64 tokens", "pool of 16 tokens", "attention of 128 tokens", "attention of 256 tokens", "pool of 225 tokens",
         "signals by the math warps", "signals by another warp", "a head a math group",
-        "megavit_encode_sm_90a", "megavit_encode_few_sm_90a", "megavit_encode_latency_104_sm_90a", "megavit_encode_latency_128_sm_90a"};
+        "megavit_encode_sm_90a", "megavit_encode_some_sm_90a", "megavit_encode_few_sm_90a", "megavit_encode_latency_104_sm_90a",
+        "megavit_encode_latency_128_sm_90a"};
     std::set<std::string> ways;
     std::string why;
     for (const MicroShape &shape : shapes) {
