@@ -283,7 +283,13 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
     if (!(error <= run->relative_error)) run->relative_error = error;
 }
 
-uint32_t micro_counters(const MicroEncoder *m) { return m->cuda->plan->counter_count; }
+std::vector<uint32_t> micro_signals(const MicroEncoder *m) {
+    const mgv__plan *plan = m->cuda->plan;
+    std::vector<uint32_t> signals;
+    for (const mgv__device_buffer &buffer : plan->buffers)
+        for (uint32_t i = 0; i < buffer.counter_stride * plan->groups; i++) signals.push_back(1 + buffer.counter + i);
+    return signals;
+}
 std::string micro_plan(const MicroEncoder *m) {
     return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " +
            std::to_string(m->cuda->plan->clusters * mgv__regimes[m->cuda->plan->regime].cluster) + " CTAs";

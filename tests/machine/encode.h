@@ -31,7 +31,8 @@ struct MicroEncoder;
 
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why);
 void micro_close(MicroEncoder *encoder);
-uint32_t micro_counters(const MicroEncoder *encoder);
+/* 1 + each counter in global memory, but for those that only keep buffers' counters apart. */
+std::vector<uint32_t> micro_signals(const MicroEncoder *encoder);
 std::string micro_plan(const MicroEncoder *encoder);
 /* Adds the ways through the kernel that the last run took: "product 128 x 256". */
 void micro_ways(const MicroEncoder *encoder, std::set<std::string> *ways);
