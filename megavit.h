@@ -501,6 +501,7 @@ enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
 typedef struct mgv_schedule_info {
     uint32_t op_count;
     const char *regime;                               /* "throughput" or "latency": which kind of kernel */
+    const char *kernel;                               /* its name in the fatbin */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
     uint32_t groups, group_images;                    /* pictures that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
@@ -7464,6 +7465,7 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     info->op_count = plan->op_count;
     info->clusters = plan->clusters;
     info->regime = plan->regime == MGV__LATENCY ? "latency" : "throughput";
+    info->kernel = mgv__kernels[mgv__plan_kernel(plan)].name;
     info->cluster_size = mgv__regimes[plan->regime].cluster;
     info->multiprocessors = mgv__schedule_sms(plan);
     info->groups = mgv__ceil_div(plan->images, plan->group_images);

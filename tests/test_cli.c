@@ -1313,10 +1313,12 @@ static void plan_prints_the_schedule_of_the_gpu(void **state) {
     (void)state;
     assert_int_equal(run("plan", "--model", hopper_model(), "--batch", "3"), 0);
     assert_non_null(strstr(said_out, "latency regime: 120 multiprocessors in 30 clusters of 4"));
+    assert_non_null(strstr(said_out, "kernel megavit_encode_latency_"));
     assert_non_null(strstr(said_out, "sums of the cluster"));
     assert_int_equal(run("plan", "--model", hopper_model(), "--batch", "64"), 0);
     assert_non_null(strstr(said_out, "throughput regime: 132 multiprocessors in 66 clusters of 2"));
     assert_non_null(strstr(said_out, "1 group of up to 64 pictures"));
+    assert_non_null(strstr(said_out, "kernel megavit_encode_sm_90a"));
     assert_non_null(strstr(said_out, "stages of the ring"));
     assert_non_null(strstr(said_out, "of 232448 bytes"));
     assert_non_null(strstr(said_out, "of 64512"));

@@ -134,9 +134,11 @@ int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch,
     result = look(model, batch, multiprocessors, &info, ops, info.op_count, &error);
     if (result == MGV_OK) {
         printf("\nGPU schedule (Hopper, bf16), %s regime: %u multiprocessors in %u clusters of %u,\n"
-               "%u group%s of up to %u pictures, %u tiles, %.2f MB of packed weights, %.2f MB on the card\n\n",
+               "%u group%s of up to %u pictures, %u tiles, %.2f MB of packed weights, %.2f MB on the card,\n"
+               "kernel %s\n\n",
                info.regime, info.multiprocessors, info.clusters, info.cluster_size, info.groups, info.groups == 1 ? "" : "s",
-               info.group_images, info.tiles, (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6);
+               info.group_images, info.tiles, (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6,
+               info.kernel);
         print_budget("shared memory of a multiprocessor", info.shared, MGV_SCHEDULE_SHARED_PARTS, "bytes", info.shared_bytes,
                      info.shared_limit);
         print_budget("registers, threads x each", info.roles, MGV_SCHEDULE_ROLES, "", info.registers, info.register_limit);
