@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MICRO_WIDTH = 640, MICRO_MLP = 640, MICRO_PATCH = 16, MICRO_SIDE = 48, MICRO_LAYERS = 1 };
+enum { MICRO_WIDTH = 576, MICRO_MLP = 576, MICRO_PATCH = 16, MICRO_SIDE = 48, MICRO_LAYERS = 1 };
 
 typedef struct micro_siglip {
     char config[512];
@@ -60,10 +60,10 @@ static inline void micro_norm(micro_siglip *m, const char *name) {
     micro_add(m, MICRO_WIDTH, 0.1, 0, shape, "%s.bias", name);
 }
 
-/* seed: another gives other weights. */
-static inline void micro_make(micro_siglip *m, uint32_t seed) {
+/* For pictures of side x side pixels. seed: another gives other weights. */
+static inline void micro_make_for(micro_siglip *m, uint32_t side, uint32_t seed) {
     static const char *const projections[] = {"q_proj", "k_proj", "v_proj", "out_proj"};
-    const uint64_t tokens = (MICRO_SIDE / MICRO_PATCH) * (MICRO_SIDE / MICRO_PATCH), patch_columns = 3 * MICRO_PATCH * MICRO_PATCH;
+    const uint64_t tokens = (side / MICRO_PATCH) * (side / MICRO_PATCH), patch_columns = 3 * MICRO_PATCH * MICRO_PATCH;
     char name[96], shape[64];
     uint64_t header_bytes;
     int layer, i;
@@ -73,7 +73,7 @@ static inline void micro_make(micro_siglip *m, uint32_t seed) {
     m->header[m->header_bytes++] = '{';
     sprintf(m->config, "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%d,\"intermediate_size\":%d,\"num_attention_heads\":%d,"
             "\"num_hidden_layers\":%d,\"image_size\":%d,\"patch_size\":%d}", MICRO_WIDTH, MICRO_MLP, MICRO_WIDTH / 64,
-            MICRO_LAYERS, MICRO_SIDE, MICRO_PATCH);
+            MICRO_LAYERS, (int)side, MICRO_PATCH);
     sprintf(shape, "%d,3,%d,%d", MICRO_WIDTH, MICRO_PATCH, MICRO_PATCH);
     micro_add(m, MICRO_WIDTH * patch_columns, 0.06, 0, shape, "embeddings.patch_embedding.weight");
     sprintf(shape, "%d", MICRO_WIDTH);
@@ -120,6 +120,7 @@ static inline void micro_make(micro_siglip *m, uint32_t seed) {
     m->header = NULL;
     m->data = NULL;
 }
+static inline void micro_make(micro_siglip *m, uint32_t seed) { micro_make_for(m, MICRO_SIDE, seed); }
 static inline void micro_free(micro_siglip *m) {
     free(m->file);
     m->file = NULL;
