@@ -419,6 +419,8 @@ static void lane_open_on(const bench *b, lane *l, int device, uint32_t images, u
     need(cudaSetDevice(0) == cudaSuccess, "choosing a device");
 }
 static void lane_open(const bench *b, lane *l, uint32_t images, uint32_t max_sms) { lane_open_on(b, l, 0, images, max_sms); }
+/* Captures and graphs belong to the current GPU. */
+static void lane_choose(const lane *l) { need(cudaSetDevice(l->device) == cudaSuccess, "choosing a device"); }
 static void lane_close(lane *l) {
     need(mgv_engine_destroy(l->engine) == MGV_OK, "an engine ends");
     cudaStreamDestroy(l->stream);
@@ -456,6 +458,7 @@ static cudaGraphExec_t lane_capture(lane *l) {
     cudaGraphExec_t executable;
     cudaGraph_t graph;
     mgv_error error;
+    lane_choose(l);
     need(cudaStreamBeginCapture(l->stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
     need(mgv_encode(l->engine, &l->desc, &error) == MGV_OK, error.message);
     need(cudaStreamEndCapture(l->stream, &graph) == cudaSuccess, "ending the capture");
@@ -464,16 +467,17 @@ static cudaGraphExec_t lane_capture(lane *l) {
     return executable;
 }
 
-static void test_graphs(bench *b) {
+/* Two engines and a graph of each, on one GPU or one each. */
+static void test_graphs(bench *b, int devices) {
     lane lanes[LANES];
     cudaGraphExec_t graphs[LANES], losing;
     cudaGraph_t unused;
     mgv_error error;
     mgv_status status;
-    char what[96];
+    char what[120];
     uint32_t i, round;
     for (i = 0; i < LANES; i++) {
-        lane_open(b, &lanes[i], lane_images[i], 0);
+        lane_open_on(b, &lanes[i], (int)i % devices, lane_images[i], 0);
         if (i == 0) {
             need(cudaStreamBeginCapture(lanes[0].stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
             report(b, mgv_encode(lanes[0].engine, &lanes[0].desc, &error) == MGV_ERROR_UNSUPPORTED, error.message);
@@ -485,6 +489,7 @@ static void test_graphs(bench *b) {
     }
     for (round = 0; round < REPLAYS; round++)
         for (i = 0; i < LANES; i++) {
+            lane_choose(&lanes[i]);
             lane_send(b, &lanes[i], round);
             need(cudaGraphLaunch(graphs[i], lanes[i].stream) == cudaSuccess, "replaying");
             lane_fetch(&lanes[i], lanes[i].results + round * lanes[i].result_bytes / sizeof(float));
@@ -495,9 +500,11 @@ static void test_graphs(bench *b) {
     for (i = 0; i < LANES; i++) {
         report(b, mgv_wait(lanes[i].engine, 5000, &error) == MGV_OK, "wait sees the last replay end");
         need(cudaStreamSynchronize(lanes[i].stream) == cudaSuccess, "waiting");
-        snprintf(what, sizeof what, "%u replays of %u pictures beside another graph: the bits of direct encodes", REPLAYS, lanes[i].images);
+        snprintf(what, sizeof what, "%u replays of %u pictures beside another graph, on %d GPU%s: the bits of direct encodes", REPLAYS,
+                 lanes[i].images, devices, devices == 1 ? "" : "s");
         report(b, memcmp(lanes[i].results, lanes[i].expected, REPLAYS * lanes[i].result_bytes) == 0, what);
     }
+    lane_choose(&lanes[0]);
     need(mgv_encode(lanes[1].engine, &lanes[1].desc, &error) == MGV_OK, error.message);
     need(cudaStreamBeginCapture(lanes[0].stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "capturing a stream");
     report(b, mgv_wait(lanes[1].engine, 5000, &error) == MGV_OK, "an engine is waited for while another's stream is being captured");
@@ -612,6 +619,62 @@ static void test_two_engines(bench *b, uint32_t max_sms, int devices) {
     for (i = 0; i < LANES; i++) lane_close(&lanes[i]);
 }
 
+/* A thread of its own makes an engine on one of the GPUs, encodes and destroys it. */
+enum { THREAD_ENCODES = 50 };
+typedef struct device_thread {
+    const bench *b;
+    int device, current;    /* the thread's own GPU afterwards */
+    float *rows;            /* on the host, of one encode */
+    uint32_t differ;
+} device_thread;
+static void *run_device_thread(void *user) {
+    device_thread *t = (device_thread *)user;
+    const bench *b = t->b;
+    const size_t row = b->info.pooled_width * sizeof(float);
+    mgv_engine *engine = engine_on(b, t->device, lane_images[0], 0);
+    mgv_image images[MAX_IMAGES];
+    mgv_output output = output_at(t->rows, lane_images[0] * b->info.pooled_width, MGV_PLACE_HOST);
+    mgv_encode_desc desc;
+    mgv_error error;
+    float *first = (float *)malloc(lane_images[0] * row);
+    uint32_t i;
+    memset(&desc, 0, sizeof desc);
+    for (i = 0; i < lane_images[0]; i++) images[i] = image_at(b, b->pixels, i, MGV_PLACE_HOST);
+    desc.images = images;
+    desc.image_count = lane_images[0];
+    desc.outputs = &output;
+    desc.output_count = 1;
+    for (i = 0; i < THREAD_ENCODES; i++) {
+        memset(t->rows, 0xFF, lane_images[0] * row);
+        need(mgv_encode_blocking(engine, &desc, &error) == MGV_OK, error.message);
+        if (i == 0) memcpy(first, t->rows, lane_images[0] * row);
+        t->differ += memcmp(first, t->rows, lane_images[0] * row) != 0;
+    }
+    need(mgv_engine_destroy(engine) == MGV_OK, "an engine ends");
+    free(first);
+    need(cudaGetDevice(&t->current) == cudaSuccess, "asking for the current device");
+    return NULL;
+}
+static void test_threads_on_devices(bench *b, int devices) {
+    const size_t bytes = lane_images[0] * b->info.pooled_width * sizeof(float);
+    device_thread threads[LANES];
+    pthread_t handles[LANES];
+    uint32_t i, good = 1;
+    memset(threads, 0, sizeof threads);
+    for (i = 0; i < LANES; i++) {
+        threads[i].b = b;
+        threads[i].device = (int)i % devices;
+        threads[i].rows = (float *)malloc(bytes);
+        need(pthread_create(&handles[i], NULL, run_device_thread, &threads[i]) == 0, "starting a thread");
+    }
+    for (i = 0; i < LANES; i++) {
+        need(pthread_join(handles[i], NULL) == 0, "joining a thread");
+        good &= threads[i].differ == 0 && threads[i].current == 0 && memcmp(threads[i].rows, threads[0].rows, bytes) == 0;
+    }
+    report(b, (int)good, "a thread and an engine for each GPU: the same bits, and each thread's current device is what it was");
+    for (i = 0; i < LANES; i++) free(threads[i].rows);
+}
+
 /* An engine on each of the GPUs there are. The caller's current device stays what it is. */
 static void test_devices(bench *b) {
     int devices = 0, current = -1;
@@ -621,6 +684,9 @@ static void test_devices(bench *b) {
         return;
     }
     test_two_engines(b, 0, 2);
+    test_graphs(b, 2);
+    need(cudaSetDevice(0) == cudaSuccess, "choosing a device");
+    test_threads_on_devices(b, 2);
     report(b, cudaGetDevice(&current) == cudaSuccess && current == 0, "the caller's current device is what it was");
 }
 
@@ -867,7 +933,7 @@ static void test_one_gpu(bench *b, const char *program) {
     test_refusals(b);
     test_each_operation(b);
     test_lost_signals(b);
-    test_graphs(b);
+    test_graphs(b, 1);
     test_graphs_of_host_memory(b);
     test_two_engines(b, 0, 1);
     test_two_engines(b, 66, 1);
