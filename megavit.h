@@ -692,7 +692,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 23u
+#define MGV__KERNEL_VERSION 24u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -703,6 +703,7 @@ enum {
     MGV__STAGE_BYTES = 48 * 1024,       /* A: 128 x 64, B: 256 x 64 */
     MGV__CHUNK_ROWS = 64,               /* what one math warpgroup hands to its storer at a time: 64 rows of 128 bytes */
     MGV__CHUNK_BYTES = 8 * 1024,
+    MGV__STATS_ROWS = 64,               /* whose statistics lie together */
     MGV__CHUNKS = 2,                    /* chunk buffers of one math warpgroup */
     MGV__MATH_GROUPS = 2,               /* math warpgroups */
     MGV__LENT_STAGES = 2,               /* the last ones of a layer's GEMM tile: each math group writes a chunk over its rows of A */
@@ -848,7 +849,7 @@ typedef struct mgv__kernel_op {
                                    of gamma, then beta */
     uint32_t column_sums;       /* POOL, POOL_TOKENS, POOL_HEADS: sums of the scoring vectors */
     uint32_t table;             /* position table; POOL_HEADS: biases of the values */
-    uint32_t stats_in, stats_out; /* offsets into stats, in floats */
+    uint32_t stats_in, stats_out; /* offsets into stats, in floats; from there on as stats_place in kernels/scheduler.cuh */
     uint32_t number;            /* of the operation in its list */
     uint32_t weights_offset;    /* GEMV, POOL_TOKENS, POOL_HEADS: bytes from the start of the packed weights to the first row, in units of
                                    16; the pooling kinds': that of the scoring vectors */
@@ -5730,9 +5731,13 @@ static uint32_t mgv__plan_vector(mgv__plan *plan, uint32_t count) {
     return at;
 }
 
-/* Where the statistics of a buffer's rows lie, in floats: first the stream's, then those of the head's first product. */
+/* Where the statistics of a buffer's rows lie, in floats: first the stream's, for each 64 rows of a group as many as there are parts of 64
+   columns, then those of the head's first product. */
+static uint64_t mgv__plan_stream_stats(const mgv__plan *plan) {
+    return (uint64_t)plan->room_tiles * MGV__STATS_ROWS * (plan->config->hidden / 64) * 2;
+}
 static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
-    return buffer == MGV__DEVICE_STREAM ? 0 : (uint32_t)(plan->buffers[MGV__DEVICE_STREAM].rows * (plan->config->hidden / 64) * 2);
+    return buffer == MGV__DEVICE_STREAM ? 0 : (uint32_t)mgv__plan_stream_stats(plan);
 }
 
 /* target = epilogue(source . weights^T); `rows` of weights are appended to the pack. */
@@ -6026,8 +6031,8 @@ static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
 }
 
 /* Statistics of rows by 64 columns are counted in 32 bits. */
-static mgv_result mgv__plan_check_images(const mgv__plan *plan, uint64_t images, uint32_t max_images, mgv_error *error) {
-    if (images * plan->tokens <= 0x40000000u / (plan->config->hidden / 64)) return MGV_OK;
+static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uint32_t max_images, mgv_error *error) {
+    if (rows <= 0x40000000u / (plan->config->hidden / 64)) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
                      (uint64_t)max_images, (uint64_t)plan->tokens);
 }
@@ -6051,7 +6056,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->split_most = mgv__min_u32(config->hidden, config->intermediate) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER
                            ? MGV__PLAN_SPLIT_MOST : 0;
     plan->group_is_said = group_images != 0;
-    result = mgv__plan_check_images(plan, max_images, max_images, error); /* before numbers of 32 bits are multiplied */
+    result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before numbers of 32 bits are multiplied */
     if (result != MGV_OK) return result;
     if (!group_images) group_images = mgv__plan_group_images(plan->tokens, max_images);
     plan->group_images = plan->layout_group_images = mgv__plan_even_group(group_images, max_images);
@@ -6059,7 +6064,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->group_tiles = mgv__plan_group_tiles(plan, plan->group_images);
     plan->room_images = plan->groups * plan->group_images;
     plan->room_tiles = plan->groups * plan->group_tiles;
-    result = mgv__plan_check_images(plan, plan->room_images, max_images, error);
+    result = mgv__plan_check_rows(plan, (uint64_t)plan->room_tiles * MGV__STATS_ROWS, max_images, error);
     if (result != MGV_OK) return result;
     rows = (uint64_t)plan->room_images * plan->tokens;
 
@@ -6102,8 +6107,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
         at += (plan->buffers[i].bytes + 1023) / 1024 * 1024;
     }
     plan->stats_offset = at;
-    /* of rows by 64 columns, of the head's by the strips of a GEMV */
-    at += ((uint64_t)plan->room_images * plan->tokens * (config->hidden / 64) + rows * (config->hidden / 8)) * 8;
+    /* the head's: of rows by the strips of a GEMV, or by parts of 64 columns, which are fewer */
+    at += mgv__plan_stream_stats(plan) * 4 + rows * (config->hidden / 8) * 8;
     plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
     at += (uint64_t)plan->vector_count * 4;
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;

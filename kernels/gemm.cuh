@@ -112,9 +112,9 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
     chunk_statistics(v, mean, squares);
     const uint32_t parts = op.columns / 64, rows = rows_of_group(op, tile.group);
     if (self.lane % 4 || part >= parts) return;
-    float *out = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
+    float *out = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, part);
     if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
-    if (row + 8 < rows) st_relaxed_gpu_v2f32(out + (size_t)8 * parts * 2, mean[1], squares[1]);
+    if (row + 8 < rows) st_relaxed_gpu_v2f32(out + 8 * 2, mean[1], squares[1]);
 }
 
 /* Adds COLUMNS columns of a residual that lies in a chunk. fragments: where this lane points ldmatrix and stmatrix for the first 16. */
@@ -285,15 +285,15 @@ template <int HALF> struct SplitPlace {
 };
 template <int HALF> DEVICE SplitPlace<HALF> split_place(const Math &self, const TileSlot &tile, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t part = tile.column * MGV__CLUSTER + self.cta, first = part * HALF, parts = (op.columns + HALF - 1) / HALF;
+    const uint32_t part = tile.column * MGV__CLUSTER + self.cta, first = part * HALF;
     const uint32_t left = first < op.columns ? op.columns - first : 0;
     const uint32_t rows = left && self.lane % 4 == 0 ? rows_of_group(op, tile.group) : 0;
-    float *const at = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + part) * 2;
+    float *const at = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, part);
     SplitPlace<HALF> place;
     place.columns = left < HALF ? left : HALF;
     place.rcp_columns = rcp_approx((float)place.columns);
     place.row[0] = row < rows ? at : 0;
-    place.row[1] = row + 8 < rows ? at + (size_t)8 * parts * 2 : 0;
+    place.row[1] = row + 8 < rows ? at + 8 * 2 : 0;
     return place;
 }
 /* Mean and squared deviations of each row before rounding; as chunk_statistics. */

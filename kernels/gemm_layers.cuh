@@ -42,10 +42,10 @@ template <int COLUMNS> DEVICE StatisticsPlace statistics_place(const Math &self,
     const mgv__kernel_op &op = tile.op;
     const uint32_t parts = op.columns / 64, first = tile.column * (COLUMNS / 64), rows = rows_of_group(op, tile.group),
                    row = gemm_row(self, tile);
-    float *at = self.arguments.stats + op.stats_out + ((size_t)(tile.group * op.rows_per_group + row) * parts + first) * 2;
+    float *at = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, first);
     StatisticsPlace place;
     place.row[0] = self.lane % 4 == 0 && row < rows ? at : 0;
-    place.row[1] = self.lane % 4 == 0 && row + 8 < rows ? at + (size_t)8 * parts * 2 : 0;
+    place.row[1] = self.lane % 4 == 0 && row + 8 < rows ? at + 8 * 2 : 0;
     place.parts = parts - first;
     return place;
 }
@@ -54,7 +54,7 @@ DEVICE void layer_statistics(const StatisticsPlace &place, const float *v, uint3
     chunk_statistics(v, mean, squares);
 #pragma unroll
     for (int r = 0; r < 2; r++)
-        if (place.row[r] && part < place.parts) st_relaxed_gpu_v2f32(place.row[r] + 2 * part, mean[r], squares[r]);
+        if (place.row[r] && part < place.parts) st_relaxed_gpu_v2f32(place.row[r] + part * STATS_PART, mean[r], squares[r]);
 }
 
 DEVICE void layer_biases(const Math &self, uint32_t chunk, float (&bias)[16]) {

@@ -33,6 +33,7 @@ struct FewRows {
     const mgv__kernel_arguments &arguments;
     const mgv__kernel_op &op;  /* lies in shared memory: what is needed behind a load is read before */
     uint32_t warp, lane;       /* of the CTA's math warps */
+    uint32_t group, unit;      /* of the tile */
     uint32_t image;            /* over all groups, where tiles are of images */
     uint32_t number;           /* of the CTA among those that share a unit's work */
     uint32_t scratch;          /* shared memory, GEMV_BYTES */

@@ -444,6 +444,12 @@ DEVICE void latency_add(uint32_t flags, const LatencyAddend &addend, float (&x)[
     }
 }
 
+/* Where a row's go: as stats_place. All of them begin at a multiple of a part's bytes, so an address says which row it is of its 64. */
+DEVICE float *latency_stats(const LatencyTile &tile, uint32_t row) {
+    const uint32_t first = (uint32_t)(size_t)tile.stats % (STATS_PART * sizeof(float)) / (2 * sizeof(float));
+    return tile.stats + row * 2 + (first + row) / MGV__STATS_ROWS * (tile.pitch * 2 - STATS_PART);
+}
+
 /* Mean and squared deviations of each row's 64 columns, of the rounded values, for the next norm: of a lane's eight values, then with each
    step of twice as many (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for computing sample variances, 1979). */
 DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile, uint32_t row, const uint32_t (&rounded)[4]) {
@@ -462,8 +468,7 @@ DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile,
         squares += shfl_bfly_f32(squares, lanes) + off * off * (float)(4 * lanes);
         mean = 0.5f * (mean + other);
     }
-    if (self.lane % 8 == 0 && row < tile.rows)
-        st_relaxed_gpu_v2f32(tile.stats + (size_t)row * (tile.pitch / 64) * 2, mean, squares);
+    if (self.lane % 8 == 0 && row < tile.rows) st_relaxed_gpu_v2f32(latency_stats(tile, row), mean, squares);
 }
 
 DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, const LatencyRows &own,

@@ -161,8 +161,9 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
     static_assert((int)MGV__LATENCY_MAX_IMAGES <= GEMV_ROWS / 2, "rows of one half are all that there are");
     const uint32_t kind = 1u << tile.op.kind;
-    FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
-                          tile.column * MGV__LATENCY_CLUSTER + self.cta, shared_address(self.shared->swap), !(self.seen & kind), 0};
+    FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
+                    image_number(tile.op, tile.group, tile.unit), tile.column * MGV__LATENCY_CLUSTER + self.cta,
+                    shared_address(self.shared->swap), !(self.seen & kind), 0};
     self.seen |= kind;
     for (uint32_t again = 1; again;) {
         again = rows.rehearsal;

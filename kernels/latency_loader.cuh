@@ -353,65 +353,62 @@ DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arg
 /* --- norms ------------------------------------------------------------------------------------------------------- */
 
 /* A row's statistics are (mean, squared deviations) of parts of 64 columns: all of one size, so the mean is the mean of the means, and the
-   squared deviations are the parts' and those of their means, which are taken from the first of them. A lane has two rows at once, and
-   loads two parts at a time where they are an even number. */
-enum { LATENCY_NORM_ROWS = 2, LATENCY_NORM_LOADS = 6 /* of each, at once */ };
+   squared deviations are the parts' and those of their means, which are taken from the first of them. A lane has two rows, one after the
+   other, so that a load brings a part of both: what this warp issues the math warps beside it do not. */
+enum { LATENCY_NORM_ROWS = 2, LATENCY_NORM_LOADS = 12, LATENCY_NORM_LAST_LOADS = 4 /* at once */ };
+static_assert((int)MGV__STATS_ROWS % LATENCY_NORM_ROWS == 0 && (int)MGV__LATENCY_SHORT_ROWS % LATENCY_NORM_ROWS == 0,
+              "rows that a lane has lie side by side");
 struct LatencyParts {
-    const float *next;
     float first, off, off_squares, squares;
 };
-DEVICE void latency_load_parts(const float *from, float (&x)[2]) { ld_relaxed_gpu_v2f32(from, x[0], x[1]); }
-DEVICE void latency_load_parts(const float *from, float (&x)[4]) {
-    uint32_t u[4];
-    ld_relaxed_gpu_v4u32(from, u[0], u[1], u[2], u[3]);
+/* LOADS parts from `part` on; ALL: all of them are less than `parts`. */
+template <int LOADS, bool ALL>
+DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], const float *from, uint32_t part, uint32_t parts) {
+    float x[LOADS][2 * LATENCY_NORM_ROWS];
 #pragma unroll
-    for (int i = 0; i < 4; i++) x[i] = __uint_as_float(u[i]);
-}
-template <int LOADS, int PARTS> DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], bool begins) {
-    float x[LATENCY_NORM_ROWS][LOADS][2 * PARTS];
+    for (uint32_t i = 0; i < LOADS; i++) {
+        uint32_t u[2 * LATENCY_NORM_ROWS];
+        ld_relaxed_gpu_v4u32(from + (ALL || part + i < parts ? part + i : part) * STATS_PART, u[0], u[1], u[2], u[3]);
 #pragma unroll
-    for (int r = 0; r < LATENCY_NORM_ROWS; r++)
+        for (int k = 0; k < 2 * LATENCY_NORM_ROWS; k++) x[i][k] = __uint_as_float(u[k]);
+    }
 #pragma unroll
-        for (int i = 0; i < LOADS; i++) latency_load_parts(rows[r].next + i * 2 * PARTS, x[r][i]);
-#pragma unroll
-    for (int r = 0; r < LATENCY_NORM_ROWS; r++)
-#pragma unroll
-        for (int i = 0; i < LOADS; i++) wgmma_registers_fence(x[r][i]);
+    for (uint32_t i = 0; i < LOADS; i++) wgmma_registers_fence(x[i]);
 #pragma unroll
     for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
         LatencyParts &row = rows[r];
-        row.next += LOADS * 2 * PARTS;
-        if (begins) row.first = x[r][0][0];
+        if (part == 0) row.first = x[0][2 * r];
 #pragma unroll
-        for (int i = 0; i < LOADS * PARTS; i++) {
-            const float d = x[r][i / PARTS][i % PARTS * 2] - row.first;
+        for (uint32_t i = 0; i < LOADS; i++) {
+            if (!ALL && part + i >= parts) continue;
+            const float d = x[i][2 * r] - row.first;
             row.off += d;
             row.off_squares += d * d;
-            row.squares += x[r][i / PARTS][i % PARTS * 2 + 1];
+            row.squares += x[i][2 * r + 1];
         }
     }
 }
-template <int PARTS>
-DEVICE void latency_find_norms(const LatencyLoader &self, const float *from, uint32_t rows, uint32_t parts, float epsilon) {
-    const float rcp_parts = 1.0f / (float)parts;
-    const uint32_t last = rows ? rows - 1 : 0;
+/* Those of a group's rows [first, end). */
+DEVICE void latency_find_norms(const LatencyLoader &self, const mgv__kernel_op &op, uint32_t group, uint32_t first, uint32_t end) {
+    const float *stats = self.arguments.stats + op.stats_in;
+    const uint32_t parts = op.inner / 64, last = first < end ? (end - 1 - first) / LATENCY_NORM_ROWS * LATENCY_NORM_ROWS : 0;
+    const float rcp_parts = 1.0f / (float)parts, epsilon = op.epsilon;
 #pragma unroll 1
-    for (uint32_t row = self.lane; row < MGV__LATENCY_MAX_ROWS; row += 32 * LATENCY_NORM_ROWS) {
+    for (uint32_t row = self.lane * LATENCY_NORM_ROWS; row < MGV__LATENCY_MAX_ROWS; row += 32 * LATENCY_NORM_ROWS) {
         LatencyParts of[LATENCY_NORM_ROWS] = {};
-#pragma unroll
-        for (uint32_t r = 0; r < LATENCY_NORM_ROWS; r++) /* beyond the last row the last again */
-            of[r].next = from + (size_t)(row + 32 * r < last ? row + 32 * r : last) * parts * 2;
-        uint32_t part = rows ? 0 : parts;
+        /* beyond the last rows the last again */
+        const float *from = stats + stats_place(op, op.inner, group, first + (row < last ? row : last), 0);
+        uint32_t part = first < end ? 0 : parts;
 #pragma unroll 1
-        for (; part + LATENCY_NORM_LOADS * PARTS <= parts; part += LATENCY_NORM_LOADS * PARTS)
-            latency_add_parts<LATENCY_NORM_LOADS, PARTS>(of, part == 0);
+        for (; part + LATENCY_NORM_LOADS <= parts; part += LATENCY_NORM_LOADS)
+            latency_add_parts<LATENCY_NORM_LOADS, true>(of, from, part, parts);
 #pragma unroll 1
-        for (; part < parts; part += PARTS) latency_add_parts<1, PARTS>(of, part == 0);
+        for (; part < parts; part += LATENCY_NORM_LAST_LOADS) latency_add_parts<LATENCY_NORM_LAST_LOADS, false>(of, from, part, parts);
 #pragma unroll
         for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
             const float mean = of[r].off * rcp_parts,
                         variance = (of[r].squares * (1.0f / 64) + (of[r].off_squares - of[r].off * mean)) * rcp_parts;
-            LatencyNorm *to = &self.shared->norms[row + 32 * r];
+            LatencyNorm *to = &self.shared->norms[row + r];
             to->mean = of[r].first + mean;
             to->rstd = rsqrtf(variance + epsilon);
         }
@@ -427,16 +424,11 @@ DEVICE void latency_prefetch_image(const mgv__kernel_arguments &arguments) {
 
 /* The norms of a tile's rows, while they are loaded and multiplied. */
 DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t parts = op.inner / 64;
     uint32_t first, end;
     latency_tile_rows(self.arguments, tile, first, end);
-    const float *from = self.arguments.stats + op.stats_in + (size_t)(tile.group * op.rows_per_group + first) * parts * 2;
-    const float epsilon = op.epsilon;
     wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity);
     wait_barrier(&self.shared->norms_empty, self.norms.parity ^ 1);
-    if (parts % 2) latency_find_norms<1>(self, from, end - first, parts, epsilon);
-    else latency_find_norms<2>(self, from, end - first, parts, epsilon);
+    latency_find_norms(self, tile.op, tile.group, first, end);
     warp_sync();
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_full));
     self.norms.advance();

@@ -192,7 +192,7 @@ DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_argument
     to.pitch = op.columns;
     to.target = arguments.buffers[op.store_map] + ((size_t)to.base * op.columns + column) * 2;
     to.bias = arguments.vectors + op.bias + column;
-    to.stats = arguments.stats + op.stats_out + ((size_t)to.base * (op.columns / 64) + column / 64) * 2;
+    to.stats = arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, first, column / 64);
     to.added = op.flags & MGV__KERNEL_TABLE
                    ? (const uint8_t *)(arguments.vectors + op.table + column)
                    : arguments.buffers[op.residual_map] + ((size_t)to.base * op.columns + column) * 2;

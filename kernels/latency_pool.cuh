@@ -46,6 +46,7 @@ struct LatencyPool {
     LatencyPoolMemory *memory;
     uint32_t thread, warp;    /* of the math warps */
     uint32_t lane, quad;      /* of the warp; lane / 4 */
+    uint32_t group, unit;     /* of the tile */
     uint32_t image, head;     /* over all groups; the first of the two */
     uint32_t first, tokens;   /* this CTA's */
     uint32_t rows;            /* of its boxes */
@@ -104,12 +105,12 @@ DEVICE void latency_pool_fetch_weights(const LatencyPool &self, LatencyPoolWeigh
 DEVICE void latency_pool_norms(const LatencyPool &self) {
     const uint32_t token = self.thread / 4, parts = self.inner / 64, exists = token < self.tokens && !self.rehearsal;
     const float *from = self.math.arguments.stats + self.op.stats_in +
-                        ((size_t)(self.image * self.op.tokens + self.first + token) * parts + self.lane % 4) * 2;
+                        stats_place(self.op, self.inner, self.group, self.unit * self.op.tokens + self.first + token, self.lane % 4);
     float mean[4], squares[4], sum = 0, deviations = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
         mean[i] = squares[i] = 0;
-        if (exists && self.lane % 4 + 4 * i < parts) ld_relaxed_gpu_v2f32(from + 8 * i, mean[i], squares[i]);
+        if (exists && self.lane % 4 + 4 * i < parts) ld_relaxed_gpu_v2f32(from + 4 * i * STATS_PART, mean[i], squares[i]);
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) sum += mean[i];
@@ -403,7 +404,7 @@ DEVICE void latency_pool_tile(LatencyMath &math, const LatencyTile &described, c
     const uint32_t share = latency_pool_share(op), first = math.cta * share, kind = 1u << op.kind;
     const uint32_t left = op.tokens > first ? op.tokens - first : 0, warp = warp_uniform(math.group * 4 + math.warp);
     LatencyPool self = {math, op, (LatencyPoolMemory *)math.shared->swap, warp * 32 + math.lane, warp, math.lane, math.lane / 4,
-                        image_number(op, tile.group, tile.unit), tile.column * POOL_HEADS, first, left < share ? left : share,
+                        tile.group, tile.unit, image_number(op, tile.group, tile.unit), tile.column * POOL_HEADS, first, left < share ? left : share,
                         warp_uniform(latency_pool_rows(op)), warp_uniform(op.inner), described.blocks, math.stage,
                         warp_uniform(!(math.seen & kind))};
     math.seen |= kind;

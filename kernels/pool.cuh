@@ -38,7 +38,8 @@ DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, flo
 
 template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), images = op.rows_total / op.tokens;
+    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta, image = image_number(op, tile.group, in_group);
+    const uint32_t images = op.rows_total / op.tokens;
     const uint32_t column = 2 * (self.lane % 4), row = self.warp * 16 + self.lane / 4;
 
     float s[KEYS / 2];
@@ -62,7 +63,7 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
     const uint32_t table = math_take_chunk(self);
     for (uint32_t token = self.thread; token < KEYS; token += 128) {
         float mean = 0, rstd = 0;
-        if (token < op.tokens && image < images) row_statistics(self.arguments, op, image * op.tokens + token, mean, rstd);
+        if (token < op.tokens && image < images) row_statistics(self.arguments, op, tile.group, in_group * op.tokens + token, mean, rstd);
         shared_store_v2f32(table + token * 8, mean, rstd);
     }
     math_group_sync(self);

@@ -37,7 +37,7 @@ DEVICE void pool_norms(const FewRows &self, const float *from, uint32_t exists) 
     float mean[2] = {0, 0}, squares[2] = {0, 0};
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
-        if (exists && lane + 16 * i < parts) ld_relaxed_gpu_v2f32(from + (lane + 16 * i) * 2, mean[i], squares[i]);
+        if (exists && lane + 16 * i < parts) ld_relaxed_gpu_v2f32(from + (lane + 16 * i) * STATS_PART, mean[i], squares[i]);
     float sum = 0, deviations = squares[0] + squares[1];
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
@@ -132,8 +132,7 @@ template <class Wait, class Sync> DEVICE void pool_tokens(const FewRows &self, c
         opaque(self.arguments.buffers[op.a_map] + (size_t)(self.image * op.tokens + first + quad) * row_bytes + column_bytes);
     const uint32_t own = self.warp * 2 + self.lane / 16; /* the token whose norm this half of the warp finds */
     const float *const statistics =
-        self.arguments.stats + op.stats_in +
-        (size_t)(self.image * op.tokens + first + own) * ((op.inner + op.stats_columns - 1) / op.stats_columns) * 2;
+        self.arguments.stats + op.stats_in + stats_place(op, op.inner, self.group, self.unit * op.tokens + first + own, 0);
     float *const sums = pool_sums_row(self, op.store_map, self.number);
     float column_sums[2] = {0, 0}, s[2][4] = {}, t[2][4] = {}, triple[2][3];
     uint32_t u[POOL_STEPS][2][4] = {}, x[POOL_STEPS][2][4] = {}, w[4];
@@ -248,8 +247,9 @@ template <class Wait, class Sync> DEVICE void few_rows(const FewRows &self, cons
 
 /* The throughput regime's tile, in a stage that the loader leaves empty. */
 DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
-    const FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, image_number(tile.op, tile.group, tile.unit),
-                          tile.column * MGV__CLUSTER + self.cta, shared_address(self.shared->stage[self.stage.index]), 0,
+    const FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
+                          image_number(tile.op, tile.group, tile.unit), tile.column * MGV__CLUSTER + self.cta,
+                          shared_address(self.shared->stage[self.stage.index]), 0,
                           tile.op.rows_total};
     uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
     const auto sync = [] { bar_sync(MATH_SYNC_ALL, GEMV_WARPS * 32); };

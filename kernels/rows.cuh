@@ -44,7 +44,7 @@ DEVICE void rows_tile(Math &self, const TileSlot &tile) {
     for (uint32_t row = first + self.group * 4 + self.warp; row < end; row += 4 * MGV__MATH_GROUPS) {
         const uint32_t number = tile.group * op.rows_per_group + row;
         float mean = 0, rstd = 1;
-        if (op.flags & MGV__KERNEL_FOLD_NORM) row_statistics(self.arguments, op, number, mean, rstd);
+        if (op.flags & MGV__KERNEL_FOLD_NORM) row_statistics(self.arguments, op, tile.group, row, mean, rstd);
         rows_copy(self, op, (size_t)number * op.inner, mean, rstd);
     }
     math_group_sync(self);

@@ -41,22 +41,23 @@ DEVICE float part_columns(uint32_t part, uint32_t columns, uint32_t inner) {
     return (float)(left < columns ? left : columns);
 }
 
-/* Mean and reciprocal standard deviation of row `row` (over all groups), by one thread. PARTS_AT_ONCE parts are on their way together: one
+/* Mean and reciprocal standard deviation of a group's row, by one thread. PARTS_AT_ONCE parts are on their way together: one
    after the other each takes its own way through the L2 cache. */
 enum { PARTS_AT_ONCE = 12 };
-DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t row, float &mean, float &rstd) {
+DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t group, uint32_t row, float &mean,
+                           float &rstd) {
     const uint32_t columns = op.stats_columns, inner = op.inner;
-    const float *part = arguments.stats + op.stats_in + (size_t)row * ((inner + columns - 1) / columns) * 2;
+    const float *part = arguments.stats + op.stats_in + stats_place(op, inner, group, row, 0);
     float origin = 0, off = 0, squares = 0; /* means are taken from the first part's, so that their squares lose nothing */
 #pragma unroll 1
     for (uint32_t first = 0; first * columns < inner; first += PARTS_AT_ONCE) {
         /* or each load finds its address, and they wait for each other's registers */
-        const float *const at = (const float *)opaque((const uint8_t *)(part + 2 * first));
+        const float *const at = (const float *)opaque((const uint8_t *)(part + first * STATS_PART));
         float means[PARTS_AT_ONCE], deviations[PARTS_AT_ONCE];
 #pragma unroll
         for (uint32_t i = 0; i < PARTS_AT_ONCE; i++) {
             means[i] = deviations[i] = 0;
-            if ((first + i) * columns < inner) ld_relaxed_gpu_v2f32(at + 2 * i, means[i], deviations[i]);
+            if ((first + i) * columns < inner) ld_relaxed_gpu_v2f32(at + i * STATS_PART, means[i], deviations[i]);
         }
         if (first == 0) origin = means[0];
 #pragma unroll
@@ -77,7 +78,7 @@ DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t i = threadIdx.x % 32; i < MGV__CHUNK_ROWS; i += 32) {
         float mean, rstd = 1; /* nobody wrote statistics of rows beyond the last */
-        if (first + i < end) row_statistics(self.arguments, tile.op, tile.group * tile.op.rows_per_group + first + i, mean, rstd);
+        if (first + i < end) row_statistics(self.arguments, tile.op, tile.group, first + i, mean, rstd);
         self.shared->norms[self.math_group][i] = rstd;
     }
     warp_sync();
