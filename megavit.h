@@ -6056,7 +6056,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->split_most = mgv__min_u32(config->hidden, config->intermediate) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER
                            ? MGV__PLAN_SPLIT_MOST : 0;
     plan->group_is_said = group_images != 0;
-    result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before numbers of 32 bits are multiplied */
+    result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before 32 bits are multiplied */
     if (result != MGV_OK) return result;
     if (!group_images) group_images = mgv__plan_group_images(plan->tokens, max_images);
     plan->group_images = plan->layout_group_images = mgv__plan_even_group(group_images, max_images);

@@ -404,7 +404,8 @@ DEVICE void latency_pool_tile(LatencyMath &math, const LatencyTile &described, c
     const uint32_t share = latency_pool_share(op), first = math.cta * share, kind = 1u << op.kind;
     const uint32_t left = op.tokens > first ? op.tokens - first : 0, warp = warp_uniform(math.group * 4 + math.warp);
     LatencyPool self = {math, op, (LatencyPoolMemory *)math.shared->swap, warp * 32 + math.lane, warp, math.lane, math.lane / 4,
-                        tile.group, tile.unit, image_number(op, tile.group, tile.unit), tile.column * POOL_HEADS, first, left < share ? left : share,
+                        tile.group, tile.unit, image_number(op, tile.group, tile.unit), tile.column * POOL_HEADS,
+                        first, left < share ? left : share,
                         warp_uniform(latency_pool_rows(op)), warp_uniform(op.inner), described.blocks, math.stage,
                         warp_uniform(!(math.seen & kind))};
     math.seen |= kind;
