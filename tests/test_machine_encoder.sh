@@ -1,3 +1,4 @@
 #!/usr/bin/env bash
-# The real kernel on the machine model (tests/machine/README.md).
-exec "$(dirname "$0")/machine/run" test_encoder
+# The real kernel on the machine model (tests/machine/README.md), with numbers. Its other shares run beside it: test_machine_order.sh and
+# test_machine_watchdog.sh.
+exec "$(dirname "$0")/machine/run" test_encoder numbers

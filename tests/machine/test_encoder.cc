@@ -1,4 +1,5 @@
 /* The engine's own host code and kernel on the machine model. Speaks TAP; ends with what was run. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -380,12 +381,14 @@ static void test_products(const std::set<std::string> &recorded) {
     ok(why.empty() && !recorded.empty(), "encoder: every kind of matrix product that it does is among the recorded ones", why);
 }
 
-/* test_encoder: everything. test_encoder N: under N protocol seeds. */
-int main(int count, char **argument) {
-    const unsigned seeds = count > 1 ? (unsigned)atoi(argument[1]) : 200;
-    const std::set<std::string> recorded = recorded_products();
-    const MicroShape wide = {64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
-    const MicroShape wide_latency = {64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
+/* Shapes that are run in more than one way. */
+static const MicroShape wide = {64, 16, 640, 640, 2, 8, 8, 4, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
+static const MicroShape wide_latency = {64, 16, 640, 640, 1, 3, 3, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
+static const MicroShape middle_split = {64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4};
+static const MicroShape regrouped = {32, 16, 192, 72, 3, 9, 12, 4, 0, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 1, false, 1, true};
+
+/* With numbers; and what a recording costs beside that. */
+static void test_numbers(unsigned seeds) {
     const double arithmetic = test_encoder_arithmetic(wide, 1);
     /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}, 5);
@@ -393,7 +396,6 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 2);
     test_encoder_arithmetic({64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66}, 1);
     /* in tiles of 160 columns */
-    const MicroShape middle_split = {64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4};
     test_encoder_arithmetic(middle_split, 1);
     test_encoder_arithmetic({64, 8, 192, 72, 2, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3}, 1); /* tiles of 192 columns */
     /* 196 tokens: the last block of queries has four; then so many clusters that a head's queries are shared out */
@@ -414,7 +416,6 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({32, 16, 192, 3208, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
     test_encoder_arithmetic({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
     /* nine images as one group, in an engine for three groups of four: its tensor maps are made anew */
-    const MicroShape regrouped = {32, 16, 192, 72, 3, 9, 12, 4, 0, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 1, false, 1, true};
     test_encoder_arithmetic(regrouped, 1);
     /* no pooling head */
     test_encoder_arithmetic({64, 8, 192, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 64, false}, 1);
@@ -447,6 +448,12 @@ int main(int count, char **argument) {
     test_encoder_arithmetic({64, 8, 192, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 64, true, 0, 40}, 1);
     test_encoder_arithmetic({112, 8, 192, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 64, true, 0, 18}, 1);
     test_encoder_arithmetic({128, 8, 128, 264, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 64, true, 0, 40}, 1);
+    test_encoder_replay(wide, 5 * seeds, arithmetic);
+    test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
+}
+
+/* In protocol mode and from recordings. */
+static void test_order(unsigned seeds) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
     const MicroShape narrow_split = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 66};
     const MicroShape narrow_latency = {64, 16, 192, 72, 1, 1, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
@@ -468,13 +475,15 @@ int main(int count, char **argument) {
     test_encoder_protocol({136, 8, 192, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, seeds / 10);
     test_encoder_protocol({112, 8, 192, 72, 1, 5, 5, 5, 1, 2, NO_POLL_LIMIT, THROUGHPUT}, seeds / 10); /* a head a math group */
     for (const MicroShape &shape : {wide, many_images, many_tokens, two_layers_latency}) test_encoder_protocol(shape, seeds / 40);
-    test_encoder_replay(wide, 5 * seeds, arithmetic);
-    test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
     for (const MicroShape &shape : {narrow, narrow_split, many_images, many_tokens, narrow_latency, one_tile_latency, two_layers_latency, thin_latency})
         test_encoder_replay(shape, 5 * seeds);
     test_damaged_recordings(narrow, 48);
     test_damaged_recordings(narrow_latency, 48);
     test_encoder_ways();
+}
+
+/* With signals and arrivals that are lost, and given up while it is at work. */
+static void test_watchdog(void) {
     test_lost_arrivals({64, 16, 576, 576, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT, false, 64, true, 66});
     test_lost_signals({64, 16, 640, 640, 1, 2, 6, 2, 1, 2, POLL_LIMIT, THROUGHPUT}, 5);
     test_lost_arrivals({64, 16, 640, 640, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
@@ -491,6 +500,22 @@ int main(int count, char **argument) {
     test_given_up_in_motion({64, 16, 192, 72, 1, 3, 3, 3, 1, 3, IMPATIENT, THROUGHPUT}, 96);
     test_given_up_in_motion({32, 16, 192, 72, 1, 17, 17, 17, 1, 2, IMPATIENT, THROUGHPUT}, 128);
     test_given_up_in_motion({64, 16, 192, 72, 1, 1, 1, 1, 1, 4, IMPATIENT, LATENCY}, 16);
+}
+
+/* test_encoder [SHARE] [SEEDS]: one of the shares or all of them; under so many protocol seeds. */
+int main(int count, char **argument) {
+    const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
+    const int named = !share.empty();
+    const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
+    const std::set<std::string> shares = {"", "numbers", "order", "watchdog"};
+    if (!shares.count(share) || count > 2 + named || seeds == 0) {
+        fprintf(stderr, "usage: test_encoder [numbers|order|watchdog] [SEEDS]\n");
+        return 1;
+    }
+    const std::set<std::string> recorded = recorded_products();
+    if (share.empty() || share == "numbers") test_numbers(seeds);
+    if (share.empty() || share == "order") test_order(seeds);
+    if (share.empty() || share == "watchdog") test_watchdog();
     test_products(recorded);
     return finish();
 }

@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# The real kernel on the machine model (tests/machine/README.md), with signals and arrivals that are lost, and given up while it is at work.
+exec "$(dirname "$0")/machine/run" test_encoder watchdog
