@@ -703,8 +703,8 @@ enum {
     MGV__STAGE_BYTES = 48 * 1024,       /* A: 128 x 64, B: 256 x 64 */
     MGV__CHUNK_ROWS = 64,               /* what one math warpgroup hands to its storer at a time: 64 rows of 128 bytes */
     MGV__CHUNK_BYTES = 8 * 1024,
-    MGV__STATS_ROWS = 64,               /* whose statistics lie together */
     MGV__CHUNKS = 2,                    /* chunk buffers of one math warpgroup */
+    MGV__STATS_ROWS = 64,               /* whose statistics lie together */
     MGV__MATH_GROUPS = 2,               /* math warpgroups */
     MGV__LENT_STAGES = 2,               /* the last ones of a layer's GEMM tile: each math group writes a chunk over its rows of A */
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
@@ -801,6 +801,9 @@ enum {
     MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
     MGV__KERNEL_THIN       /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
 };
+
+/* Tiles of MGV__STATS_ROWS rows of a group of so many rows, a multiple of 4: more than the row tiles of either regime. */
+#define MGV__GROUP_TILES(rows) (((rows) + 4u * MGV__STATS_ROWS - 1) / (4u * MGV__STATS_ROWS) * 4u)
 
 /* Kinds of tiles that a kernel has code for, bit by bit: all; what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS
    tokens and heads of 64 columns, where pooled rows alone are asked for; of that, what some three to eight take. */
@@ -5447,7 +5450,7 @@ typedef struct mgv__plan {
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images;
-    uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, row tiles of 64 rows */
+    uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, MGV__GROUP_TILES */
     uint32_t layout_group_images, layout_groups; /* groups of the largest batch, for which there is room */
     uint32_t group_is_said;                 /* the caller wants groups of that size for every batch */
     uint32_t group_images, groups, group_tiles; /* of the schedule; row tiles of 64 rows of a group, a multiple of 4 */
@@ -5953,9 +5956,8 @@ static uint32_t mgv__plan_even_group(uint32_t group_images, uint32_t max_images)
     if (group_images < max_images) group_images += group_images % MGV__CLUSTER;
     return mgv__min_u32(group_images, max_images);
 }
-/* Row tiles of 64 rows of a group, a multiple of 4: more than either regime has. */
 static uint32_t mgv__plan_group_tiles(const mgv__plan *plan, uint32_t group_images) {
-    return mgv__ceil_div(group_images * plan->tokens, 4 * 64) * 4;
+    return MGV__GROUP_TILES(group_images * plan->tokens);
 }
 
 /* Everything that depends on how images are grouped; where rows lie does not. */

@@ -73,8 +73,8 @@ DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
    memory they lay (kernels/NOTES.md, version 40). columns: of the row. */
 static constexpr uint32_t STATS_PART = 2 * MGV__STATS_ROWS; /* floats from a part to the next */
 DEVICE size_t stats_place(const mgv__kernel_op &op, uint32_t columns, uint32_t group, uint32_t row, uint32_t part) {
-    const uint32_t tiles = (op.rows_per_group + 4 * MGV__STATS_ROWS - 1) / (4 * MGV__STATS_ROWS) * 4; /* as mgv__plan_group_tiles */
-    return (size_t)(group * tiles + row / MGV__STATS_ROWS) * (columns * 2) + part * STATS_PART + row % MGV__STATS_ROWS * 2;
+    const uint32_t tile = group * MGV__GROUP_TILES(op.rows_per_group) + row / MGV__STATS_ROWS;
+    return (size_t)tile * (columns * 2) + part * STATS_PART + row % MGV__STATS_ROWS * 2;
 }
 static_assert(STATS_PART == 64 * 2, "a part has at least 64 columns, so columns * 2 floats are enough for 64 rows' parts");
 

@@ -1,4 +1,5 @@
-/* The smallest SigLIP that the GPU kernel takes, in memory: config.json and model.safetensors of random bf16 weights. */
+/* A small SigLIP that the GPU kernel takes, in memory: config.json and model.safetensors of random bf16 weights. It is as narrow as a model
+   can be whose products come in SPLIT tiles of each width (tests/gpu/micro.c). */
 #ifndef MGV_TESTS_MICRO_SIGLIP_H
 #define MGV_TESTS_MICRO_SIGLIP_H
 

@@ -676,6 +676,44 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     }
 }
 
+/* Statistics of all rows of all groups lie in front of the head's, and those in front of the vectors: as stats_place in
+   kernels/scheduler.cuh and gemv_statistics in kernels/gemv.cuh say. */
+static void test_statistics_have_room(void **state) {
+    static const uint32_t cases[][3] = {{224, 16, 592}, {224, 16, 1}, {112, 16, 7}, {272, 16, 9}, {384, 14, 5}}; /* side, patch, images */
+    static const uint32_t groups[] = {0, 1, 3};
+    uint32_t c, g, images;
+    mgv__plan refused;
+    mgv__config config;
+    mgv_error error;
+    (void)state;
+    for (c = 0; c < COUNT_OF(cases); c++)
+        for (g = 0; g < COUNT_OF(groups); g++) {
+            mgv__plan *plan;
+            config_of(&config, cases[c][0], cases[c][1], 1);
+            plan = plan_of(&config, cases[c][2], groups[g], 1);
+            for (images = 1; images <= cases[c][2]; images += 1 + images / 3) {
+                const uint64_t rows = (uint64_t)plan->tokens * images, head = mgv__plan_stats(plan, MGV__DEVICE_HEAD_OUT);
+                uint64_t row, last = 0;
+                mgv__plan_schedule(plan, images, 66);
+                for (row = 0; row < rows; row++) {
+                    const uint32_t in_group = plan->group_images * plan->tokens, group = (uint32_t)(row / in_group);
+                    const uint64_t tile = group * MGV__GROUP_TILES(in_group) + row % in_group / MGV__STATS_ROWS;
+                    const uint64_t at = tile * config.hidden * 2 + row % in_group % MGV__STATS_ROWS * 2; /* of the first part */
+                    assert_true(row == 0 || at > last);
+                    last = at;
+                }
+                assert_true(last + (config.hidden / 64 - 1) * 2 * MGV__STATS_ROWS + 2 <= head); /* the last part's */
+                assert_true(plan->stats_offset + (head + (uint64_t)images * (config.hidden / 8) * 2) * 4 <= plan->vectors_offset);
+            }
+            plan_free(plan);
+        }
+    /* rows of which there are few enough are too many when each image's begin with a tile of their own */
+    config_of(&config, 112, 16, 1);
+    assert_int_equal(mgv__plan_layout(&refused, &config, 1000000, 1, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "more than one engine's GPU buffers hold"));
+    assert_int_equal(mgv__plan_layout(&refused, &config, 1000000, 60, &error), MGV_OK);
+}
+
 /* A box of the pooling head's tokens fits its stage, and a model that the latency regime does not run has no such map. */
 static void test_pooled_tokens_fit_the_ring(void **state) {
     static const struct { uint32_t side, heads, used; } cases[] = {{224, 12, 1}, {256, 16, 1}, {48, 3, 1}, {768, 12, 0}};
@@ -1000,6 +1038,7 @@ int main(void) {
         cmocka_unit_test(test_last_rows_are_shared), cmocka_unit_test(test_heads_do_not_share_rows),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),
+        cmocka_unit_test(test_statistics_have_room),
         cmocka_unit_test(test_pooled_tokens_fit_the_ring),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_tiles_are_dealt),
