@@ -950,14 +950,15 @@ typedef struct mgv__kernel_arguments {
      >>geometry     which token is where: positions, samples of the position table, ranges of attention, window order
      >>builders     one function a model family: config + tensors in, list of operations out
      >>model        open, validate, close
+     >>threads      a pool of threads for callers who ask for one
+     >>cpu          the CPU twin of every operation
+     >>pixels-avx2  the vector code of >>pixels
      >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights
      >>schedule     what a plan costs, on any machine
      >>packed       files of packed weights
-     >>cuda         the plan on a GPU
-     >>cpu          the CPU twin of every operation
-     >>threads      a pool of threads for callers who ask for one
-     >>pixels-avx2  the vector code of >>pixels
-     >>engine       capacity, encode, poll, wait
+     >>engine       what an engine is: capacity, its memory, the CPU backend
+     >>cuda         the CUDA backend: the plan on a GPU
+     >>encode       engines made, encode, poll, wait
      >>validation   the GPU's operations against their twins on the CPU
      >>cpu-vector   the vector code of >>cpu, once for each instruction set
    =============================================================================================================== */
@@ -5343,6 +5344,1270 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
     return MGV_OK;
 }
 
+/* ---------------------------------------------------------------------------------------------------------------
+   >>threads: a pool of threads for callers who ask for one */
+
+#ifndef MEGAVIT_NO_THREADS
+
+#ifdef _WIN32
+typedef CRITICAL_SECTION mgv__lock;
+typedef CONDITION_VARIABLE mgv__signal;
+typedef HANDLE mgv__thread;
+#define MGV__THREAD_RESULT DWORD WINAPI
+static int mgv__lock_make(mgv__lock *lock) { InitializeCriticalSection(lock); return 1; }
+static void mgv__lock_end(mgv__lock *lock) { DeleteCriticalSection(lock); }
+static void mgv__lock_take(mgv__lock *lock) { EnterCriticalSection(lock); }
+static void mgv__lock_give(mgv__lock *lock) { LeaveCriticalSection(lock); }
+static int mgv__signal_make(mgv__signal *signal) { InitializeConditionVariable(signal); return 1; }
+static void mgv__signal_end(mgv__signal *signal) { (void)signal; }
+static void mgv__signal_all(mgv__signal *signal) { WakeAllConditionVariable(signal); }
+static void mgv__signal_wait(mgv__signal *signal, mgv__lock *lock) { SleepConditionVariableCS(signal, lock, INFINITE); }
+static int mgv__thread_start(mgv__thread *thread, DWORD(WINAPI *function)(void *), void *argument) {
+    *thread = CreateThread(NULL, 0, function, argument, 0, NULL);
+    return *thread != NULL;
+}
+static void mgv__thread_join(mgv__thread thread) {
+    WaitForSingleObject(thread, INFINITE);
+    CloseHandle(thread);
+}
+#else
+#include <pthread.h>
+typedef pthread_mutex_t mgv__lock;
+typedef pthread_cond_t mgv__signal;
+typedef pthread_t mgv__thread;
+#define MGV__THREAD_RESULT void *
+static int mgv__lock_make(mgv__lock *lock) { return pthread_mutex_init(lock, NULL) == 0; }
+static void mgv__lock_end(mgv__lock *lock) { pthread_mutex_destroy(lock); }
+static void mgv__lock_take(mgv__lock *lock) { pthread_mutex_lock(lock); }
+static void mgv__lock_give(mgv__lock *lock) { pthread_mutex_unlock(lock); }
+static int mgv__signal_make(mgv__signal *signal) { return pthread_cond_init(signal, NULL) == 0; }
+static void mgv__signal_end(mgv__signal *signal) { pthread_cond_destroy(signal); }
+static void mgv__signal_all(mgv__signal *signal) { pthread_cond_broadcast(signal); }
+static void mgv__signal_wait(mgv__signal *signal, mgv__lock *lock) { pthread_cond_wait(signal, lock); }
+static int mgv__thread_start(mgv__thread *thread, void *(*function)(void *), void *argument) {
+    return pthread_create(thread, NULL, function, argument) == 0;
+}
+static void mgv__thread_join(mgv__thread thread) { pthread_join(thread, NULL); }
+#endif
+
+enum { MGV__MAX_THREADS = 1024 };
+
+struct mgv_threads {
+    mgv_allocator allocator;
+    mgv__lock turn;     /* held by the caller whose call the pool works on */
+    mgv__lock lock;     /* of everything below */
+    mgv__signal work;   /* there are tasks that nobody has taken, or the pool ends */
+    mgv__signal done;   /* the last task has returned */
+    mgv_task task;
+    void *context;
+    uint32_t count;     /* tasks of the call under way */
+    uint32_t taken;
+    uint32_t returned;
+    int ending;
+    uint32_t threads;   /* that run() may use: the started ones and the caller's */
+    mgv__thread started[MGV__MAX_THREADS];
+    uint32_t started_count;
+};
+
+/* Runs tasks until none is left to take. The lock is held before and after, not meanwhile. */
+static void mgv__threads_work(mgv_threads *pool) {
+    while (pool->taken < pool->count) {
+        const uint32_t index = pool->taken++;
+        const mgv_task task = pool->task;
+        void *context = pool->context;
+        mgv__lock_give(&pool->lock);
+        task(context, index);
+        mgv__lock_take(&pool->lock);
+        pool->returned++;
+        if (pool->returned == pool->count) mgv__signal_all(&pool->done);
+    }
+}
+
+static MGV__THREAD_RESULT mgv__threads_main(void *argument) {
+    mgv_threads *pool = (mgv_threads *)argument;
+    mgv__lock_take(&pool->lock);
+    while (!pool->ending) {
+        mgv__threads_work(pool);
+        if (!pool->ending && pool->taken == pool->count) mgv__signal_wait(&pool->work, &pool->lock);
+    }
+    mgv__lock_give(&pool->lock);
+    return 0;
+}
+
+static void mgv__threads_run(void *user, uint32_t count, mgv_task task, void *context) {
+    mgv_threads *pool = (mgv_threads *)user;
+    mgv__lock_take(&pool->turn);
+    mgv__lock_take(&pool->lock);
+    pool->task = task;
+    pool->context = context;
+    pool->count = count;
+    pool->taken = pool->returned = 0;
+    if (count > 1) mgv__signal_all(&pool->work);
+    mgv__threads_work(pool);
+    while (pool->returned < count) mgv__signal_wait(&pool->done, &pool->lock);
+    pool->count = pool->taken = 0;
+    mgv__lock_give(&pool->lock);
+    mgv__lock_give(&pool->turn);
+}
+
+static int mgv__threads_make_locks(mgv_threads *pool) {
+    if (!mgv__lock_make(&pool->turn)) return 0;
+    if (!mgv__lock_make(&pool->lock)) {
+        mgv__lock_end(&pool->turn);
+        return 0;
+    }
+    if (!mgv__signal_make(&pool->work)) {
+        mgv__lock_end(&pool->lock);
+        mgv__lock_end(&pool->turn);
+        return 0;
+    }
+    if (!mgv__signal_make(&pool->done)) {
+        mgv__signal_end(&pool->work);
+        mgv__lock_end(&pool->lock);
+        mgv__lock_end(&pool->turn);
+        return 0;
+    }
+    return 1;
+}
+
+MEGAVIT_API mgv_result mgv_threads_create(mgv_threads **threads, uint32_t count, const mgv_allocator *allocator, mgv_error *error) {
+    mgv_allocator taken;
+    mgv_threads *pool;
+    mgv__clear_error(error);
+    if (threads == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: threads is NULL");
+    *threads = NULL;
+    if (count < 1 || count > MGV__MAX_THREADS)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: %u threads are not in [1, %u]", (uint64_t)count,
+                         (uint64_t)MGV__MAX_THREADS);
+    memset(&taken, 0, sizeof taken);
+    if (allocator != NULL) taken = *allocator;
+    if (mgv__allocator_check(&taken, error) != MGV_OK) return MGV_ERROR_ARGUMENT;
+    pool = (mgv_threads *)mgv__alloc(&taken, sizeof *pool);
+    if (pool == NULL) return mgv__fail_nomem(error, "a pool of threads", sizeof *pool);
+    memset(pool, 0, sizeof *pool);
+    pool->allocator = taken;
+    pool->threads = count;
+    if (!mgv__threads_make_locks(pool)) {
+        mgv__free(&taken, pool);
+        return mgv__fail(error, MGV_ERROR_NOMEM, "the system gave no lock for a pool of threads");
+    }
+    while (pool->started_count + 1 < count) {
+        if (!mgv__thread_start(&pool->started[pool->started_count], mgv__threads_main, pool)) {
+            const uint32_t started = pool->started_count;
+            mgv_threads_destroy(pool);
+            return mgv__fail(error, MGV_ERROR_NOMEM, "the system started %u threads of the %u asked for", (uint64_t)started + 1,
+                             (uint64_t)count);
+        }
+        pool->started_count++;
+    }
+    *threads = pool;
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_parallel_for mgv_threads_parallel_for(mgv_threads *threads) {
+    mgv_parallel_for parallel;
+    memset(&parallel, 0, sizeof parallel);
+    if (threads == NULL) return parallel;
+    parallel.user = threads;
+    parallel.threads = threads->threads;
+    parallel.run = mgv__threads_run;
+    return parallel;
+}
+
+MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
+    mgv_allocator allocator;
+    if (threads == NULL) return;
+    mgv__lock_take(&threads->lock);
+    threads->ending = 1;
+    mgv__signal_all(&threads->work);
+    mgv__lock_give(&threads->lock);
+    while (threads->started_count > 0) mgv__thread_join(threads->started[--threads->started_count]);
+    mgv__signal_end(&threads->done);
+    mgv__signal_end(&threads->work);
+    mgv__lock_end(&threads->lock);
+    mgv__lock_end(&threads->turn);
+    allocator = threads->allocator;
+    mgv__free(&allocator, threads);
+}
+
+#endif /* MEGAVIT_NO_THREADS */
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>cpu: the CPU twin of every operation
+
+   Matrix products are cut the way BLIS cuts them (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly
+   Instantiating BLAS Functionality", ACM TOMS 41(3), 2015): weights, used as they are stored, are converted and
+   transposed into panels that fit a cache, DEPTH rows at a time, and a tile of the target is held in registers while
+   it runs down a panel. Attention is cut by the same tiles with the online softmax of Milakov and Gimelshein ("Online
+   normalizer calculation for softmax", arXiv 1805.02867), so that its memory does not grow with the square of the tokens.
+
+   The same bits for any number of threads and any place in a batch: every element of a target is computed by one
+   task, and the order of its additions depends on its row of weights or its range of keys alone.
+
+   The vector code is section >>cpu-vector at the end of this file. It is written once and compiled once for each
+   instruction set by including this file again, as stb_image_resize2.h does; if you rename the file, define MEGAVIT_FILENAME.
+
+   Options:
+     MEGAVIT_NO_SIMD     only plain C
+     MEGAVIT_SGEMM(m, n, k, a, lda, w, ldw, c, ldc)
+                         a call of yours that computes c[i * ldc + j] = sum over p < k of a[i * lda + p] * w[j * ldw + p] for i < m, j < n
+                         in row-major float32, used for every matrix product but attention's. size_t counts. It is called from the
+                         threads of mgv_parallel_for at once, so it should not start threads of its own. */
+
+#ifndef MEGAVIT_FILENAME
+#define MEGAVIT_FILENAME "megavit.h"
+#endif
+
+/* gcc for Windows does not align the stack for vector registers (GCC bug 54412), so it gets plain C. */
+#if defined(MEGAVIT_NO_SIMD) || (defined(__MINGW32__) && !defined(__clang__))
+#elif (defined(__x86_64__) && defined(__GNUC__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#define MGV__CPU_X86
+#if defined(_MSC_VER) && !defined(__clang__) /* takes every intrinsic in every function */
+#define MGV__TARGET_OF(features)
+#else
+#define MGV__TARGET_OF(features) __attribute__((target(features)))
+#endif
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own _mm512_undefined_ps (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
+#ifdef _MSC_VER
+#include <intrin.h>
+#else
+#include <cpuid.h>
+#endif
+#elif (defined(__aarch64__) && defined(__ARM_NEON)) || defined(_M_ARM64)
+#define MGV__CPU_NEON
+#include <arm_neon.h>
+#endif
+
+/* Instruction sets. Macros, because the preprocessor chooses by them. */
+#define MGV__ISA_AUTO 0
+#define MGV__ISA_PLAIN 1
+#define MGV__ISA_AVX2 2
+#define MGV__ISA_AVX512 3
+#define MGV__ISA_NEON 4
+#define MGV__ISA_COUNT 5
+typedef int32_t mgv__isa;
+
+enum {
+    MGV__CPU_DEPTH = 384,               /* inner columns that one pass of a matrix product adds up; keys of one pass of attention */
+    MGV__CPU_STRIDE = MGV__CPU_DEPTH + 16, /* floats from a row to the next in a block of source rows; not a power of two, so that
+                                           rows spread over the cache */
+    MGV__CPU_COLUMNS = 256,             /* target columns computed before the next ones are begun */
+    MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
+    MGV__CPU_ROWS = 672,                /* target rows computed before the next ones are begun */
+    MGV__CPU_QUERIES = 224,             /* queries that share one packing of keys and values */
+    MGV__CPU_STRIP = 16,                /* inner columns that the vector code handles at a time */
+    MGV__CPU_MAX_TILE = 16,             /* rows of the largest tile of any instruction set */
+    MGV__CPU_MAX_PANEL = 32             /* columns of the widest panel of any instruction set */
+};
+
+static size_t mgv__cpu_element_bytes(mgv_dtype dtype) { return dtype == MGV_DTYPE_F32 ? 4 : 2; }
+static uint32_t mgv__cpu_round_up(uint32_t value, uint32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+static uint32_t mgv__cpu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Asks for the cache line at p: its second-level cache will do. A hint that compilers without it do without. */
+#if defined(MGV__CPU_X86)
+#define MGV__PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#elif defined(__GNUC__)
+#define MGV__PREFETCH(p) __builtin_prefetch((p), 0, 2)
+#else
+#define MGV__PREFETCH(p) ((void)(p))
+#endif
+
+/* Memory that will be read soon: rows of the next block of weights and of the next block of the source. For every
+   MGV__CPU_STRIP columns that a tile computes it fetches the next `step` bytes of each of the rows. */
+enum { MGV__CPU_STREAMS = 2 };
+typedef struct mgv__cpu_ahead {
+    const char *from[MGV__CPU_STREAMS];
+    size_t stride[MGV__CPU_STREAMS];
+    size_t step[MGV__CPU_STREAMS];
+    uint32_t rows[MGV__CPU_STREAMS];
+} mgv__cpu_ahead;
+
+static inline void mgv__cpu_fetch(const mgv__cpu_ahead *ahead, size_t strip) {
+    uint32_t i, row;
+    for (i = 0; i < MGV__CPU_STREAMS; i++) {
+        const size_t offset = strip * ahead->step[i];
+        for (row = 0; row < ahead->rows[i]; row++) MGV__PREFETCH(ahead->from[i] + offset + row * ahead->stride[i]);
+    }
+}
+
+/* What >>cpu-vector gives for one instruction set. `panel` columns make one packed panel; rows of scratch that a
+   function names as padded have room and defined values up to a multiple of `panel`. */
+typedef struct mgv__cpu_kernels {
+    const char *name;
+    uint32_t panel;
+    uint32_t tile_rows;
+    /* n numbers of a stored dtype to float. */
+    void (*convert)(mgv_dtype dtype, const void *from, float *to, size_t n);
+    /* packed[k * panel + j] = weight[j * stride + k], k < depth, j < panel; columns past `columns` repeat the last one. */
+    void (*pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed);
+    /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
+       May also write rows of c up to tile_rows and read rows of a up to there. */
+    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
+                 const mgv__cpu_ahead *ahead);
+    /* x = activation(x + bias), padded. */
+    void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
+    /* gate = silu(gate + gate_bias) * (up + up_bias), padded. */
+    void (*silu_gate)(float *gate, const float *gate_bias, const float *up, const float *up_bias, uint32_t n);
+    /* x = exp(x - max), padded, after raising *max to the largest x; *sum is brought to the new maximum and grows by
+       the sum of x. Returns the factor that brings older results to the new maximum. */
+    float (*softmax)(float *x, uint32_t n, float *max, float *sum);
+    void (*add)(float *out, const float *a, const float *b, size_t n);
+    void (*scale)(float *out, const float *x, float factor, size_t n);
+    /* y += factor * x */
+    void (*add_scaled)(float *y, float factor, const float *x, size_t n);
+    float (*dot)(const float *a, const float *b, size_t n);
+    /* One row. bias may be NULL. */
+    void (*norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float epsilon, int rms);
+    /* Turns the pairs (x[j], x[half + j]). */
+    void (*rotate)(float *x, const float *cosine, const float *sine, size_t half);
+} mgv__cpu_kernels;
+
+#define MGV__VECTOR MGV__ISA_PLAIN
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#ifdef MGV__CPU_X86
+#define MGV__VECTOR MGV__ISA_AVX2
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#define MGV__VECTOR MGV__ISA_AVX512
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#endif
+#ifdef MGV__CPU_NEON
+#define MGV__VECTOR MGV__ISA_NEON
+#include MEGAVIT_FILENAME
+#undef MGV__VECTOR
+#endif
+
+#ifdef MGV__CPU_X86
+static void mgv__cpuid(uint32_t leaf, uint32_t out[4]) {
+#ifdef _MSC_VER
+    int registers[4];
+    __cpuidex(registers, (int)leaf, 0);
+    memcpy(out, registers, sizeof(registers));
+#else
+    memset(out, 0, 4 * sizeof(out[0]));
+    __get_cpuid_count(leaf, 0, &out[0], &out[1], &out[2], &out[3]);
+#endif
+}
+/* Which register files the operating system saves: Intel SDM volume 1, 13.3. */
+MGV__TARGET_OF("xsave")
+static uint64_t mgv__saved_registers(void) { return (uint64_t)_xgetbv(0); }
+
+static mgv__isa mgv__cpu_detect(void) {
+    uint32_t basic[4], leaf1[4], leaf7[4];
+    uint64_t saved;
+    mgv__cpuid(0, basic);
+    if (basic[0] < 7) return MGV__ISA_PLAIN;
+    mgv__cpuid(1, leaf1);
+    mgv__cpuid(7, leaf7);
+    /* ecx of leaf 1: FMA 12, OSXSAVE 27, AVX 28, F16C 29. ebx of leaf 7: AVX2 5, AVX-512F 16. */
+    if (((leaf1[2] >> 27) & 7) != 7 || ((leaf1[2] >> 12) & 1) == 0 || ((leaf7[1] >> 5) & 1) == 0) return MGV__ISA_PLAIN;
+    saved = mgv__saved_registers();
+    if ((saved & 0x06) != 0x06) return MGV__ISA_PLAIN;
+    if (((leaf7[1] >> 16) & 1) == 0 || (saved & 0xE0) != 0xE0) return MGV__ISA_AVX2;
+    return MGV__ISA_AVX512;
+}
+#elif defined(MGV__CPU_NEON)
+static mgv__isa mgv__cpu_detect(void) { return MGV__ISA_NEON; }
+#else
+static mgv__isa mgv__cpu_detect(void) { return MGV__ISA_PLAIN; }
+#endif
+
+/* NULL where this program has no code for it. */
+static const mgv__cpu_kernels *mgv__cpu_kernels_of(mgv__isa isa) {
+    switch (isa) {
+    case MGV__ISA_PLAIN: return &mgv__plain_kernels;
+#ifdef MGV__CPU_X86
+    case MGV__ISA_AVX2: return &mgv__avx2_kernels;
+    case MGV__ISA_AVX512: return &mgv__avx512_kernels;
+#endif
+#ifdef MGV__CPU_NEON
+    case MGV__ISA_NEON: return &mgv__neon_kernels;
+#endif
+    default: return NULL;
+    }
+}
+
+/* One picture on its way through a program. Zero it and set what you need. */
+typedef struct mgv__cpu_run {
+    const mgv__program *program;
+    const mgv__tensor *tensors;
+    const mgv__geometry *geometry;
+    float *buffers[MGV__MAX_BUFFERS];
+    void *scratch;       /* 64-byte aligned; mgv__cpu_scratch_bytes says how much */
+    size_t scratch_bytes;
+    mgv_parallel_for parallel;
+    mgv__isa isa;        /* MGV__ISA_AUTO: found out at every op; mgv__cpu_detect finds it once */
+} mgv__cpu_run;
+
+/* ---- what all operations share ---- */
+
+static uint32_t mgv__cpu_rows(const mgv__cpu_run *run, mgv__rows rows) {
+    if (rows == MGV__ROWS_IMAGES) return 1;
+    return rows == MGV__ROWS_MERGED ? run->geometry->grid.merged_tokens : run->geometry->grid.tokens;
+}
+
+static uint32_t mgv__cpu_threads(const mgv__cpu_run *run) {
+    return run->parallel.run != NULL && run->parallel.threads > 1 ? run->parallel.threads : 1;
+}
+
+static const mgv__cpu_kernels *mgv__cpu_kernels_for(const mgv__cpu_run *run) {
+    return mgv__cpu_kernels_of(run->isa != MGV__ISA_AUTO ? run->isa : mgv__cpu_detect());
+}
+
+/* One op under way. Task i of `tasks` has scratch of its own, so it must be the only one that runs as i. */
+typedef struct mgv__cpu_job {
+    const mgv__cpu_run *run;
+    const mgv__op *op;
+    const mgv__cpu_kernels *kernels;
+    uint32_t tasks;
+    uint32_t rows;         /* of the target */
+    uint32_t row_tasks;    /* linear: tasks side by side over the rows, the others over the columns */
+    uint32_t queries;      /* attention: queries of one item */
+    uint32_t items;        /* attention: items of all ranges and heads */
+} mgv__cpu_job;
+
+/* Splitting work that takes less time than waking a thread makes it slower. */
+enum { MGV__CPU_MIN_WORK = 1 << 15 };
+
+static void mgv__cpu_start(mgv__cpu_job *job, uint32_t most_tasks, uint64_t work, mgv_task task) {
+    const uint32_t threads = mgv__cpu_threads(job->run);
+    job->tasks = mgv__cpu_min(threads, most_tasks);
+    if (work < MGV__CPU_MIN_WORK || job->tasks == 0) job->tasks = 1;
+    if (job->tasks == 1) {
+        task(job, 0);
+    } else {
+        job->run->parallel.run(job->run->parallel.user, job->tasks, task, job);
+    }
+}
+
+/* Where part `index` of `parts` begins when `count` things are dealt out evenly. */
+static uint32_t mgv__cpu_share(uint32_t count, uint32_t index, uint32_t parts) {
+    return (uint32_t)((uint64_t)count * index / parts);
+}
+
+static float *mgv__cpu_slot(const mgv__cpu_job *job, uint32_t task) {
+    const size_t bytes = job->run->scratch_bytes / mgv__cpu_threads(job->run) & ~(size_t)63;
+    return (float *)(void *)((char *)job->run->scratch + bytes * task);
+}
+
+/* The address of element `index` of a tensor. */
+static const void *mgv__cpu_at(const mgv__tensor *tensor, size_t index) {
+    return (const char *)tensor->data + index * mgv__cpu_element_bytes(tensor->dtype);
+}
+
+/* A row of a tensor as floats; zeros where there is no such tensor. */
+static void mgv__cpu_load(const mgv__cpu_job *job, uint32_t number, size_t first, float *to, size_t n) {
+    if (number == MGV__NO_TENSOR) {
+        memset(to, 0, n * sizeof(*to));
+        return;
+    }
+    job->kernels->convert(job->run->tensors[number].dtype, mgv__cpu_at(&job->run->tensors[number], first), to, n);
+}
+
+/* Copies rows side by side as a tile reads them, and zeros up to a whole tile. */
+static void mgv__cpu_copy_rows(const mgv__cpu_job *job, const float *from, size_t stride, uint32_t rows, uint32_t depth, float *to) {
+    uint32_t i;
+    for (i = 0; i < rows; i++) memcpy(to + (size_t)i * MGV__CPU_STRIDE, from + i * stride, depth * sizeof(*to));
+    for (; i < job->kernels->tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, depth * sizeof(*to));
+}
+
+/* Rows that are fetched while the tiles of the block before are computed, some with every tile: weights are read once
+   an image, so most come from main memory, and activations are often larger than the cache. */
+typedef struct mgv__cpu_stream {
+    const char *from;
+    size_t stride, step;
+    uint32_t rows;  /* that go with one tile */
+    uint32_t left;
+} mgv__cpu_stream;
+
+static mgv__cpu_stream mgv__cpu_stream_of(const void *from, size_t stride, size_t element_bytes, uint32_t rows, uint32_t tiles) {
+    mgv__cpu_stream s;
+    s.from = (const char *)from;
+    s.stride = stride * element_bytes;
+    s.step = MGV__CPU_STRIP * element_bytes;
+    s.rows = (rows + tiles - 1) / tiles;
+    s.left = rows;
+    return s;
+}
+
+/* Hands the rows that go with one tile to stream i of `ahead`. */
+static void mgv__cpu_stream_next(mgv__cpu_stream *s, mgv__cpu_ahead *ahead, int i) {
+    const uint32_t rows = mgv__cpu_min(s->rows, s->left);
+    ahead->from[i] = s->from;
+    ahead->stride[i] = s->stride;
+    ahead->step[i] = s->step;
+    ahead->rows[i] = rows;
+    s->left -= rows;
+    if (s->left > 0) s->from += rows * s->stride;
+}
+
+/* ---- linear ---- */
+
+/* The scratch of one task of a linear op. */
+typedef struct mgv__cpu_linear_scratch {
+    float *packed;                /* [MGV__CPU_COLUMNS / panel][MGV__CPU_DEPTH][panel] */
+    float *block;                 /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *sums;                  /* [MGV__CPU_ROWS + MGV__CPU_MAX_TILE][MGV__CPU_COLUMN_STRIDE] */
+    float *bias;                  /* [MGV__CPU_COLUMNS] */
+    float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
+} mgv__cpu_linear_scratch;
+
+enum {
+    MGV__CPU_PACKED_FLOATS = MGV__CPU_COLUMNS * MGV__CPU_DEPTH,
+    MGV__CPU_BLOCK_FLOATS = MGV__CPU_MAX_TILE * MGV__CPU_STRIDE,
+    MGV__CPU_SUM_FLOATS = (MGV__CPU_ROWS + MGV__CPU_MAX_TILE) * MGV__CPU_COLUMN_STRIDE,
+    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + MGV__CPU_COLUMNS
+};
+
+static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
+    mgv__cpu_linear_scratch s;
+    s.packed = slot;
+    s.block = s.packed + MGV__CPU_PACKED_FLOATS;
+    s.sums = s.block + MGV__CPU_BLOCK_FLOATS;
+    s.bias = s.sums + MGV__CPU_SUM_FLOATS;
+    s.weights = s.bias + MGV__CPU_COLUMNS;
+    return s;
+}
+
+#ifndef MEGAVIT_SGEMM
+/* The weights after columns [column, column + columns) and inner columns up to k. */
+static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, size_t inner, uint32_t column, uint32_t columns, size_t k,
+                                                  uint32_t tiles) {
+    const uint32_t first = k < inner ? column : column + columns, rows = (uint32_t)weight->shape[0];
+    if (first >= rows) return mgv__cpu_stream_of(weight->data, 0, 0, 0, 1);
+    return mgv__cpu_stream_of(mgv__cpu_at(weight, first * inner + (k < inner ? k : 0)), inner, mgv__cpu_element_bytes(weight->dtype),
+                              mgv__cpu_min(rows - first, columns), tiles);
+}
+#endif
+
+/* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns; numbers that mean nothing up to the panel's end. */
+static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
+                             uint32_t columns, const float *source, size_t source_stride, uint32_t rows, float *sums) {
+    const size_t inner = job->op->inner;
+#ifdef MEGAVIT_SGEMM
+    const float *w = (const float *)mgv__cpu_at(weight, column * inner);
+    const uint32_t padded = mgv__cpu_round_up(columns, job->kernels->panel);
+    uint32_t i;
+    if (weight->dtype != MGV_DTYPE_F32) {
+        job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * inner), scratch->weights, columns * inner);
+        w = scratch->weights;
+    }
+    MEGAVIT_SGEMM((size_t)rows, (size_t)columns, inner, source, source_stride, w, inner, sums, (size_t)MGV__CPU_COLUMN_STRIDE);
+    for (i = 0; i < rows; i++) /* activations take whole panels */
+        memset(sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + columns, 0, (padded - columns) * sizeof(float));
+#else
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const uint32_t panel = kernels->panel, panels = mgv__cpu_round_up(columns, panel) / panel;
+    const uint32_t tiles = mgv__cpu_round_up(rows, kernels->tile_rows) / kernels->tile_rows * panels;
+    size_t k;
+    for (k = 0; k < inner; k += MGV__CPU_DEPTH) {
+        const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
+        mgv__cpu_stream next_weights = mgv__cpu_stream_of_weights(weight, inner, column, columns, k + depth, tiles);
+        uint32_t i, j;
+        for (j = 0; j < columns; j += panel) {
+            kernels->pack(weight->dtype, mgv__cpu_at(weight, (column + j) * inner + k), inner, mgv__cpu_min(columns - j, panel), depth,
+                          scratch->packed + (size_t)j * depth);
+        }
+        for (i = 0; i < rows; i += kernels->tile_rows) {
+            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
+            const uint32_t later_rows = mgv__cpu_min(rows - i - tile_rows, kernels->tile_rows);
+            const float *block = source + i * source_stride + k;
+            mgv__cpu_stream next_block = mgv__cpu_stream_of(later_rows > 0 ? block + tile_rows * source_stride : block, source_stride,
+                                                            sizeof(float), later_rows, panels);
+            mgv__cpu_copy_rows(job, block, source_stride, tile_rows, depth, scratch->block);
+            for (j = 0; j < columns; j += panel) {
+                mgv__cpu_ahead ahead;
+                mgv__cpu_stream_next(&next_weights, &ahead, 0);
+                mgv__cpu_stream_next(&next_block, &ahead, 1);
+                kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth,
+                              sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j, MGV__CPU_COLUMN_STRIDE, k != 0, &ahead);
+            }
+        }
+    }
+#endif
+}
+
+/* Adds the samples of the position table that row `row` takes, columns [column, column + columns). */
+static void mgv__cpu_add_table(const mgv__cpu_job *job, uint32_t row, uint32_t column, uint32_t columns, float *x) {
+    const mgv__geometry *g = job->run->geometry;
+    float table[MGV__CPU_COLUMNS], sum[MGV__CPU_COLUMNS];
+    uint32_t s;
+    memset(sum, 0, columns * sizeof(*sum));
+    for (s = 0; s < g->sample_count; s++) {
+        const size_t sample = (size_t)row * g->sample_count + s;
+        mgv__cpu_load(job, job->op->table, (size_t)g->sample_index[sample] * job->op->columns + column, table, columns);
+        job->kernels->add_scaled(sum, g->sample_weight != NULL ? g->sample_weight[sample] : 1.0f, table, columns);
+    }
+    job->kernels->add(x, x, sum, columns);
+}
+
+static void mgv__cpu_fetch_floats(const float *from, uint32_t n) {
+    uint32_t i;
+    for (i = 0; i < n; i += 64 / sizeof(float)) MGV__PREFETCH(from + i);
+}
+
+/* Target columns [column, column + columns) of part `part`, at most MGV__CPU_COLUMNS (half of that with a gate). */
+static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, uint32_t part, uint32_t part_column,
+                                    uint32_t column, uint32_t columns, uint32_t first_row, uint32_t rows) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const mgv__buffer_desc *buffers = job->run->program->buffers;
+    const size_t source_stride = (size_t)buffers[op->source].columns * op->fold, target_stride = buffers[op->target].columns;
+    const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
+    const int gated = op->activation == MGV__ACT_SILU_GATE;
+    const float *source = job->run->buffers[op->source] + first_row * source_stride;
+    const size_t target_at = first_row * target_stride + part_column + column;
+    uint32_t i;
+    mgv__cpu_load(job, op->bias[part], column, scratch->bias, columns);
+    memset(scratch->bias + columns, 0, (padded - columns) * sizeof(float));
+    mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[part]], column, columns, source, source_stride, rows, scratch->sums);
+    if (gated) {
+        mgv__cpu_load(job, op->bias[1], column, scratch->bias + padded, columns);
+        memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
+        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], column, columns, source, source_stride, rows,
+                         scratch->sums + padded);
+    }
+    for (i = 0; i < rows; i++) {
+        float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
+        float *target = job->run->buffers[op->target] + target_at + i * target_stride;
+        if (i + 2 < rows) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
+        if (gated) {
+            kernels->silu_gate(x, scratch->bias, x + padded, scratch->bias + padded, padded);
+        } else {
+            kernels->activate(op->activation, x, scratch->bias, padded);
+        }
+        if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, part_column + column, columns, x);
+        if (op->add != MGV__NONE) {
+            const size_t add_stride = buffers[op->add].columns;
+            kernels->add(target, x, job->run->buffers[op->add] + (first_row + i) * add_stride + part_column + column, columns);
+        } else {
+            memcpy(target, x, columns * sizeof(*target));
+        }
+    }
+}
+
+static uint32_t mgv__cpu_linear_parts(const mgv__op *op) { return op->activation == MGV__ACT_SILU_GATE ? 1 : op->part_count; }
+
+static uint32_t mgv__cpu_part_columns(const mgv__cpu_job *job, uint32_t part) {
+    return (uint32_t)job->run->tensors[job->op->weight[part]].shape[0];
+}
+
+static uint32_t mgv__cpu_part_panels(const mgv__cpu_job *job, uint32_t part) {
+    return mgv__cpu_round_up(mgv__cpu_part_columns(job, part), job->kernels->panel) / job->kernels->panel;
+}
+
+static uint32_t mgv__cpu_linear_panels(const mgv__cpu_job *job) {
+    uint32_t part, panels = 0;
+    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) panels += mgv__cpu_part_panels(job, part);
+    return panels;
+}
+
+static void mgv__cpu_linear_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__cpu_linear_scratch scratch = mgv__cpu_carve_linear(mgv__cpu_slot(job, index));
+    const uint32_t panel = job->kernels->panel, tile_rows = job->kernels->tile_rows;
+    const uint32_t column_tasks = job->tasks / job->row_tasks, blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
+    const uint32_t panels = mgv__cpu_linear_panels(job);
+    const uint32_t begin = mgv__cpu_share(panels, index % column_tasks, column_tasks);
+    const uint32_t end = mgv__cpu_share(panels, index % column_tasks + 1, column_tasks);
+    const uint32_t first_row = mgv__cpu_share(blocks, index / column_tasks, job->row_tasks) * tile_rows;
+    const uint32_t row_limit = mgv__cpu_share(blocks, index / column_tasks + 1, job->row_tasks) * tile_rows;
+    const uint32_t last_row = mgv__cpu_min(row_limit, job->rows);
+    const uint32_t chunks = mgv__cpu_round_up(last_row - first_row, MGV__CPU_ROWS) / MGV__CPU_ROWS;
+    const uint32_t chunk_rows = chunks == 0 ? 0 : mgv__cpu_round_up((last_row - first_row + chunks - 1) / chunks, tile_rows);
+    const uint32_t group = MGV__CPU_COLUMNS / panel / (job->op->activation == MGV__ACT_SILU_GATE ? 2 : 1);
+    uint32_t part, part_begin = 0, part_column = 0, row, p;
+    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) {
+        const uint32_t part_columns = mgv__cpu_part_columns(job, part), part_end = part_begin + mgv__cpu_part_panels(job, part);
+        const uint32_t first = begin > part_begin ? begin : part_begin, last = mgv__cpu_min(end, part_end);
+        for (p = first; p < last; p += group) {
+            const uint32_t column = (p - part_begin) * panel, limit = (mgv__cpu_min(last, p + group) - part_begin) * panel;
+            const uint32_t columns = mgv__cpu_min(limit, part_columns) - column;
+            for (row = first_row; row < last_row; row += chunk_rows) {
+                mgv__cpu_linear_columns(job, &scratch, part, part_column, column, columns, row, mgv__cpu_min(last_row - row, chunk_rows));
+            }
+        }
+        part_begin = part_end;
+        part_column += part_columns;
+    }
+}
+
+/* Tasks form a grid over rows and columns. The grid whose largest task does the least: tiles, and the packing of
+   its weights, which costs about as much as PACKING rows. */
+static void mgv__cpu_run_linear(mgv__cpu_job *job) {
+    enum { PACKING = 8 };
+    const uint32_t threads = mgv__cpu_threads(job->run), tile_rows = job->kernels->tile_rows, panels = mgv__cpu_linear_panels(job);
+    const uint32_t blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
+    const uint64_t work = (uint64_t)job->rows * job->op->inner * panels;
+    uint64_t best = UINT64_MAX;
+    uint32_t row_tasks, column_tasks = 1;
+    job->row_tasks = 1;
+    for (row_tasks = 1; row_tasks <= threads && row_tasks <= blocks && work >= MGV__CPU_MIN_WORK; row_tasks++) {
+        const uint32_t over_columns = mgv__cpu_min(threads / row_tasks, panels);
+        const uint64_t task_rows = (uint64_t)((blocks + row_tasks - 1) / row_tasks) * tile_rows;
+        const uint64_t cost = (task_rows + PACKING) * ((panels + over_columns - 1) / over_columns);
+        if (cost < best) {
+            best = cost;
+            job->row_tasks = row_tasks;
+            column_tasks = over_columns;
+        }
+    }
+    mgv__cpu_start(job, job->row_tasks * column_tasks, work, mgv__cpu_linear_task);
+}
+
+/* ---- norm ---- */
+
+static void mgv__cpu_norm_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const size_t n = op->inner;
+    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    float *weight = mgv__cpu_slot(job, index), *bias = weight + n;
+    uint32_t i;
+    mgv__cpu_load(job, op->weight[0], 0, weight, n);
+    mgv__cpu_load(job, op->bias[0], 0, bias, n);
+    for (i = begin; i < end; i++) {
+        job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n,
+                           op->epsilon, op->rms);
+    }
+}
+
+/* ---- rotary: "RoFormer", arXiv 2104.09864, in the halves layout that transformers calls rotate_half ---- */
+
+/* Sine and cosine of a float angle, to about one unit in the last place of a float: reduction to [-pi/4, pi/4] and
+   near-minimax polynomials in double, so that every machine gives the same bits. |angle| up to 2^30. */
+static void mgv__sincos(float angle, float *sine, float *cosine) {
+    const double x = (double)angle, two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
+    const int64_t quarter = (int64_t)(x * two_over_pi + (x < 0 ? -0.5 : 0.5));
+    const double r = x - (double)quarter * half_pi, u = r * r;
+    const double s = r + r * u * (-1.66666666666638846e-01 + u * (8.33333333107922312e-03 + u * (-1.98412669169859658e-04 +
+                         u * (2.75559909295653188e-06 + u * -2.48056362418347625e-08))));
+    const double c = 1.0 - 0.5 * u + u * u * (4.16666666666646798e-02 + u * (-1.38888888872773422e-03 + u * (2.48015852109905154e-05 +
+                         u * (-2.75563696955730066e-07 + u * 2.07006004834331171e-09))));
+    const double turned_sine = quarter & 1 ? c : s, turned_cosine = quarter & 1 ? s : c;
+    *sine = (float)(quarter & 2 ? -turned_sine : turned_sine);
+    *cosine = (float)((quarter + 1) & 2 ? -turned_cosine : turned_cosine);
+}
+
+static void mgv__cpu_rotary_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const uint32_t half = op->head_dim / 2;
+    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    const size_t stride = job->run->program->buffers[op->target].columns;
+    const mgv__rotary *rotary = &job->run->program->rotary;
+    float sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
+    uint32_t i, j, head;
+    for (i = begin; i < end; i++) {
+        float *row = job->run->buffers[op->target] + i * stride;
+        const int32_t *position = job->run->geometry->position + (size_t)i * 3;
+        for (j = 0; j < half; j++) mgv__sincos((float)position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
+        for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
+    }
+}
+
+/* ---- attention ---- */
+
+typedef struct mgv__cpu_attention_scratch {
+    float *keys;    /* [MGV__CPU_DEPTH / panel][head_dim][panel] */
+    float *values;  /* [padded head_dim / panel][MGV__CPU_DEPTH][panel] */
+    float *queries; /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *scores;  /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *sums;    /* [MGV__CPU_QUERIES + MGV__CPU_MAX_TILE][padded head_dim] */
+    float *max;     /* [MGV__CPU_QUERIES] */
+    float *total;   /* [MGV__CPU_QUERIES] */
+} mgv__cpu_attention_scratch;
+
+enum {
+    MGV__CPU_MAX_PADDED_HEAD = (int)MGV__MAX_HEAD_DIM + MGV__CPU_MAX_PANEL,
+    MGV__CPU_KEY_FLOATS = (int)MGV__CPU_DEPTH * MGV__MAX_HEAD_DIM,
+    MGV__CPU_VALUE_FLOATS = MGV__CPU_DEPTH * MGV__CPU_MAX_PADDED_HEAD,
+    MGV__CPU_HEAD_FLOATS = (MGV__CPU_QUERIES + MGV__CPU_MAX_TILE) * MGV__CPU_MAX_PADDED_HEAD,
+    MGV__CPU_ATTENTION_FLOATS = MGV__CPU_KEY_FLOATS + MGV__CPU_VALUE_FLOATS + 2 * MGV__CPU_BLOCK_FLOATS + MGV__CPU_HEAD_FLOATS +
+                                2 * MGV__CPU_QUERIES
+};
+
+static mgv__cpu_attention_scratch mgv__cpu_carve_attention(float *slot) {
+    mgv__cpu_attention_scratch s;
+    s.keys = slot;
+    s.values = s.keys + MGV__CPU_KEY_FLOATS;
+    s.queries = s.values + MGV__CPU_VALUE_FLOATS;
+    s.scores = s.queries + MGV__CPU_BLOCK_FLOATS;
+    s.sums = s.scores + MGV__CPU_BLOCK_FLOATS;
+    s.max = s.sums + MGV__CPU_HEAD_FLOATS;
+    s.total = s.max + MGV__CPU_QUERIES;
+    return s;
+}
+
+/* A score that no key can have: exp of it is 0. */
+#define MGV__CPU_NO_SCORE -3.0e38f
+
+/* Keys and values of `count` rows from `first`, one head, as panels. */
+static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
+                               uint32_t count) {
+    const mgv__op *op = job->op;
+    const uint32_t panel = job->kernels->panel, head_dim = op->head_dim;
+    const size_t stride = job->run->program->buffers[op->source].columns;
+    const float *keys = job->run->buffers[op->source] + first * stride + (size_t)(op->heads + head) * head_dim;
+    const float *values = keys + (size_t)op->heads * head_dim;
+    uint32_t i, j;
+    for (j = 0; j < count; j += panel) {
+        job->kernels->pack(MGV_DTYPE_F32, keys + j * stride, stride, mgv__cpu_min(count - j, panel), head_dim,
+                           scratch->keys + (size_t)j * head_dim);
+    }
+    for (j = 0; j < head_dim; j += panel) {
+        const uint32_t columns = mgv__cpu_min(head_dim - j, panel);
+        for (i = 0; i < count; i++) {
+            float *to = scratch->values + (size_t)j * count + (size_t)i * panel;
+            memcpy(to, values + i * stride + j, columns * sizeof(*to));
+            memset(to + columns, 0, (panel - columns) * sizeof(*to));
+        }
+    }
+}
+
+/* Columns `slice` of rows [key, key + keys), which the next head's item will read; nothing behind the last head. */
+static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t head, uint32_t slice, uint32_t key, uint32_t keys,
+                                               uint32_t tiles) {
+    const size_t stride = job->run->program->buffers[job->op->source].columns;
+    const float *source = job->run->buffers[job->op->source];
+    if (head >= job->op->heads) return mgv__cpu_stream_of(source, 0, 0, 0, 1);
+    return mgv__cpu_stream_of(source + key * stride + (size_t)slice * job->op->head_dim, stride, sizeof(float), keys, tiles);
+}
+
+/* Queries [first, first + count) of one head against the keys [begin, end) of their range. */
+static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
+                            uint32_t count, uint32_t begin, uint32_t end) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const uint32_t panel = kernels->panel, head_dim = op->head_dim, padded = mgv__cpu_round_up(head_dim, panel);
+    const size_t stride = job->run->program->buffers[op->source].columns, target_stride = job->run->program->buffers[op->target].columns;
+    const float *queries = job->run->buffers[op->source] + first * stride + (size_t)head * head_dim;
+    float *target = job->run->buffers[op->target] + first * target_stride + (size_t)head * head_dim;
+    const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
+    const uint32_t passes = (end - begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH; /* over the keys, of about the same length */
+    const uint32_t most_keys = mgv__cpu_round_up((end - begin + passes - 1) / passes, panel);
+    uint32_t i, j, key, r;
+    for (i = 0; i < count; i++) {
+        scratch->max[i] = MGV__CPU_NO_SCORE;
+        scratch->total[i] = 0.0f;
+    }
+    for (key = begin; key < end; key += most_keys) {
+        const uint32_t keys = mgv__cpu_min(end - key, most_keys), padded_keys = mgv__cpu_round_up(keys, panel);
+        const uint32_t tiles = mgv__cpu_round_up(count, kernels->tile_rows) / kernels->tile_rows * (padded_keys / panel);
+        mgv__cpu_stream next_keys = mgv__cpu_stream_of_keys(job, head + 1, op->heads + head + 1, key, keys, tiles);
+        mgv__cpu_stream next_values = mgv__cpu_stream_of_keys(job, head + 1, 2 * op->heads + head + 1, key, keys, tiles);
+        mgv__cpu_pack_keys(job, scratch, head, key, keys);
+        for (i = 0; i < count; i += kernels->tile_rows) {
+            const uint32_t rows = mgv__cpu_min(count - i, kernels->tile_rows);
+            float *sums = scratch->sums + (size_t)i * padded;
+            mgv__cpu_copy_rows(job, queries + i * stride, stride, rows, head_dim, scratch->queries);
+            for (j = 0; j < keys; j += panel) {
+                mgv__cpu_ahead ahead;
+                mgv__cpu_stream_next(&next_keys, &ahead, 0);
+                mgv__cpu_stream_next(&next_values, &ahead, 1);
+                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE,
+                              0, &ahead);
+            }
+            for (r = 0; r < rows; r++) {
+                float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
+                kernels->scale(scores, scores, op->scale, keys);
+                for (j = keys; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
+                factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
+                if (key != begin) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
+            }
+            for (j = 0; j < head_dim; j += panel) {
+                kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, key != begin, &nothing);
+            }
+        }
+    }
+    for (i = 0; i < count; i++) {
+        kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
+    }
+}
+
+/* An item is some queries of one range and one head. A task takes items that follow each other, so that keys and
+   values stay in its cache from one to the next. */
+static void mgv__cpu_attention_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const mgv__geometry *g = job->run->geometry;
+    const mgv__cpu_attention_scratch scratch = mgv__cpu_carve_attention(mgv__cpu_slot(job, index));
+    const uint32_t first_item = mgv__cpu_share(job->items, index, job->tasks);
+    const uint32_t last_item = mgv__cpu_share(job->items, index + 1, job->tasks);
+    uint32_t range, head, first, begin = 0, item = 0;
+    for (range = 0; range < g->range_count[op->range]; range++) {
+        const uint32_t end = g->range_ends[op->range][range];
+        for (head = 0; head < op->heads; head++) {
+            for (first = begin; first < end; first += job->queries, item++) {
+                if (item < first_item || item >= last_item) continue;
+                mgv__cpu_attend(job, &scratch, head, first, mgv__cpu_min(end - first, job->queries), begin, end);
+            }
+        }
+        begin = end;
+    }
+}
+
+static uint32_t mgv__cpu_attention_items(const mgv__cpu_job *job) {
+    const mgv__geometry *g = job->run->geometry;
+    uint32_t range, begin = 0, items = 0;
+    for (range = 0; range < g->range_count[job->op->range]; range++) {
+        const uint32_t end = g->range_ends[job->op->range][range];
+        items += mgv__cpu_round_up(end - begin, job->queries) / job->queries * job->op->heads;
+        begin = end;
+    }
+    return items;
+}
+
+/* Fewer queries an item where there are more threads than items; it costs packing and changes no bit. */
+static void mgv__cpu_run_attention(mgv__cpu_job *job) {
+    enum { FEWEST = 56 };
+    const uint32_t threads = mgv__cpu_threads(job->run);
+    const uint64_t work = (uint64_t)job->rows * job->op->heads * job->op->head_dim * 16;
+    job->queries = MGV__CPU_QUERIES;
+    while (job->queries > FEWEST && mgv__cpu_attention_items(job) < threads) job->queries /= 2;
+    job->items = mgv__cpu_attention_items(job);
+    mgv__cpu_start(job, threads, work, mgv__cpu_attention_task);
+}
+
+/* ---- pool: SiglipMultiheadAttentionPoolingHead of transformers, up to its output projection ---- */
+
+/* One head. The probe does not depend on the picture, so a head's scores are y . u with u = Wk^T q (the bias of the
+   keys adds the same to every score and cancels), and Wv applied to the weighted mean of y is the weighted mean of
+   the values: neither keys nor values are formed. */
+static void mgv__cpu_pool_head(const mgv__cpu_job *job, uint32_t head, float *slot) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const size_t inner = op->inner, first = (size_t)head * op->head_dim, stride = job->run->program->buffers[op->source].columns;
+    const uint32_t tokens = job->run->geometry->grid.tokens, padded = mgv__cpu_round_up(tokens, kernels->panel);
+    const float *y = job->run->buffers[op->source];
+    float *row = slot, *u = row + inner, *mean = u + inner, *bias = mean + inner, *scores = bias + MGV__MAX_HEAD_DIM;
+    float max = MGV__CPU_NO_SCORE, total = 0.0f;
+    uint32_t i, j;
+    memset(u, 0, inner * sizeof(*u));
+    memset(mean, 0, inner * sizeof(*mean));
+    mgv__cpu_load(job, op->bias[0], first, bias, op->head_dim);
+    mgv__cpu_load(job, op->probe, 0, mean, inner);
+    for (j = 0; j < op->head_dim; j++) {
+        float q;
+        mgv__cpu_load(job, op->weight[0], (first + j) * inner, row, inner);
+        q = (kernels->dot(row, mean, inner) + bias[j]) * op->scale;
+        mgv__cpu_load(job, op->weight[0], (inner + first + j) * inner, row, inner);
+        kernels->add_scaled(u, q, row, inner);
+    }
+    for (i = 0; i < tokens; i++) scores[i] = kernels->dot(y + i * stride, u, inner);
+    for (; i < padded; i++) scores[i] = MGV__CPU_NO_SCORE;
+    kernels->softmax(scores, padded, &max, &total);
+    memset(mean, 0, inner * sizeof(*mean));
+    for (i = 0; i < tokens; i++) kernels->add_scaled(mean, scores[i], y + i * stride, inner);
+    kernels->scale(mean, mean, 1.0f / total, inner);
+    mgv__cpu_load(job, op->bias[0], 2 * inner + first, bias, op->head_dim);
+    for (j = 0; j < op->head_dim; j++) {
+        mgv__cpu_load(job, op->weight[0], (2 * inner + first + j) * inner, row, inner);
+        job->run->buffers[op->target][first + j] = kernels->dot(row, mean, inner) + bias[j];
+    }
+}
+
+static void mgv__cpu_pool_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    uint32_t head;
+    for (head = index; head < job->op->heads; head += job->tasks) mgv__cpu_pool_head(job, head, mgv__cpu_slot(job, index));
+}
+
+/* ---- gather ---- */
+
+static void mgv__cpu_gather_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const mgv__geometry *g = job->run->geometry;
+    const uint32_t units = g->grid.merged_tokens;
+    const uint32_t begin = mgv__cpu_share(units, index, job->tasks), end = mgv__cpu_share(units, index + 1, job->tasks);
+    const size_t unit = (size_t)(job->rows / units) * job->run->program->buffers[op->source].columns;
+    uint32_t i;
+    for (i = begin; i < end; i++) {
+        const uint32_t from = op->inverse ? i : g->order[i], to = op->inverse ? g->order[i] : i;
+        memcpy(job->run->buffers[op->target] + to * unit, job->run->buffers[op->source] + from * unit, unit * sizeof(float));
+    }
+}
+
+/* ---- the two calls that the engine makes ---- */
+
+/* Runs one op for one picture. Blocks; allocates nothing; cannot fail. */
+static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
+    mgv__cpu_job job;
+    uint64_t elements;
+    memset(&job, 0, sizeof(job));
+    job.run = run;
+    job.op = op;
+    job.kernels = mgv__cpu_kernels_for(run);
+    job.rows = mgv__cpu_rows(run, op->rows);
+    elements = (uint64_t)job.rows * op->columns;
+    if (job.rows == 0) return;
+    switch (op->kind) {
+    case MGV__OP_LINEAR: mgv__cpu_run_linear(&job); break;
+    case MGV__OP_NORM: mgv__cpu_start(&job, job.rows, elements, mgv__cpu_norm_task); break;
+    case MGV__OP_ROTARY: mgv__cpu_start(&job, job.rows, (uint64_t)job.rows * op->heads * op->head_dim * 4, mgv__cpu_rotary_task); break;
+    case MGV__OP_ATTENTION: mgv__cpu_run_attention(&job); break;
+    case MGV__OP_POOL: mgv__cpu_start(&job, op->heads, (uint64_t)op->inner * op->inner, mgv__cpu_pool_task); break;
+    case MGV__OP_GATHER: mgv__cpu_start(&job, run->geometry->grid.merged_tokens, elements, mgv__cpu_gather_task); break;
+    default: break;
+    }
+}
+
+/* Scratch that mgv__cpu_run_op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1).
+   Returns 0 on overflow. */
+static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_tokens, uint32_t threads, size_t *bytes) {
+    size_t floats = 0, slot, total;
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++) {
+        const mgv__op *op = &program->ops[i];
+        size_t fixed = 0, rows = 0, need; /* floats that do not and that do grow with the op's inner columns */
+        switch (op->kind) {
+        case MGV__OP_LINEAR:
+            fixed = MGV__CPU_LINEAR_FLOATS;
+#ifdef MEGAVIT_SGEMM
+            rows = MGV__CPU_COLUMNS;
+#endif
+            break;
+        case MGV__OP_NORM: rows = 2; break;
+        case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
+        case MGV__OP_POOL:
+            rows = 3;
+            if (!mgv__add(max_tokens, MGV__CPU_MAX_PADDED_HEAD, &fixed)) return 0;
+            break;
+        default: break;
+        }
+        if (!mgv__mul(op->inner, rows, &need) || !mgv__add(need, fixed, &need)) return 0;
+        if (need > floats) floats = need;
+    }
+    if (!mgv__mul(floats, sizeof(float), &slot) || !mgv__align_up(slot, 64, &slot)) return 0;
+    if (!mgv__mul(slot, threads > 1 ? threads : 1, &total)) return 0;
+    *bytes = total;
+    return 1;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>pixels-avx2: the two passes of a resize and the taking apart of pixels, with AVX2
+
+   A weight of up to 23 bits goes through 16-bit multiply-adds as high * 2^15 + low. The two sums wrap in 32 bits and are put together
+   at the end: what comes out is the exact sum, since that fits into 32 bits. Weights that are 16 bits wide as they are (torchvision)
+   have no high part. */
+#ifdef MGV__CPU_X86
+#ifdef _MSC_VER
+#define MGV__PIXELS_AVX2
+#else
+#define MGV__PIXELS_AVX2 __attribute__((target("avx2")))
+#endif
+
+/* Low parts, then high parts, of one window. */
+static const int16_t *mgv__avx2_weights(const mgv__axis *axis, uint32_t i) {
+    return (const int16_t *)axis->weights + (size_t)i * axis->taps * 2;
+}
+
+static void mgv__avx2_store(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count) {
+    int16_t *row = (int16_t *)axis->weights + (size_t)i * axis->taps * 2;
+    uint32_t k;
+    for (k = 0; k < axis->taps; k++) {
+        int32_t weight = k < count ? (int32_t)weights[k] : 0;
+        int32_t high = axis->wide ? (weight + (1 << 30)) / 32768 - (1 << 15) : 0; /* rounded down */
+        row[k] = (int16_t)(weight - high * 32768);
+        row[axis->taps + k] = (int16_t)high;
+    }
+}
+
+MGV__PIXELS_AVX2
+static void mgv__avx2_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
+                             uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
+    const __m128i half = _mm_set1_epi32(1 << (axis->shift - 1)), shift = _mm_cvtsi32_si128((int)axis->shift);
+    const size_t step = plane_count == 3 ? plane_bytes : 0; /* one plane is resized three times */
+    const int wide = axis->wide;
+    uint32_t x, k;
+    for (x = begin; x < end; x++) {
+        const mgv__window window = axis->windows[x];
+        const unsigned char *samples = planes + (window.first - origin);
+        const int16_t *low = mgv__avx2_weights(axis, x), *high = low + axis->taps;
+        __m256i low0 = _mm256_setzero_si256(), low1 = low0, low2 = low0, high0 = low0, high1 = low0, high2 = low0;
+        __m128i sums;
+        int32_t bytes;
+        for (k = 0; k < window.count; k += MGV__PIXELS_TAP_MULTIPLE) {
+            const __m256i low_weights = _mm256_loadu_si256((const __m256i *)(const void *)(low + k));
+            const __m256i p0 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + k)));
+            const __m256i p1 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + step + k)));
+            const __m256i p2 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + 2 * step + k)));
+            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(p0, low_weights));
+            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(p1, low_weights));
+            low2 = _mm256_add_epi32(low2, _mm256_madd_epi16(p2, low_weights));
+            if (wide) {
+                const __m256i high_weights = _mm256_loadu_si256((const __m256i *)(const void *)(high + k));
+                high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(p0, high_weights));
+                high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(p1, high_weights));
+                high2 = _mm256_add_epi32(high2, _mm256_madd_epi16(p2, high_weights));
+            }
+        }
+        low0 = _mm256_add_epi32(low0, _mm256_slli_epi32(high0, 15));
+        low1 = _mm256_add_epi32(low1, _mm256_slli_epi32(high1, 15));
+        low2 = _mm256_add_epi32(low2, _mm256_slli_epi32(high2, 15));
+        low0 = _mm256_hadd_epi32(_mm256_hadd_epi32(low0, low1), _mm256_hadd_epi32(low2, low2));
+        sums = _mm_add_epi32(_mm256_castsi256_si128(low0), _mm256_extracti128_si256(low0, 1));
+        sums = _mm_sra_epi32(_mm_add_epi32(sums, half), shift);
+        sums = _mm_packs_epi32(sums, sums);
+        bytes = _mm_cvtsi128_si32(_mm_packus_epi16(sums, sums));
+        target[x - begin] = (unsigned char)(bytes & 255);
+        if (plane_count == 3) {
+            target[target_plane_bytes + (x - begin)] = (unsigned char)(bytes >> 8 & 255);
+            target[2 * target_plane_bytes + (x - begin)] = (unsigned char)(bytes >> 16 & 255);
+        }
+    }
+}
+
+/* Bytes [start, end) of an output row one by one: what is left behind the last whole vector. */
+static void mgv__avx2_down_rest(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t start, size_t end,
+                                unsigned char *target) {
+    const mgv__window window = axis->windows[y];
+    const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
+    for (; start < end; start++) {
+        uint32_t k, row = window.first % rows->modulus;
+        int32_t sum = 1 << (axis->shift - 1);
+        for (k = 0; k < window.count; k++) {
+            sum += rows->base[(ptrdiff_t)row * rows->stride + (ptrdiff_t)start] * (high[k] * 32768 + low[k]);
+            if (++row == rows->modulus) row = 0;
+        }
+        target[start] = mgv__to_byte(sum, axis->shift);
+    }
+}
+
+/* Two rows at a time: their bytes side by side meet their weights side by side. */
+MGV__PIXELS_AVX2
+static void mgv__avx2_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
+    const mgv__window window = axis->windows[y];
+    const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
+    const __m256i half = _mm256_set1_epi32(1 << (axis->shift - 1)), zero = _mm256_setzero_si256();
+    const __m128i shift = _mm_cvtsi32_si128((int)axis->shift);
+    const int wide = axis->wide;
+    size_t start;
+    for (start = 0; start + 32 <= bytes; start += 32) {
+        __m256i low0 = half, low1 = half, low2 = half, low3 = half, high0 = zero, high1 = zero, high2 = zero, high3 = zero;
+        uint32_t k, row = window.first % rows->modulus;
+        for (k = 0; k < window.count; k += 2) {
+            const unsigned char *first = rows->base + (ptrdiff_t)row * rows->stride + (ptrdiff_t)start, *second = first;
+            __m256i even, odd, weights, p0, p1, p2, p3;
+            int32_t pair;
+            if (++row == rows->modulus) row = 0;
+            if (k + 1 < window.count) second = rows->base + (ptrdiff_t)row * rows->stride + (ptrdiff_t)start; /* or else its weight is 0 */
+            if (++row == rows->modulus) row = 0;
+            even = _mm256_loadu_si256((const __m256i *)(const void *)first);
+            odd = _mm256_loadu_si256((const __m256i *)(const void *)second);
+            p0 = _mm256_unpacklo_epi8(even, odd);
+            p2 = _mm256_unpackhi_epi8(even, odd);
+            p1 = _mm256_unpackhi_epi8(p0, zero);
+            p0 = _mm256_unpacklo_epi8(p0, zero);
+            p3 = _mm256_unpackhi_epi8(p2, zero);
+            p2 = _mm256_unpacklo_epi8(p2, zero);
+            memcpy(&pair, low + k, sizeof pair);
+            weights = _mm256_set1_epi32(pair);
+            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(p0, weights));
+            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(p1, weights));
+            low2 = _mm256_add_epi32(low2, _mm256_madd_epi16(p2, weights));
+            low3 = _mm256_add_epi32(low3, _mm256_madd_epi16(p3, weights));
+            if (!wide) continue;
+            memcpy(&pair, high + k, sizeof pair);
+            weights = _mm256_set1_epi32(pair);
+            high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(p0, weights));
+            high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(p1, weights));
+            high2 = _mm256_add_epi32(high2, _mm256_madd_epi16(p2, weights));
+            high3 = _mm256_add_epi32(high3, _mm256_madd_epi16(p3, weights));
+        }
+        low0 = _mm256_sra_epi32(_mm256_add_epi32(low0, _mm256_slli_epi32(high0, 15)), shift);
+        low1 = _mm256_sra_epi32(_mm256_add_epi32(low1, _mm256_slli_epi32(high1, 15)), shift);
+        low2 = _mm256_sra_epi32(_mm256_add_epi32(low2, _mm256_slli_epi32(high2, 15)), shift);
+        low3 = _mm256_sra_epi32(_mm256_add_epi32(low3, _mm256_slli_epi32(high3, 15)), shift);
+        low0 = _mm256_packus_epi16(_mm256_packs_epi32(low0, low1), _mm256_packs_epi32(low2, low3));
+        _mm256_storeu_si256((__m256i *)(void *)(target + start), low0);
+    }
+    mgv__avx2_down_rest(axis, y, rows, start, bytes, target);
+}
+
+MGV__PIXELS_AVX2
+static __m256i mgv__avx2_load_two(const unsigned char *low, const unsigned char *high) {
+    const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)low);
+    const __m128i second = _mm_loadu_si128((const __m128i *)(const void *)high);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+}
+
+/* 32 pixels of 3 bytes: from each third of 48 bytes what belongs to a plane, moved to its place, the rest 0. Two such in the two halves. */
+MGV__PIXELS_AVX2
+static uint32_t mgv__avx2_take_3(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
+    __m256i moves[3][3];
+    uint32_t done, plane, third, i;
+    for (plane = 0; plane < 3; plane++) {
+        for (third = 0; third < 3; third++) {
+            unsigned char move[16];
+            for (i = 0; i < 16; i++) {
+                uint32_t from = 3 * i + plane;
+                move[i] = (unsigned char)(from / 16 == third ? from % 16 : 0x80);
+            }
+            moves[plane][third] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)move));
+        }
+    }
+    for (done = 0; done + 32 <= count; done += 32, source += 96) {
+        const __m256i first = mgv__avx2_load_two(source, source + 48), second = mgv__avx2_load_two(source + 16, source + 64),
+                      last = mgv__avx2_load_two(source + 32, source + 80);
+        for (plane = 0; plane < 3; plane++) {
+            __m256i samples = _mm256_or_si256(_mm256_shuffle_epi8(first, moves[plane][0]), _mm256_shuffle_epi8(second, moves[plane][1]));
+            samples = _mm256_or_si256(samples, _mm256_shuffle_epi8(last, moves[plane][2]));
+            _mm256_storeu_si256((__m256i *)(void *)(planes[plane] + done), samples);
+        }
+    }
+    return done;
+}
+
+/* 32 pixels of 4 bytes: R, G, B and A of four pixels come to stand in a row, then the rows of four by four are turned. */
+MGV__PIXELS_AVX2
+static uint32_t mgv__avx2_take_4(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
+    const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    uint32_t done;
+    for (done = 0; done + 32 <= count; done += 32, source += 128) {
+        const __m256i four0 = _mm256_shuffle_epi8(mgv__avx2_load_two(source, source + 64), apart);
+        const __m256i four1 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 16, source + 80), apart);
+        const __m256i four2 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 32, source + 96), apart);
+        const __m256i four3 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 48, source + 112), apart);
+        const __m256i red_green01 = _mm256_unpacklo_epi32(four0, four1), red_green23 = _mm256_unpacklo_epi32(four2, four3);
+        const __m256i blue01 = _mm256_unpackhi_epi32(four0, four1), blue23 = _mm256_unpackhi_epi32(four2, four3);
+        _mm256_storeu_si256((__m256i *)(void *)(planes[0] + done), _mm256_unpacklo_epi64(red_green01, red_green23));
+        _mm256_storeu_si256((__m256i *)(void *)(planes[1] + done), _mm256_unpackhi_epi64(red_green01, red_green23));
+        _mm256_storeu_si256((__m256i *)(void *)(planes[2] + done), _mm256_unpacklo_epi64(blue01, blue23));
+    }
+    return done;
+}
+
+static void mgv__avx2_to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
+                                size_t plane_bytes) {
+    unsigned char *by_offset[3]; /* the plane that the bytes at this offset of a pixel go to */
+    uint32_t done = 0, i;
+    for (i = 0; i < 3; i++) by_offset[format->offset[i]] = planes + i * plane_bytes;
+    if (format->bytes == 3) done = mgv__avx2_take_3(source, count, by_offset);
+    if (format->bytes == 4) done = mgv__avx2_take_4(source, count, by_offset);
+    mgv__plain_to_planes(format, source + (size_t)done * format->bytes, count - done, planes + done, plane_bytes);
+}
+
+static const mgv__pixel_kernels mgv__avx2_pixel_kernels = {mgv__avx2_store, mgv__avx2_across, mgv__avx2_down, mgv__avx2_to_planes};
+static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) {
+    return mgv__cpu_detect() == MGV__ISA_PLAIN ? &mgv__plain_pixel_kernels : &mgv__avx2_pixel_kernels;
+}
+#else
+static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) { return &mgv__plain_pixel_kernels; }
+#endif
+
 /* MEGAVIT_PLAN: the plan without a GPU, for mgv_model_get_schedule and for tests that run the kernels on a model of the machine. */
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
@@ -7843,6 +9108,369 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
+   >>engine: what an engine is: capacity, its memory, the CPU backend
+
+   Everything an engine needs lies in one block of memory whose size is known beforehand. It is laid out by one function
+   that runs twice: once without a block, to measure, and once to hand out the places. */
+
+enum {
+    MGV__MAX_OUTPUTS = 128,
+    MGV__DEFAULT_SIDE = 4096,
+    MGV__DEFAULT_TOKENS = 4096,
+    MGV__DESTROY_WAIT_MS = 10000,
+    MGV__DIRECT_IMAGES = 8,         /* so many pooled rows the kernel writes into the host's memory itself */
+    MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
+    MGV__SPIN_MS = 2                /* mgv_wait looks at a GPU without pause for so long, then sleeps between looks */
+};
+
+/* An encode on its way. The CPU backend goes picture by picture, operation by operation. */
+typedef struct mgv__job {
+    mgv_status status;
+    mgv_error error;    /* why it failed or timed out */
+    uint32_t image_count, output_count;
+    uint32_t image;     /* the picture being worked on */
+    uint32_t op;        /* the operation that runs next; the first one before the pixels are prepared, too */
+    int prepared;       /* the pixels of the picture are in buffer 0 */
+    uint32_t op_end;    /* operations after the last output asked for are not run */
+    int pending;        /* mgv_encode began it, and its rows are still to come; 0 for one in a CUDA graph, which brings them itself */
+    int abandoned;      /* enqueuing failed half-way: `error` says how, and what is on the stream already is still waited for */
+} mgv__job;
+
+/* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked;
+   enqueues. step: moves the work on, or looks how it stands, and sets the job's status. */
+typedef struct mgv__backend {
+    int (*replays)(const mgv_engine *engine); /* whether encodes may run that no mgv_encode has just begun: those in CUDA graphs */
+    mgv_result (*check_image)(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error);
+    mgv_result (*check_output)(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error);
+    mgv_result (*start)(mgv_engine *engine, void *stream, mgv_error *error);
+    void (*step)(mgv_engine *engine);
+    void (*told)(mgv_engine *engine); /* mgv_wait has said that a replay timed out: the next one begins anew */
+} mgv__backend;
+
+struct mgv_engine {
+    const mgv_model *model;
+    mgv_engine_desc desc; /* with every default filled in */
+    mgv_backend backend;
+    void *block;          /* what mgv_engine_destroy frees; NULL if the caller brought the workspace */
+    mgv__job job;
+    mgv_image *images;    /* [max_images], copies of what the caller passed */
+    mgv_output *outputs;  /* [MGV__MAX_OUTPUTS] */
+    uint64_t *written;    /* [MGV__MAX_OUTPUTS] rows that are already in each output */
+    uint32_t *output_op;  /* [MGV__MAX_OUTPUTS] operation after which each output is read */
+    uint16_t *output_buffer;
+    uint8_t *needed;      /* CPU: [operations of the model] whether an output of this encode needs it */
+    void *pixels_scratch;
+    void *geometry_scratch;
+    void *cpu_scratch;
+    size_t cpu_scratch_bytes;
+    mgv__isa isa;         /* the vector code that this machine can run */
+    float *buffers[MGV__MAX_BUFFERS];
+    mgv__geometry geometry;
+    const mgv__backend *run;
+    struct mgv__gpu *gpu; /* of the CUDA backend, else NULL */
+};
+
+typedef struct mgv__layout {
+    unsigned char *base; /* NULL: only measure */
+    size_t used;
+    int overflow;
+} mgv__layout;
+
+static void *mgv__place(mgv__layout *layout, size_t count, size_t item_bytes) {
+    size_t bytes, start, end;
+    if (layout->overflow || !mgv__mul(count, item_bytes, &bytes) || !mgv__align_up(layout->used, MGV__ALIGNMENT, &start) ||
+        !mgv__add(start, bytes, &end)) {
+        layout->overflow = 1;
+        return NULL;
+    }
+    layout->used = end;
+    return layout->base ? layout->base + start : NULL;
+}
+
+/* Rows that a buffer holds while one picture is encoded. */
+static size_t mgv__buffer_rows(const mgv_model *model, mgv__rows rows, uint32_t max_tokens) {
+    if (rows == MGV__ROWS_TOKENS) return max_tokens;
+    return rows == MGV__ROWS_MERGED ? max_tokens / (model->config.merge * model->config.merge) : 1;
+}
+
+/* The most tokens that one picture of this engine can have. */
+static uint32_t mgv__tokens_per_picture(const mgv_model *model, const mgv_engine_desc *desc) {
+    uint32_t side = model->config.image_size / model->config.patch;
+    return side ? side * side : desc->max_tokens;
+}
+
+static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, float **buffers) {
+    const mgv__program *program = &model->program;
+    size_t bytes[MGV__MAX_BUFFERS], offsets[MGV__MAX_BUFFERS], total;
+    unsigned char *block;
+    uint32_t i;
+    for (i = 0; i < program->buffer_count; i++) {
+        size_t rows = mgv__buffer_rows(model, program->buffers[i].rows, max_tokens);
+        if (!mgv__mul(rows, program->buffers[i].columns, &bytes[i]) || !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
+            !mgv__align_up(bytes[i], MGV__ALIGNMENT, &bytes[i])) {
+            layout->overflow = 1;
+            return;
+        }
+    }
+    if (!mgv__place_buffers(program, bytes, offsets, &total)) {
+        layout->overflow = 1;
+        return;
+    }
+    block = (unsigned char *)mgv__place(layout, total, 1);
+    for (i = 0; i < program->buffer_count; i++) buffers[i] = block ? (float *)(void *)(block + offsets[i]) : NULL;
+}
+
+/* Places everything behind layout->base and writes the places into *engine, which may itself be the first of them. */
+static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model, const mgv_engine_desc *desc, mgv_engine *engine,
+                                     mgv_error *error) {
+    uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
+    size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
+    mgv_result result = mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens, &pixels_bytes,
+                                                  error);
+    if (result != MGV_OK) return result;
+    if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
+        !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
+                         (uint64_t)max_tokens);
+    engine->images = (mgv_image *)mgv__place(layout, desc->max_images, sizeof(mgv_image));
+    engine->outputs = (mgv_output *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(mgv_output));
+    engine->written = (uint64_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint64_t));
+    engine->output_op = (uint32_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint32_t));
+    engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
+    engine->pixels_scratch = mgv__place(layout, pixels_bytes, 1);
+    if (desc->backend != MGV_BACKEND_CUDA) {
+        engine->needed = (uint8_t *)mgv__place(layout, model->program.op_count, 1);
+        engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
+        engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
+        engine->cpu_scratch_bytes = cpu_bytes;
+        mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
+    }
+    if (layout->overflow)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
+                         (uint64_t)max_tokens);
+    return MGV_OK;
+}
+
+/* Runs in the calling thread: what an engine without parallel_for does. */
+static void mgv__run_inline(void *user, uint32_t count, mgv_task task, void *context) {
+    uint32_t i;
+    (void)user;
+    for (i = 0; i < count; i++) task(context, i);
+}
+
+static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
+    uint32_t side = model->config.image_size / model->config.patch;
+    uint64_t fixed_tokens = (uint64_t)side * side;
+    if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
+    if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
+                         (int64_t)desc->resize);
+    if (desc->min_pixels && desc->max_pixels && desc->min_pixels > desc->max_pixels)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", desc->min_pixels, desc->max_pixels);
+    if ((desc->parallel.run == NULL) != (desc->parallel.threads == 0))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_parallel_for wants both run and threads, or neither");
+    if (!desc->parallel.run) {
+        desc->parallel.run = mgv__run_inline;
+        desc->parallel.threads = 1;
+    }
+    if (!desc->max_images) desc->max_images = 1;
+    if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
+    if (!desc->max_height) desc->max_height = MGV__DEFAULT_SIDE;
+    if (!desc->max_tokens) {
+        uint64_t tokens = MGV__DEFAULT_TOKENS;
+        if (fixed_tokens) tokens = fixed_tokens * desc->max_images;
+        if (tokens > UINT32_MAX)
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count",
+                             (uint64_t)desc->max_images, fixed_tokens);
+        desc->max_tokens = (uint32_t)tokens;
+    }
+    if (desc->max_tokens < fixed_tokens)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but one picture of this model has %u", (uint64_t)desc->max_tokens,
+                         fixed_tokens);
+    return mgv__allocator_check(&desc->allocator, error);
+}
+
+/* The caller's description with every default filled in. */
+static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_result result;
+    if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
+    result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
+    return result == MGV_OK ? mgv__engine_defaults(out, model, error) : result;
+}
+
+/* Bytes of the whole block, with room to align its start. */
+static mgv_result mgv__engine_measure(const mgv_model *model, const mgv_engine_desc *desc, size_t *bytes, mgv_error *error) {
+    mgv__layout layout;
+    mgv_engine measured;
+    mgv_result result;
+    memset(&layout, 0, sizeof layout);
+    mgv__place(&layout, 1, sizeof measured);
+    result = mgv__engine_layout(&layout, model, desc, &measured, error);
+    if (result != MGV_OK) return result;
+    if (!mgv__add(layout.used, MGV__ALIGNMENT, bytes))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the engine does not fit into this machine's address space");
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes, mgv_error *error) {
+    mgv_engine_desc d;
+    size_t total = 0;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
+    *bytes = 0;
+    result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK) result = mgv__engine_measure(model, &d, &total, error);
+    *bytes = total;
+    return result;
+}
+
+MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes,
+                                                         mgv_error *error) {
+    mgv_engine_desc d;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_device_workspace_bytes: bytes is NULL");
+    *bytes = 0;
+    result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result != MGV_OK) return result;
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+    {
+        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, d.max_images, &result, error);
+        if (plan) *bytes = mgv__plan_device_bytes(plan);
+        mgv__plan_free(&model->allocator, plan);
+        return result;
+    }
+#else
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no GPU engines: define MEGAVIT_PLAN or MEGAVIT_CUDA");
+#endif
+}
+
+/* ---- The CPU backend's way through an encode ---- */
+
+/* Divides each row by its L2 norm, added up in double so that long rows lose nothing. A row of zeros stays one. */
+static void mgv__normalize_rows(float *rows, uint64_t count, uint32_t columns) {
+    uint64_t i;
+    uint32_t k;
+    for (i = 0; i < count; i++, rows += columns) {
+        double sum = 0, scale;
+        for (k = 0; k < columns; k++) sum += (double)rows[k] * (double)rows[k];
+        if (sum == 0) continue;
+        scale = 1.0 / sqrt(sum);
+        for (k = 0; k < columns; k++) rows[k] = (float)((double)rows[k] * scale);
+    }
+}
+
+/* Copies what operation `op` left behind into the outputs that asked for it. */
+static void mgv__job_collect(mgv_engine *engine, uint32_t op) {
+    const mgv__program *program = &engine->model->program;
+    uint32_t i;
+    for (i = 0; i < engine->job.output_count; i++) {
+        const mgv__buffer_desc *buffer = &program->buffers[engine->output_buffer[i]];
+        mgv_output *output = &engine->outputs[i];
+        uint32_t rows;
+        float *target;
+        if (engine->output_op[i] != op) continue;
+        rows = mgv__grid_rows(&engine->geometry.grid, buffer->rows);
+        target = output->data + engine->written[i] * buffer->columns;
+        memcpy(target, engine->buffers[engine->output_buffer[i]], (size_t)rows * buffer->columns * sizeof(float));
+        if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
+        engine->written[i] += rows;
+    }
+}
+
+static void mgv__job_prepare(mgv_engine *engine) {
+    const mgv__config *config = &engine->model->config;
+    const mgv_image *image = &engine->images[engine->job.image];
+    mgv_grid grid;
+    /* Checked when the job was accepted, so it cannot fail now. */
+    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid,
+                     NULL);
+    mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
+    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
+                        engine->buffers[0],
+                        MGV__PIXELS_PATCHES);
+}
+
+/* What an operation needs to run on the engine's buffers. */
+static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
+    run->program = &engine->model->program;
+    run->tensors = engine->model->tensors;
+    run->geometry = &engine->geometry;
+    memcpy(run->buffers, engine->buffers, sizeof run->buffers);
+    run->scratch = engine->cpu_scratch;
+    run->scratch_bytes = engine->cpu_scratch_bytes;
+    run->parallel = engine->desc.parallel;
+    run->isa = engine->isa;
+}
+
+/* Marks the operations whose results are read for an output, or by such an operation. */
+static void mgv__job_find_needed(mgv_engine *engine) {
+    const mgv__program *program = &engine->model->program;
+    uint32_t live = 0, op = engine->job.op_end, i; /* live: buffers that are read further on */
+    while (op-- > 0) {
+        const uint32_t target = 1u << program->ops[op].target;
+        for (i = 0; i < engine->job.output_count; i++)
+            if (engine->output_op[i] == op) live |= 1u << engine->output_buffer[i];
+        engine->needed[op] = (live & target) != 0;
+        if (engine->needed[op]) live = (live & ~target) | mgv__op_reads(&program->ops[op]);
+    }
+}
+/* The first operation from `op` on that an output needs. */
+static uint32_t mgv__job_next(const mgv_engine *engine, uint32_t op) {
+    while (op < engine->job.op_end && !engine->needed[op]) op++;
+    return op;
+}
+
+/* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
+static void mgv__job_step(mgv_engine *engine) {
+    mgv__job *job = &engine->job;
+    mgv__cpu_run run;
+    job->status = MGV_STATUS_RUNNING;
+    if (!job->prepared) {
+        mgv__job_prepare(engine);
+        job->prepared = 1;
+        return;
+    }
+    mgv__job_cpu_run(engine, &run);
+    mgv__cpu_run_op(&run, &run.program->ops[job->op]);
+    mgv__job_collect(engine, job->op);
+    job->op = mgv__job_next(engine, job->op + 1);
+    if (job->op < job->op_end) return;
+    job->op = mgv__job_next(engine, 0);
+    job->prepared = 0;
+    if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
+}
+
+static mgv_result mgv__job_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
+    (void)engine;
+    if (image->place == MGV_PLACE_HOST) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "image %u is not in host memory, where the CPU backend reads", (uint64_t)number);
+}
+static mgv_result mgv__job_check_output(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error) {
+    (void)engine;
+    if (output->place == MGV_PLACE_HOST) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is not in host memory, where the CPU backend writes", (uint64_t)number);
+}
+static mgv_result mgv__job_start(mgv_engine *engine, void *stream, mgv_error *error) {
+    if (stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
+    mgv__job_find_needed(engine);
+    engine->job.image = 0;
+    engine->job.op = mgv__job_next(engine, 0);
+    engine->job.prepared = 0;
+    engine->job.pending = 1;
+    engine->job.status = MGV_STATUS_QUEUED;
+    return MGV_OK;
+}
+static int mgv__job_replays(const mgv_engine *engine) {
+    (void)engine;
+    return 0;
+}
+static void mgv__job_told(mgv_engine *engine) { (void)engine; }
+static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output,
+                                              mgv__job_start, mgv__job_step, mgv__job_told};
+/* ---------------------------------------------------------------------------------------------------------------
    >>cuda: the plan on a GPU, through the CUDA Runtime API
 
    Compiled in with MEGAVIT_CUDA (unless MEGAVIT_NO_CUDA): it includes cuda.h and cuda_runtime_api.h and needs -lcudart or the static one,
@@ -8437,1633 +10065,6 @@ static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
 
 #endif /* MEGAVIT_CUDA */
 
-/* ---------------------------------------------------------------------------------------------------------------
-   >>cpu: the CPU twin of every operation
-
-   Matrix products are cut the way BLIS cuts them (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly
-   Instantiating BLAS Functionality", ACM TOMS 41(3), 2015): weights, used as they are stored, are converted and
-   transposed into panels that fit a cache, DEPTH rows at a time, and a tile of the target is held in registers while
-   it runs down a panel. Attention is cut by the same tiles with the online softmax of Milakov and Gimelshein ("Online
-   normalizer calculation for softmax", arXiv 1805.02867), so that its memory does not grow with the square of the tokens.
-
-   The same bits for any number of threads and any place in a batch: every element of a target is computed by one
-   task, and the order of its additions depends on its row of weights or its range of keys alone.
-
-   The vector code is section >>cpu-vector at the end of this file. It is written once and compiled once for each
-   instruction set by including this file again, as stb_image_resize2.h does; if you rename the file, define MEGAVIT_FILENAME.
-
-   Options:
-     MEGAVIT_NO_SIMD     only plain C
-     MEGAVIT_SGEMM(m, n, k, a, lda, w, ldw, c, ldc)
-                         a call of yours that computes c[i * ldc + j] = sum over p < k of a[i * lda + p] * w[j * ldw + p] for i < m, j < n
-                         in row-major float32, used for every matrix product but attention's. size_t counts. It is called from the
-                         threads of mgv_parallel_for at once, so it should not start threads of its own. */
-
-#ifndef MEGAVIT_FILENAME
-#define MEGAVIT_FILENAME "megavit.h"
-#endif
-
-/* gcc for Windows does not align the stack for vector registers (GCC bug 54412), so it gets plain C. */
-#if defined(MEGAVIT_NO_SIMD) || (defined(__MINGW32__) && !defined(__clang__))
-#elif (defined(__x86_64__) && defined(__GNUC__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
-#define MGV__CPU_X86
-#if defined(_MSC_VER) && !defined(__clang__) /* takes every intrinsic in every function */
-#define MGV__TARGET_OF(features)
-#else
-#define MGV__TARGET_OF(features) __attribute__((target(features)))
-#endif
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own _mm512_undefined_ps (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-#else
-#include <immintrin.h>
-#endif
-#ifdef _MSC_VER
-#include <intrin.h>
-#else
-#include <cpuid.h>
-#endif
-#elif (defined(__aarch64__) && defined(__ARM_NEON)) || defined(_M_ARM64)
-#define MGV__CPU_NEON
-#include <arm_neon.h>
-#endif
-
-/* Instruction sets. Macros, because the preprocessor chooses by them. */
-#define MGV__ISA_AUTO 0
-#define MGV__ISA_PLAIN 1
-#define MGV__ISA_AVX2 2
-#define MGV__ISA_AVX512 3
-#define MGV__ISA_NEON 4
-#define MGV__ISA_COUNT 5
-typedef int32_t mgv__isa;
-
-enum {
-    MGV__CPU_DEPTH = 384,               /* inner columns that one pass of a matrix product adds up; keys of one pass of attention */
-    MGV__CPU_STRIDE = MGV__CPU_DEPTH + 16, /* floats from a row to the next in a block of source rows; not a power of two, so that
-                                           rows spread over the cache */
-    MGV__CPU_COLUMNS = 256,             /* target columns computed before the next ones are begun */
-    MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
-    MGV__CPU_ROWS = 672,                /* target rows computed before the next ones are begun */
-    MGV__CPU_QUERIES = 224,             /* queries that share one packing of keys and values */
-    MGV__CPU_STRIP = 16,                /* inner columns that the vector code handles at a time */
-    MGV__CPU_MAX_TILE = 16,             /* rows of the largest tile of any instruction set */
-    MGV__CPU_MAX_PANEL = 32             /* columns of the widest panel of any instruction set */
-};
-
-static size_t mgv__cpu_element_bytes(mgv_dtype dtype) { return dtype == MGV_DTYPE_F32 ? 4 : 2; }
-static uint32_t mgv__cpu_round_up(uint32_t value, uint32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-static uint32_t mgv__cpu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
-/* Asks for the cache line at p: its second-level cache will do. A hint that compilers without it do without. */
-#if defined(MGV__CPU_X86)
-#define MGV__PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
-#elif defined(__GNUC__)
-#define MGV__PREFETCH(p) __builtin_prefetch((p), 0, 2)
-#else
-#define MGV__PREFETCH(p) ((void)(p))
-#endif
-
-/* Memory that will be read soon: rows of the next block of weights and of the next block of the source. For every
-   MGV__CPU_STRIP columns that a tile computes it fetches the next `step` bytes of each of the rows. */
-enum { MGV__CPU_STREAMS = 2 };
-typedef struct mgv__cpu_ahead {
-    const char *from[MGV__CPU_STREAMS];
-    size_t stride[MGV__CPU_STREAMS];
-    size_t step[MGV__CPU_STREAMS];
-    uint32_t rows[MGV__CPU_STREAMS];
-} mgv__cpu_ahead;
-
-static inline void mgv__cpu_fetch(const mgv__cpu_ahead *ahead, size_t strip) {
-    uint32_t i, row;
-    for (i = 0; i < MGV__CPU_STREAMS; i++) {
-        const size_t offset = strip * ahead->step[i];
-        for (row = 0; row < ahead->rows[i]; row++) MGV__PREFETCH(ahead->from[i] + offset + row * ahead->stride[i]);
-    }
-}
-
-/* What >>cpu-vector gives for one instruction set. `panel` columns make one packed panel; rows of scratch that a
-   function names as padded have room and defined values up to a multiple of `panel`. */
-typedef struct mgv__cpu_kernels {
-    const char *name;
-    uint32_t panel;
-    uint32_t tile_rows;
-    /* n numbers of a stored dtype to float. */
-    void (*convert)(mgv_dtype dtype, const void *from, float *to, size_t n);
-    /* packed[k * panel + j] = weight[j * stride + k], k < depth, j < panel; columns past `columns` repeat the last one. */
-    void (*pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed);
-    /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
-       May also write rows of c up to tile_rows and read rows of a up to there. */
-    void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
-                 const mgv__cpu_ahead *ahead);
-    /* x = activation(x + bias), padded. */
-    void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
-    /* gate = silu(gate + gate_bias) * (up + up_bias), padded. */
-    void (*silu_gate)(float *gate, const float *gate_bias, const float *up, const float *up_bias, uint32_t n);
-    /* x = exp(x - max), padded, after raising *max to the largest x; *sum is brought to the new maximum and grows by
-       the sum of x. Returns the factor that brings older results to the new maximum. */
-    float (*softmax)(float *x, uint32_t n, float *max, float *sum);
-    void (*add)(float *out, const float *a, const float *b, size_t n);
-    void (*scale)(float *out, const float *x, float factor, size_t n);
-    /* y += factor * x */
-    void (*add_scaled)(float *y, float factor, const float *x, size_t n);
-    float (*dot)(const float *a, const float *b, size_t n);
-    /* One row. bias may be NULL. */
-    void (*norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float epsilon, int rms);
-    /* Turns the pairs (x[j], x[half + j]). */
-    void (*rotate)(float *x, const float *cosine, const float *sine, size_t half);
-} mgv__cpu_kernels;
-
-#define MGV__VECTOR MGV__ISA_PLAIN
-#include MEGAVIT_FILENAME
-#undef MGV__VECTOR
-#ifdef MGV__CPU_X86
-#define MGV__VECTOR MGV__ISA_AVX2
-#include MEGAVIT_FILENAME
-#undef MGV__VECTOR
-#define MGV__VECTOR MGV__ISA_AVX512
-#include MEGAVIT_FILENAME
-#undef MGV__VECTOR
-#endif
-#ifdef MGV__CPU_NEON
-#define MGV__VECTOR MGV__ISA_NEON
-#include MEGAVIT_FILENAME
-#undef MGV__VECTOR
-#endif
-
-#ifdef MGV__CPU_X86
-static void mgv__cpuid(uint32_t leaf, uint32_t out[4]) {
-#ifdef _MSC_VER
-    int registers[4];
-    __cpuidex(registers, (int)leaf, 0);
-    memcpy(out, registers, sizeof(registers));
-#else
-    memset(out, 0, 4 * sizeof(out[0]));
-    __get_cpuid_count(leaf, 0, &out[0], &out[1], &out[2], &out[3]);
-#endif
-}
-/* Which register files the operating system saves: Intel SDM volume 1, 13.3. */
-MGV__TARGET_OF("xsave")
-static uint64_t mgv__saved_registers(void) { return (uint64_t)_xgetbv(0); }
-
-static mgv__isa mgv__cpu_detect(void) {
-    uint32_t basic[4], leaf1[4], leaf7[4];
-    uint64_t saved;
-    mgv__cpuid(0, basic);
-    if (basic[0] < 7) return MGV__ISA_PLAIN;
-    mgv__cpuid(1, leaf1);
-    mgv__cpuid(7, leaf7);
-    /* ecx of leaf 1: FMA 12, OSXSAVE 27, AVX 28, F16C 29. ebx of leaf 7: AVX2 5, AVX-512F 16. */
-    if (((leaf1[2] >> 27) & 7) != 7 || ((leaf1[2] >> 12) & 1) == 0 || ((leaf7[1] >> 5) & 1) == 0) return MGV__ISA_PLAIN;
-    saved = mgv__saved_registers();
-    if ((saved & 0x06) != 0x06) return MGV__ISA_PLAIN;
-    if (((leaf7[1] >> 16) & 1) == 0 || (saved & 0xE0) != 0xE0) return MGV__ISA_AVX2;
-    return MGV__ISA_AVX512;
-}
-#elif defined(MGV__CPU_NEON)
-static mgv__isa mgv__cpu_detect(void) { return MGV__ISA_NEON; }
-#else
-static mgv__isa mgv__cpu_detect(void) { return MGV__ISA_PLAIN; }
-#endif
-
-/* NULL where this program has no code for it. */
-static const mgv__cpu_kernels *mgv__cpu_kernels_of(mgv__isa isa) {
-    switch (isa) {
-    case MGV__ISA_PLAIN: return &mgv__plain_kernels;
-#ifdef MGV__CPU_X86
-    case MGV__ISA_AVX2: return &mgv__avx2_kernels;
-    case MGV__ISA_AVX512: return &mgv__avx512_kernels;
-#endif
-#ifdef MGV__CPU_NEON
-    case MGV__ISA_NEON: return &mgv__neon_kernels;
-#endif
-    default: return NULL;
-    }
-}
-
-/* One picture on its way through a program. Zero it and set what you need. */
-typedef struct mgv__cpu_run {
-    const mgv__program *program;
-    const mgv__tensor *tensors;
-    const mgv__geometry *geometry;
-    float *buffers[MGV__MAX_BUFFERS];
-    void *scratch;       /* 64-byte aligned; mgv__cpu_scratch_bytes says how much */
-    size_t scratch_bytes;
-    mgv_parallel_for parallel;
-    mgv__isa isa;        /* MGV__ISA_AUTO: found out at every op; mgv__cpu_detect finds it once */
-} mgv__cpu_run;
-
-/* ---- what all operations share ---- */
-
-static uint32_t mgv__cpu_rows(const mgv__cpu_run *run, mgv__rows rows) {
-    if (rows == MGV__ROWS_IMAGES) return 1;
-    return rows == MGV__ROWS_MERGED ? run->geometry->grid.merged_tokens : run->geometry->grid.tokens;
-}
-
-static uint32_t mgv__cpu_threads(const mgv__cpu_run *run) {
-    return run->parallel.run != NULL && run->parallel.threads > 1 ? run->parallel.threads : 1;
-}
-
-static const mgv__cpu_kernels *mgv__cpu_kernels_for(const mgv__cpu_run *run) {
-    return mgv__cpu_kernels_of(run->isa != MGV__ISA_AUTO ? run->isa : mgv__cpu_detect());
-}
-
-/* One op under way. Task i of `tasks` has scratch of its own, so it must be the only one that runs as i. */
-typedef struct mgv__cpu_job {
-    const mgv__cpu_run *run;
-    const mgv__op *op;
-    const mgv__cpu_kernels *kernels;
-    uint32_t tasks;
-    uint32_t rows;         /* of the target */
-    uint32_t row_tasks;    /* linear: tasks side by side over the rows, the others over the columns */
-    uint32_t queries;      /* attention: queries of one item */
-    uint32_t items;        /* attention: items of all ranges and heads */
-} mgv__cpu_job;
-
-/* Splitting work that takes less time than waking a thread makes it slower. */
-enum { MGV__CPU_MIN_WORK = 1 << 15 };
-
-static void mgv__cpu_start(mgv__cpu_job *job, uint32_t most_tasks, uint64_t work, mgv_task task) {
-    const uint32_t threads = mgv__cpu_threads(job->run);
-    job->tasks = mgv__cpu_min(threads, most_tasks);
-    if (work < MGV__CPU_MIN_WORK || job->tasks == 0) job->tasks = 1;
-    if (job->tasks == 1) {
-        task(job, 0);
-    } else {
-        job->run->parallel.run(job->run->parallel.user, job->tasks, task, job);
-    }
-}
-
-/* Where part `index` of `parts` begins when `count` things are dealt out evenly. */
-static uint32_t mgv__cpu_share(uint32_t count, uint32_t index, uint32_t parts) {
-    return (uint32_t)((uint64_t)count * index / parts);
-}
-
-static float *mgv__cpu_slot(const mgv__cpu_job *job, uint32_t task) {
-    const size_t bytes = job->run->scratch_bytes / mgv__cpu_threads(job->run) & ~(size_t)63;
-    return (float *)(void *)((char *)job->run->scratch + bytes * task);
-}
-
-/* The address of element `index` of a tensor. */
-static const void *mgv__cpu_at(const mgv__tensor *tensor, size_t index) {
-    return (const char *)tensor->data + index * mgv__cpu_element_bytes(tensor->dtype);
-}
-
-/* A row of a tensor as floats; zeros where there is no such tensor. */
-static void mgv__cpu_load(const mgv__cpu_job *job, uint32_t number, size_t first, float *to, size_t n) {
-    if (number == MGV__NO_TENSOR) {
-        memset(to, 0, n * sizeof(*to));
-        return;
-    }
-    job->kernels->convert(job->run->tensors[number].dtype, mgv__cpu_at(&job->run->tensors[number], first), to, n);
-}
-
-/* Copies rows side by side as a tile reads them, and zeros up to a whole tile. */
-static void mgv__cpu_copy_rows(const mgv__cpu_job *job, const float *from, size_t stride, uint32_t rows, uint32_t depth, float *to) {
-    uint32_t i;
-    for (i = 0; i < rows; i++) memcpy(to + (size_t)i * MGV__CPU_STRIDE, from + i * stride, depth * sizeof(*to));
-    for (; i < job->kernels->tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, depth * sizeof(*to));
-}
-
-/* Rows that are fetched while the tiles of the block before are computed, some with every tile: weights are read once
-   an image, so most come from main memory, and activations are often larger than the cache. */
-typedef struct mgv__cpu_stream {
-    const char *from;
-    size_t stride, step;
-    uint32_t rows;  /* that go with one tile */
-    uint32_t left;
-} mgv__cpu_stream;
-
-static mgv__cpu_stream mgv__cpu_stream_of(const void *from, size_t stride, size_t element_bytes, uint32_t rows, uint32_t tiles) {
-    mgv__cpu_stream s;
-    s.from = (const char *)from;
-    s.stride = stride * element_bytes;
-    s.step = MGV__CPU_STRIP * element_bytes;
-    s.rows = (rows + tiles - 1) / tiles;
-    s.left = rows;
-    return s;
-}
-
-/* Hands the rows that go with one tile to stream i of `ahead`. */
-static void mgv__cpu_stream_next(mgv__cpu_stream *s, mgv__cpu_ahead *ahead, int i) {
-    const uint32_t rows = mgv__cpu_min(s->rows, s->left);
-    ahead->from[i] = s->from;
-    ahead->stride[i] = s->stride;
-    ahead->step[i] = s->step;
-    ahead->rows[i] = rows;
-    s->left -= rows;
-    if (s->left > 0) s->from += rows * s->stride;
-}
-
-/* ---- linear ---- */
-
-/* The scratch of one task of a linear op. */
-typedef struct mgv__cpu_linear_scratch {
-    float *packed;                /* [MGV__CPU_COLUMNS / panel][MGV__CPU_DEPTH][panel] */
-    float *block;                 /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
-    float *sums;                  /* [MGV__CPU_ROWS + MGV__CPU_MAX_TILE][MGV__CPU_COLUMN_STRIDE] */
-    float *bias;                  /* [MGV__CPU_COLUMNS] */
-    float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
-} mgv__cpu_linear_scratch;
-
-enum {
-    MGV__CPU_PACKED_FLOATS = MGV__CPU_COLUMNS * MGV__CPU_DEPTH,
-    MGV__CPU_BLOCK_FLOATS = MGV__CPU_MAX_TILE * MGV__CPU_STRIDE,
-    MGV__CPU_SUM_FLOATS = (MGV__CPU_ROWS + MGV__CPU_MAX_TILE) * MGV__CPU_COLUMN_STRIDE,
-    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + MGV__CPU_COLUMNS
-};
-
-static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
-    mgv__cpu_linear_scratch s;
-    s.packed = slot;
-    s.block = s.packed + MGV__CPU_PACKED_FLOATS;
-    s.sums = s.block + MGV__CPU_BLOCK_FLOATS;
-    s.bias = s.sums + MGV__CPU_SUM_FLOATS;
-    s.weights = s.bias + MGV__CPU_COLUMNS;
-    return s;
-}
-
-#ifndef MEGAVIT_SGEMM
-/* The weights after columns [column, column + columns) and inner columns up to k. */
-static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, size_t inner, uint32_t column, uint32_t columns, size_t k,
-                                                  uint32_t tiles) {
-    const uint32_t first = k < inner ? column : column + columns, rows = (uint32_t)weight->shape[0];
-    if (first >= rows) return mgv__cpu_stream_of(weight->data, 0, 0, 0, 1);
-    return mgv__cpu_stream_of(mgv__cpu_at(weight, first * inner + (k < inner ? k : 0)), inner, mgv__cpu_element_bytes(weight->dtype),
-                              mgv__cpu_min(rows - first, columns), tiles);
-}
-#endif
-
-/* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns; numbers that mean nothing up to the panel's end. */
-static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
-                             uint32_t columns, const float *source, size_t source_stride, uint32_t rows, float *sums) {
-    const size_t inner = job->op->inner;
-#ifdef MEGAVIT_SGEMM
-    const float *w = (const float *)mgv__cpu_at(weight, column * inner);
-    const uint32_t padded = mgv__cpu_round_up(columns, job->kernels->panel);
-    uint32_t i;
-    if (weight->dtype != MGV_DTYPE_F32) {
-        job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * inner), scratch->weights, columns * inner);
-        w = scratch->weights;
-    }
-    MEGAVIT_SGEMM((size_t)rows, (size_t)columns, inner, source, source_stride, w, inner, sums, (size_t)MGV__CPU_COLUMN_STRIDE);
-    for (i = 0; i < rows; i++) /* activations take whole panels */
-        memset(sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + columns, 0, (padded - columns) * sizeof(float));
-#else
-    const mgv__cpu_kernels *kernels = job->kernels;
-    const uint32_t panel = kernels->panel, panels = mgv__cpu_round_up(columns, panel) / panel;
-    const uint32_t tiles = mgv__cpu_round_up(rows, kernels->tile_rows) / kernels->tile_rows * panels;
-    size_t k;
-    for (k = 0; k < inner; k += MGV__CPU_DEPTH) {
-        const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
-        mgv__cpu_stream next_weights = mgv__cpu_stream_of_weights(weight, inner, column, columns, k + depth, tiles);
-        uint32_t i, j;
-        for (j = 0; j < columns; j += panel) {
-            kernels->pack(weight->dtype, mgv__cpu_at(weight, (column + j) * inner + k), inner, mgv__cpu_min(columns - j, panel), depth,
-                          scratch->packed + (size_t)j * depth);
-        }
-        for (i = 0; i < rows; i += kernels->tile_rows) {
-            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
-            const uint32_t later_rows = mgv__cpu_min(rows - i - tile_rows, kernels->tile_rows);
-            const float *block = source + i * source_stride + k;
-            mgv__cpu_stream next_block = mgv__cpu_stream_of(later_rows > 0 ? block + tile_rows * source_stride : block, source_stride,
-                                                            sizeof(float), later_rows, panels);
-            mgv__cpu_copy_rows(job, block, source_stride, tile_rows, depth, scratch->block);
-            for (j = 0; j < columns; j += panel) {
-                mgv__cpu_ahead ahead;
-                mgv__cpu_stream_next(&next_weights, &ahead, 0);
-                mgv__cpu_stream_next(&next_block, &ahead, 1);
-                kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth,
-                              sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j, MGV__CPU_COLUMN_STRIDE, k != 0, &ahead);
-            }
-        }
-    }
-#endif
-}
-
-/* Adds the samples of the position table that row `row` takes, columns [column, column + columns). */
-static void mgv__cpu_add_table(const mgv__cpu_job *job, uint32_t row, uint32_t column, uint32_t columns, float *x) {
-    const mgv__geometry *g = job->run->geometry;
-    float table[MGV__CPU_COLUMNS], sum[MGV__CPU_COLUMNS];
-    uint32_t s;
-    memset(sum, 0, columns * sizeof(*sum));
-    for (s = 0; s < g->sample_count; s++) {
-        const size_t sample = (size_t)row * g->sample_count + s;
-        mgv__cpu_load(job, job->op->table, (size_t)g->sample_index[sample] * job->op->columns + column, table, columns);
-        job->kernels->add_scaled(sum, g->sample_weight != NULL ? g->sample_weight[sample] : 1.0f, table, columns);
-    }
-    job->kernels->add(x, x, sum, columns);
-}
-
-static void mgv__cpu_fetch_floats(const float *from, uint32_t n) {
-    uint32_t i;
-    for (i = 0; i < n; i += 64 / sizeof(float)) MGV__PREFETCH(from + i);
-}
-
-/* Target columns [column, column + columns) of part `part`, at most MGV__CPU_COLUMNS (half of that with a gate). */
-static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, uint32_t part, uint32_t part_column,
-                                    uint32_t column, uint32_t columns, uint32_t first_row, uint32_t rows) {
-    const mgv__op *op = job->op;
-    const mgv__cpu_kernels *kernels = job->kernels;
-    const mgv__buffer_desc *buffers = job->run->program->buffers;
-    const size_t source_stride = (size_t)buffers[op->source].columns * op->fold, target_stride = buffers[op->target].columns;
-    const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
-    const int gated = op->activation == MGV__ACT_SILU_GATE;
-    const float *source = job->run->buffers[op->source] + first_row * source_stride;
-    const size_t target_at = first_row * target_stride + part_column + column;
-    uint32_t i;
-    mgv__cpu_load(job, op->bias[part], column, scratch->bias, columns);
-    memset(scratch->bias + columns, 0, (padded - columns) * sizeof(float));
-    mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[part]], column, columns, source, source_stride, rows, scratch->sums);
-    if (gated) {
-        mgv__cpu_load(job, op->bias[1], column, scratch->bias + padded, columns);
-        memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
-        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], column, columns, source, source_stride, rows,
-                         scratch->sums + padded);
-    }
-    for (i = 0; i < rows; i++) {
-        float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
-        float *target = job->run->buffers[op->target] + target_at + i * target_stride;
-        if (i + 2 < rows) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
-        if (gated) {
-            kernels->silu_gate(x, scratch->bias, x + padded, scratch->bias + padded, padded);
-        } else {
-            kernels->activate(op->activation, x, scratch->bias, padded);
-        }
-        if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, part_column + column, columns, x);
-        if (op->add != MGV__NONE) {
-            const size_t add_stride = buffers[op->add].columns;
-            kernels->add(target, x, job->run->buffers[op->add] + (first_row + i) * add_stride + part_column + column, columns);
-        } else {
-            memcpy(target, x, columns * sizeof(*target));
-        }
-    }
-}
-
-static uint32_t mgv__cpu_linear_parts(const mgv__op *op) { return op->activation == MGV__ACT_SILU_GATE ? 1 : op->part_count; }
-
-static uint32_t mgv__cpu_part_columns(const mgv__cpu_job *job, uint32_t part) {
-    return (uint32_t)job->run->tensors[job->op->weight[part]].shape[0];
-}
-
-static uint32_t mgv__cpu_part_panels(const mgv__cpu_job *job, uint32_t part) {
-    return mgv__cpu_round_up(mgv__cpu_part_columns(job, part), job->kernels->panel) / job->kernels->panel;
-}
-
-static uint32_t mgv__cpu_linear_panels(const mgv__cpu_job *job) {
-    uint32_t part, panels = 0;
-    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) panels += mgv__cpu_part_panels(job, part);
-    return panels;
-}
-
-static void mgv__cpu_linear_task(void *context, uint32_t index) {
-    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
-    const mgv__cpu_linear_scratch scratch = mgv__cpu_carve_linear(mgv__cpu_slot(job, index));
-    const uint32_t panel = job->kernels->panel, tile_rows = job->kernels->tile_rows;
-    const uint32_t column_tasks = job->tasks / job->row_tasks, blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
-    const uint32_t panels = mgv__cpu_linear_panels(job);
-    const uint32_t begin = mgv__cpu_share(panels, index % column_tasks, column_tasks);
-    const uint32_t end = mgv__cpu_share(panels, index % column_tasks + 1, column_tasks);
-    const uint32_t first_row = mgv__cpu_share(blocks, index / column_tasks, job->row_tasks) * tile_rows;
-    const uint32_t row_limit = mgv__cpu_share(blocks, index / column_tasks + 1, job->row_tasks) * tile_rows;
-    const uint32_t last_row = mgv__cpu_min(row_limit, job->rows);
-    const uint32_t chunks = mgv__cpu_round_up(last_row - first_row, MGV__CPU_ROWS) / MGV__CPU_ROWS;
-    const uint32_t chunk_rows = chunks == 0 ? 0 : mgv__cpu_round_up((last_row - first_row + chunks - 1) / chunks, tile_rows);
-    const uint32_t group = MGV__CPU_COLUMNS / panel / (job->op->activation == MGV__ACT_SILU_GATE ? 2 : 1);
-    uint32_t part, part_begin = 0, part_column = 0, row, p;
-    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) {
-        const uint32_t part_columns = mgv__cpu_part_columns(job, part), part_end = part_begin + mgv__cpu_part_panels(job, part);
-        const uint32_t first = begin > part_begin ? begin : part_begin, last = mgv__cpu_min(end, part_end);
-        for (p = first; p < last; p += group) {
-            const uint32_t column = (p - part_begin) * panel, limit = (mgv__cpu_min(last, p + group) - part_begin) * panel;
-            const uint32_t columns = mgv__cpu_min(limit, part_columns) - column;
-            for (row = first_row; row < last_row; row += chunk_rows) {
-                mgv__cpu_linear_columns(job, &scratch, part, part_column, column, columns, row, mgv__cpu_min(last_row - row, chunk_rows));
-            }
-        }
-        part_begin = part_end;
-        part_column += part_columns;
-    }
-}
-
-/* Tasks form a grid over rows and columns. The grid whose largest task does the least: tiles, and the packing of
-   its weights, which costs about as much as PACKING rows. */
-static void mgv__cpu_run_linear(mgv__cpu_job *job) {
-    enum { PACKING = 8 };
-    const uint32_t threads = mgv__cpu_threads(job->run), tile_rows = job->kernels->tile_rows, panels = mgv__cpu_linear_panels(job);
-    const uint32_t blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
-    const uint64_t work = (uint64_t)job->rows * job->op->inner * panels;
-    uint64_t best = UINT64_MAX;
-    uint32_t row_tasks, column_tasks = 1;
-    job->row_tasks = 1;
-    for (row_tasks = 1; row_tasks <= threads && row_tasks <= blocks && work >= MGV__CPU_MIN_WORK; row_tasks++) {
-        const uint32_t over_columns = mgv__cpu_min(threads / row_tasks, panels);
-        const uint64_t task_rows = (uint64_t)((blocks + row_tasks - 1) / row_tasks) * tile_rows;
-        const uint64_t cost = (task_rows + PACKING) * ((panels + over_columns - 1) / over_columns);
-        if (cost < best) {
-            best = cost;
-            job->row_tasks = row_tasks;
-            column_tasks = over_columns;
-        }
-    }
-    mgv__cpu_start(job, job->row_tasks * column_tasks, work, mgv__cpu_linear_task);
-}
-
-/* ---- norm ---- */
-
-static void mgv__cpu_norm_task(void *context, uint32_t index) {
-    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
-    const mgv__op *op = job->op;
-    const size_t n = op->inner;
-    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
-    float *weight = mgv__cpu_slot(job, index), *bias = weight + n;
-    uint32_t i;
-    mgv__cpu_load(job, op->weight[0], 0, weight, n);
-    mgv__cpu_load(job, op->bias[0], 0, bias, n);
-    for (i = begin; i < end; i++) {
-        job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n,
-                           op->epsilon, op->rms);
-    }
-}
-
-/* ---- rotary: "RoFormer", arXiv 2104.09864, in the halves layout that transformers calls rotate_half ---- */
-
-/* Sine and cosine of a float angle, to about one unit in the last place of a float: reduction to [-pi/4, pi/4] and
-   near-minimax polynomials in double, so that every machine gives the same bits. |angle| up to 2^30. */
-static void mgv__sincos(float angle, float *sine, float *cosine) {
-    const double x = (double)angle, two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
-    const int64_t quarter = (int64_t)(x * two_over_pi + (x < 0 ? -0.5 : 0.5));
-    const double r = x - (double)quarter * half_pi, u = r * r;
-    const double s = r + r * u * (-1.66666666666638846e-01 + u * (8.33333333107922312e-03 + u * (-1.98412669169859658e-04 +
-                         u * (2.75559909295653188e-06 + u * -2.48056362418347625e-08))));
-    const double c = 1.0 - 0.5 * u + u * u * (4.16666666666646798e-02 + u * (-1.38888888872773422e-03 + u * (2.48015852109905154e-05 +
-                         u * (-2.75563696955730066e-07 + u * 2.07006004834331171e-09))));
-    const double turned_sine = quarter & 1 ? c : s, turned_cosine = quarter & 1 ? s : c;
-    *sine = (float)(quarter & 2 ? -turned_sine : turned_sine);
-    *cosine = (float)((quarter + 1) & 2 ? -turned_cosine : turned_cosine);
-}
-
-static void mgv__cpu_rotary_task(void *context, uint32_t index) {
-    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
-    const mgv__op *op = job->op;
-    const uint32_t half = op->head_dim / 2;
-    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
-    const size_t stride = job->run->program->buffers[op->target].columns;
-    const mgv__rotary *rotary = &job->run->program->rotary;
-    float sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
-    uint32_t i, j, head;
-    for (i = begin; i < end; i++) {
-        float *row = job->run->buffers[op->target] + i * stride;
-        const int32_t *position = job->run->geometry->position + (size_t)i * 3;
-        for (j = 0; j < half; j++) mgv__sincos((float)position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
-        for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
-    }
-}
-
-/* ---- attention ---- */
-
-typedef struct mgv__cpu_attention_scratch {
-    float *keys;    /* [MGV__CPU_DEPTH / panel][head_dim][panel] */
-    float *values;  /* [padded head_dim / panel][MGV__CPU_DEPTH][panel] */
-    float *queries; /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
-    float *scores;  /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
-    float *sums;    /* [MGV__CPU_QUERIES + MGV__CPU_MAX_TILE][padded head_dim] */
-    float *max;     /* [MGV__CPU_QUERIES] */
-    float *total;   /* [MGV__CPU_QUERIES] */
-} mgv__cpu_attention_scratch;
-
-enum {
-    MGV__CPU_MAX_PADDED_HEAD = (int)MGV__MAX_HEAD_DIM + MGV__CPU_MAX_PANEL,
-    MGV__CPU_KEY_FLOATS = (int)MGV__CPU_DEPTH * MGV__MAX_HEAD_DIM,
-    MGV__CPU_VALUE_FLOATS = MGV__CPU_DEPTH * MGV__CPU_MAX_PADDED_HEAD,
-    MGV__CPU_HEAD_FLOATS = (MGV__CPU_QUERIES + MGV__CPU_MAX_TILE) * MGV__CPU_MAX_PADDED_HEAD,
-    MGV__CPU_ATTENTION_FLOATS = MGV__CPU_KEY_FLOATS + MGV__CPU_VALUE_FLOATS + 2 * MGV__CPU_BLOCK_FLOATS + MGV__CPU_HEAD_FLOATS +
-                                2 * MGV__CPU_QUERIES
-};
-
-static mgv__cpu_attention_scratch mgv__cpu_carve_attention(float *slot) {
-    mgv__cpu_attention_scratch s;
-    s.keys = slot;
-    s.values = s.keys + MGV__CPU_KEY_FLOATS;
-    s.queries = s.values + MGV__CPU_VALUE_FLOATS;
-    s.scores = s.queries + MGV__CPU_BLOCK_FLOATS;
-    s.sums = s.scores + MGV__CPU_BLOCK_FLOATS;
-    s.max = s.sums + MGV__CPU_HEAD_FLOATS;
-    s.total = s.max + MGV__CPU_QUERIES;
-    return s;
-}
-
-/* A score that no key can have: exp of it is 0. */
-#define MGV__CPU_NO_SCORE -3.0e38f
-
-/* Keys and values of `count` rows from `first`, one head, as panels. */
-static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
-                               uint32_t count) {
-    const mgv__op *op = job->op;
-    const uint32_t panel = job->kernels->panel, head_dim = op->head_dim;
-    const size_t stride = job->run->program->buffers[op->source].columns;
-    const float *keys = job->run->buffers[op->source] + first * stride + (size_t)(op->heads + head) * head_dim;
-    const float *values = keys + (size_t)op->heads * head_dim;
-    uint32_t i, j;
-    for (j = 0; j < count; j += panel) {
-        job->kernels->pack(MGV_DTYPE_F32, keys + j * stride, stride, mgv__cpu_min(count - j, panel), head_dim,
-                           scratch->keys + (size_t)j * head_dim);
-    }
-    for (j = 0; j < head_dim; j += panel) {
-        const uint32_t columns = mgv__cpu_min(head_dim - j, panel);
-        for (i = 0; i < count; i++) {
-            float *to = scratch->values + (size_t)j * count + (size_t)i * panel;
-            memcpy(to, values + i * stride + j, columns * sizeof(*to));
-            memset(to + columns, 0, (panel - columns) * sizeof(*to));
-        }
-    }
-}
-
-/* Columns `slice` of rows [key, key + keys), which the next head's item will read; nothing behind the last head. */
-static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t head, uint32_t slice, uint32_t key, uint32_t keys,
-                                               uint32_t tiles) {
-    const size_t stride = job->run->program->buffers[job->op->source].columns;
-    const float *source = job->run->buffers[job->op->source];
-    if (head >= job->op->heads) return mgv__cpu_stream_of(source, 0, 0, 0, 1);
-    return mgv__cpu_stream_of(source + key * stride + (size_t)slice * job->op->head_dim, stride, sizeof(float), keys, tiles);
-}
-
-/* Queries [first, first + count) of one head against the keys [begin, end) of their range. */
-static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
-                            uint32_t count, uint32_t begin, uint32_t end) {
-    const mgv__op *op = job->op;
-    const mgv__cpu_kernels *kernels = job->kernels;
-    const uint32_t panel = kernels->panel, head_dim = op->head_dim, padded = mgv__cpu_round_up(head_dim, panel);
-    const size_t stride = job->run->program->buffers[op->source].columns, target_stride = job->run->program->buffers[op->target].columns;
-    const float *queries = job->run->buffers[op->source] + first * stride + (size_t)head * head_dim;
-    float *target = job->run->buffers[op->target] + first * target_stride + (size_t)head * head_dim;
-    const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
-    const uint32_t passes = (end - begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH; /* over the keys, of about the same length */
-    const uint32_t most_keys = mgv__cpu_round_up((end - begin + passes - 1) / passes, panel);
-    uint32_t i, j, key, r;
-    for (i = 0; i < count; i++) {
-        scratch->max[i] = MGV__CPU_NO_SCORE;
-        scratch->total[i] = 0.0f;
-    }
-    for (key = begin; key < end; key += most_keys) {
-        const uint32_t keys = mgv__cpu_min(end - key, most_keys), padded_keys = mgv__cpu_round_up(keys, panel);
-        const uint32_t tiles = mgv__cpu_round_up(count, kernels->tile_rows) / kernels->tile_rows * (padded_keys / panel);
-        mgv__cpu_stream next_keys = mgv__cpu_stream_of_keys(job, head + 1, op->heads + head + 1, key, keys, tiles);
-        mgv__cpu_stream next_values = mgv__cpu_stream_of_keys(job, head + 1, 2 * op->heads + head + 1, key, keys, tiles);
-        mgv__cpu_pack_keys(job, scratch, head, key, keys);
-        for (i = 0; i < count; i += kernels->tile_rows) {
-            const uint32_t rows = mgv__cpu_min(count - i, kernels->tile_rows);
-            float *sums = scratch->sums + (size_t)i * padded;
-            mgv__cpu_copy_rows(job, queries + i * stride, stride, rows, head_dim, scratch->queries);
-            for (j = 0; j < keys; j += panel) {
-                mgv__cpu_ahead ahead;
-                mgv__cpu_stream_next(&next_keys, &ahead, 0);
-                mgv__cpu_stream_next(&next_values, &ahead, 1);
-                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE,
-                              0, &ahead);
-            }
-            for (r = 0; r < rows; r++) {
-                float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
-                kernels->scale(scores, scores, op->scale, keys);
-                for (j = keys; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
-                factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
-                if (key != begin) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
-            }
-            for (j = 0; j < head_dim; j += panel) {
-                kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, key != begin, &nothing);
-            }
-        }
-    }
-    for (i = 0; i < count; i++) {
-        kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
-    }
-}
-
-/* An item is some queries of one range and one head. A task takes items that follow each other, so that keys and
-   values stay in its cache from one to the next. */
-static void mgv__cpu_attention_task(void *context, uint32_t index) {
-    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
-    const mgv__op *op = job->op;
-    const mgv__geometry *g = job->run->geometry;
-    const mgv__cpu_attention_scratch scratch = mgv__cpu_carve_attention(mgv__cpu_slot(job, index));
-    const uint32_t first_item = mgv__cpu_share(job->items, index, job->tasks);
-    const uint32_t last_item = mgv__cpu_share(job->items, index + 1, job->tasks);
-    uint32_t range, head, first, begin = 0, item = 0;
-    for (range = 0; range < g->range_count[op->range]; range++) {
-        const uint32_t end = g->range_ends[op->range][range];
-        for (head = 0; head < op->heads; head++) {
-            for (first = begin; first < end; first += job->queries, item++) {
-                if (item < first_item || item >= last_item) continue;
-                mgv__cpu_attend(job, &scratch, head, first, mgv__cpu_min(end - first, job->queries), begin, end);
-            }
-        }
-        begin = end;
-    }
-}
-
-static uint32_t mgv__cpu_attention_items(const mgv__cpu_job *job) {
-    const mgv__geometry *g = job->run->geometry;
-    uint32_t range, begin = 0, items = 0;
-    for (range = 0; range < g->range_count[job->op->range]; range++) {
-        const uint32_t end = g->range_ends[job->op->range][range];
-        items += mgv__cpu_round_up(end - begin, job->queries) / job->queries * job->op->heads;
-        begin = end;
-    }
-    return items;
-}
-
-/* Fewer queries an item where there are more threads than items; it costs packing and changes no bit. */
-static void mgv__cpu_run_attention(mgv__cpu_job *job) {
-    enum { FEWEST = 56 };
-    const uint32_t threads = mgv__cpu_threads(job->run);
-    const uint64_t work = (uint64_t)job->rows * job->op->heads * job->op->head_dim * 16;
-    job->queries = MGV__CPU_QUERIES;
-    while (job->queries > FEWEST && mgv__cpu_attention_items(job) < threads) job->queries /= 2;
-    job->items = mgv__cpu_attention_items(job);
-    mgv__cpu_start(job, threads, work, mgv__cpu_attention_task);
-}
-
-/* ---- pool: SiglipMultiheadAttentionPoolingHead of transformers, up to its output projection ---- */
-
-/* One head. The probe does not depend on the picture, so a head's scores are y . u with u = Wk^T q (the bias of the
-   keys adds the same to every score and cancels), and Wv applied to the weighted mean of y is the weighted mean of
-   the values: neither keys nor values are formed. */
-static void mgv__cpu_pool_head(const mgv__cpu_job *job, uint32_t head, float *slot) {
-    const mgv__op *op = job->op;
-    const mgv__cpu_kernels *kernels = job->kernels;
-    const size_t inner = op->inner, first = (size_t)head * op->head_dim, stride = job->run->program->buffers[op->source].columns;
-    const uint32_t tokens = job->run->geometry->grid.tokens, padded = mgv__cpu_round_up(tokens, kernels->panel);
-    const float *y = job->run->buffers[op->source];
-    float *row = slot, *u = row + inner, *mean = u + inner, *bias = mean + inner, *scores = bias + MGV__MAX_HEAD_DIM;
-    float max = MGV__CPU_NO_SCORE, total = 0.0f;
-    uint32_t i, j;
-    memset(u, 0, inner * sizeof(*u));
-    memset(mean, 0, inner * sizeof(*mean));
-    mgv__cpu_load(job, op->bias[0], first, bias, op->head_dim);
-    mgv__cpu_load(job, op->probe, 0, mean, inner);
-    for (j = 0; j < op->head_dim; j++) {
-        float q;
-        mgv__cpu_load(job, op->weight[0], (first + j) * inner, row, inner);
-        q = (kernels->dot(row, mean, inner) + bias[j]) * op->scale;
-        mgv__cpu_load(job, op->weight[0], (inner + first + j) * inner, row, inner);
-        kernels->add_scaled(u, q, row, inner);
-    }
-    for (i = 0; i < tokens; i++) scores[i] = kernels->dot(y + i * stride, u, inner);
-    for (; i < padded; i++) scores[i] = MGV__CPU_NO_SCORE;
-    kernels->softmax(scores, padded, &max, &total);
-    memset(mean, 0, inner * sizeof(*mean));
-    for (i = 0; i < tokens; i++) kernels->add_scaled(mean, scores[i], y + i * stride, inner);
-    kernels->scale(mean, mean, 1.0f / total, inner);
-    mgv__cpu_load(job, op->bias[0], 2 * inner + first, bias, op->head_dim);
-    for (j = 0; j < op->head_dim; j++) {
-        mgv__cpu_load(job, op->weight[0], (2 * inner + first + j) * inner, row, inner);
-        job->run->buffers[op->target][first + j] = kernels->dot(row, mean, inner) + bias[j];
-    }
-}
-
-static void mgv__cpu_pool_task(void *context, uint32_t index) {
-    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
-    uint32_t head;
-    for (head = index; head < job->op->heads; head += job->tasks) mgv__cpu_pool_head(job, head, mgv__cpu_slot(job, index));
-}
-
-/* ---- gather ---- */
-
-static void mgv__cpu_gather_task(void *context, uint32_t index) {
-    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
-    const mgv__op *op = job->op;
-    const mgv__geometry *g = job->run->geometry;
-    const uint32_t units = g->grid.merged_tokens;
-    const uint32_t begin = mgv__cpu_share(units, index, job->tasks), end = mgv__cpu_share(units, index + 1, job->tasks);
-    const size_t unit = (size_t)(job->rows / units) * job->run->program->buffers[op->source].columns;
-    uint32_t i;
-    for (i = begin; i < end; i++) {
-        const uint32_t from = op->inverse ? i : g->order[i], to = op->inverse ? g->order[i] : i;
-        memcpy(job->run->buffers[op->target] + to * unit, job->run->buffers[op->source] + from * unit, unit * sizeof(float));
-    }
-}
-
-/* ---- the two calls that the engine makes ---- */
-
-/* Runs one op for one picture. Blocks; allocates nothing; cannot fail. */
-static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
-    mgv__cpu_job job;
-    uint64_t elements;
-    memset(&job, 0, sizeof(job));
-    job.run = run;
-    job.op = op;
-    job.kernels = mgv__cpu_kernels_for(run);
-    job.rows = mgv__cpu_rows(run, op->rows);
-    elements = (uint64_t)job.rows * op->columns;
-    if (job.rows == 0) return;
-    switch (op->kind) {
-    case MGV__OP_LINEAR: mgv__cpu_run_linear(&job); break;
-    case MGV__OP_NORM: mgv__cpu_start(&job, job.rows, elements, mgv__cpu_norm_task); break;
-    case MGV__OP_ROTARY: mgv__cpu_start(&job, job.rows, (uint64_t)job.rows * op->heads * op->head_dim * 4, mgv__cpu_rotary_task); break;
-    case MGV__OP_ATTENTION: mgv__cpu_run_attention(&job); break;
-    case MGV__OP_POOL: mgv__cpu_start(&job, op->heads, (uint64_t)op->inner * op->inner, mgv__cpu_pool_task); break;
-    case MGV__OP_GATHER: mgv__cpu_start(&job, run->geometry->grid.merged_tokens, elements, mgv__cpu_gather_task); break;
-    default: break;
-    }
-}
-
-/* Scratch that mgv__cpu_run_op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1).
-   Returns 0 on overflow. */
-static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_tokens, uint32_t threads, size_t *bytes) {
-    size_t floats = 0, slot, total;
-    uint32_t i;
-    for (i = 0; i < program->op_count; i++) {
-        const mgv__op *op = &program->ops[i];
-        size_t fixed = 0, rows = 0, need; /* floats that do not and that do grow with the op's inner columns */
-        switch (op->kind) {
-        case MGV__OP_LINEAR:
-            fixed = MGV__CPU_LINEAR_FLOATS;
-#ifdef MEGAVIT_SGEMM
-            rows = MGV__CPU_COLUMNS;
-#endif
-            break;
-        case MGV__OP_NORM: rows = 2; break;
-        case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
-        case MGV__OP_POOL:
-            rows = 3;
-            if (!mgv__add(max_tokens, MGV__CPU_MAX_PADDED_HEAD, &fixed)) return 0;
-            break;
-        default: break;
-        }
-        if (!mgv__mul(op->inner, rows, &need) || !mgv__add(need, fixed, &need)) return 0;
-        if (need > floats) floats = need;
-    }
-    if (!mgv__mul(floats, sizeof(float), &slot) || !mgv__align_up(slot, 64, &slot)) return 0;
-    if (!mgv__mul(slot, threads > 1 ? threads : 1, &total)) return 0;
-    *bytes = total;
-    return 1;
-}
-
-/* ---------------------------------------------------------------------------------------------------------------
-   >>threads: a pool of threads for callers who ask for one */
-
-#ifndef MEGAVIT_NO_THREADS
-
-#ifdef _WIN32
-typedef CRITICAL_SECTION mgv__lock;
-typedef CONDITION_VARIABLE mgv__signal;
-typedef HANDLE mgv__thread;
-#define MGV__THREAD_RESULT DWORD WINAPI
-static int mgv__lock_make(mgv__lock *lock) { InitializeCriticalSection(lock); return 1; }
-static void mgv__lock_end(mgv__lock *lock) { DeleteCriticalSection(lock); }
-static void mgv__lock_take(mgv__lock *lock) { EnterCriticalSection(lock); }
-static void mgv__lock_give(mgv__lock *lock) { LeaveCriticalSection(lock); }
-static int mgv__signal_make(mgv__signal *signal) { InitializeConditionVariable(signal); return 1; }
-static void mgv__signal_end(mgv__signal *signal) { (void)signal; }
-static void mgv__signal_all(mgv__signal *signal) { WakeAllConditionVariable(signal); }
-static void mgv__signal_wait(mgv__signal *signal, mgv__lock *lock) { SleepConditionVariableCS(signal, lock, INFINITE); }
-static int mgv__thread_start(mgv__thread *thread, DWORD(WINAPI *function)(void *), void *argument) {
-    *thread = CreateThread(NULL, 0, function, argument, 0, NULL);
-    return *thread != NULL;
-}
-static void mgv__thread_join(mgv__thread thread) {
-    WaitForSingleObject(thread, INFINITE);
-    CloseHandle(thread);
-}
-#else
-#include <pthread.h>
-typedef pthread_mutex_t mgv__lock;
-typedef pthread_cond_t mgv__signal;
-typedef pthread_t mgv__thread;
-#define MGV__THREAD_RESULT void *
-static int mgv__lock_make(mgv__lock *lock) { return pthread_mutex_init(lock, NULL) == 0; }
-static void mgv__lock_end(mgv__lock *lock) { pthread_mutex_destroy(lock); }
-static void mgv__lock_take(mgv__lock *lock) { pthread_mutex_lock(lock); }
-static void mgv__lock_give(mgv__lock *lock) { pthread_mutex_unlock(lock); }
-static int mgv__signal_make(mgv__signal *signal) { return pthread_cond_init(signal, NULL) == 0; }
-static void mgv__signal_end(mgv__signal *signal) { pthread_cond_destroy(signal); }
-static void mgv__signal_all(mgv__signal *signal) { pthread_cond_broadcast(signal); }
-static void mgv__signal_wait(mgv__signal *signal, mgv__lock *lock) { pthread_cond_wait(signal, lock); }
-static int mgv__thread_start(mgv__thread *thread, void *(*function)(void *), void *argument) {
-    return pthread_create(thread, NULL, function, argument) == 0;
-}
-static void mgv__thread_join(mgv__thread thread) { pthread_join(thread, NULL); }
-#endif
-
-enum { MGV__MAX_THREADS = 1024 };
-
-struct mgv_threads {
-    mgv_allocator allocator;
-    mgv__lock turn;     /* held by the caller whose call the pool works on */
-    mgv__lock lock;     /* of everything below */
-    mgv__signal work;   /* there are tasks that nobody has taken, or the pool ends */
-    mgv__signal done;   /* the last task has returned */
-    mgv_task task;
-    void *context;
-    uint32_t count;     /* tasks of the call under way */
-    uint32_t taken;
-    uint32_t returned;
-    int ending;
-    uint32_t threads;   /* that run() may use: the started ones and the caller's */
-    mgv__thread started[MGV__MAX_THREADS];
-    uint32_t started_count;
-};
-
-/* Runs tasks until none is left to take. The lock is held before and after, not meanwhile. */
-static void mgv__threads_work(mgv_threads *pool) {
-    while (pool->taken < pool->count) {
-        const uint32_t index = pool->taken++;
-        const mgv_task task = pool->task;
-        void *context = pool->context;
-        mgv__lock_give(&pool->lock);
-        task(context, index);
-        mgv__lock_take(&pool->lock);
-        pool->returned++;
-        if (pool->returned == pool->count) mgv__signal_all(&pool->done);
-    }
-}
-
-static MGV__THREAD_RESULT mgv__threads_main(void *argument) {
-    mgv_threads *pool = (mgv_threads *)argument;
-    mgv__lock_take(&pool->lock);
-    while (!pool->ending) {
-        mgv__threads_work(pool);
-        if (!pool->ending && pool->taken == pool->count) mgv__signal_wait(&pool->work, &pool->lock);
-    }
-    mgv__lock_give(&pool->lock);
-    return 0;
-}
-
-static void mgv__threads_run(void *user, uint32_t count, mgv_task task, void *context) {
-    mgv_threads *pool = (mgv_threads *)user;
-    mgv__lock_take(&pool->turn);
-    mgv__lock_take(&pool->lock);
-    pool->task = task;
-    pool->context = context;
-    pool->count = count;
-    pool->taken = pool->returned = 0;
-    if (count > 1) mgv__signal_all(&pool->work);
-    mgv__threads_work(pool);
-    while (pool->returned < count) mgv__signal_wait(&pool->done, &pool->lock);
-    pool->count = pool->taken = 0;
-    mgv__lock_give(&pool->lock);
-    mgv__lock_give(&pool->turn);
-}
-
-static int mgv__threads_make_locks(mgv_threads *pool) {
-    if (!mgv__lock_make(&pool->turn)) return 0;
-    if (!mgv__lock_make(&pool->lock)) {
-        mgv__lock_end(&pool->turn);
-        return 0;
-    }
-    if (!mgv__signal_make(&pool->work)) {
-        mgv__lock_end(&pool->lock);
-        mgv__lock_end(&pool->turn);
-        return 0;
-    }
-    if (!mgv__signal_make(&pool->done)) {
-        mgv__signal_end(&pool->work);
-        mgv__lock_end(&pool->lock);
-        mgv__lock_end(&pool->turn);
-        return 0;
-    }
-    return 1;
-}
-
-MEGAVIT_API mgv_result mgv_threads_create(mgv_threads **threads, uint32_t count, const mgv_allocator *allocator, mgv_error *error) {
-    mgv_allocator taken;
-    mgv_threads *pool;
-    mgv__clear_error(error);
-    if (threads == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: threads is NULL");
-    *threads = NULL;
-    if (count < 1 || count > MGV__MAX_THREADS)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_threads_create: %u threads are not in [1, %u]", (uint64_t)count,
-                         (uint64_t)MGV__MAX_THREADS);
-    memset(&taken, 0, sizeof taken);
-    if (allocator != NULL) taken = *allocator;
-    if (mgv__allocator_check(&taken, error) != MGV_OK) return MGV_ERROR_ARGUMENT;
-    pool = (mgv_threads *)mgv__alloc(&taken, sizeof *pool);
-    if (pool == NULL) return mgv__fail_nomem(error, "a pool of threads", sizeof *pool);
-    memset(pool, 0, sizeof *pool);
-    pool->allocator = taken;
-    pool->threads = count;
-    if (!mgv__threads_make_locks(pool)) {
-        mgv__free(&taken, pool);
-        return mgv__fail(error, MGV_ERROR_NOMEM, "the system gave no lock for a pool of threads");
-    }
-    while (pool->started_count + 1 < count) {
-        if (!mgv__thread_start(&pool->started[pool->started_count], mgv__threads_main, pool)) {
-            const uint32_t started = pool->started_count;
-            mgv_threads_destroy(pool);
-            return mgv__fail(error, MGV_ERROR_NOMEM, "the system started %u threads of the %u asked for", (uint64_t)started + 1,
-                             (uint64_t)count);
-        }
-        pool->started_count++;
-    }
-    *threads = pool;
-    return MGV_OK;
-}
-
-MEGAVIT_API mgv_parallel_for mgv_threads_parallel_for(mgv_threads *threads) {
-    mgv_parallel_for parallel;
-    memset(&parallel, 0, sizeof parallel);
-    if (threads == NULL) return parallel;
-    parallel.user = threads;
-    parallel.threads = threads->threads;
-    parallel.run = mgv__threads_run;
-    return parallel;
-}
-
-MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
-    mgv_allocator allocator;
-    if (threads == NULL) return;
-    mgv__lock_take(&threads->lock);
-    threads->ending = 1;
-    mgv__signal_all(&threads->work);
-    mgv__lock_give(&threads->lock);
-    while (threads->started_count > 0) mgv__thread_join(threads->started[--threads->started_count]);
-    mgv__signal_end(&threads->done);
-    mgv__signal_end(&threads->work);
-    mgv__lock_end(&threads->lock);
-    mgv__lock_end(&threads->turn);
-    allocator = threads->allocator;
-    mgv__free(&allocator, threads);
-}
-
-#endif /* MEGAVIT_NO_THREADS */
-
-/* ---------------------------------------------------------------------------------------------------------------
-   >>pixels-avx2: the two passes of a resize and the taking apart of pixels, with AVX2
-
-   A weight of up to 23 bits goes through 16-bit multiply-adds as high * 2^15 + low. The two sums wrap in 32 bits and are put together
-   at the end: what comes out is the exact sum, since that fits into 32 bits. Weights that are 16 bits wide as they are (torchvision)
-   have no high part. */
-#ifdef MGV__CPU_X86
-#ifdef _MSC_VER
-#define MGV__PIXELS_AVX2
-#else
-#define MGV__PIXELS_AVX2 __attribute__((target("avx2")))
-#endif
-
-/* Low parts, then high parts, of one window. */
-static const int16_t *mgv__avx2_weights(const mgv__axis *axis, uint32_t i) {
-    return (const int16_t *)axis->weights + (size_t)i * axis->taps * 2;
-}
-
-static void mgv__avx2_store(const mgv__axis *axis, uint32_t i, const double *weights, uint32_t count) {
-    int16_t *row = (int16_t *)axis->weights + (size_t)i * axis->taps * 2;
-    uint32_t k;
-    for (k = 0; k < axis->taps; k++) {
-        int32_t weight = k < count ? (int32_t)weights[k] : 0;
-        int32_t high = axis->wide ? (weight + (1 << 30)) / 32768 - (1 << 15) : 0; /* rounded down */
-        row[k] = (int16_t)(weight - high * 32768);
-        row[axis->taps + k] = (int16_t)high;
-    }
-}
-
-MGV__PIXELS_AVX2
-static void mgv__avx2_across(const mgv__axis *axis, uint32_t begin, uint32_t end, const unsigned char *planes, size_t plane_bytes,
-                             uint32_t plane_count, uint32_t origin, unsigned char *target, size_t target_plane_bytes) {
-    const __m128i half = _mm_set1_epi32(1 << (axis->shift - 1)), shift = _mm_cvtsi32_si128((int)axis->shift);
-    const size_t step = plane_count == 3 ? plane_bytes : 0; /* one plane is resized three times */
-    const int wide = axis->wide;
-    uint32_t x, k;
-    for (x = begin; x < end; x++) {
-        const mgv__window window = axis->windows[x];
-        const unsigned char *samples = planes + (window.first - origin);
-        const int16_t *low = mgv__avx2_weights(axis, x), *high = low + axis->taps;
-        __m256i low0 = _mm256_setzero_si256(), low1 = low0, low2 = low0, high0 = low0, high1 = low0, high2 = low0;
-        __m128i sums;
-        int32_t bytes;
-        for (k = 0; k < window.count; k += MGV__PIXELS_TAP_MULTIPLE) {
-            const __m256i low_weights = _mm256_loadu_si256((const __m256i *)(const void *)(low + k));
-            const __m256i p0 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + k)));
-            const __m256i p1 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + step + k)));
-            const __m256i p2 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(samples + 2 * step + k)));
-            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(p0, low_weights));
-            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(p1, low_weights));
-            low2 = _mm256_add_epi32(low2, _mm256_madd_epi16(p2, low_weights));
-            if (wide) {
-                const __m256i high_weights = _mm256_loadu_si256((const __m256i *)(const void *)(high + k));
-                high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(p0, high_weights));
-                high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(p1, high_weights));
-                high2 = _mm256_add_epi32(high2, _mm256_madd_epi16(p2, high_weights));
-            }
-        }
-        low0 = _mm256_add_epi32(low0, _mm256_slli_epi32(high0, 15));
-        low1 = _mm256_add_epi32(low1, _mm256_slli_epi32(high1, 15));
-        low2 = _mm256_add_epi32(low2, _mm256_slli_epi32(high2, 15));
-        low0 = _mm256_hadd_epi32(_mm256_hadd_epi32(low0, low1), _mm256_hadd_epi32(low2, low2));
-        sums = _mm_add_epi32(_mm256_castsi256_si128(low0), _mm256_extracti128_si256(low0, 1));
-        sums = _mm_sra_epi32(_mm_add_epi32(sums, half), shift);
-        sums = _mm_packs_epi32(sums, sums);
-        bytes = _mm_cvtsi128_si32(_mm_packus_epi16(sums, sums));
-        target[x - begin] = (unsigned char)(bytes & 255);
-        if (plane_count == 3) {
-            target[target_plane_bytes + (x - begin)] = (unsigned char)(bytes >> 8 & 255);
-            target[2 * target_plane_bytes + (x - begin)] = (unsigned char)(bytes >> 16 & 255);
-        }
-    }
-}
-
-/* Bytes [start, end) of an output row one by one: what is left behind the last whole vector. */
-static void mgv__avx2_down_rest(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t start, size_t end,
-                                unsigned char *target) {
-    const mgv__window window = axis->windows[y];
-    const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
-    for (; start < end; start++) {
-        uint32_t k, row = window.first % rows->modulus;
-        int32_t sum = 1 << (axis->shift - 1);
-        for (k = 0; k < window.count; k++) {
-            sum += rows->base[(ptrdiff_t)row * rows->stride + (ptrdiff_t)start] * (high[k] * 32768 + low[k]);
-            if (++row == rows->modulus) row = 0;
-        }
-        target[start] = mgv__to_byte(sum, axis->shift);
-    }
-}
-
-/* Two rows at a time: their bytes side by side meet their weights side by side. */
-MGV__PIXELS_AVX2
-static void mgv__avx2_down(const mgv__axis *axis, uint32_t y, const mgv__row_set *rows, size_t bytes, unsigned char *target) {
-    const mgv__window window = axis->windows[y];
-    const int16_t *low = mgv__avx2_weights(axis, y), *high = low + axis->taps;
-    const __m256i half = _mm256_set1_epi32(1 << (axis->shift - 1)), zero = _mm256_setzero_si256();
-    const __m128i shift = _mm_cvtsi32_si128((int)axis->shift);
-    const int wide = axis->wide;
-    size_t start;
-    for (start = 0; start + 32 <= bytes; start += 32) {
-        __m256i low0 = half, low1 = half, low2 = half, low3 = half, high0 = zero, high1 = zero, high2 = zero, high3 = zero;
-        uint32_t k, row = window.first % rows->modulus;
-        for (k = 0; k < window.count; k += 2) {
-            const unsigned char *first = rows->base + (ptrdiff_t)row * rows->stride + (ptrdiff_t)start, *second = first;
-            __m256i even, odd, weights, p0, p1, p2, p3;
-            int32_t pair;
-            if (++row == rows->modulus) row = 0;
-            if (k + 1 < window.count) second = rows->base + (ptrdiff_t)row * rows->stride + (ptrdiff_t)start; /* or else its weight is 0 */
-            if (++row == rows->modulus) row = 0;
-            even = _mm256_loadu_si256((const __m256i *)(const void *)first);
-            odd = _mm256_loadu_si256((const __m256i *)(const void *)second);
-            p0 = _mm256_unpacklo_epi8(even, odd);
-            p2 = _mm256_unpackhi_epi8(even, odd);
-            p1 = _mm256_unpackhi_epi8(p0, zero);
-            p0 = _mm256_unpacklo_epi8(p0, zero);
-            p3 = _mm256_unpackhi_epi8(p2, zero);
-            p2 = _mm256_unpacklo_epi8(p2, zero);
-            memcpy(&pair, low + k, sizeof pair);
-            weights = _mm256_set1_epi32(pair);
-            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(p0, weights));
-            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(p1, weights));
-            low2 = _mm256_add_epi32(low2, _mm256_madd_epi16(p2, weights));
-            low3 = _mm256_add_epi32(low3, _mm256_madd_epi16(p3, weights));
-            if (!wide) continue;
-            memcpy(&pair, high + k, sizeof pair);
-            weights = _mm256_set1_epi32(pair);
-            high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(p0, weights));
-            high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(p1, weights));
-            high2 = _mm256_add_epi32(high2, _mm256_madd_epi16(p2, weights));
-            high3 = _mm256_add_epi32(high3, _mm256_madd_epi16(p3, weights));
-        }
-        low0 = _mm256_sra_epi32(_mm256_add_epi32(low0, _mm256_slli_epi32(high0, 15)), shift);
-        low1 = _mm256_sra_epi32(_mm256_add_epi32(low1, _mm256_slli_epi32(high1, 15)), shift);
-        low2 = _mm256_sra_epi32(_mm256_add_epi32(low2, _mm256_slli_epi32(high2, 15)), shift);
-        low3 = _mm256_sra_epi32(_mm256_add_epi32(low3, _mm256_slli_epi32(high3, 15)), shift);
-        low0 = _mm256_packus_epi16(_mm256_packs_epi32(low0, low1), _mm256_packs_epi32(low2, low3));
-        _mm256_storeu_si256((__m256i *)(void *)(target + start), low0);
-    }
-    mgv__avx2_down_rest(axis, y, rows, start, bytes, target);
-}
-
-MGV__PIXELS_AVX2
-static __m256i mgv__avx2_load_two(const unsigned char *low, const unsigned char *high) {
-    const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)low);
-    const __m128i second = _mm_loadu_si128((const __m128i *)(const void *)high);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
-}
-
-/* 32 pixels of 3 bytes: from each third of 48 bytes what belongs to a plane, moved to its place, the rest 0. Two such in the two halves. */
-MGV__PIXELS_AVX2
-static uint32_t mgv__avx2_take_3(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
-    __m256i moves[3][3];
-    uint32_t done, plane, third, i;
-    for (plane = 0; plane < 3; plane++) {
-        for (third = 0; third < 3; third++) {
-            unsigned char move[16];
-            for (i = 0; i < 16; i++) {
-                uint32_t from = 3 * i + plane;
-                move[i] = (unsigned char)(from / 16 == third ? from % 16 : 0x80);
-            }
-            moves[plane][third] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)move));
-        }
-    }
-    for (done = 0; done + 32 <= count; done += 32, source += 96) {
-        const __m256i first = mgv__avx2_load_two(source, source + 48), second = mgv__avx2_load_two(source + 16, source + 64),
-                      last = mgv__avx2_load_two(source + 32, source + 80);
-        for (plane = 0; plane < 3; plane++) {
-            __m256i samples = _mm256_or_si256(_mm256_shuffle_epi8(first, moves[plane][0]), _mm256_shuffle_epi8(second, moves[plane][1]));
-            samples = _mm256_or_si256(samples, _mm256_shuffle_epi8(last, moves[plane][2]));
-            _mm256_storeu_si256((__m256i *)(void *)(planes[plane] + done), samples);
-        }
-    }
-    return done;
-}
-
-/* 32 pixels of 4 bytes: R, G, B and A of four pixels come to stand in a row, then the rows of four by four are turned. */
-MGV__PIXELS_AVX2
-static uint32_t mgv__avx2_take_4(const unsigned char *source, uint32_t count, unsigned char *const planes[3]) {
-    const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    uint32_t done;
-    for (done = 0; done + 32 <= count; done += 32, source += 128) {
-        const __m256i four0 = _mm256_shuffle_epi8(mgv__avx2_load_two(source, source + 64), apart);
-        const __m256i four1 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 16, source + 80), apart);
-        const __m256i four2 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 32, source + 96), apart);
-        const __m256i four3 = _mm256_shuffle_epi8(mgv__avx2_load_two(source + 48, source + 112), apart);
-        const __m256i red_green01 = _mm256_unpacklo_epi32(four0, four1), red_green23 = _mm256_unpacklo_epi32(four2, four3);
-        const __m256i blue01 = _mm256_unpackhi_epi32(four0, four1), blue23 = _mm256_unpackhi_epi32(four2, four3);
-        _mm256_storeu_si256((__m256i *)(void *)(planes[0] + done), _mm256_unpacklo_epi64(red_green01, red_green23));
-        _mm256_storeu_si256((__m256i *)(void *)(planes[1] + done), _mm256_unpackhi_epi64(red_green01, red_green23));
-        _mm256_storeu_si256((__m256i *)(void *)(planes[2] + done), _mm256_unpacklo_epi64(blue01, blue23));
-    }
-    return done;
-}
-
-static void mgv__avx2_to_planes(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
-                                size_t plane_bytes) {
-    unsigned char *by_offset[3]; /* the plane that the bytes at this offset of a pixel go to */
-    uint32_t done = 0, i;
-    for (i = 0; i < 3; i++) by_offset[format->offset[i]] = planes + i * plane_bytes;
-    if (format->bytes == 3) done = mgv__avx2_take_3(source, count, by_offset);
-    if (format->bytes == 4) done = mgv__avx2_take_4(source, count, by_offset);
-    mgv__plain_to_planes(format, source + (size_t)done * format->bytes, count - done, planes + done, plane_bytes);
-}
-
-static const mgv__pixel_kernels mgv__avx2_pixel_kernels = {mgv__avx2_store, mgv__avx2_across, mgv__avx2_down, mgv__avx2_to_planes};
-static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) {
-    return mgv__cpu_detect() == MGV__ISA_PLAIN ? &mgv__plain_pixel_kernels : &mgv__avx2_pixel_kernels;
-}
-#else
-static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) { return &mgv__plain_pixel_kernels; }
-#endif
-
-/* ---------------------------------------------------------------------------------------------------------------
-   >>engine: capacity, encode, poll, wait
-
-   Everything an engine needs lies in one block of memory whose size is known beforehand. It is laid out by one function
-   that runs twice: once without a block, to measure, and once to hand out the places. */
-
-enum {
-    MGV__MAX_OUTPUTS = 128,
-    MGV__DEFAULT_SIDE = 4096,
-    MGV__DEFAULT_TOKENS = 4096,
-    MGV__DESTROY_WAIT_MS = 10000,
-    MGV__DIRECT_IMAGES = 8,         /* so many pooled rows the kernel writes into the host's memory itself */
-    MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
-    MGV__SPIN_MS = 2                /* mgv_wait looks at a GPU without pause for so long, then sleeps between looks */
-};
-
-/* An encode on its way. The CPU backend goes picture by picture, operation by operation. */
-typedef struct mgv__job {
-    mgv_status status;
-    mgv_error error;    /* why it failed or timed out */
-    uint32_t image_count, output_count;
-    uint32_t image;     /* the picture being worked on */
-    uint32_t op;        /* the operation that runs next; the first one before the pixels are prepared, too */
-    int prepared;       /* the pixels of the picture are in buffer 0 */
-    uint32_t op_end;    /* operations after the last output asked for are not run */
-    int pending;        /* mgv_encode began it, and its rows are still to come; 0 for one in a CUDA graph, which brings them itself */
-    int abandoned;      /* enqueuing failed half-way: `error` says how, and what is on the stream already is still waited for */
-} mgv__job;
-
-/* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked;
-   enqueues. step: moves the work on, or looks how it stands, and sets the job's status. */
-typedef struct mgv__backend {
-    int (*replays)(const mgv_engine *engine); /* whether encodes may run that no mgv_encode has just begun: those in CUDA graphs */
-    mgv_result (*check_image)(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error);
-    mgv_result (*check_output)(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error);
-    mgv_result (*start)(mgv_engine *engine, void *stream, mgv_error *error);
-    void (*step)(mgv_engine *engine);
-    void (*told)(mgv_engine *engine); /* mgv_wait has said that a replay timed out: the next one begins anew */
-} mgv__backend;
-
-struct mgv_engine {
-    const mgv_model *model;
-    mgv_engine_desc desc; /* with every default filled in */
-    mgv_backend backend;
-    void *block;          /* what mgv_engine_destroy frees; NULL if the caller brought the workspace */
-    mgv__job job;
-    mgv_image *images;    /* [max_images], copies of what the caller passed */
-    mgv_output *outputs;  /* [MGV__MAX_OUTPUTS] */
-    uint64_t *written;    /* [MGV__MAX_OUTPUTS] rows that are already in each output */
-    uint32_t *output_op;  /* [MGV__MAX_OUTPUTS] operation after which each output is read */
-    uint16_t *output_buffer;
-    uint8_t *needed;      /* CPU: [operations of the model] whether an output of this encode needs it */
-    void *pixels_scratch;
-    void *geometry_scratch;
-    void *cpu_scratch;
-    size_t cpu_scratch_bytes;
-    mgv__isa isa;         /* the vector code that this machine can run */
-    float *buffers[MGV__MAX_BUFFERS];
-    mgv__geometry geometry;
-    const mgv__backend *run;
-    struct mgv__gpu *gpu; /* of the CUDA backend, else NULL */
-};
-
-typedef struct mgv__layout {
-    unsigned char *base; /* NULL: only measure */
-    size_t used;
-    int overflow;
-} mgv__layout;
-
-static void *mgv__place(mgv__layout *layout, size_t count, size_t item_bytes) {
-    size_t bytes, start, end;
-    if (layout->overflow || !mgv__mul(count, item_bytes, &bytes) || !mgv__align_up(layout->used, MGV__ALIGNMENT, &start) ||
-        !mgv__add(start, bytes, &end)) {
-        layout->overflow = 1;
-        return NULL;
-    }
-    layout->used = end;
-    return layout->base ? layout->base + start : NULL;
-}
-
-/* Rows that a buffer holds while one picture is encoded. */
-static size_t mgv__buffer_rows(const mgv_model *model, mgv__rows rows, uint32_t max_tokens) {
-    if (rows == MGV__ROWS_TOKENS) return max_tokens;
-    return rows == MGV__ROWS_MERGED ? max_tokens / (model->config.merge * model->config.merge) : 1;
-}
-
-/* The most tokens that one picture of this engine can have. */
-static uint32_t mgv__tokens_per_picture(const mgv_model *model, const mgv_engine_desc *desc) {
-    uint32_t side = model->config.image_size / model->config.patch;
-    return side ? side * side : desc->max_tokens;
-}
-
-static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, float **buffers) {
-    const mgv__program *program = &model->program;
-    size_t bytes[MGV__MAX_BUFFERS], offsets[MGV__MAX_BUFFERS], total;
-    unsigned char *block;
-    uint32_t i;
-    for (i = 0; i < program->buffer_count; i++) {
-        size_t rows = mgv__buffer_rows(model, program->buffers[i].rows, max_tokens);
-        if (!mgv__mul(rows, program->buffers[i].columns, &bytes[i]) || !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
-            !mgv__align_up(bytes[i], MGV__ALIGNMENT, &bytes[i])) {
-            layout->overflow = 1;
-            return;
-        }
-    }
-    if (!mgv__place_buffers(program, bytes, offsets, &total)) {
-        layout->overflow = 1;
-        return;
-    }
-    block = (unsigned char *)mgv__place(layout, total, 1);
-    for (i = 0; i < program->buffer_count; i++) buffers[i] = block ? (float *)(void *)(block + offsets[i]) : NULL;
-}
-
-/* Places everything behind layout->base and writes the places into *engine, which may itself be the first of them. */
-static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model, const mgv_engine_desc *desc, mgv_engine *engine,
-                                     mgv_error *error) {
-    uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
-    size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
-    mgv_result result = mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens, &pixels_bytes,
-                                                  error);
-    if (result != MGV_OK) return result;
-    if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
-        !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
-                         (uint64_t)max_tokens);
-    engine->images = (mgv_image *)mgv__place(layout, desc->max_images, sizeof(mgv_image));
-    engine->outputs = (mgv_output *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(mgv_output));
-    engine->written = (uint64_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint64_t));
-    engine->output_op = (uint32_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint32_t));
-    engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
-    engine->pixels_scratch = mgv__place(layout, pixels_bytes, 1);
-    if (desc->backend != MGV_BACKEND_CUDA) {
-        engine->needed = (uint8_t *)mgv__place(layout, model->program.op_count, 1);
-        engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
-        engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
-        engine->cpu_scratch_bytes = cpu_bytes;
-        mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
-    }
-    if (layout->overflow)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
-                         (uint64_t)max_tokens);
-    return MGV_OK;
-}
-
-/* Runs in the calling thread: what an engine without parallel_for does. */
-static void mgv__run_inline(void *user, uint32_t count, mgv_task task, void *context) {
-    uint32_t i;
-    (void)user;
-    for (i = 0; i < count; i++) task(context, i);
-}
-
-static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
-    uint32_t side = model->config.image_size / model->config.patch;
-    uint64_t fixed_tokens = (uint64_t)side * side;
-    if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
-    if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
-                         (int64_t)desc->resize);
-    if (desc->min_pixels && desc->max_pixels && desc->min_pixels > desc->max_pixels)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", desc->min_pixels, desc->max_pixels);
-    if ((desc->parallel.run == NULL) != (desc->parallel.threads == 0))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_parallel_for wants both run and threads, or neither");
-    if (!desc->parallel.run) {
-        desc->parallel.run = mgv__run_inline;
-        desc->parallel.threads = 1;
-    }
-    if (!desc->max_images) desc->max_images = 1;
-    if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
-    if (!desc->max_height) desc->max_height = MGV__DEFAULT_SIDE;
-    if (!desc->max_tokens) {
-        uint64_t tokens = MGV__DEFAULT_TOKENS;
-        if (fixed_tokens) tokens = fixed_tokens * desc->max_images;
-        if (tokens > UINT32_MAX)
-            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count",
-                             (uint64_t)desc->max_images, fixed_tokens);
-        desc->max_tokens = (uint32_t)tokens;
-    }
-    if (desc->max_tokens < fixed_tokens)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but one picture of this model has %u", (uint64_t)desc->max_tokens,
-                         fixed_tokens);
-    return mgv__allocator_check(&desc->allocator, error);
-}
-
-/* The caller's description with every default filled in. */
-static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
-    mgv_result result;
-    if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
-    result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
-    return result == MGV_OK ? mgv__engine_defaults(out, model, error) : result;
-}
-
-/* Bytes of the whole block, with room to align its start. */
-static mgv_result mgv__engine_measure(const mgv_model *model, const mgv_engine_desc *desc, size_t *bytes, mgv_error *error) {
-    mgv__layout layout;
-    mgv_engine measured;
-    mgv_result result;
-    memset(&layout, 0, sizeof layout);
-    mgv__place(&layout, 1, sizeof measured);
-    result = mgv__engine_layout(&layout, model, desc, &measured, error);
-    if (result != MGV_OK) return result;
-    if (!mgv__add(layout.used, MGV__ALIGNMENT, bytes))
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "the engine does not fit into this machine's address space");
-    return MGV_OK;
-}
-
-MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes, mgv_error *error) {
-    mgv_engine_desc d;
-    size_t total = 0;
-    mgv_result result;
-    mgv__clear_error(error);
-    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
-    *bytes = 0;
-    result = mgv__engine_take_desc(&d, model, desc, error);
-    if (result == MGV_OK) result = mgv__engine_measure(model, &d, &total, error);
-    *bytes = total;
-    return result;
-}
-
-MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model, const mgv_engine_desc *desc, uint64_t *bytes,
-                                                         mgv_error *error) {
-    mgv_engine_desc d;
-    mgv_result result;
-    mgv__clear_error(error);
-    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_device_workspace_bytes: bytes is NULL");
-    *bytes = 0;
-    result = mgv__engine_take_desc(&d, model, desc, error);
-    if (result != MGV_OK) return result;
-#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
-    {
-        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, d.max_images, &result, error);
-        if (plan) *bytes = mgv__plan_device_bytes(plan);
-        mgv__plan_free(&model->allocator, plan);
-        return result;
-    }
-#else
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no GPU engines: define MEGAVIT_PLAN or MEGAVIT_CUDA");
-#endif
-}
-
-/* ---- The CPU backend's way through an encode ---- */
-
-/* Divides each row by its L2 norm, added up in double so that long rows lose nothing. A row of zeros stays one. */
-static void mgv__normalize_rows(float *rows, uint64_t count, uint32_t columns) {
-    uint64_t i;
-    uint32_t k;
-    for (i = 0; i < count; i++, rows += columns) {
-        double sum = 0, scale;
-        for (k = 0; k < columns; k++) sum += (double)rows[k] * (double)rows[k];
-        if (sum == 0) continue;
-        scale = 1.0 / sqrt(sum);
-        for (k = 0; k < columns; k++) rows[k] = (float)((double)rows[k] * scale);
-    }
-}
-
-/* Copies what operation `op` left behind into the outputs that asked for it. */
-static void mgv__job_collect(mgv_engine *engine, uint32_t op) {
-    const mgv__program *program = &engine->model->program;
-    uint32_t i;
-    for (i = 0; i < engine->job.output_count; i++) {
-        const mgv__buffer_desc *buffer = &program->buffers[engine->output_buffer[i]];
-        mgv_output *output = &engine->outputs[i];
-        uint32_t rows;
-        float *target;
-        if (engine->output_op[i] != op) continue;
-        rows = mgv__grid_rows(&engine->geometry.grid, buffer->rows);
-        target = output->data + engine->written[i] * buffer->columns;
-        memcpy(target, engine->buffers[engine->output_buffer[i]], (size_t)rows * buffer->columns * sizeof(float));
-        if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
-        engine->written[i] += rows;
-    }
-}
-
-static void mgv__job_prepare(mgv_engine *engine) {
-    const mgv__config *config = &engine->model->config;
-    const mgv_image *image = &engine->images[engine->job.image];
-    mgv_grid grid;
-    /* Checked when the job was accepted, so it cannot fail now. */
-    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid,
-                     NULL);
-    mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
-    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
-                        engine->buffers[0],
-                        MGV__PIXELS_PATCHES);
-}
-
-/* What an operation needs to run on the engine's buffers. */
-static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
-    run->program = &engine->model->program;
-    run->tensors = engine->model->tensors;
-    run->geometry = &engine->geometry;
-    memcpy(run->buffers, engine->buffers, sizeof run->buffers);
-    run->scratch = engine->cpu_scratch;
-    run->scratch_bytes = engine->cpu_scratch_bytes;
-    run->parallel = engine->desc.parallel;
-    run->isa = engine->isa;
-}
-
-/* Marks the operations whose results are read for an output, or by such an operation. */
-static void mgv__job_find_needed(mgv_engine *engine) {
-    const mgv__program *program = &engine->model->program;
-    uint32_t live = 0, op = engine->job.op_end, i; /* live: buffers that are read further on */
-    while (op-- > 0) {
-        const uint32_t target = 1u << program->ops[op].target;
-        for (i = 0; i < engine->job.output_count; i++)
-            if (engine->output_op[i] == op) live |= 1u << engine->output_buffer[i];
-        engine->needed[op] = (live & target) != 0;
-        if (engine->needed[op]) live = (live & ~target) | mgv__op_reads(&program->ops[op]);
-    }
-}
-/* The first operation from `op` on that an output needs. */
-static uint32_t mgv__job_next(const mgv_engine *engine, uint32_t op) {
-    while (op < engine->job.op_end && !engine->needed[op]) op++;
-    return op;
-}
-
-/* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
-static void mgv__job_step(mgv_engine *engine) {
-    mgv__job *job = &engine->job;
-    mgv__cpu_run run;
-    job->status = MGV_STATUS_RUNNING;
-    if (!job->prepared) {
-        mgv__job_prepare(engine);
-        job->prepared = 1;
-        return;
-    }
-    mgv__job_cpu_run(engine, &run);
-    mgv__cpu_run_op(&run, &run.program->ops[job->op]);
-    mgv__job_collect(engine, job->op);
-    job->op = mgv__job_next(engine, job->op + 1);
-    if (job->op < job->op_end) return;
-    job->op = mgv__job_next(engine, 0);
-    job->prepared = 0;
-    if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
-}
-
-static mgv_result mgv__job_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
-    (void)engine;
-    if (image->place == MGV_PLACE_HOST) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_ARGUMENT, "image %u is not in host memory, where the CPU backend reads", (uint64_t)number);
-}
-static mgv_result mgv__job_check_output(const mgv_engine *engine, const mgv_output *output, uint32_t number, mgv_error *error) {
-    (void)engine;
-    if (output->place == MGV_PLACE_HOST) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_ARGUMENT, "output %u is not in host memory, where the CPU backend writes", (uint64_t)number);
-}
-static mgv_result mgv__job_start(mgv_engine *engine, void *stream, mgv_error *error) {
-    if (stream) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: the CPU backend takes no stream");
-    mgv__job_find_needed(engine);
-    engine->job.image = 0;
-    engine->job.op = mgv__job_next(engine, 0);
-    engine->job.prepared = 0;
-    engine->job.pending = 1;
-    engine->job.status = MGV_STATUS_QUEUED;
-    return MGV_OK;
-}
-static int mgv__job_replays(const mgv_engine *engine) {
-    (void)engine;
-    return 0;
-}
-static void mgv__job_told(mgv_engine *engine) { (void)engine; }
-static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_image, mgv__job_check_output,
-                                              mgv__job_start, mgv__job_step, mgv__job_told};
 
 /* ---- the CUDA backend's way through an encode: pictures to the card, one launch, the pooled rows back ---- */
 
@@ -10487,6 +10488,9 @@ static void mgv__gpu_told(mgv_engine *engine) { mgv__cuda_forget(engine->gpu->cu
 static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_image, mgv__gpu_check_output,
                                               mgv__gpu_start, mgv__gpu_step, mgv__gpu_told};
 #endif /* MEGAVIT_CUDA */
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>encode: engines made, encode, poll, wait */
 
 static const mgv__backend *mgv__backend_of(mgv_backend backend) {
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
