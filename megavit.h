@@ -7310,8 +7310,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     uint32_t i;
     uint64_t rows, head_rows, parts = 0, at = 0;
     mgv_result result = mgv__plan_supported(config, error);
+    memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
     if (result != MGV_OK) return result;
-    memset(plan, 0, sizeof *plan);
     plan->config = config;
     plan->tokens = (config->image_size / config->patch) * (config->image_size / config->patch);
     plan->patch_columns = config->channels * config->patch * config->patch;
@@ -9839,7 +9839,6 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
     if (!plan) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the plan");
-    memset(plan, 0, sizeof *plan);
     result = mgv__plan_layout(plan, config, desc->max_images, desc->group_images, error);
     if (result != MGV_OK) return result;
     plan->lanes = desc->lanes;
