@@ -3006,80 +3006,103 @@ static const mgv__field mgv__qwen2_5_fields[] = {
     {"fullatt_block_indexes", mgv__read_full_attention, 0, 0, 65535},
 };
 
-/* What a missing key stands for: the defaults of transformers' config classes. */
-static void mgv__siglip_defaults(mgv__config *config) {
-    config->hidden = 768;
-    config->intermediate = 3072;
-    config->layers = 12;
-    config->heads = 12;
-    config->image_size = 224;
-    config->patch = 16;
-    config->activation = MGV__ACT_GELU_TANH;
-    config->use_head = 1;
-    config->temporal_patch = 1;
-    config->merge = 1;
-}
-static void mgv__qwen3_defaults(mgv__config *config) {
-    config->hidden = 1152;
-    config->intermediate = 4304;
-    config->layers = 27;
-    config->heads = 16;
-    config->patch = 16;
-    config->activation = MGV__ACT_GELU_TANH;
-    config->temporal_patch = 2;
-    config->merge = 2;
-    config->out_hidden = 3584;
-    config->position_side = 48;
-    config->deepstack[0] = 8;
-    config->deepstack[1] = 16;
-    config->deepstack[2] = 24;
-    config->deepstack_count = 3;
-    config->rope_theta = 10000;
-}
-static void mgv__qwen2_5_defaults(mgv__config *config) {
-    config->hidden = 3584;
-    config->intermediate = 3420;
-    config->layers = 32;
-    config->heads = 16;
-    config->patch = 14;
-    config->activation = MGV__ACT_SILU_GATE;
-    config->temporal_patch = 2;
-    config->merge = 2;
-    config->out_hidden = 3584;
-    config->window_size = 112;
-    config->full_attention[0] = 7;
-    config->full_attention[1] = 15;
-    config->full_attention[2] = 23;
-    config->full_attention[3] = 31;
-    config->full_attention_count = 4;
-    config->rope_theta = 10000;
-}
+/* ---- Families ---- */
 
-#define MGV__FIELDS(table) table, sizeof table / sizeof table[0]
-typedef struct mgv__config_family {
+/* What `size` of an image processor says. */
+enum {
+    MGV__SIZE_EXACT = 0, /* height and width, whatever the picture's */
+    MGV__SIZE_AREA       /* limits of the area; sides become multiples of patch * merge (smart_resize) */
+};
+/* What the limits of a clip are on. */
+enum { MGV__CLIPS_NONE = 0 /* still pictures only */, MGV__CLIPS_AREA, MGV__CLIPS_VOLUME /* frames * width * height */ };
+
+/* An image processor of transformers. Both texts are in the words of preprocessor_config.json. */
+typedef struct mgv__processor {
+    int32_t size;          /* MGV__SIZE_* */
+    int32_t clips;         /* MGV__CLIPS_* */
+    const char *defaults;  /* of the class: what a key stands for that its file does not have */
+    const char *published; /* what the family's files have instead: for a directory without one */
+} mgv__processor;
+
+typedef struct mgv__builder mgv__builder;
+typedef void mgv__build_function(mgv__builder *b); /* see >>builders */
+static mgv__build_function mgv__build_siglip, mgv__build_qwen3_vl, mgv__build_qwen2_5_vl;
+
+/* All that is particular to a family: a new one is a row, its builder, and the table of its config's keys. */
+typedef struct mgv__family {
     mgv_family family;
-    const char *whole;  /* model_type of a model with a text part, whose vision_config is meant; older versions gave it to the tower too */
-    const char *vision; /* model_type of the vision tower */
-    void (*set_defaults)(mgv__config *config);
+    const char *name;
+    const char *whole[4];  /* model_type of models with a text part, whose vision_config is meant; older versions gave it to the tower too */
+    const char *vision[4]; /* model_type of the tower alone */
     const mgv__field *fields;
     size_t field_count;
     const mgv__field *more_fields;
     size_t more_field_count;
-} mgv__config_family;
-static const mgv__config_family mgv__config_families[] = {
-    {MGV_FAMILY_SIGLIP, "siglip", "siglip_vision_model", mgv__siglip_defaults, MGV__FIELDS(mgv__siglip_fields), NULL, 0},
-    {MGV_FAMILY_QWEN3_VL, "qwen3_vl", "qwen3_vl_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields),
-     MGV__FIELDS(mgv__qwen3_fields)},
-    {MGV_FAMILY_QWEN3_VL, "qwen3_vl_moe", "qwen3_vl_moe_vision", mgv__qwen3_defaults, MGV__FIELDS(mgv__qwen_fields),
-     MGV__FIELDS(mgv__qwen3_fields)},
-    {MGV_FAMILY_QWEN2_5_VL, "qwen2_5_vl", "qwen2_5_vl_vision", mgv__qwen2_5_defaults, MGV__FIELDS(mgv__qwen_fields),
-     MGV__FIELDS(mgv__qwen2_5_fields)},
+    const char *defaults;  /* of the config class of transformers, in the words of config.json */
+    int32_t gated;         /* the MLPs have a gate */
+    mgv__processor processor;
+    mgv__build_function *build;
+} mgv__family;
+
+#define MGV__FIELDS(table) table, sizeof table / sizeof table[0]
+#define MGV__JSON(...) #__VA_ARGS__ /* C tokens as they stand, which JSON's are too */
+enum { MGV__MAX_DEFAULTS_BYTES = 512 };
+static const mgv__family mgv__families[] = {
+    {MGV_FAMILY_SIGLIP, "SigLIP", {"siglip"}, {"siglip_vision_model"}, MGV__FIELDS(mgv__siglip_fields), NULL, 0,
+     MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
+                "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
+     0,
+     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
+      MGV__JSON({"resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}), "{}"},
+     mgv__build_siglip},
+    {MGV_FAMILY_QWEN3_VL, "Qwen3-VL", {"qwen3_vl", "qwen3_vl_moe"}, {"qwen3_vl_vision", "qwen3_vl_moe_vision"},
+     MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields),
+     MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
+                "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
+                "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "rope_theta": 10000}),
+     0,
+     {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
+      MGV__JSON({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+                 "size": {"shortest_edge": 65536, "longest_edge": 16777216}})},
+     mgv__build_qwen3_vl},
+    {MGV_FAMILY_QWEN2_5_VL, "Qwen2.5-VL", {"qwen2_5_vl"}, {"qwen2_5_vl_vision"},
+     MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen2_5_fields),
+     MGV__JSON({"hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "num_heads": 16, "patch_size": 14, "hidden_act": "silu",
+                "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "window_size": 112,
+                "fullatt_block_indexes": [7, 15, 23, 31], "rope_theta": 10000}),
+     1,
+     {MGV__SIZE_AREA, MGV__CLIPS_AREA,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
+      MGV__JSON({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})},
+     mgv__build_qwen2_5_vl},
 };
+#define MGV__FAMILY_ROWS (sizeof mgv__families / sizeof mgv__families[0])
+
+static const mgv__family *mgv__find_family(mgv_family family) {
+    size_t i;
+    for (i = 0; i < MGV__FAMILY_ROWS; i++)
+        if (mgv__families[i].family == family) return &mgv__families[i];
+    return NULL;
+}
+static int mgv__json_is_one_of(const char *value, const char *const names[4]) {
+    int i;
+    for (i = 0; i < 4 && names[i] != NULL; i++)
+        if (mgv__json_is(value, names[i])) return 1;
+    return 0;
+}
+/* A family's own JSON, through the readers that files go through. */
+static mgv_result mgv__defaults_read(const mgv__field *fields, size_t count, void *target, const char *defaults, mgv_error *error) {
+    char text[MGV__MAX_DEFAULTS_BYTES];
+    memcpy(text, defaults, strlen(defaults) + 1);
+    return mgv__fields_read(fields, count, target, text, "the defaults of the family", error);
+}
 
 /* The family of a config, and the object with the vision tower's keys: vision_config where there is one, whatever the whole model is
    (PaliGemma and others carry a SigLIP tower), else the top level of a saved tower. *vision: NULL where nothing is said about it. */
-static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__config_family **family, char **vision,
-                                          mgv_error *error) {
+static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__family **family, char **vision, mgv_error *error) {
     char *type = mgv__json_member(root, "model_type"), *inner_type = NULL;
     size_t i;
     *vision = mgv__json_member(root, "vision_config");
@@ -3088,10 +3111,11 @@ static mgv_result mgv__config_find_vision(char *root, const char *file, const mg
     if (*vision != NULL) inner_type = mgv__json_member(*vision, "model_type");
     if (inner_type != NULL && *inner_type == '"') type = inner_type;
     if (type == NULL || *type != '"') return mgv__fail(error, MGV_ERROR_MODEL, "%s: model_type is not a string", file);
-    for (i = 0; i < sizeof mgv__config_families / sizeof mgv__config_families[0]; i++) {
-        *family = &mgv__config_families[i];
-        if (!mgv__json_is(type, (*family)->whole) && !mgv__json_is(type, (*family)->vision)) continue;
-        if (*vision == NULL && (mgv__json_is(type, (*family)->vision) || mgv__json_member(root, "depth") != NULL)) *vision = root;
+    for (i = 0; i < MGV__FAMILY_ROWS; i++) {
+        int alone = mgv__json_is_one_of(type, mgv__families[i].vision);
+        *family = &mgv__families[i];
+        if (!alone && !mgv__json_is_one_of(type, (*family)->whole)) continue;
+        if (*vision == NULL && (alone || mgv__json_member(root, "depth") != NULL)) *vision = root;
         return MGV_OK;
     }
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: model_type %q has no vision tower of siglip, qwen3_vl or qwen2_5_vl", file,
@@ -3113,7 +3137,7 @@ static mgv_result mgv__config_check(const mgv__config *config, const char *file,
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: a patch of %u pixels is larger than the image of %u", file, (uint64_t)config->patch,
                          (uint64_t)config->image_size);
     }
-    if ((config->activation == MGV__ACT_SILU_GATE) != (config->family == MGV_FAMILY_QWEN2_5_VL)) {
+    if ((config->activation == MGV__ACT_SILU_GATE) != mgv__find_family(config->family)->gated) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: hidden_act is not one that this family of models runs with", file);
     }
     if (config->rope_theta != 0 && config->head_dim % 4 != 0) {
@@ -3132,7 +3156,7 @@ static mgv_result mgv__config_check(const mgv__config *config, const char *file,
     return MGV_OK;
 }
 static mgv_result mgv__config_parse(mgv__config *config, char *root, const char *file, mgv_error *error) {
-    const mgv__config_family *family = NULL;
+    const mgv__family *family = NULL;
     char *vision;
     mgv_result result = mgv__config_find_vision(root, file, &family, &vision, error);
     if (result != MGV_OK) return result;
@@ -3140,17 +3164,17 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     config->family = family->family;
     config->channels = 3;
     config->epsilon = 1e-6f; /* fixed in Qwen's towers */
-    family->set_defaults(config);
-    if (vision != NULL) result = mgv__fields_read(family->fields, family->field_count, config, vision, file, error);
+    config->temporal_patch = config->merge = 1;
+    result = mgv__defaults_read(family->fields, family->field_count, config, family->defaults, error);
+    if (result == MGV_OK) result = mgv__defaults_read(family->more_fields, family->more_field_count, config, family->defaults, error);
+    if (result == MGV_OK && vision != NULL) result = mgv__fields_read(family->fields, family->field_count, config, vision, file, error);
     if (result == MGV_OK && vision != NULL) {
         result = mgv__fields_read(family->more_fields, family->more_field_count, config, vision, file, error);
     }
     if (result != MGV_OK) return result;
     config->head_dim = config->hidden / config->heads;
-    if (config->family == MGV_FAMILY_SIGLIP) {
-        config->out_hidden = config->hidden;
-        config->position_side = config->image_size / config->patch;
-    }
+    if (config->out_hidden == 0) config->out_hidden = config->hidden;
+    if (config->image_size != 0) config->position_side = config->image_size / config->patch;
     return mgv__config_check(config, file, error);
 }
 
@@ -3188,7 +3212,7 @@ static const mgv__field mgv__pixels_fields[] = { /* transformers, image_processi
     {"do_pan_and_scan", mgv__read_refused, 0, 0, 0},
     {"do_image_splitting", mgv__read_refused, 0, 0, 0},
 };
-static const mgv__field mgv__siglip_pixels_fields[] = {
+static const mgv__field mgv__exact_size_fields[] = {
     {"size", mgv__read_fixed_size, 0, 0, 0},
 };
 MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, max_pixels) == offsetof(mgv__pixels_config, min_pixels) + sizeof(uint64_t),
@@ -3213,36 +3237,37 @@ static const mgv__field mgv__qwen_clip_overrides[] = {
     {"max_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, clip_max_pixels), 1, 1e12},
 };
 
-/* The class defaults of transformers' image processors; sizes that can only be the model's are taken from it. */
-static void mgv__pixels_defaults(mgv__pixels_config *pixels, const mgv__config *config) {
-    static const double half[3] = {0.5, 0.5, 0.5};
-    static const double clip_mean[3] = {0.48145466, 0.4578275, 0.40821073}, clip_std[3] = {0.26862954, 0.26130258, 0.27577711};
-    int siglip = config->family == MGV_FAMILY_SIGLIP;
-    memset(pixels, 0, sizeof *pixels);
-    pixels->resample = MGV__RESAMPLE_BICUBIC;
-    pixels->do_resize = pixels->do_rescale = pixels->do_normalize = 1;
-    pixels->rescale_factor = 1.0 / 255.0;
-    memcpy(pixels->mean, siglip ? half : clip_mean, sizeof pixels->mean);
-    memcpy(pixels->std, siglip ? half : clip_std, sizeof pixels->std);
-    pixels->patch = config->patch;
-    pixels->temporal_patch = config->temporal_patch;
-    pixels->merge = config->merge;
-    pixels->fixed_width = pixels->fixed_height = config->image_size;
-    if (siglip) return;
-    pixels->min_pixels = 56 * 56;
-    pixels->max_pixels = 28 * 28 * 1280;
-    pixels->clip_counts_frames = config->family == MGV_FAMILY_QWEN3_VL;
-}
-static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file,
-                                    mgv_error *error) {
+/* One object's keys. `size` and its older spellings depend on the form that sizes have. */
+static mgv_result mgv__pixels_fields_read(mgv__pixels_config *pixels, const mgv__processor *processor, char *object, const char *file,
+                                          mgv_error *error) {
     mgv_result result;
-    if (config->family == MGV_FAMILY_SIGLIP) {
-        result = mgv__fields_read(MGV__FIELDS(mgv__siglip_pixels_fields), pixels, object, file, error);
+    if (processor->size == MGV__SIZE_EXACT) {
+        result = mgv__fields_read(MGV__FIELDS(mgv__exact_size_fields), pixels, object, file, error);
     } else {
         result = mgv__fields_read(MGV__FIELDS(mgv__qwen_pixels_fields), pixels, object, file, error);
         if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__qwen_pixels_overrides), pixels, object, file, error);
     }
-    if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__pixels_fields), pixels, object, file, error);
+    return result == MGV_OK ? mgv__fields_read(MGV__FIELDS(mgv__pixels_fields), pixels, object, file, error) : result;
+}
+/* The defaults of the family's image processor; sizes that can only be the model's are taken from it. */
+static mgv_result mgv__pixels_defaults(mgv__pixels_config *pixels, const mgv__config *config, mgv_error *error) {
+    const mgv__processor *processor = &mgv__find_family(config->family)->processor;
+    char text[MGV__MAX_DEFAULTS_BYTES];
+    memset(pixels, 0, sizeof *pixels);
+    pixels->do_resize = pixels->do_rescale = pixels->do_normalize = 1;
+    pixels->rescale_factor = 1.0 / 255.0;
+    pixels->patch = config->patch;
+    pixels->temporal_patch = config->temporal_patch;
+    pixels->merge = config->merge;
+    pixels->factor = config->patch * config->merge;
+    pixels->fixed_width = pixels->fixed_height = config->image_size;
+    pixels->clip_counts_frames = processor->clips == MGV__CLIPS_VOLUME;
+    memcpy(text, processor->defaults, strlen(processor->defaults) + 1);
+    return mgv__pixels_fields_read(pixels, processor, text, "the defaults of the family", error);
+}
+static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file,
+                                    mgv_error *error) {
+    mgv_result result = mgv__pixels_fields_read(pixels, &mgv__find_family(config->family)->processor, object, file, error);
     if (result != MGV_OK) return result;
     if (pixels->resample != MGV__RESAMPLE_BILINEAR && pixels->resample != MGV__RESAMPLE_BICUBIC) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i, neither 2 (bilinear) nor 3 (bicubic)", file,
@@ -3302,16 +3327,22 @@ static mgv_result mgv__clip_limits_read(mgv__pixels_config *pixels, mgv__source 
     return result;
 }
 static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv_error *error) {
+    const mgv__processor *processor = &mgv__find_family(config->family)->processor;
     const char *file;
-    char *text, *object;
+    char *text, *object, published[MGV__MAX_DEFAULTS_BYTES];
     mgv_result result;
-    mgv__pixels_defaults(&config->pixels, config);
-    config->pixels.factor = config->patch * config->merge;
+    result = mgv__pixels_defaults(&config->pixels, config, error);
+    if (result != MGV_OK) return result;
     result = mgv__processor_read(source, "preprocessor_config.json", "image_processor", &file, &text, &object, error);
     if (result != MGV_OK) return result;
-    if (object != NULL) result = mgv__pixels_parse(&config->pixels, config, object, file, error);
+    if (object == NULL) {
+        memcpy(published, processor->published, strlen(processor->published) + 1);
+        object = published;
+        file = "what the family published";
+    }
+    result = mgv__pixels_parse(&config->pixels, config, object, file, error);
     mgv__free(&source->allocator, text);
-    if (result != MGV_OK || config->family == MGV_FAMILY_SIGLIP) return result;
+    if (result != MGV_OK || processor->clips == MGV__CLIPS_NONE) return result;
     return mgv__clip_limits_read(&config->pixels, source, error);
 }
 /* config.json, and what belongs to it for preprocessing. A failed call leaves config without meaning. */
@@ -4418,7 +4449,7 @@ static void mgv__geometry_fill(const mgv__config *config, const mgv_grid *grid, 
 
 enum { MGV__NAME_BYTES = 256 };
 
-typedef struct mgv__builder {
+struct mgv__builder {
     const mgv__config *config;
     const mgv__checkpoint *checkpoint;
     const mgv_allocator *allocator;
@@ -4431,7 +4462,7 @@ typedef struct mgv__builder {
     mgv__tensor *tensors;
     uint32_t tensor_count, tensor_capacity, op_capacity, tap_capacity;
     mgv__op spare; /* what mgv__push gives after a failure, so that builders need no checks between */
-} mgv__builder;
+};
 
 /* Doubles *items, an array of `count` items of `item_bytes`, when it is full. Returns 1, or 0 without memory. */
 static int mgv__grow(const mgv_allocator *allocator, void **items, uint32_t count, uint32_t *capacity, size_t item_bytes) {
@@ -4917,25 +4948,6 @@ static void mgv__build_qwen2_5_vl(mgv__builder *b) {
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
 }
 
-/* One row a family: what it is called, how it is built. */
-typedef struct mgv__family_entry {
-    mgv_family family;
-    const char *name;
-    void (*build)(mgv__builder *b);
-} mgv__family_entry;
-static const mgv__family_entry mgv__families[] = {
-    {MGV_FAMILY_SIGLIP, "SigLIP", mgv__build_siglip},
-    {MGV_FAMILY_QWEN3_VL, "Qwen3-VL", mgv__build_qwen3_vl},
-    {MGV_FAMILY_QWEN2_5_VL, "Qwen2.5-VL", mgv__build_qwen2_5_vl},
-};
-
-static const mgv__family_entry *mgv__find_family(mgv_family family) {
-    size_t i;
-    for (i = 0; i < sizeof mgv__families / sizeof mgv__families[0]; i++)
-        if (mgv__families[i].family == family) return &mgv__families[i];
-    return NULL;
-}
-
 /* ---------------------------------------------------------------------------------------------------------------
    >>model: open, validate, close */
 
@@ -5141,7 +5153,7 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
 }
 
 static mgv_result mgv__model_build(mgv_model *model, mgv__checkpoint *checkpoint, mgv_error *error) {
-    const mgv__family_entry *family = mgv__find_family(model->config.family);
+    const mgv__family *family = mgv__find_family(model->config.family);
     mgv__builder builder;
     if (!family) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "no builder for this model family");
     memset(&builder, 0, sizeof builder);

@@ -134,7 +134,7 @@ static void qwen3_defaults_are_the_class_defaults(void **state) {
     size_t i;
     (void)state;
     for (i = 0; i < COUNT_OF(texts); i++) {
-        mgv__config config = good(texts[i], no_preprocessor);
+        mgv__config config = good(texts[i], "{}");
         assert_int_equal(config.family, MGV_FAMILY_QWEN3_VL);
         assert_int_equal(config.hidden, 1152);
         assert_int_equal(config.intermediate, 4304);
@@ -231,6 +231,19 @@ static void qwen2_5_published(void **state) {
 }
 
 /* transformers 5 puts the image processor into processor_config.json. */
+/* Where a directory has no file for it: what the family's models were published with, and not the defaults of the class. */
+static void without_a_preprocessor_file(void **state) {
+    mgv__config config = good("{\"model_type\":\"qwen3_vl\"}", no_preprocessor);
+    (void)state;
+    assert_int_equal(config.pixels.min_pixels, 65536);
+    assert_int_equal(config.pixels.max_pixels, 16777216);
+    assert_true(config.pixels.mean[0] == 0.5 && config.pixels.std[2] == 0.5);
+    assert_int_equal(config.pixels.resample, MGV__RESAMPLE_BICUBIC);
+    config = good("{\"model_type\":\"qwen2_5_vl\"}", no_preprocessor);
+    assert_int_equal(config.pixels.min_pixels, 3136);
+    assert_int_equal(config.pixels.max_pixels, 12845056);
+    assert_true(config.pixels.mean[0] == 0.48145466 && config.pixels.std[2] == 0.27577711);
+}
 static void image_processor_inside_processor_config(void **state) {
     static const char config_json[] = "{\"model_type\":\"siglip\"}";
     static const char processor_json[] = "{\"image_processor\":{\"resample\":2,\"do_rescale\":false},"
@@ -561,6 +574,7 @@ int main(void) {
         cmocka_unit_test(qwen3_defaults_are_the_class_defaults),
         cmocka_unit_test(qwen3_published),
         cmocka_unit_test(qwen2_5_published),
+        cmocka_unit_test(without_a_preprocessor_file),
         cmocka_unit_test(image_processor_inside_processor_config),
         cmocka_unit_test(limits_of_clips),
         cmocka_unit_test(bad_values_are_named),
