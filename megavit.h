@@ -177,6 +177,10 @@
 #define MEGAVIT_API extern
 #endif
 #endif
+/* gcc warns of static functions that a file declares and does not define, unused or not, as the file's end has it: no pop. */
+#if defined(MEGAVIT_STATIC) && !defined(MEGAVIT_IMPLEMENTATION) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -1039,13 +1043,14 @@ typedef struct mgv__block {
     size_t bytes; /* as the allocator was asked for */
 } mgv__block;
 
-/* Not zeroed. Zero bytes give a pointer too. NULL: the allocator gave nothing, or the size does not fit. */
+/* Not zeroed. Zero bytes give a pointer too. NULL: the allocator gave nothing, or the size does not fit. The caller's functions are called
+   in parentheses, here and elsewhere: programs define free, read and others of their names as macros. */
 static void *mgv__alloc(const mgv_allocator *allocator, size_t bytes) {
     mgv__block block;
     size_t misfit;
     char *result;
     if (!mgv__add(bytes, sizeof block + MGV__ALIGNMENT - 1, &block.bytes)) return NULL;
-    block.memory = allocator->alloc ? allocator->alloc(allocator->user, block.bytes) : malloc(block.bytes);
+    block.memory = allocator->alloc ? (allocator->alloc)(allocator->user, block.bytes) : malloc(block.bytes);
     if (block.memory == NULL) return NULL;
     result = (char *)block.memory + sizeof block;
     misfit = (size_t)((uintptr_t)result % MGV__ALIGNMENT);
@@ -1063,7 +1068,7 @@ static void mgv__free(const mgv_allocator *allocator, void *memory) {
     mgv__block block;
     if (memory == NULL) return;
     memcpy(&block, (char *)memory - sizeof block, sizeof block);
-    if (allocator->free) allocator->free(allocator->user, block.memory, block.bytes);
+    if (allocator->free) (allocator->free)(allocator->user, block.memory, block.bytes);
     else free(block.memory);
 }
 
@@ -1204,7 +1209,7 @@ static void mgv__log(const mgv_logger *logger, int32_t level, const char *format
     va_start(arguments, format);
     mgv__format(message, sizeof message, format, arguments);
     va_end(arguments);
-    logger->log(logger->user, level, message);
+    (logger->log)(logger->user, level, message);
 }
 
 static mgv_result mgv__fail_nomem(mgv_error *error, const char *what, uint64_t bytes) {
@@ -2027,7 +2032,7 @@ static mgv_result mgv__file_open(mgv__file *file, mgv__source *source, const cha
     } else {
         path = mgv__source_join(source, name);
         if (path == NULL) return mgv__fail_nomem(error, "a file name", strlen(name));
-        code = source->io.open(source->io.user, path, &file->handle, &file->size);
+        code = (source->io.open)(source->io.user, path, &file->handle, &file->size);
         mgv__free(&source->allocator, path);
     }
     if (code == MGV_FILE_ABSENT && absent != NULL) {
@@ -2053,7 +2058,7 @@ static mgv_result mgv__file_read(mgv__file *file, uint64_t offset, void *out, si
         memcpy(out, file->memory + offset, bytes);
         return MGV_OK;
     }
-    code = io->read(io->user, file->handle, offset, out, bytes);
+    code = (io->read)(io->user, file->handle, offset, out, bytes);
     if (code == 0) return MGV_OK;
     if (code == MGV_FILE_NOMEM) return mgv__fail(error, MGV_ERROR_NOMEM, "%s: out of memory while it was read", file->name);
     return mgv__fail(error, MGV_ERROR_IO, "%s: %u bytes at %u cannot be read: %s (code %i)", file->name, (uint64_t)bytes, offset,
@@ -2061,7 +2066,7 @@ static mgv_result mgv__file_read(mgv__file *file, uint64_t offset, void *out, si
 }
 /* A file that is not open, all zero, is allowed. */
 static void mgv__file_close(mgv__file *file) {
-    if (file->source != NULL && file->source->memory_files == NULL) file->source->io.close(file->source->io.user, file->handle);
+    if (file->source != NULL && file->source->memory_files == NULL) (file->source->io.close)(file->source->io.user, file->handle);
     memset(file, 0, sizeof *file);
 }
 
@@ -2800,7 +2805,7 @@ static mgv_result mgv__fields_read(const mgv__field *fields, size_t count, void 
         mgv_result result;
         for (i = 0; i < count && !mgv__json_is(key, fields[i].key); i++) continue;
         if (i == count || *value == 'n') continue;
-        result = fields[i].read(&fields[i], (char *)target + fields[i].offset, value, file, error);
+        result = (fields[i].read)(&fields[i], (char *)target + fields[i].offset, value, file, error);
         if (result != MGV_OK) return result;
     }
     return MGV_OK;
@@ -4059,7 +4064,7 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     job.bands = parallel && parallel->run && parallel->threads > 1 ? parallel->threads : 1;
     if (job.bands > MGV__PIXELS_MAX_BANDS) job.bands = MGV__PIXELS_MAX_BANDS;
     if (job.bands > job.rows) job.bands = job.rows;
-    if (job.bands > 1) parallel->run(parallel->user, job.bands, mgv__pixels_band, &job);
+    if (job.bands > 1) (parallel->run)(parallel->user, job.bands, mgv__pixels_band, &job);
     else mgv__pixels_band(&job, 0);
 }
 
@@ -5799,7 +5804,7 @@ static void mgv__cpu_start(mgv__cpu_job *job, uint32_t most_tasks, uint64_t work
     if (job->tasks == 1) {
         task(job, 0);
     } else {
-        job->run->parallel.run(job->run->parallel.user, job->tasks, task, job);
+        (job->run->parallel.run)(job->run->parallel.user, job->tasks, task, job);
     }
 }
 
@@ -11070,7 +11075,7 @@ static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t l
         row.ok = row.relative_l2 <= tolerance && c->bad == 0;
     }
     if (!row.ok) v->failures++;
-    if (v->report) v->report(v->user, &row);
+    if (v->report) (v->report)(v->user, &row);
 }
 
 /* How far operation `op` may be off by itself. */
@@ -11516,14 +11521,14 @@ MGV__TARGET static inline MGV__VEC MGV__FN(sigmoid)(MGV__VEC x) {
 /* Error function: x + x P(x^2) up to |x| = 1, then 1 - e^(-t Q(t)) with t = |x|; from 3.95 on it rounds to 1. */
 MGV__TARGET static inline MGV__VEC MGV__FN(erf)(MGV__VEC x) {
     const MGV__VEC t = MGV__MIN(MGV__SET1(3.95f), MGV__ABS(x)), s = MGV__MUL(x, x);
-    MGV__VEC small, large;
-    small = MGV__FMA(s, MGV__SET1(7.875875063e-05f), MGV__SET1(-8.016864287e-04f));
-    small = MGV__FMA(small, s, MGV__SET1(5.189087423e-03f));
-    small = MGV__FMA(small, s, MGV__SET1(-2.685421201e-02f));
-    small = MGV__FMA(small, s, MGV__SET1(1.128359472e-01f));
-    small = MGV__FMA(small, s, MGV__SET1(-3.761262667e-01f));
-    small = MGV__FMA(small, s, MGV__SET1(1.283791658e-01f));
-    small = MGV__FMA(small, x, x);
+    MGV__VEC inner, large;
+    inner = MGV__FMA(s, MGV__SET1(7.875875063e-05f), MGV__SET1(-8.016864287e-04f));
+    inner = MGV__FMA(inner, s, MGV__SET1(5.189087423e-03f));
+    inner = MGV__FMA(inner, s, MGV__SET1(-2.685421201e-02f));
+    inner = MGV__FMA(inner, s, MGV__SET1(1.128359472e-01f));
+    inner = MGV__FMA(inner, s, MGV__SET1(-3.761262667e-01f));
+    inner = MGV__FMA(inner, s, MGV__SET1(1.283791658e-01f));
+    inner = MGV__FMA(inner, x, x);
     large = MGV__FMA(t, MGV__SET1(-1.136026378e-06f), MGV__SET1(3.608125450e-05f));
     large = MGV__FMA(large, t, MGV__SET1(-5.121127960e-04f));
     large = MGV__FMA(large, t, MGV__SET1(4.360045702e-03f));
@@ -11532,7 +11537,7 @@ MGV__TARGET static inline MGV__VEC MGV__FN(erf)(MGV__VEC x) {
     large = MGV__FMA(large, t, MGV__SET1(6.339983575e-01f));
     large = MGV__FMA(large, t, MGV__SET1(1.128949665f));
     large = MGV__SUB(MGV__SET1(1.0f), MGV__FN(exp)(MGV__MUL(MGV__SUB(MGV__SET1(0.0f), t), large)));
-    return MGV__LESS(t, MGV__SET1(1.0f), small, MGV__SIGN_OF(large, x));
+    return MGV__LESS(t, MGV__SET1(1.0f), inner, MGV__SIGN_OF(large, x));
 }
 
 /* 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), written as x sigmoid(2u): the same function, without the

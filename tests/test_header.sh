@@ -123,6 +123,84 @@ cp megavit.h "$scratch/renamed/vit.h"
 printf '#define MEGAVIT_IMPLEMENTATION\n#define MEGAVIT_FILENAME "vit.h"\n#include "vit.h"\n' >"$scratch/renamed/user.c"
 check "under another name, with MEGAVIT_FILENAME" gcc -std=c99 -DMEGAVIT_NO_CUDA $common -Wno-unused-function -fsyntax-only "$scratch/renamed/user.c"
 
+
+# What other headers and memory debuggers define: functions of the C library as macros, words that windows.h, X11 and others take.
+cat >"$scratch/hostile.h" <<'C'
+#include <complex.h>
+#include <tgmath.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/select.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static inline void *debug_malloc(size_t bytes, int line) { (void)line; return (malloc)(bytes); }
+static inline void debug_free(void *memory, int line) { (void)line; (free)(memory); }
+static inline int debug_close(int file, int line) { (void)line; return (close)(file); }
+static inline ssize_t debug_read(int file, void *to, size_t bytes, int line) { (void)line; return (read)(file, to, bytes); }
+#define malloc(bytes) debug_malloc(bytes, __LINE__)
+#define free(memory) debug_free(memory, __LINE__)
+#define close(file) debug_close(file, __LINE__)
+#define read(file, to, bytes) debug_read(file, to, bytes, __LINE__)
+#define open(...) (open)(__VA_ARGS__)
+#define alloc(bytes) debug_malloc(bytes, __LINE__)
+#define run(command) system(command)
+#define check(condition) (condition)
+#define verify(condition) (condition)
+#define require(condition) (condition)
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define max(a, b) ((a) > (b) ? (a) : (b))
+#define small char
+#define hyper long
+#define interface struct
+#define near
+#define far
+#define IN
+#define OUT
+#define ERROR 0
+#define None 0L
+#define Success 0
+#define Bool int
+#define Status int
+C
+for compiler in gcc clang; do
+    for options in "-DMEGAVIT_NO_CUDA" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD -DMEGAVIT_PLAN" "-DMEGAVIT_CUDA -isystem $cuda"; do
+        if ! command -v $compiler >/dev/null; then
+            skip "among the macros of others, $compiler $options" "no $compiler"
+            continue
+        fi
+        # shellcheck disable=SC2086
+        check_beside "among the macros of others, $compiler $options" $compiler -std=c11 -D_GNU_SOURCE $options $common $c_only \
+            -Wno-unused-function -Wno-overlength-strings -include "$scratch/hostile.h" -fsyntax-only "$scratch/implementation.c"
+    done
+done
+# static_declarations COMPILER EXTENSION DIALECT
+static_declarations() {
+    local file=$scratch/static_declarations.$2
+    printf '#define MEGAVIT_STATIC\n#include "megavit.h"\nint nothing_else;\n' >"$file"
+    # shellcheck disable=SC2086
+    "$1" -std="$3" $common -c "$file" -o /dev/null || return 1
+    printf '#define MEGAVIT_IMPLEMENTATION\n#include "megavit.h"\n' >>"$file" # what another header has declared before
+    # shellcheck disable=SC2086
+    "$1" -std="$3" -DMEGAVIT_NO_CUDA $common -fsyntax-only "$file"
+}
+for compiler in gcc/c/c99 g++/cc/c++11 clang/c/c99 clang++/cc/c++11; do
+    IFS=/ read -r program extension dialect <<<"$compiler"
+    if command -v "$program" >/dev/null; then
+        check "MEGAVIT_STATIC without the implementation, and before it, $program" static_declarations "$program" "$extension" "$dialect"
+    else
+        skip "MEGAVIT_STATIC without the implementation, and before it, $program" "no $program"
+    fi
+done
+
 wait
 
 # ---- linking ----
