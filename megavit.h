@@ -2764,7 +2764,7 @@ typedef struct mgv__pixels_config {
 } mgv__pixels_config;
 
 typedef int32_t mgv__activation;
-enum { MGV__ACT_NONE = 0, MGV__ACT_GELU_TANH, MGV__ACT_GELU_ERF, MGV__ACT_SILU_GATE /* silu(part 0) * part 1 */ };
+enum { MGV__ACT_NONE = 0, MGV__ACT_GELU_TANH, MGV__ACT_GELU_ERF, MGV__ACT_GELU_QUICK, MGV__ACT_SILU, MGV__ACT_RELU };
 
 enum { MGV__MAX_HEAD_DIM = 256, MGV__MAX_DEEPSTACK = 8, MGV__MAX_FULL_ATTENTION = 64 };
 
@@ -2951,7 +2951,7 @@ typedef struct mgv__activation_row {
 static mgv_result mgv__read_activation(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
     static const mgv__activation_row rows[] = {
         {"gelu_pytorch_tanh", MGV__ACT_GELU_TANH}, {"gelu_new", MGV__ACT_GELU_TANH}, {"gelu", MGV__ACT_GELU_ERF},
-        {"silu", MGV__ACT_SILU_GATE}, {"swish", MGV__ACT_SILU_GATE},
+        {"quick_gelu", MGV__ACT_GELU_QUICK}, {"silu", MGV__ACT_SILU}, {"swish", MGV__ACT_SILU}, {"relu", MGV__ACT_RELU},
     };
     size_t i;
     if (*value != '"') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not a string", file, field->key);
@@ -3044,7 +3044,6 @@ typedef struct mgv__family {
     const mgv__field *more_fields;
     size_t more_field_count;
     const char *defaults;  /* of the config class of transformers, in the words of config.json */
-    int32_t gated;         /* the MLPs have a gate */
     mgv__processor processor;
     mgv__build_function *build;
 } mgv__family;
@@ -3056,7 +3055,6 @@ static const mgv__family mgv__families[] = {
     {MGV_FAMILY_SIGLIP, "SigLIP", {"siglip"}, {"siglip_vision_model"}, MGV__FIELDS(mgv__siglip_fields), NULL, 0,
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
-     0,
      {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
       MGV__JSON({"resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}), "{}"},
      mgv__build_siglip},
@@ -3065,7 +3063,6 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
                 "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
                 "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "rope_theta": 10000}),
-     0,
      {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
       MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
                  "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
@@ -3077,7 +3074,6 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "num_heads": 16, "patch_size": 14, "hidden_act": "silu",
                 "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "window_size": 112,
                 "fullatt_block_indexes": [7, 15, 23, 31], "rope_theta": 10000}),
-     1,
      {MGV__SIZE_AREA, MGV__CLIPS_AREA,
       MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
                  "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
@@ -3141,9 +3137,6 @@ static mgv_result mgv__config_check(const mgv__config *config, const char *file,
     if (config->image_size != 0 && config->image_size < config->patch) {
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: a patch of %u pixels is larger than the image of %u", file, (uint64_t)config->patch,
                          (uint64_t)config->image_size);
-    }
-    if ((config->activation == MGV__ACT_SILU_GATE) != mgv__find_family(config->family)->gated) {
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: hidden_act is not one that this family of models runs with", file);
     }
     if (config->rope_theta != 0 && config->head_dim % 4 != 0) {
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: heads of %u columns, not a multiple of 4, have no two rotary axes", file,
@@ -4083,7 +4076,7 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
 
 typedef int32_t mgv__op_kind;
 enum {
-    MGV__OP_LINEAR = 0, /* target = activation(source . weight^T + bias) [+ table] [+ add] */
+    MGV__OP_LINEAR = 0, /* target = activation(source . weight^T + bias) [times channel_scale] [+ table] [+ add] */
     MGV__OP_NORM,       /* target = LayerNorm or RMSNorm of each row of source */
     MGV__OP_ROTARY,     /* rotates q and k in place by the picture's (t, h, w) position ids */
     MGV__OP_ATTENTION,  /* target = softmax(q k^T scale) v within ranges of rows; source holds q | k | v side by side */
@@ -4118,11 +4111,14 @@ typedef struct mgv__op {
     uint16_t fold;                /* source rows that are read as one long row; 1 but for mergers */
     uint32_t inner;               /* columns of one (folded) source row */
     uint32_t columns;             /* columns of one target row */
-    uint32_t part_count;          /* weights side by side along the columns: q, k, v or gate, up */
-    uint32_t weight[MGV__MAX_PARTS]; /* tensor numbers, each [columns of the part, inner] */
+    uint32_t part_count;          /* weights side by side along the columns: q, k, v; or of a gated product: gate, up */
+    uint32_t part_columns[MGV__MAX_PARTS];
+    uint32_t weight[MGV__MAX_PARTS]; /* tensor numbers, each [columns of the part, inner]; parts of one tensor lie one below the other */
     uint32_t bias[MGV__MAX_PARTS];   /* tensor numbers or MGV__NO_TENSOR */
+    uint32_t channel_scale;       /* LayerScale: tensor [columns], or MGV__NO_TENSOR */
     uint32_t table;               /* position table added by the picture's samples, or MGV__NO_TENSOR */
     mgv__activation activation;
+    int32_t gated;                /* activation(part 0) times part 1 */
     float epsilon;                /* norms */
     int32_t rms;                  /* norms: 1 RMSNorm, 0 LayerNorm */
     uint32_t heads, head_dim;     /* rotary, attention, pool */
@@ -4175,9 +4171,8 @@ typedef struct mgv__program {
    computes it: the query is projected for every picture, keys and values are formed. */
 static double mgv__op_flops(const mgv__op *op, double rows, double pairs, double tokens) {
     double columns = op->columns;
-    uint32_t part_columns = op->activation == MGV__ACT_SILU_GATE ? op->part_count : 1;
     switch (op->kind) {
-    case MGV__OP_LINEAR: return 2 * rows * columns * part_columns * op->inner;
+    case MGV__OP_LINEAR: return 2 * rows * columns * (op->gated ? op->part_count : 1) * op->inner;
     case MGV__OP_ATTENTION: return 4 * pairs * op->heads * op->head_dim;
     case MGV__OP_POOL: return (2 + 4 * tokens) * columns * op->inner + 4 * tokens * op->heads * op->head_dim;
     default: return 0;
@@ -4198,7 +4193,15 @@ static double mgv__program_flops(const mgv__program *program, double tokens, dou
     return sum;
 }
 
-/* Which tensors, which buffers an operation reads. */
+/* The row of its tensor at which a part of a product begins. */
+static uint32_t mgv__op_part_row(const mgv__op *op, uint32_t part) {
+    uint32_t i, row = 0;
+    for (i = 0; i < part; i++)
+        if (op->weight[i] == op->weight[part]) row += op->part_columns[i];
+    return row;
+}
+
+/* Which buffers an operation reads. */
 static uint32_t mgv__op_reads(const mgv__op *op) {
     uint32_t reads = 1u << op->source;
     if (op->add != MGV__NONE) reads |= 1u << op->add;
@@ -4590,7 +4593,7 @@ static mgv__op *mgv__push(mgv__builder *b, mgv__op_kind kind, const char *label,
     op->rows = b->program.buffers[target].rows;
     op->columns = b->program.buffers[target].columns;
     op->inner = b->program.buffers[source].columns;
-    op->table = op->probe = MGV__NO_TENSOR;
+    op->table = op->probe = op->channel_scale = MGV__NO_TENSOR;
     for (i = 0; i < MGV__MAX_PARTS; i++) op->weight[i] = op->bias[i] = MGV__NO_TENSOR;
     return op;
 }
@@ -4598,6 +4601,7 @@ static mgv__op *mgv__push(mgv__builder *b, mgv__op_kind kind, const char *label,
 /* Adds one weight [columns, op->inner] and, unless bias_name is NULL, its bias to a linear operation. */
 static void mgv__add_part(mgv__builder *b, mgv__op *op, const char *weight_name, const char *bias_name, uint32_t columns) {
     uint32_t part = op->part_count++;
+    op->part_columns[part] = columns;
     op->weight[part] = mgv__bind_matrix(b, weight_name, columns, op->inner);
     if (bias_name) op->bias[part] = mgv__bind_vector(b, bias_name, columns);
 }
@@ -4752,6 +4756,7 @@ static void mgv__build_siglip(mgv__builder *b) {
     patch_shape[1] = c->channels;
     patch_shape[2] = patch_shape[3] = c->patch;
     op->part_count = 1;
+    op->part_columns[0] = c->hidden;
     op->weight[0] = mgv__bind(b, "patch_embedding.weight", 4, patch_shape);
     op->bias[0] = mgv__bind_vector(b, "patch_embedding.bias", c->hidden);
     op->table = mgv__bind_matrix(b, "position_embedding.weight", (uint64_t)side * side, c->hidden);
@@ -4809,6 +4814,7 @@ static mgv__op *mgv__push_video_patch_embed(mgv__builder *b, uint16_t patches, u
     shape[2] = c->temporal_patch;
     shape[3] = shape[4] = c->patch;
     op->part_count = 1;
+    op->part_columns[0] = c->hidden;
     op->weight[0] = mgv__bind(b, "patch_embed.proj.weight", 5, shape);
     if (bias_name) op->bias[0] = mgv__bind_vector(b, bias_name, c->hidden);
     return op;
@@ -4923,7 +4929,8 @@ static void mgv__build_qwen2_5_layer(mgv__builder *b, const mgv__qwen_buffers *b
     op = mgv__push(b, MGV__OP_LINEAR, "gate, up", buffers->normed, buffers->mlp);
     mgv__add_part(b, op, "mlp.gate_proj.weight", "mlp.gate_proj.bias", c->intermediate);
     mgv__add_part(b, op, "mlp.up_proj.weight", "mlp.up_proj.bias", c->intermediate);
-    op->activation = MGV__ACT_SILU_GATE;
+    op->activation = c->activation;
+    op->gated = 1;
     op = mgv__push_linear(b, "down", buffers->mlp, buffers->stream, "mlp.down_proj.weight", "mlp.down_proj.bias");
     op->add = buffers->stream;
     mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
@@ -5055,6 +5062,7 @@ static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
         mgv__hash_text(hash, op->label);
         mgv__hash_number(hash, op->activation);
         mgv__hash_number(hash, op->heads);
+        if (op->gated) mgv__hash_text(hash, "gated"); /* only then: files of packed weights name their model by this hash */
         mgv__hash_number(hash, op->range);
         mgv__hash_number(hash, (double)op->epsilon);
     }
@@ -5317,13 +5325,15 @@ MEGAVIT_API uint32_t mgv_model_op_count(const mgv_model *model) {
 /* Bytes of the tensors that an operation reads, in the precision they are stored in. */
 static uint64_t mgv__op_weight_bytes(const mgv_model *model, const mgv__op *op) {
     uint64_t bytes = 0;
-    uint32_t i, numbers[2 * MGV__MAX_PARTS + 2], count = 0;
+    uint32_t i, numbers[2 * MGV__MAX_PARTS + 3], count = 0;
     for (i = 0; i < MGV__MAX_PARTS; i++) {
+        if (i > 0 && op->weight[i] == op->weight[i - 1]) continue;
         numbers[count++] = op->weight[i];
         numbers[count++] = op->bias[i];
     }
     numbers[count++] = op->table;
     numbers[count++] = op->probe;
+    numbers[count++] = op->channel_scale;
     for (i = 0; i < count; i++)
         if (numbers[i] != MGV__NO_TENSOR) bytes += model->tensors[numbers[i]].bytes;
     return bytes;
@@ -5672,12 +5682,11 @@ typedef struct mgv__cpu_kernels {
                  const mgv__cpu_ahead *ahead);
     /* x = activation(x + bias), padded. */
     void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
-    /* gate = silu(gate + gate_bias) * (up + up_bias), padded. */
-    void (*silu_gate)(float *gate, const float *gate_bias, const float *up, const float *up_bias, uint32_t n);
     /* x = exp(x - max), padded, after raising *max to the largest x; *sum is brought to the new maximum and grows by
        the sum of x. Returns the factor that brings older results to the new maximum. */
     float (*softmax)(float *x, uint32_t n, float *max, float *sum);
     void (*add)(float *out, const float *a, const float *b, size_t n);
+    void (*multiply)(float *out, const float *a, const float *b, size_t n);
     void (*scale)(float *out, const float *x, float factor, size_t n);
     /* y += factor * x */
     void (*add_scaled)(float *y, float factor, const float *x, size_t n);
@@ -5877,6 +5886,7 @@ typedef struct mgv__cpu_linear_scratch {
     float *block;                 /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
     float *sums;                  /* [MGV__CPU_ROWS + MGV__CPU_MAX_TILE][MGV__CPU_COLUMN_STRIDE] */
     float *bias;                  /* [MGV__CPU_COLUMNS] */
+    float *scales;                /* [MGV__CPU_COLUMNS] */
     float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
 } mgv__cpu_linear_scratch;
 
@@ -5884,7 +5894,7 @@ enum {
     MGV__CPU_PACKED_FLOATS = MGV__CPU_COLUMNS * MGV__CPU_DEPTH,
     MGV__CPU_BLOCK_FLOATS = MGV__CPU_MAX_TILE * MGV__CPU_STRIDE,
     MGV__CPU_SUM_FLOATS = (MGV__CPU_ROWS + MGV__CPU_MAX_TILE) * MGV__CPU_COLUMN_STRIDE,
-    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + MGV__CPU_COLUMNS
+    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + 2 * MGV__CPU_COLUMNS
 };
 
 static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
@@ -5893,7 +5903,8 @@ static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
     s.block = s.packed + MGV__CPU_PACKED_FLOATS;
     s.sums = s.block + MGV__CPU_BLOCK_FLOATS;
     s.bias = s.sums + MGV__CPU_SUM_FLOATS;
-    s.weights = s.bias + MGV__CPU_COLUMNS;
+    s.scales = s.bias + MGV__CPU_COLUMNS;
+    s.weights = s.scales + MGV__CPU_COLUMNS;
     return s;
 }
 
@@ -5982,28 +5993,32 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_line
     const mgv__buffer_desc *buffers = job->run->program->buffers;
     const size_t source_stride = (size_t)buffers[op->source].columns * op->fold, target_stride = buffers[op->target].columns;
     const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
-    const int gated = op->activation == MGV__ACT_SILU_GATE;
+    const uint32_t first_column = mgv__op_part_row(op, part);
     const float *source = job->run->buffers[op->source] + first_row * source_stride;
     const size_t target_at = first_row * target_stride + part_column + column;
     uint32_t i;
-    mgv__cpu_load(job, op->bias[part], column, scratch->bias, columns);
+    mgv__cpu_load(job, op->bias[part], first_column + column, scratch->bias, columns);
     memset(scratch->bias + columns, 0, (padded - columns) * sizeof(float));
-    mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[part]], column, columns, source, source_stride, rows, scratch->sums);
-    if (gated) {
-        mgv__cpu_load(job, op->bias[1], column, scratch->bias + padded, columns);
+    mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[part]], first_column + column, columns, source, source_stride, rows,
+                     scratch->sums);
+    if (op->gated) {
+        const uint32_t first_up = mgv__op_part_row(op, 1);
+        mgv__cpu_load(job, op->bias[1], first_up + column, scratch->bias + padded, columns);
         memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
-        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], column, columns, source, source_stride, rows,
+        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], first_up + column, columns, source, source_stride, rows,
                          scratch->sums + padded);
     }
+    if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, part_column + column, scratch->scales, columns);
     for (i = 0; i < rows; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
         float *target = job->run->buffers[op->target] + target_at + i * target_stride;
         if (i + 2 < rows) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
-        if (gated) {
-            kernels->silu_gate(x, scratch->bias, x + padded, scratch->bias + padded, padded);
-        } else {
-            kernels->activate(op->activation, x, scratch->bias, padded);
+        kernels->activate(op->activation, x, scratch->bias, padded);
+        if (op->gated) {
+            kernels->activate(MGV__ACT_NONE, x + padded, scratch->bias + padded, padded);
+            kernels->multiply(x, x, x + padded, padded);
         }
+        if (op->channel_scale != MGV__NO_TENSOR) kernels->multiply(x, x, scratch->scales, columns);
         if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, part_column + column, columns, x);
         if (op->add != MGV__NONE) {
             const size_t add_stride = buffers[op->add].columns;
@@ -6014,14 +6029,10 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_line
     }
 }
 
-static uint32_t mgv__cpu_linear_parts(const mgv__op *op) { return op->activation == MGV__ACT_SILU_GATE ? 1 : op->part_count; }
-
-static uint32_t mgv__cpu_part_columns(const mgv__cpu_job *job, uint32_t part) {
-    return (uint32_t)job->run->tensors[job->op->weight[part]].shape[0];
-}
+static uint32_t mgv__cpu_linear_parts(const mgv__op *op) { return op->gated ? 1 : op->part_count; }
 
 static uint32_t mgv__cpu_part_panels(const mgv__cpu_job *job, uint32_t part) {
-    return mgv__cpu_round_up(mgv__cpu_part_columns(job, part), job->kernels->panel) / job->kernels->panel;
+    return mgv__cpu_round_up(job->op->part_columns[part], job->kernels->panel) / job->kernels->panel;
 }
 
 static uint32_t mgv__cpu_linear_panels(const mgv__cpu_job *job) {
@@ -6043,10 +6054,10 @@ static void mgv__cpu_linear_task(void *context, uint32_t index) {
     const uint32_t last_row = mgv__cpu_min(row_limit, job->rows);
     const uint32_t chunks = mgv__cpu_round_up(last_row - first_row, MGV__CPU_ROWS) / MGV__CPU_ROWS;
     const uint32_t chunk_rows = chunks == 0 ? 0 : mgv__cpu_round_up((last_row - first_row + chunks - 1) / chunks, tile_rows);
-    const uint32_t group = MGV__CPU_COLUMNS / panel / (job->op->activation == MGV__ACT_SILU_GATE ? 2 : 1);
+    const uint32_t group = MGV__CPU_COLUMNS / panel / (job->op->gated ? 2 : 1);
     uint32_t part, part_begin = 0, part_column = 0, row, p;
     for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) {
-        const uint32_t part_columns = mgv__cpu_part_columns(job, part), part_end = part_begin + mgv__cpu_part_panels(job, part);
+        const uint32_t part_columns = job->op->part_columns[part], part_end = part_begin + mgv__cpu_part_panels(job, part);
         const uint32_t first = begin > part_begin ? begin : part_begin, last = mgv__cpu_min(end, part_end);
         for (p = first; p < last; p += group) {
             const uint32_t column = (p - part_begin) * panel, limit = (mgv__cpu_min(last, p + group) - part_begin) * panel;
@@ -11569,24 +11580,32 @@ MGV__TARGET static void MGV__FN(convert)(mgv_dtype dtype, const void *from, floa
     }
 }
 
-MGV__TARGET static void MGV__FN(activate)(mgv__activation activation, float *x, const float *bias, uint32_t n) {
-    uint32_t i;
-    if (activation == MGV__ACT_GELU_TANH) {
-        for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__FN(gelu_tanh)(MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i))));
-    } else if (activation == MGV__ACT_GELU_ERF) {
-        for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__FN(gelu_erf)(MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i))));
-    } else {
-        for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i)));
-    }
+/* x sigmoid(1.702 x), CLIP's approximation of GELU */
+MGV__TARGET static inline MGV__VEC MGV__FN(gelu_quick)(MGV__VEC x) {
+    return MGV__MUL(x, MGV__FN(sigmoid)(MGV__MUL(x, MGV__SET1(1.702f))));
 }
 
-MGV__TARGET static void MGV__FN(silu_gate)(float *gate, const float *gate_bias, const float *up, const float *up_bias, uint32_t n) {
+MGV__TARGET static inline MGV__VEC MGV__FN(silu)(MGV__VEC x) { return MGV__MUL(x, MGV__FN(sigmoid)(x)); }
+
+/* NaN stays NaN. */
+MGV__TARGET static inline MGV__VEC MGV__FN(relu)(MGV__VEC x) { return MGV__LESS(x, MGV__SET1(0.0f), MGV__SET1(0.0f), x); }
+
+MGV__TARGET static inline MGV__VEC MGV__FN(identity)(MGV__VEC x) { return x; }
+
+#define MGV__ACTIVATE(function) \
+    for (i = 0; i < n; i += MGV__WIDTH) MGV__STORE(x + i, MGV__FN(function)(MGV__ADD(MGV__LOAD(x + i), MGV__LOAD(bias + i))))
+MGV__TARGET static void MGV__FN(activate)(mgv__activation activation, float *x, const float *bias, uint32_t n) {
     uint32_t i;
-    for (i = 0; i < n; i += MGV__WIDTH) {
-        const MGV__VEC g = MGV__ADD(MGV__LOAD(gate + i), MGV__LOAD(gate_bias + i)), u = MGV__ADD(MGV__LOAD(up + i), MGV__LOAD(up_bias + i));
-        MGV__STORE(gate + i, MGV__MUL(MGV__MUL(g, MGV__FN(sigmoid)(g)), u));
+    switch (activation) {
+    case MGV__ACT_GELU_TANH: MGV__ACTIVATE(gelu_tanh); break;
+    case MGV__ACT_GELU_ERF: MGV__ACTIVATE(gelu_erf); break;
+    case MGV__ACT_GELU_QUICK: MGV__ACTIVATE(gelu_quick); break;
+    case MGV__ACT_SILU: MGV__ACTIVATE(silu); break;
+    case MGV__ACT_RELU: MGV__ACTIVATE(relu); break;
+    default: MGV__ACTIVATE(identity); break;
     }
 }
+#undef MGV__ACTIVATE
 
 MGV__TARGET static float MGV__FN(softmax)(float *x, uint32_t n, float *max, float *sum) {
     const float old_max = *max;
@@ -11611,6 +11630,12 @@ MGV__TARGET static void MGV__FN(add)(float *out, const float *a, const float *b,
     size_t i = 0;
     for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(out + i, MGV__ADD(MGV__LOAD(a + i), MGV__LOAD(b + i)));
     for (; i < n; i++) out[i] = a[i] + b[i];
+}
+
+MGV__TARGET static void MGV__FN(multiply)(float *out, const float *a, const float *b, size_t n) {
+    size_t i = 0;
+    for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(out + i, MGV__MUL(MGV__LOAD(a + i), MGV__LOAD(b + i)));
+    for (; i < n; i++) out[i] = a[i] * b[i];
 }
 
 MGV__TARGET static void MGV__FN(scale)(float *out, const float *x, float factor, size_t n) {
@@ -11847,9 +11872,8 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
 #endif
 
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(silu_gate),
-    MGV__FN(softmax),
-    MGV__FN(add), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
+    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(softmax),
+    MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
 };
 
 #undef MGV__FN

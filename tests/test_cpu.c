@@ -120,7 +120,7 @@ static world *make_world(mgv__op_kind kind, uint32_t tokens, uint32_t merged_tok
     w->op.kind = kind;
     w->op.add = MGV__NONE;
     w->op.fold = 1;
-    w->op.table = MGV__NO_TENSOR;
+    w->op.table = w->op.channel_scale = MGV__NO_TENSOR;
     w->op.bias[0] = w->op.bias[1] = w->op.bias[2] = MGV__NO_TENSOR;
     w->op.epsilon = 1e-6f;
     w->geometry.grid.tokens = tokens;
@@ -218,14 +218,19 @@ static void check_op(world *w, const double *want, int in_place, double bound) {
 static double activation_of(mgv__activation activation, double x) {
     if (activation == MGV__ACT_GELU_TANH) return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
     if (activation == MGV__ACT_GELU_ERF) return 0.5 * x * (1.0 + erf(x / 1.41421356237309504880));
+    if (activation == MGV__ACT_GELU_QUICK) return x / (1.0 + exp(-1.702 * x));
+    if (activation == MGV__ACT_SILU) return x / (1.0 + exp(-x));
+    if (activation == MGV__ACT_RELU) return x > 0 ? x : 0;
     return x;
 }
 
 static double linear_at(const world *w, uint32_t part, size_t row, size_t column) {
     const mgv__op *op = &w->op;
     const float *source = w->run.buffers[op->source] + row * op->inner;
-    double sum = tensor_at(w, op->bias[part], column);
+    double sum;
     size_t k;
+    if (part == 1 && op->weight[1] == op->weight[0]) column += op->part_columns[0];
+    sum = tensor_at(w, op->bias[part], column);
     for (k = 0; k < op->inner; k++) sum += (double)source[k] * tensor_at(w, op->weight[part], column * op->inner + k);
     return sum;
 }
@@ -235,11 +240,11 @@ static void reference_linear(const world *w, uint32_t rows, double *want) {
     uint32_t row, part, column, s;
     for (row = 0; row < rows; row++) {
         uint32_t at = 0;
-        for (part = 0; part < (op->activation == MGV__ACT_SILU_GATE ? 1 : op->part_count); part++) {
-            for (column = 0; column < w->tensors[op->weight[part]].shape[0]; column++, at++) {
-                double y = linear_at(w, part, row, column);
-                if (op->activation == MGV__ACT_SILU_GATE) y = y / (1.0 + exp(-y)) * linear_at(w, 1, row, column);
-                y = activation_of(op->activation, y);
+        for (part = 0; part < (op->gated ? 1 : op->part_count); part++) {
+            for (column = 0; column < op->part_columns[part]; column++, at++) {
+                double y = activation_of(op->activation, linear_at(w, part, row, column));
+                if (op->gated) y *= linear_at(w, 1, row, column);
+                if (op->channel_scale != MGV__NO_TENSOR) y *= tensor_at(w, op->channel_scale, at);
                 for (s = 0; op->table != MGV__NO_TENSOR && s < w->geometry.sample_count; s++) {
                     const size_t sample = (size_t)row * w->geometry.sample_count + s;
                     y += tensor_at(w, op->table, (size_t)w->geometry.sample_index[sample] * op->columns + at) *
@@ -262,23 +267,31 @@ typedef struct linear_case {
     uint32_t samples; /* 0: no position table */
     uint32_t fold;
     int bias, add;
+    int gate;  /* 1: part 0 is multiplied by a second product; 2: both lie in one tensor */
+    int scale; /* a scale for each channel */
 } linear_case;
 
 static const linear_case linear_cases[] = {
-    {1, 1, {1}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 0, 0},
-    {1, 768, {768}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 0},
-    {3, 5, {7}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 1},
-    {29, 63, {31, 17, 33}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 0},
-    {29, 66, {31, 17, 33}, MGV_DTYPE_BF16, MGV__ACT_NONE, 0, 1, 1, 0},
-    {14, 588, {96}, MGV_DTYPE_F16, MGV__ACT_NONE, 1, 1, 1, 0},
-    {25, 96, {72}, MGV_DTYPE_BF16, MGV__ACT_NONE, 4, 1, 0, 0},
-    {37, 385, {269}, MGV_DTYPE_F32, MGV__ACT_GELU_TANH, 0, 1, 1, 0},
-    {37, 130, {300}, MGV_DTYPE_F16, MGV__ACT_GELU_ERF, 0, 1, 1, 0},
-    {350, 17, {40}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 1},
-    {41, 800, {171}, MGV_DTYPE_BF16, MGV__ACT_SILU_GATE, 0, 1, 1, 0},
-    {16, 40, {537}, MGV_DTYPE_F32, MGV__ACT_SILU_GATE, 0, 1, 0, 0},
-    {9, 288, {50}, MGV_DTYPE_F32, MGV__ACT_GELU_ERF, 0, 4, 1, 0},
-    {5, 4304, {12}, MGV_DTYPE_BF16, MGV__ACT_NONE, 0, 1, 1, 1},
+    {1, 1, {1}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 0, 0, 0, 0},
+    {1, 768, {768}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 0, 0, 0},
+    {3, 5, {7}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 1, 0, 0},
+    {29, 63, {31, 17, 33}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 0, 0, 0},
+    {29, 66, {31, 17, 33}, MGV_DTYPE_BF16, MGV__ACT_NONE, 0, 1, 1, 0, 0, 0},
+    {14, 588, {96}, MGV_DTYPE_F16, MGV__ACT_NONE, 1, 1, 1, 0, 0, 0},
+    {25, 96, {72}, MGV_DTYPE_BF16, MGV__ACT_NONE, 4, 1, 0, 0, 0, 0},
+    {37, 385, {269}, MGV_DTYPE_F32, MGV__ACT_GELU_TANH, 0, 1, 1, 0, 0, 0},
+    {37, 130, {300}, MGV_DTYPE_F16, MGV__ACT_GELU_ERF, 0, 1, 1, 0, 0, 0},
+    {350, 17, {40}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 1, 0, 0},
+    {41, 800, {171}, MGV_DTYPE_BF16, MGV__ACT_SILU, 0, 1, 1, 0, 1, 0},
+    {16, 40, {537}, MGV_DTYPE_F32, MGV__ACT_SILU, 0, 1, 0, 0, 1, 0},
+    {9, 288, {50}, MGV_DTYPE_F32, MGV__ACT_GELU_ERF, 0, 4, 1, 0, 0, 0},
+    {41, 800, {171}, MGV_DTYPE_BF16, MGV__ACT_SILU, 0, 1, 1, 0, 2, 0},
+    {16, 40, {537}, MGV_DTYPE_F16, MGV__ACT_GELU_ERF, 0, 1, 0, 1, 2, 1},
+    {37, 130, {300}, MGV_DTYPE_F32, MGV__ACT_GELU_QUICK, 0, 1, 1, 0, 0, 0},
+    {11, 96, {41}, MGV_DTYPE_F32, MGV__ACT_RELU, 0, 1, 1, 0, 1, 0},
+    {37, 385, {269}, MGV_DTYPE_F32, MGV__ACT_SILU, 0, 1, 1, 0, 0, 0},
+    {29, 130, {300, 7}, MGV_DTYPE_BF16, MGV__ACT_NONE, 0, 1, 1, 1, 0, 1},
+    {5, 4304, {12}, MGV_DTYPE_BF16, MGV__ACT_NONE, 0, 1, 1, 1, 0, 0},
 };
 
 static world *make_linear(const linear_case *c) {
@@ -290,16 +303,25 @@ static world *make_linear(const linear_case *c) {
     op->inner = c->inner;
     op->activation = c->activation;
     for (part = 0; part < MGV__MAX_PARTS && c->columns[part] != 0; part++) {
+        op->part_columns[part] = c->columns[part];
         op->weight[part] = add_tensor(w, c->dtype, c->columns[part], c->inner, 1.0);
         if (c->bias) op->bias[part] = add_tensor(w, c->dtype, c->columns[part], 1, 4.0);
         op->columns += c->columns[part];
     }
     op->part_count = part;
-    if (c->activation == MGV__ACT_SILU_GATE) {
+    if (c->gate) {
+        op->gated = 1;
         op->part_count = 2;
+        op->part_columns[1] = c->columns[0];
+    }
+    if (c->gate == 1) {
         op->weight[1] = add_tensor(w, c->dtype, c->columns[0], c->inner, 1.0);
         if (c->bias) op->bias[1] = add_tensor(w, c->dtype, c->columns[0], 1, 4.0);
+    } else if (c->gate == 2) {
+        op->weight[0] = op->weight[1] = add_tensor(w, c->dtype, 2 * c->columns[0], c->inner, 1.0);
+        if (c->bias) op->bias[0] = op->bias[1] = add_tensor(w, c->dtype, 2 * c->columns[0], 1, 4.0);
     }
+    if (c->scale) op->channel_scale = add_tensor(w, c->dtype, op->columns, 1, 2.0);
     if (c->samples != 0) {
         op->table = add_tensor(w, c->dtype, 49, op->columns, 4.0);
         w->geometry.sample_count = c->samples;
@@ -339,7 +361,7 @@ static void test_linear(void **state) {
 
 /* A row gives the same bits alone, among others, and in any place. */
 static void test_linear_rows_do_not_depend_on_their_place(void **state) {
-    static const linear_case many = {45, 700, {70}, MGV_DTYPE_F32, MGV__ACT_GELU_TANH, 0, 1, 1, 0};
+    static const linear_case many = {45, 700, {70}, MGV_DTYPE_F32, MGV__ACT_GELU_TANH, 0, 1, 1, 0, 0, 0};
     world *w = make_linear(&many);
     const size_t in = many.inner, out = w->op.columns;
     float *source = w->run.buffers[w->op.source];
@@ -692,11 +714,11 @@ static void test_activations(void **state) {
     for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
         const mgv__cpu_kernels *kernels = mgv__cpu_kernels_of(isa);
         static const float zero[32] = {0};
-        double worst[3] = {0, 0, 0};
+        double worst[4] = {0, 0, 0, 0};
         int i, k;
         if (kernels == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
         for (i = 0; i < 20000; i++) {
-            float x[32], y[32], one[32];
+            float x[32], y[32];
             for (k = 0; k < 32; k++) x[k] = (float)(uniform() * (i % 3 ? 4.0 : 12.0));
             memcpy(y, x, sizeof(y));
             kernels->activate(MGV__ACT_GELU_TANH, y, zero, 32);
@@ -711,15 +733,24 @@ static void test_activations(void **state) {
                 worst[1] = fmax(worst[1], fabs((double)y[k] - want) / fmax(fabs((double)x[k]), 1e-30));
             }
             memcpy(y, x, sizeof(y));
-            for (k = 0; k < 32; k++) one[k] = 1.0f;
-            kernels->silu_gate(y, zero, one, zero, 32);
+            kernels->activate(MGV__ACT_SILU, y, zero, 32);
             for (k = 0; k < 32; k++) worst[2] = fmax(worst[2], ulps(y[k], (double)x[k] / (1.0 + exp(-(double)x[k]))));
+            memcpy(y, x, sizeof(y));
+            kernels->activate(MGV__ACT_GELU_QUICK, y, zero, 32);
+            for (k = 0; k < 32; k++) {
+                const double want = (double)x[k] / (1.0 + exp(-1.702 * (double)x[k]));
+                worst[3] = fmax(worst[3], fabs((double)y[k] - want) / fmax(fabs((double)x[k]), 1e-30));
+            }
+            memcpy(y, x, sizeof(y));
+            kernels->activate(MGV__ACT_RELU, y, zero, 32);
+            for (k = 0; k < 32; k++) assert_true(y[k] == (x[k] > 0 ? x[k] : 0.0f));
         }
-        print_message("%s: gelu_tanh within %.2g, gelu_erf within %.2g of |x|, silu within %.2f ulp\n", kernels->name, worst[0], worst[1],
-                      worst[2]);
+        print_message("%s: gelu_tanh within %.2g, gelu_erf within %.2g, gelu_quick within %.2g of |x|, silu within %.2f ulp\n",
+                      kernels->name, worst[0], worst[1], worst[3], worst[2]);
         assert_true(worst[0] < 2.5e-7);
         assert_true(worst[1] < 2.0e-7);
         assert_true(worst[2] < 4.0);
+        assert_true(worst[3] < 2.5e-7);
     }
 }
 
@@ -732,7 +763,7 @@ static void test_activations_at_the_edges(void **state) {
         static const float zero[32] = {0}, large = 1e30f;
         mgv__activation activation;
         if (kernels == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
-        for (activation = MGV__ACT_GELU_TANH; activation <= MGV__ACT_GELU_ERF; activation++) {
+        for (activation = MGV__ACT_GELU_TANH; activation <= MGV__ACT_RELU; activation++) {
             float x[32] = {0};
             x[0] = 1000.0f;
             x[1] = -1000.0f;
