@@ -17,8 +17,8 @@ enum {
 
 /* ---- messages (megavit.c) ---- */
 
-/* Prints "megavit: FILE: message" as one line on stderr and returns status. file may be NULL. Control characters are
-   escaped, so that whatever a file is called or says, the message stays one line. */
+/* Prints "megavit: FILE: message" as one line on stderr and returns status. file may be NULL. All of it goes through cli_print_text,
+   so that whatever a file is called or says, the message stays one line. */
 int cli_fail(int status, const char *file, const char *format, ...);
 /* The same for what the library said. */
 int cli_fail_library(const char *file, mgv_result result, const mgv_error *error);
@@ -189,7 +189,7 @@ void cli_npy_header(FILE *stream, const char *descr, const uint64_t *shape, uint
 /* Numbers as an .npy file holds them: little-endian, whatever the machine is. */
 void cli_write_floats(FILE *stream, const float *values, uint64_t count);
 void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count);
-/* Text that came out of a file, on one line: control characters are escaped. */
+/* Text that came out of a file, on one line: control characters, C1's too, and bytes that are no UTF-8 are escaped as \x1B. */
 void cli_print_text(FILE *stream, const char *text);
 /* A string as JSON, quotes included; bytes that are no UTF-8 become U+FFFD. */
 void cli_json_string(FILE *stream, const char *text);

@@ -12,6 +12,8 @@
    bomb, and a file size that no picture of so many pixels needs. */
 #define MAX_PIXELS 178956970u
 #define MAX_FILE_BYTES (1024u * 1024u * 1024u)
+/* More than any system takes for a name. */
+#define MAX_NAME_BYTES 65535u
 
 /* ---- names ---- */
 
@@ -58,21 +60,37 @@ static int add_name(const char *name, cli_list *pictures) {
     return cli_list_add(pictures, name);
 }
 
+/* Reads the name on the next line, without its end; *length goes on counting where the name is too long for `line`, and *zero says
+   whether it has a zero byte. 0 at the end of the input. */
+static int read_line(char line[MAX_NAME_BYTES + 1], size_t *length, int *zero) {
+    int byte;
+    *length = 0;
+    *zero = 0;
+    while ((byte = getc(stdin)) != EOF && byte != '\n') {
+        if (*length < MAX_NAME_BYTES) line[*length] = (char)byte;
+        if (byte == 0) *zero = 1;
+        ++*length;
+    }
+    if (*length <= MAX_NAME_BYTES)
+        while (*length > 0 && line[*length - 1] == '\r') --*length;
+    line[*length < MAX_NAME_BYTES ? *length : MAX_NAME_BYTES] = 0;
+    return byte != EOF || *length > 0;
+}
+
 static int add_standard_input(cli_list *pictures) {
-    size_t first = pictures->count, room = 0;
-    char *line = NULL;
-    ssize_t length = 0;
-    int worst = 0;
-    while (worst != CLI_MACHINE && (length = getline(&line, &room, stdin)) >= 0) {
+    static char line[MAX_NAME_BYTES + 1];
+    size_t first = pictures->count, length;
+    int worst = 0, zero;
+    while (worst != CLI_MACHINE && read_line(line, &length, &zero)) {
         int status;
-        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = 0;
         if (length == 0) continue;
-        if (strlen(line) == (size_t)length) status = add_name(line, pictures);
-        else status = cli_fail(CLI_BAD_FILE, line, "there is a zero byte after this name, and names end with their line");
+        if (zero) status = cli_fail(CLI_BAD_FILE, line, "there is a zero byte after this name, and names end with their line");
+        else if (length > MAX_NAME_BYTES)
+            status = cli_fail(CLI_BAD_FILE, "standard input", "a line of %zu bytes is no name: they have at most %u", length, MAX_NAME_BYTES);
+        else status = add_name(line, pictures);
         if (status > worst) worst = status;
     }
-    if (length < 0 && !feof(stdin)) worst = cli_fail(CLI_BAD_FILE, "standard input", "cannot read the names: %s", strerror(errno));
-    free(line);
+    if (ferror(stdin)) worst = cli_fail(CLI_BAD_FILE, "standard input", "cannot read the names: %s", strerror(errno));
     if (!worst && pictures->count == first) return cli_fail(CLI_BAD_FILE, "standard input", "there is no name in it");
     return worst;
 }

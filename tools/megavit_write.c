@@ -139,17 +139,23 @@ static char *follow_links(const char *name) {
     return NULL;
 }
 
-/* Opens the temporary file; 0, or errno says why not. */
+/* Opens the temporary file, whose name is short where the file's is as long as names can be; 0, or errno says why not. */
 static int open_temporary(cli_file *file) {
-    size_t room;
-    int descriptor;
+    const char *slash;
+    size_t room, directory;
+    int descriptor = -1;
     file->path = follow_links(file->name);
     if (!file->path) return 0;
-    room = strlen(file->path) + 32;
+    slash = strrchr(file->path, '/');
+    directory = slash ? (size_t)(slash + 1 - file->path) : 0;
+    room = directory + sizeof "megavit..0000.partial" + 3 * sizeof(long);
     file->temporary = malloc(room);
     if (!file->temporary) return 0;
-    snprintf(file->temporary, room, "%s.%ld.partial", file->path, (long)getpid());
-    descriptor = open_watched(file->temporary);
+    for (int attempt = 0; attempt < 1000 && descriptor < 0; attempt++) { /* a name that somebody left there is not ours */
+        snprintf(file->temporary, room, "%.*smegavit.%ld.%d.partial", (int)directory, file->path, (long)getpid(), attempt);
+        descriptor = open_watched(file->temporary);
+        if (descriptor < 0 && errno != EEXIST) break;
+    }
     if (descriptor >= 0) {
         file->stream = fdopen(descriptor, "w+b");
         if (!file->stream) close(descriptor);
@@ -276,14 +282,6 @@ void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) write_little_endian(stream, values[i], 8);
 }
 
-void cli_print_text(FILE *stream, const char *text) {
-    for (; *text; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if (byte < 0x20 || byte == 0x7F) fprintf(stream, "\\x%02X", byte);
-        else fputc(byte, stream);
-    }
-}
-
 /* Bytes of the UTF-8 character at text; 0 if there is none (RFC 3629). */
 static size_t utf8_length(const unsigned char *text) {
     size_t length = text[0] < 0x80                      ? 1
@@ -300,6 +298,22 @@ static size_t utf8_length(const unsigned char *text) {
     return length;
 }
 
+/* U+0000 to U+001F, U+007F and U+0080 to U+009F can steer a terminal, and so can bytes that are no UTF-8. */
+static int is_control(const unsigned char *text, size_t length) {
+    return length == 0 || *text < 0x20 || *text == 0x7F || (*text == 0xC2 && text[1] < 0xA0);
+}
+
+void cli_print_text(FILE *stream, const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+    while (*at) {
+        size_t length = utf8_length(at), bytes = length ? length : 1;
+        if (!is_control(at, length)) fwrite(at, 1, bytes, stream);
+        else
+            for (size_t i = 0; i < bytes; i++) fprintf(stream, "\\x%02X", at[i]);
+        at += bytes;
+    }
+}
+
 void cli_json_string(FILE *stream, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
     fputc('"', stream);
@@ -307,7 +321,7 @@ void cli_json_string(FILE *stream, const char *text) {
         size_t length = utf8_length(at);
         if (length == 0) fputs("\\ufffd", stream);
         else if (*at == '"' || *at == '\\') fprintf(stream, "\\%c", *at);
-        else if (*at < 0x20) fprintf(stream, "\\u%04x", *at);
+        else if (is_control(at, length)) fprintf(stream, "\\u%04x", at[length - 1]); /* C2 80 is U+0080 */
         else fwrite(at, 1, length, stream);
         at += length ? length : 1;
     }

@@ -1,0 +1,128 @@
+/* Names and texts that come from outside: how they are printed, how long they may be. Runs $BUILD/megavit. */
+#include "tests/program.h"
+
+/* One escaping for all that is printed: nothing of these bytes reaches the terminal as it is. */
+static const struct {
+    const char *name, *printed, *json;
+} names[] = {
+    {"c1\xC2\x9B" "31m.ppm", "c1\\xC2\\x9B31m.ppm", "c1\\u009b31m.ppm"},
+    {"raw\x9B" "31m.ppm", "raw\\x9B31m.ppm", "raw\\ufffd31m.ppm"},
+    {"esc\x1B[2J.ppm", "esc\\x1B[2J.ppm", "esc\\u001b[2J.ppm"},
+    {"del\x7F.ppm", "del\\x7F.ppm", "del\\u007f.ppm"},
+    {"nel\xC2\x85.ppm", "nel\\xC2\\x85.ppm", "nel\\u0085.ppm"},
+    {"long\xC1\x9B.ppm", "long\\xC1\\x9B.ppm", "long\\ufffd\\ufffd.ppm"},
+    {"cut\xE2\x82.ppm", "cut\\xE2\\x82.ppm", "cut\\ufffd\\ufffd.ppm"},
+    {"line\n.ppm", "line\\x0A.ppm", "line\\u000a.ppm"},
+    {"\xC3\xA9\xE7\x94\xBB\xF0\x9F\x98\x80.ppm", "\xC3\xA9\xE7\x94\xBB\xF0\x9F\x98\x80.ppm", "\xC3\xA9\xE7\x94\xBB\xF0\x9F\x98\x80.ppm"},
+};
+
+static void names_steer_no_terminal(void **state) {
+    unsigned char *pixels = noise(7, 8 * 8 * 3);
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char wanted[256];
+        write_pnm(in_scratch(names[i].name), 3, 8, 8, pixels);
+        assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", in_scratch(names[i].name)), 0);
+        snprintf(wanted, sizeof wanted, "/%s\"", names[i].json);
+        if (!strstr(said_out, wanted)) fail_msg("case %zu as JSON: %.100s", i, said_out);
+        remove(in_scratch(names[i].name));
+        snprintf(wanted, sizeof wanted, "/%s: ", names[i].printed);
+        assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("none.npy"), in_scratch(names[i].name)), wanted);
+        assert_int_equal(run("search", "--model", MODEL, names[i].name), 1);
+        assert_non_null(strstr(said_err, names[i].printed));
+    }
+    free(pixels);
+}
+
+/* A file beside it that is being written has a name, too. */
+static void an_output_has_as_long_a_name_as_the_system_takes(void **state) {
+    char name[256], offsets[256];
+    (void)state;
+    memset(name, 'n', 255);
+    strcpy(name + 251, ".npy");
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch(name), own[0]), 0);
+    assert_true(exists(in_scratch(name)));
+    snprintf(offsets, sizeof offsets, "%.*s.offsets.npy", 255 - 12, name);
+    offsets[255 - 12] = '.';
+    name[255 - 12] = 0; /* so long that its offsets' has 255 bytes */
+    assert_int_equal(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch(name), own[0], own[3]), 0);
+    assert_true(exists(in_scratch(name)) && exists(in_scratch(offsets)));
+    name[255 - 12] = 'n';
+    assert_bad_file(run("embed", "--model", VARIABLE_MODEL, "-o", in_scratch(name), own[0], own[3]), "File name too long");
+    assert_int_equal(partial_files(), 0);
+}
+
+/* What another program of the same number has left there when it was killed is not ours, and no reason to fail. */
+static void a_partial_file_of_somebody_else_stays(void **state) {
+    char text[16];
+    int status;
+    pid_t pid = fork();
+    (void)state;
+    if (pid == 0) {
+        char *arguments[] = {program, "embed", "--model", MODEL, "-o", (char *)in_scratch("beside.npy"), (char *)own[0], NULL}, name[64];
+        snprintf(name, sizeof name, "megavit.%ld.0.partial", (long)getpid());
+        write_all(in_scratch(name), "theirs", 6);
+        write_all(in_scratch("their_name"), name, strlen(name));
+        child(arguments, NULL);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(exists(in_scratch("beside.npy")));
+    {
+        char name[64];
+        read_all(in_scratch("their_name"), name, sizeof name);
+        read_all(in_scratch(name), text, sizeof text);
+        assert_string_equal(text, "theirs");
+        remove(in_scratch(name));
+    }
+    assert_int_equal(partial_files(), 0);
+}
+
+/* A line without an end is not kept: after 600 MB of it no process of ours was as large. */
+static void a_line_of_any_length_takes_no_memory(void **state) {
+    enum { BLOCK = 1 << 20, BLOCKS = 600 };
+    char *block = malloc(BLOCK);
+    struct rusage used;
+    int ends[2], status;
+    pid_t writer, reader;
+    (void)state;
+    assert_non_null(block);
+    memset(block, 'x', BLOCK);
+    assert_int_equal(pipe(ends), 0);
+    writer = fork();
+    if (writer == 0) {
+        close(ends[0]);
+        for (int i = 0; i < BLOCKS; i++)
+            if (write(ends[1], block, BLOCK) != BLOCK) _exit(1);
+        dprintf(ends[1], "\n%s\n", own[0]);
+        _exit(0);
+    }
+    close(ends[1]);
+    reader = fork();
+    if (reader == 0) {
+        char *arguments[] = {program, "embed", "--model", MODEL, "-o", (char *)in_scratch("line.npy"), "-", NULL};
+        char input[32];
+        snprintf(input, sizeof input, "/dev/fd/%d", ends[0]);
+        child(arguments, input);
+    }
+    close(ends[0]);
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_int_equal(status, 0);
+    assert_int_equal(waitpid(reader, &status, 0), reader);
+    read_all(in_scratch("stderr"), said_err, sizeof said_err);
+    assert_bad_file(WEXITSTATUS(status), "standard input: a line of 629145600 bytes is no name");
+    assert_true(exists(in_scratch("line.npy"))); /* the name after it counts */
+    assert_int_equal(getrusage(RUSAGE_CHILDREN, &used), 0);
+    assert_true(used.ru_maxrss < 500 * 1024);
+    free(block);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_steer_no_terminal),
+        cmocka_unit_test(an_output_has_as_long_a_name_as_the_system_takes),
+        cmocka_unit_test(a_partial_file_of_somebody_else_stays),
+        cmocka_unit_test(a_line_of_any_length_takes_no_memory),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
