@@ -37,6 +37,5 @@ static void test_functions_that_plan_say_so(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions_that_plan_say_so)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
