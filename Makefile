@@ -132,18 +132,20 @@ test-clang:
 # ---- the GPU: kernels need nvcc, the tests a Hopper card; nothing else needs either ----
 
 NVCC ?= nvcc
+# skeleton/, a folder an architecture, and within it a folder a regime and a folder a model's own tiles
+KERNEL_SOURCES := $(wildcard kernels/*.cu kernels/*.cuh kernels/*/*.cuh kernels/*/*/*.cuh)
 NVCCFLAGS := -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a
 # A model of random weights in the shape of SigLIP2-base: any directory will do.
 GPU_MODEL ?= $(BUILD)/gpu/model
 
 kernels: $(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h
 
-$(BUILD)/megavit.fatbin: $(wildcard kernels/*.cu kernels/*.cuh) megavit.h
+$(BUILD)/megavit.fatbin: $(KERNEL_SOURCES) megavit.h
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) --fatbin kernels/megavit.cu -o $@
 
 # For racecheck, under which the kernels as they ship do not end (LATENCY_STARTS_TOGETHER), with the lines that it names.
-$(BUILD)/gpu/racecheck.fatbin: $(wildcard kernels/*.cu kernels/*.cuh) megavit.h
+$(BUILD)/gpu/racecheck.fatbin: $(KERNEL_SOURCES) megavit.h
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) -DMEGAVIT_RACECHECK -lineinfo --fatbin kernels/megavit.cu -o $@
 
@@ -212,7 +214,7 @@ assemble:
 	@echo "# not assembled for sm_100a and sm_103a: there is no nvcc"
 endif
 
-$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.h kernels/ptx.cuh kernels/blackwell.cuh
+$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.h kernels/ptx.cuh kernels/sm_100a/blackwell.cuh
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
 

@@ -726,7 +726,7 @@ enum {
     /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than
        that. */
     MGV__MAX_REGISTERS = 65536 / MGV__KERNEL_THREADS / 8 * 8 * MGV__KERNEL_THREADS,
-    /* shared memory of one CTA, part by part: kernels/shared_memory.cuh asserts that it is this large */
+    /* shared memory of one CTA, part by part: kernels/skeleton/shared_memory.cuh asserts that it is this large */
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
     MGV__NORM_BYTES = MGV__GEMM_ROWS * 4, /* reciprocal standard deviations of its rows */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
@@ -755,7 +755,7 @@ enum {
     MGV__LATENCY_WEIGHT_CLOCKS = 200,   /* between two blocks of weights that a CTA asks for: latency_load_weights */
     MGV__LATENCY_COPY_REGISTERS = 72,
     MGV__LATENCY_MATH_REGISTERS = 216,
-    /* shared memory of one CTA, part by part: kernels/latency_memory.cuh asserts that it is this large */
+    /* shared memory of one CTA, part by part: kernels/sm_90a/latency/memory.cuh asserts that it is this large */
     /* what the cluster sends, as bf16 */
     MGV__LATENCY_SUM_BYTES = (MGV__LATENCY_CLUSTER - 1) * MGV__LATENCY_MAX_ROWS / MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS * 2,
     MGV__LATENCY_SCALE_BYTES = (MGV__LATENCY_CLUSTER - 1) * 16, /* and with the pooling head's sums */
@@ -857,7 +857,7 @@ typedef struct mgv__kernel_op {
                                    of gamma, then beta */
     uint32_t column_sums;       /* POOL, POOL_TOKENS, POOL_HEADS: sums of the scoring vectors */
     uint32_t table;             /* position table; POOL_HEADS: biases of the values */
-    uint32_t stats_in, stats_out; /* offsets into stats, in floats; from there on as stats_place in kernels/scheduler.cuh */
+    uint32_t stats_in, stats_out; /* offsets into stats, in floats; from there on as stats_place in kernels/skeleton/scheduler.cuh */
     uint32_t number;            /* of the operation in its list */
     uint32_t weights_offset;    /* GEMV, POOL_TOKENS, POOL_HEADS: bytes from the start of the packed weights to the first row, in units of
                                    16; the pooling kinds': that of the scoring vectors */
@@ -6843,7 +6843,7 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     uint32_t kinds = 0, i;
     for (i = 0; i < plan->op_count; i++)
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
-    if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/scheduler.cuh */
+    if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
 }
 
@@ -7154,8 +7154,8 @@ static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
     return k->columns > plan->config->hidden && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
 }
 
-/* A THIN tile's blocks of K lie in its CTA's rings all at once (kernels/latency_loader.cuh): of rows two boxes of two blocks, and two of
-   what is left, of so many. 0: a product with so many columns of A has no such tiles. */
+/* A THIN tile's blocks of K lie in its CTA's rings all at once (kernels/sm_90a/latency/loader.cuh): of rows two boxes of two blocks, and
+   two of what is left, of so many. 0: a product with so many columns of A has no such tiles. */
 static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
     const uint32_t blocks = columns / MGV__GEMM_INNER, first = 2 * MGV__MATH_GROUPS;
     if (columns % (first * MGV__GEMM_INNER) || blocks <= first || blocks > MGV__LATENCY_THIN_BLOCKS) return 0;
@@ -8665,7 +8665,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
                      us = times.deals ? mgv__schedule_tile_alone_us(plan, k) : mgv__schedule_tile_us(plan, segment, k);
         mgv__kernel_op last = *k;
         double last_us;
-        /* as narrow_last_tile in kernels/scheduler.cuh */
+        /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
         if (k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256)) {
             last.kind = MGV__KERNEL_GEMM_128;
             last.b_map++;

@@ -3,17 +3,17 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: shared_memory, watchdog, scheduler, loader, storer, math, gemm, gemm_layers, gemv, attention, attention_online, pool,
-   pool_sums, pool_tokens, patches, rows. */
+   Read in this order: skeleton/ shared_memory, watchdog, scheduler; sm_90a/throughput/ loader, storer, math, gemm, gemm_layers, attention,
+   attention_online, rows; sm_90a/patches; sm_90a/siglip_head/ gemv, pool, pool_sums, pool_tokens; then sm_90a/latency/kernels. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
-#include "gemm_layers.cuh"
-#include "gemv.cuh"
-#include "attention_online.cuh"
-#include "pool_sums.cuh"
-#include "pool_tokens.cuh"
-#include "patches.cuh"
-#include "rows.cuh"
+#include "sm_90a/throughput/gemm_layers.cuh"
+#include "sm_90a/siglip_head/gemv.cuh"
+#include "sm_90a/throughput/attention_online.cuh"
+#include "sm_90a/siglip_head/pool_sums.cuh"
+#include "sm_90a/siglip_head/pool_tokens.cuh"
+#include "sm_90a/patches.cuh"
+#include "sm_90a/throughput/rows.cuh"
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS,
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     throughput_kernel<MGV__KINDS_FEW>((SharedMemory *)shared_bytes, arguments);
 }
 
-#include "latency.cuh"
+#include "sm_90a/latency/kernels.cuh"
 
 /* What the host checks before it trusts this file. */
 extern "C" __device__ uint32_t megavit_description[5] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments),

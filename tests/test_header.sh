@@ -286,7 +286,7 @@ check "one version, in the first line, the macros and CHANGELOG.md" bash -c "
 licence_is_last() { tail -n $(($(wc -l <LICENSE) + 2)) megavit.h | diff - <(echo '/*' && cat LICENSE && echo '*/'); }
 check "the licence is the header's end" licence_is_last
 no_long_line() { ! awk 'length($0) > 140 {print FILENAME ":" FNR}' "$@" | grep .; }
-check "no line of the header or of the kernels is longer than 140 columns" no_long_line megavit.h kernels/*.cu kernels/*.cuh
+check "no line of the header or of the kernels is longer than 140 columns" no_long_line megavit.h $(find kernels -name "*.cu*")
 # Every option that a conditional looks at is in the manual's table, and every line of the table is looked at.
 # What the header defines for itself, and what only our own tools define, is no option.
 options_are_documented() {

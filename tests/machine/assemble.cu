@@ -1,5 +1,5 @@
 /* Every wrapper for sm_100a and sm_103a once, for ptxas to look at. It cannot run. */
-#include "../../kernels/blackwell.cuh"
+#include "../../kernels/sm_100a/blackwell.cuh"
 #include "../../kernels/ptx.cuh"
 
 extern "C" __global__ void assemble_kernel(uint32_t *out, uint64_t a, uint64_t b, uint32_t instruction) {

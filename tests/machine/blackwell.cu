@@ -1,7 +1,7 @@
 /* A GEMM and a chain of two products on Blackwell's tensor cores, as small as they can be with every part that a real kernel has: the
    machine model runs them, ptxas takes them for sm_100a and sm_103a, and no card has ever run them. Where `fault` says so, one line is
    wrong. */
-#include "../../kernels/blackwell.cuh"
+#include "../../kernels/sm_100a/blackwell.cuh"
 #include "../../kernels/ptx.cuh"
 #include "blackwell.h"
 

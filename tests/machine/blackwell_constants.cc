@@ -1,6 +1,6 @@
-/* kernels/blackwell.cuh against the bit tables of the PTX manual, transcribed here a second time: 9.7.16.4.1 (table 40), 9.7.16.4.2
+/* kernels/sm_100a/blackwell.cuh against the bit tables of the PTX manual, transcribed here a second time: 9.7.16.4.1 (table 40), 9.7.16.4.2
    (tables 42 and 43), 9.7.16.1.1, 9.7.16.10.7. Constants worked out by hand stand at the end. */
-#include "../../kernels/blackwell.cuh"
+#include "../../kernels/sm_100a/blackwell.cuh"
 #include "blackwell.h"
 #include "tap.h"
 

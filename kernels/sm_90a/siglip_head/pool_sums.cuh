@@ -1,10 +1,10 @@
 /* megavit: the pooling head's weighted sums for any number of tokens, 64 columns a math warpgroup. The formulas are those of pool.cuh; the
    scores are there, from a GEMM with the last norm folded in, and are taken in blocks of 128 tokens with online softmax,
-   as in attention_online.cuh. */
+   as in throughput/attention_online.cuh. */
 #ifndef MGV_POOL_SUMS_CUH
 #define MGV_POOL_SUMS_CUH
 
-#include "attention_online.cuh"
+#include "../throughput/attention_online.cuh"
 #include "pool.cuh"
 
 enum { POOL_TABLE_BYTES = MGV__ONLINE_KEYS * 8 }; /* (mean, rstd) of a block's tokens */

@@ -8,11 +8,11 @@
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        THIN   few columns, few rows, a short K: such a tile, of which each CTA has a quarter of the rows and all of K; weights are multicast
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
-       POOL_HEADS, GEMV   the pooling head: latency_pool.cuh, gemv.cuh */
+       POOL_HEADS, GEMV   the pooling head: siglip_head/latency_pool.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
-#include "scheduler.cuh"
+#include "../../skeleton/scheduler.cuh"
 
 enum {
     LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries, 64 columns of them */

@@ -2,7 +2,7 @@
 #ifndef MGV_SHARED_MEMORY_CUH
 #define MGV_SHARED_MEMORY_CUH
 
-#include "ptx.cuh"
+#include "../ptx.cuh"
 
 /* A tile as the scheduler announces it: the operation's 32 words and where the tile lies. */
 struct TileSlot {

@@ -6,8 +6,8 @@
 #ifndef MGV_LATENCY_LOADER_CUH
 #define MGV_LATENCY_LOADER_CUH
 
-#include "latency_memory.cuh"
-#include "loader.cuh"
+#include "memory.cuh"
+#include "../throughput/loader.cuh"
 
 typedef Ring<MGV__LATENCY_ROW_STAGES> LatencyRowStage;
 typedef Ring<MGV__LATENCY_WEIGHT_STAGES> LatencyWeightStage;

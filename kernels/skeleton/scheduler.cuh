@@ -9,7 +9,7 @@
 #include "watchdog.cuh"
 
 DEVICE bool is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
-/* Tiles of the pooling head for few images, which math warps load and store by themselves: gemv.cuh, pool_tokens.cuh. */
+/* Tiles of the pooling head for few images, which math warps load and store by themselves: siglip_head/. */
 DEVICE bool is_pool_few(uint32_t kind) { return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN; }
 DEVICE bool is_few_rows(uint32_t kind) { return kind == MGV__KERNEL_GEMV || is_pool_few(kind); }
 DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS; }

@@ -10,7 +10,7 @@
 #ifndef MGV_LATENCY_POOL_CUH
 #define MGV_LATENCY_POOL_CUH
 
-#include "latency_gemm.cuh"
+#include "../latency/gemm.cuh"
 #include "gemv.cuh"
 
 enum {

@@ -7,7 +7,7 @@
 #ifndef MGV_GEMV_CUH
 #define MGV_GEMV_CUH
 
-#include "gemm.cuh"
+#include "../throughput/gemm.cuh"
 
 enum {
     GEMV_STRIP = MGV__GEMV_STRIP,

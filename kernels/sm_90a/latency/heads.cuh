@@ -1,11 +1,11 @@
-/* megavit: the latency regime's attention and pooling head. Formulas and layouts are those of attention.cuh,
-   gemv.cuh. */
+/* megavit: the latency regime's attention and pooling head. Formulas and layouts are those of
+   throughput/attention.cuh, siglip_head/gemv.cuh. */
 #ifndef MGV_LATENCY_HEADS_CUH
 #define MGV_LATENCY_HEADS_CUH
 
-#include "latency_gemm.cuh"
-#include "attention.cuh"
-#include "latency_pool.cuh"
+#include "gemm.cuh"
+#include "../throughput/attention.cuh"
+#include "../siglip_head/latency_pool.cuh"
 
 DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage stage, int count) {
 #pragma unroll 1

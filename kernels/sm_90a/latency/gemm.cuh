@@ -8,8 +8,8 @@
 #ifndef MGV_LATENCY_GEMM_CUH
 #define MGV_LATENCY_GEMM_CUH
 
-#include "latency_loader.cuh"
-#include "gemm.cuh"
+#include "loader.cuh"
+#include "../throughput/gemm.cuh"
 
 struct LatencyMath {
     LatencyMemory *shared;

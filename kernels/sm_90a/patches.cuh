@@ -2,7 +2,7 @@
 #ifndef MGV_PATCHES_CUH
 #define MGV_PATCHES_CUH
 
-#include "math.cuh"
+#include "throughput/math.cuh"
 
 /* Two bytes -> two bf16, around zero. These are exact in bf16, so rescaling and normalisation are folded into the weights and biases. */
 DEVICE float centred(uint32_t byte) { return (float)((int32_t)byte - MGV__PIXEL_MIDDLE); }

@@ -10,7 +10,7 @@
 #ifndef MGV_POOL_CUH
 #define MGV_POOL_CUH
 
-#include "attention.cuh"
+#include "../throughput/attention.cuh"
 
 /* 64 columns of z from the sums over tokens, and out. */
 DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, float (&z)[32], const float (&offset)[2],
