@@ -399,13 +399,22 @@ MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, 
    Pictures in */
 
 typedef int32_t mgv_pixel_format;
-enum { MGV_PIXELS_RGB8 = 0, MGV_PIXELS_BGR8, MGV_PIXELS_RGBA8, MGV_PIXELS_BGRA8, MGV_PIXELS_GRAY8, MGV_PIXELS_GRAY_ALPHA8 };
+enum {
+    MGV_PIXELS_RGB8 = 0, MGV_PIXELS_BGR8, MGV_PIXELS_RGBA8, MGV_PIXELS_BGRA8, MGV_PIXELS_GRAY8, MGV_PIXELS_GRAY_ALPHA8,
+    MGV_PIXELS_RGBX8, MGV_PIXELS_BGRX8 /* the fourth byte means nothing, as in many a render target */
+};
+
+/* What becomes of the transparent parts of a picture whose format has alpha, which is not premultiplied. */
+typedef int32_t mgv_alpha;
+enum {
+    MGV_ALPHA_WHITE = 0, /* they lie over white: bit for bit alpha_composite of Pillow 13, as transformers' processors do since 5.22 */
+    MGV_ALPHA_DROP       /* alpha is left out, and what was hidden is seen: Pillow's convert("RGB") */
+};
 
 typedef int32_t mgv_place;
 enum { MGV_PLACE_HOST = 0, MGV_PLACE_DEVICE };
 
-/* One picture, or one video clip of equal frames. Alpha is dropped and grey is replicated, as Pillow's
-   convert("RGB") does. pixels points to the left end of the top row of the first frame; where a stride is negative, what follows lies
+/* One picture, or one video clip of equal frames. Grey is replicated. pixels points to the left end of the top row of the first frame; where a stride is negative, what follows lies
    below it in memory (a picture stored bottom row first: pixels = start + (height - 1) * row, stride = -row). Rows may lie at any address;
    a side is at most 16,777,216 pixels. Nothing outside the rows is read. Zero the struct and set what you need. In an array all struct_size
    must be equal. */
@@ -422,6 +431,8 @@ typedef struct mgv_image {
                               another */
     mgv_place place;
     int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
+    mgv_alpha alpha;
+    uint32_t reserved;
 } mgv_image;
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -3387,12 +3398,14 @@ typedef struct mgv__pixel_format_row {
     uint32_t bytes;     /* of one pixel */
     uint32_t planes;    /* 3, or 1 where R = G = B */
     uint32_t offset[3]; /* of R, G, B in a pixel */
+    uint32_t alpha;     /* its offset; 0: there is none */
 } mgv__pixel_format_row;
 static const mgv__pixel_format_row mgv__pixel_formats[] = { /* by mgv_pixel_format */
-    {"RGB8", 3, 3, {0, 1, 2}}, {"BGR8", 3, 3, {2, 1, 0}}, {"RGBA8", 4, 3, {0, 1, 2}},
-    {"BGRA8", 4, 3, {2, 1, 0}}, {"GRAY8", 1, 1, {0, 0, 0}}, {"GRAY_ALPHA8", 2, 1, {0, 0, 0}},
+    {"RGB8", 3, 3, {0, 1, 2}, 0}, {"BGR8", 3, 3, {2, 1, 0}, 0}, {"RGBA8", 4, 3, {0, 1, 2}, 3}, {"BGRA8", 4, 3, {2, 1, 0}, 3},
+    {"GRAY8", 1, 1, {0, 0, 0}, 0}, {"GRAY_ALPHA8", 2, 1, {0, 0, 0}, 1}, {"RGBX8", 4, 3, {0, 1, 2}, 0}, {"BGRX8", 4, 3, {2, 1, 0}, 0},
 };
-MGV__STATIC_ASSERT(sizeof mgv__pixel_formats / sizeof mgv__pixel_formats[0] == MGV_PIXELS_GRAY_ALPHA8 + 1, every_pixel_format_has_a_row);
+enum { MGV__PIXEL_FORMATS = sizeof mgv__pixel_formats / sizeof mgv__pixel_formats[0] };
+MGV__STATIC_ASSERT((int)MGV__PIXEL_FORMATS == MGV_PIXELS_BGRX8 + 1, every_pixel_format_has_a_row);
 
 /* ---- Pictures in memory ---- */
 
@@ -3426,8 +3439,10 @@ static int mgv__image_overlaps(const mgv_image *image, const void *memory, uint6
 static mgv_result mgv__pixels_check(const mgv_image *image, mgv_error *error) {
     size_t span;
     if (image->pixels == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture whose pixels are NULL");
-    if (image->format < 0 || image->format > MGV_PIXELS_GRAY_ALPHA8)
+    if (image->format < 0 || image->format >= (mgv_pixel_format)MGV__PIXEL_FORMATS)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_pixel_format", (int64_t)image->format);
+    if (image->alpha != MGV_ALPHA_WHITE && image->alpha != MGV_ALPHA_DROP)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_alpha", (int64_t)image->alpha);
     if (image->place != MGV_PLACE_HOST && image->place != MGV_PLACE_DEVICE)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_place", (int64_t)image->place);
     if (image->width == 0 || image->height == 0)
@@ -3744,6 +3759,21 @@ static void mgv__plain_to_planes(const mgv__pixel_format_row *format, const unsi
     }
 }
 
+/* mgv__plain_to_planes over white: AlphaComposite.c of Pillow 13.0.0 for a background that is white, whose coefficients are then alpha and
+   255 - alpha in units of 2^-7. */
+static void mgv__over_white(const mgv__pixel_format_row *format, const unsigned char *source, uint32_t count, unsigned char *planes,
+                            size_t plane_bytes) {
+    uint32_t plane, i;
+    for (plane = 0; plane < format->planes; plane++) {
+        const unsigned char *sample = source + format->offset[plane], *alpha = source + format->alpha;
+        unsigned char *target = planes + plane * plane_bytes;
+        for (i = 0; i < count; i++, sample += format->bytes, alpha += format->bytes) {
+            uint32_t sum = (uint32_t)*sample * *alpha + 255u * (255u - *alpha) + 128;
+            target[i] = (unsigned char)(((sum >> 1) + (sum << 7)) >> 15);
+        }
+    }
+}
+
 static const mgv__pixel_kernels mgv__plain_pixel_kernels = {mgv__plain_store, mgv__plain_across, mgv__plain_down, mgv__plain_to_planes};
 /* The fastest that this machine runs: >>pixels-avx2. */
 static const mgv__pixel_kernels *mgv__pixel_kernels_here(void);
@@ -3769,6 +3799,7 @@ typedef struct mgv__pixels_job {
     uint32_t planes;         /* of the source: 1 or 3 */
     uint32_t rows, columns;  /* of the resized picture that are needed */
     int resize_across, resize_down, down_first;
+    int over_white;          /* the source has alpha that is not to be dropped */
     mgv__axis across, down;
     uint32_t strip;          /* columns resized together */
     uint32_t bands;
@@ -3866,11 +3897,47 @@ static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32
     }
 }
 
+/* Source pixels in planes. */
+static void mgv__pixels_take(const mgv__pixels_job *job, const unsigned char *source, uint32_t count, unsigned char *planes,
+                             size_t plane_bytes) {
+    const mgv__pixel_format_row *format = &mgv__pixel_formats[job->image->format];
+    if (job->over_white) mgv__over_white(format, source, count, planes, plane_bytes);
+    else job->kernels->to_planes(format, source, count, planes, plane_bytes);
+}
+
+/* The pass downwards where it comes first, into planes. Samples with alpha cannot be added up before they lie over white: so the rows of a
+   window are taken apart first, so many columns at a time as fit into the ring. */
+static void mgv__pixels_down_first(const mgv__pixels_job *job, const mgv__pixels_slot *slot, const mgv__row_set *source, uint32_t y,
+                                   uint32_t count, unsigned char *planes) {
+    const uint32_t pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
+    const mgv__window window = job->down.windows[y];
+    mgv__row_set rows;
+    uint32_t x, columns = count, plane, k;
+    if (!job->over_white) {
+        job->kernels->down(&job->down, y, source, (size_t)count * pixel_bytes, slot->raw);
+        mgv__pixels_take(job, slot->raw, count, planes, count);
+        return;
+    }
+    rows.base = slot->ring;
+    rows.modulus = job->down.longest;
+    for (x = 0; x < count; x += columns) {
+        columns = (uint32_t)(job->needs.ring / job->planes / rows.modulus);
+        if (columns > count - x) columns = count - x;
+        rows.stride = (ptrdiff_t)((size_t)columns * job->planes);
+        for (k = window.first; k < window.first + window.count; k++)
+            mgv__pixels_take(job, source->base + (ptrdiff_t)k * source->stride + (size_t)x * pixel_bytes, columns,
+                             slot->ring + (ptrdiff_t)(k % rows.modulus) * rows.stride, columns);
+        job->kernels->down(&job->down, y, &rows, (size_t)rows.stride, slot->raw);
+        for (plane = 0; plane < job->planes; plane++)
+            memcpy(planes + (size_t)plane * count + x, slot->raw + (size_t)plane * columns, columns);
+    }
+}
+
 /* Rows [top, bottom) of columns [begin, end) of one frame. */
 static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end,
                              uint32_t top, uint32_t bottom) {
     const mgv__pixel_kernels *kernels = job->kernels;
-    const mgv__pixel_format_row *format = &mgv__pixel_formats[job->image->format];
+    const uint32_t pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
     const mgv__window *across = job->across.windows, *down = job->down.windows;
     const uint32_t source_begin = job->resize_across ? across[begin].first : begin;
     const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : end;
@@ -3878,7 +3945,7 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
     const int ringed = job->resize_across && job->resize_down && !job->down_first;
     mgv__row_set source, ring;
     uint32_t y, ready = 0; /* rows before `ready` are in the ring, as far as it is long */
-    source.base = mgv__image_row(job->image, frame, 0) + (size_t)source_begin * format->bytes;
+    source.base = mgv__image_row(job->image, frame, 0) + (size_t)source_begin * pixel_bytes;
     source.stride = (ptrdiff_t)mgv__image_stride(job->image);
     source.modulus = job->image->height;
     ring.base = slot->ring;
@@ -3888,16 +3955,15 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
         if (ringed) {
             if (ready < down[y].first) ready = down[y].first;
             for (; ready < down[y].first + down[y].count; ready++) {
-                kernels->to_planes(format, source.base + (ptrdiff_t)ready * source.stride, source_width, slot->planar, source_width);
+                mgv__pixels_take(job, source.base + (ptrdiff_t)ready * source.stride, source_width, slot->planar, source_width);
                 kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin,
                                 slot->ring + (ptrdiff_t)(ready % ring.modulus) * ring.stride, width);
             }
             kernels->down(&job->down, y, &ring, (size_t)ring.stride, slot->row);
         } else {
-            const unsigned char *raw = slot->raw;
-            if (job->resize_down) kernels->down(&job->down, y, &source, (size_t)source_width * format->bytes, slot->raw);
-            else raw = source.base + (ptrdiff_t)y * source.stride;
-            kernels->to_planes(format, raw, source_width, job->resize_across ? slot->planar : slot->row, source_width);
+            unsigned char *planes = job->resize_across ? slot->planar : slot->row;
+            if (job->resize_down) mgv__pixels_down_first(job, slot, &source, y, source_width, planes);
+            else mgv__pixels_take(job, source.base + (ptrdiff_t)y * source.stride, source_width, planes, source_width);
             if (job->resize_across)
                 kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin, slot->row, width);
         }
@@ -4029,6 +4095,7 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     job.out = out;
     job.layout = layout;
     job.planes = mgv__pixel_formats[image->format].planes;
+    job.over_white = mgv__pixel_formats[image->format].alpha && image->alpha == MGV_ALPHA_WHITE;
     job.rows = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
     job.columns = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
     job.resize_across = grid->width != image->width;

@@ -33,8 +33,9 @@ int main(int argc, char **argv) {
     mgv_model_get_info(model, &info);
     stop_unless(info.pooled_width > 0, "this model has no pooled embedding");
 
-    image.pixels = stbi_load(argv[2], &width, &height, NULL, 3);
+    image.pixels = stbi_load(argv[2], &width, &height, NULL, 4); /* with alpha: transparent parts become white */
     stop_unless(image.pixels != NULL, "cannot read the picture");
+    image.format = MGV_PIXELS_RGBA8;
     image.width = (uint32_t)width;
     image.height = (uint32_t)height;
     output.kind = MGV_OUTPUT_POOLED;

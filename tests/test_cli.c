@@ -89,15 +89,15 @@ static void listed_words(char *words, size_t room, const char *first) {
 /* What the help tells of is all that there is: an option that comes or goes is to be written here, too. */
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model --backend --packed --resize --threads --batch --min-pixels --max-pixels --what --normalize --format -o "},
-        {"preprocess", "--model --backend --packed --resize --threads --min-pixels --max-pixels -o "},
+        {"embed", "--model --backend --packed --resize --alpha --threads --batch --min-pixels --max-pixels --what --normalize --format -o "},
+        {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --threads --batch --index --add --query -k "},
-        {"classify", "--model --backend --packed --resize --threads --batch --labels -k "},
+        {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --query -k "},
+        {"classify", "--model --backend --packed --resize --alpha --threads --batch --labels -k "},
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
-        {"bench", "--model --backend --packed --resize --threads --batch --json "},
-        {"validate", "--model --images --batch --resize --threads "},
+        {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},
+        {"validate", "--model --images --batch --resize --alpha --threads "},
     };
     char words[512], commands[512] = "";
     (void)state;
@@ -289,14 +289,18 @@ static void two_dashes_end_the_options(void **state) {
 
 /* ---- pixels ---- */
 
-static void alpha_is_dropped_and_grey_is_replicated(void **state) {
+static void alpha_becomes_white_and_grey_is_replicated(void **state) {
     enum { W = 30, H = 20 };
-    unsigned char *rgb = noise(9, W * H * 3), grey[W * H], *at = rgb;
+    unsigned char *rgb = noise(9, W * H * 3), grey[W * H], white[W * H * 3], *at = rgb;
     (void)state;
     write_tga(in_scratch("rgb.tga"), W, H, rgb, -1);
     write_tga(in_scratch("clear.tga"), W, H, rgb, 0);
     write_tga(in_scratch("half.tga"), W, H, rgb, 128);
     write_pnm(in_scratch("rgb.ppm"), 3, W, H, rgb);
+    for (int i = 0; i < W * H * 3; i++) white[i] = (unsigned char)((rgb[i] * 128 + 255 * 127 + 127) / 255); /* nearest; never half-way */
+    write_pnm(in_scratch("half.ppm"), 3, W, H, white);
+    memset(white, 255, sizeof white);
+    write_pnm(in_scratch("clear.ppm"), 3, W, H, white);
     for (int i = 0; i < W * H; i++, at += 3) grey[i] = at[1] = at[2] = at[0];
     write_pnm(in_scratch("grey_rgb.ppm"), 3, W, H, rgb);
     write_pnm(in_scratch("grey.pgm"), 1, W, H, grey);
@@ -304,8 +308,12 @@ static void alpha_is_dropped_and_grey_is_replicated(void **state) {
     assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("rgb.npy"), in_scratch("rgb.ppm")), 0);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"rgb.tga", "clear.tga", "half.tga"};
-        assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("tga.npy"), in_scratch(names[i])), 0);
+        static const char *const over_white[] = {"rgb.ppm", "clear.ppm", "half.ppm"};
+        assert_int_equal(run("preprocess", "--model", MODEL, "--alpha", "drop", "-o", in_scratch("tga.npy"), in_scratch(names[i])), 0);
         assert_same_file(in_scratch("rgb.npy"), in_scratch("tga.npy"));
+        assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("tga.npy"), in_scratch(names[i])), 0);
+        assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("ppm.npy"), in_scratch(over_white[i])), 0);
+        assert_same_file(in_scratch("ppm.npy"), in_scratch("tga.npy"));
     }
     assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("grey_rgb.npy"), in_scratch("grey_rgb.ppm")), 0);
     assert_int_equal(run("preprocess", "--model", MODEL, "-o", in_scratch("grey.npy"), in_scratch("grey.pgm")), 0);
@@ -1853,7 +1861,7 @@ int main(void) {
         cmocka_unit_test(standard_input_without_names_is_a_bad_file),
         cmocka_unit_test(names_that_end_with_a_zero_are_a_bad_file),
         cmocka_unit_test(two_dashes_end_the_options),
-        cmocka_unit_test(alpha_is_dropped_and_grey_is_replicated),
+        cmocka_unit_test(alpha_becomes_white_and_grey_is_replicated),
         cmocka_unit_test(preprocess_gives_the_pixel_values),
         cmocka_unit_test(tokens_of_several_pictures_have_offsets),
         cmocka_unit_test(offsets_are_those_of_their_file),

@@ -247,6 +247,7 @@ static void check_model(const char *line) {
     pixels = make_picture(seed, (size_t)width * height * frames * mgv__pixel_formats[format].bytes, 0);
     image = make_image(pixels, format, width, height);
     image.frames = frames;
+    image.alpha = MGV_ALPHA_DROP; /* the stored answers are those for Pillow's convert("RGB") */
     out = prepare(&config, parse_backend(backend), &image, strcmp(layout, "chw") == 0 ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES, &parallel, &grid, &count);
     assert_int_equal(count, (size_t)rows * columns);
     if (hash_floats(out, count) != hash) fail_msg("%s", line);
@@ -306,7 +307,8 @@ static void formats_strides_and_bands_do_not_matter(void **state) {
     static const struct {
         mgv_pixel_format format;
         size_t bytes, red, green, blue;
-    } formats[] = {{MGV_PIXELS_RGB8, 3, 0, 1, 2}, {MGV_PIXELS_BGR8, 3, 2, 1, 0}, {MGV_PIXELS_RGBA8, 4, 0, 1, 2}, {MGV_PIXELS_BGRA8, 4, 2, 1, 0}};
+    } formats[] = {{MGV_PIXELS_RGB8, 3, 0, 1, 2}, {MGV_PIXELS_BGR8, 3, 2, 1, 0}, {MGV_PIXELS_RGBA8, 4, 0, 1, 2}, {MGV_PIXELS_BGRA8, 4, 2, 1, 0},
+                 {MGV_PIXELS_RGBX8, 4, 0, 1, 2}, {MGV_PIXELS_BGRX8, 4, 2, 1, 0}};
     static const int32_t extra[] = {0, 1, 13};
     static const struct {
         uint32_t width, height;
@@ -348,6 +350,7 @@ static void formats_strides_and_bands_do_not_matter(void **state) {
                             }
                         }
                         image = make_image(base, formats[format].format, WIDTH, HEIGHT);
+                        image.alpha = MGV_ALPHA_DROP; /* what lies there is the filling */
                         image.frames = FRAMES;
                         image.pixels = base + (frames_down ? (FRAMES - 1) * frame_bytes : 0) + (down ? (HEIGHT - 1) * row_bytes : 0);
                         image.stride = down ? -(int64_t)row_bytes : (int64_t)row_bytes;
@@ -506,6 +509,66 @@ static void wide_pictures_are_resized_in_strips(void **state) {
     free(pixels);
 }
 
+/* Pillow's alpha_composite of one sample over white, as AlphaComposite.c of Pillow 13.0.0 has it for any background. */
+static uint8_t pillow_over_white(uint32_t sample, uint32_t alpha) {
+    uint32_t blend = 255 * (255 - alpha), out = alpha * 255 + blend, over, under, sum;
+    if (alpha == 0) return 255;
+    over = alpha * 255 * 255 * 128 / out;
+    under = 255 * 128 - over;
+    sum = sample * over + 255 * under + (0x80 << 7);
+    return (uint8_t)((((sum >> 8) + sum) >> 8) >> 7);
+}
+
+static void every_sample_and_alpha_over_white(void **state) {
+    uint8_t *pixels = (uint8_t *)malloc(65536 * 2), *planes = (uint8_t *)malloc(65536);
+    uint32_t i;
+    (void)state;
+    for (i = 0; i < 65536; i++) {
+        pixels[2 * i] = (uint8_t)i;
+        pixels[2 * i + 1] = (uint8_t)(i >> 8);
+    }
+    mgv__over_white(&mgv__pixel_formats[MGV_PIXELS_GRAY_ALPHA8], pixels, 65536, planes, 65536);
+    for (i = 0; i < 65536; i++) assert_int_equal(planes[i], pillow_over_white(i & 255, i >> 8));
+    assert_int_equal(planes[0x0000], 255); /* what is transparent is white, whatever is hidden there */
+    assert_int_equal(planes[0xFF07], 7);
+    free(planes);
+    free(pixels);
+}
+
+/* A picture with alpha gives what the same picture gives that was laid over white before, whichever pass comes first. */
+static void transparent_parts_become_white(void **state) {
+    enum { WIDTH = 61, HEIGHT = 223, FRAMES = 2 };
+    static const struct {
+        uint32_t width, height;
+    } sizes[] = {{WIDTH, HEIGHT}, {WIDTH, 20}, {40, HEIGHT}, {32, 48}, {16, 220}, {90, 230}, {8, 4}};
+    static const mgv_pixel_format formats[] = {MGV_PIXELS_RGBA8, MGV_PIXELS_BGRA8, MGV_PIXELS_GRAY_ALPHA8};
+    size_t size, f, i, k, count, other_count;
+    (void)state;
+    for (f = 0; f < COUNT_OF(formats); f++) {
+        const mgv__pixel_format_row *format = &mgv__pixel_formats[formats[f]];
+        uint8_t *pixels = make_picture(11, WIDTH * HEIGHT * FRAMES * format->bytes, 0), *flat = (uint8_t *)malloc(WIDTH * HEIGHT * FRAMES * 3);
+        for (i = 0; i < WIDTH * HEIGHT * FRAMES; i++)
+            for (k = 0; k < 3; k++)
+                flat[3 * i + k] = pillow_over_white(pixels[format->bytes * i + format->offset[k]], pixels[format->bytes * i + format->alpha]);
+        for (size = 0; size < COUNT_OF(sizes); size++) {
+            mgv__pixels_config config = make_config(MGV__RESAMPLE_BICUBIC, sizes[size].width, sizes[size].height, 2, 1, 2);
+            mgv_image image = make_image(pixels, formats[f], WIDTH, HEIGHT), expected = make_image(flat, MGV_PIXELS_RGB8, WIDTH, HEIGHT);
+            mgv_parallel_for parallel = parallel_by(run_backwards, 3);
+            mgv_grid grid;
+            float *out, *over_white;
+            image.frames = expected.frames = FRAMES;
+            over_white = prepare(&config, MGV_RESIZE_PILLOW, &expected, MGV__PIXELS_PATCHES, NULL, &grid, &count);
+            out = prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_PATCHES, &parallel, &grid, &other_count);
+            assert_int_equal(count, other_count);
+            assert_memory_equal(out, over_white, count * sizeof(float));
+            free(out);
+            free(over_white);
+        }
+        free(flat);
+        free(pixels);
+    }
+}
+
 /* Bytes for the GPU: grey three times, frame after frame. */
 static void bytes_of_grey_clips(void **state) {
     uint8_t *pixels = make_picture(6, 9 * 7 * 2 * 2, 0), *bytes;
@@ -517,6 +580,7 @@ static void bytes_of_grey_clips(void **state) {
     float *out;
     (void)state;
     image.frames = 2;
+    image.alpha = MGV_ALPHA_DROP;
     config.do_rescale = config.do_normalize = 0;
     out = prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_CHW, NULL, &grid, &count);
     bytes = (uint8_t *)prepare(&config, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_RGB8, &parallel, &grid, &count);
@@ -603,46 +667,49 @@ static void bad_pictures(void **state) {
     static uint8_t pixels[4096];
     static const struct {
         const char *rule; /* words of the message; NULL: accepted */
-        mgv_image image;  /* struct_size, format, pixels, bytes, width, height, stride, frames, place, frame_stride */
+        mgv_image image;  /* struct_size, format, pixels, bytes, width, height, stride, frames, place, frame_stride, alpha, reserved */
     } cases[] = {
-        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_RGB8, pixels, 3, 1, 1, 0, 1, 0, 0}},
-        {"NULL", {0, MGV_PIXELS_RGB8, NULL, 3, 1, 1, 0, 0, 0, 0}},
-        {"nothing in it", {0, MGV_PIXELS_RGB8, pixels, 0, 0, 0, 0, 0, 0, 0}},
-        {"0 x 5", {0, MGV_PIXELS_RGB8, pixels, 0, 0, 5, 0, 0, 0, 0}},
-        {"5 x 0", {0, MGV_PIXELS_RGB8, pixels, 0, 5, 0, 0, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_GRAY8, pixels, 4096, 1, 4096, 0, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_GRAY8, pixels, 4096, 4096, 1, 0, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 65536, 1, 0, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_RGBA8, pixels, 0, 16777216, 1, 0, 0, 0, 0}},
-        {"16777216 pixels a side", {0, MGV_PIXELS_RGB8, pixels, 0, 16777217, 1, 0, 0, 0, 0}},
-        {"2147483648 x 1", {0, MGV_PIXELS_RGB8, pixels, 0, 2147483648u, 1, 0, 0, 0, 0}},
-        {"4294967295", {0, MGV_PIXELS_RGBA8, pixels, 0, 4294967295u, 4294967295u, 0, 0, 0, 0}},
-        {"65536 frames", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 65537, 0, 0}},
-        {"-1 is no mgv_pixel_format", {0, -1, pixels, 0, 1, 1, 0, 0, 0, 0}},
-        {"6 is no mgv_pixel_format", {0, 6, pixels, 0, 1, 1, 0, 0, 0, 0}},
-        {"no mgv_pixel_format", {0, INT32_MIN, pixels, 0, 1, 1, 0, 0, 0, 0}},
-        {"2 is no mgv_place", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, 2, 0}},
-        {"-1 is no mgv_place", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, -1, 0}},
-        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, MGV_PLACE_DEVICE, 0}},
-        {"stride of 11", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, 11, 0, 0, 0}},
-        {"stride of -11", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, -11, 0, 0, 0}},
-        {"stride of 1 ", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 1, 1, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_RGB8, pixels, 24, 4, 2, 12, 0, 0, 0}},
-        {NULL, {0, MGV_PIXELS_RGB8, pixels + 12, 24, 4, 2, -12, 0, 0, 0}},
-        {"25 bytes; 24 are", {0, MGV_PIXELS_RGB8, pixels, 24, 4, 2, 13, 0, 0, 0}},
-        {"25 bytes; 24 are", {0, MGV_PIXELS_RGB8, pixels + 13, 24, 4, 2, -13, 0, 0, 0}},
-        {"24 bytes; 23 are", {0, MGV_PIXELS_RGB8, pixels, 23, 4, 2, 0, 0, 0, 0}},
-        {"48 bytes; 47 are", {0, MGV_PIXELS_RGB8, pixels, 47, 4, 2, 0, 2, 0, 0}},
-        {"49 bytes; 48 are", {0, MGV_PIXELS_RGB8, pixels, 48, 4, 2, 0, 2, 0, 25}},
-        {"49 bytes; 48 are", {0, MGV_PIXELS_RGB8, pixels + 25, 48, 4, 2, 0, 2, 0, -25}},
-        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, INT64_MAX, 0, 0, 0}},
-        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, INT64_MIN, 0, 0, 0}},
-        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 16777216, INT64_C(1) << 40, 0, 0, 0}},
-        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, 0, 2, 0, INT64_MIN}},
-        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, 0, 65536, 0, INT64_C(1) << 48}},
-        {"this machine's memory", {0, MGV_PIXELS_RGBA8, pixels, 0, 16777216, 16777216, 0, 65536, 0, 0}},
-        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 4, 1, 0, 0, 0, INT64_MAX}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels, 3, 1, 1, 0, 1, 0, 0, 0, 0}},
+        {"NULL", {0, MGV_PIXELS_RGB8, NULL, 3, 1, 1, 0, 0, 0, 0, 0, 0}},
+        {"nothing in it", {0, MGV_PIXELS_RGB8, pixels, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
+        {"0 x 5", {0, MGV_PIXELS_RGB8, pixels, 0, 0, 5, 0, 0, 0, 0, 0, 0}},
+        {"5 x 0", {0, MGV_PIXELS_RGB8, pixels, 0, 5, 0, 0, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_GRAY8, pixels, 4096, 1, 4096, 0, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_GRAY8, pixels, 4096, 4096, 1, 0, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 65536, 1, 0, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGBA8, pixels, 0, 16777216, 1, 0, 0, 0, 0, 0, 0}},
+        {"16777216 pixels a side", {0, MGV_PIXELS_RGB8, pixels, 0, 16777217, 1, 0, 0, 0, 0, 0, 0}},
+        {"2147483648 x 1", {0, MGV_PIXELS_RGB8, pixels, 0, 2147483648u, 1, 0, 0, 0, 0, 0, 0}},
+        {"4294967295", {0, MGV_PIXELS_RGBA8, pixels, 0, 4294967295u, 4294967295u, 0, 0, 0, 0, 0, 0}},
+        {"65536 frames", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 65537, 0, 0, 0, 0}},
+        {"-1 is no mgv_pixel_format", {0, -1, pixels, 0, 1, 1, 0, 0, 0, 0, 0, 0}},
+        {"8 is no mgv_pixel_format", {0, 8, pixels, 0, 1, 1, 0, 0, 0, 0, 0, 0}},
+        {"no mgv_pixel_format", {0, INT32_MIN, pixels, 0, 1, 1, 0, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGBA8, pixels, 0, 1, 1, 0, 0, 0, 0, MGV_ALPHA_DROP, 0}},
+        {"2 is no mgv_alpha", {0, MGV_PIXELS_RGBA8, pixels, 0, 1, 1, 0, 0, 0, 0, 2, 0}},
+        {"-1 is no mgv_alpha", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, 0, 0, -1, 0}},
+        {"2 is no mgv_place", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, 2, 0, 0, 0}},
+        {"-1 is no mgv_place", {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, -1, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 1, 1, 0, 0, MGV_PLACE_DEVICE, 0, 0, 0}},
+        {"stride of 11", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, 11, 0, 0, 0, 0, 0}},
+        {"stride of -11", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, -11, 0, 0, 0, 0, 0}},
+        {"stride of 1 ", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 1, 1, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels, 24, 4, 2, 12, 0, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels + 12, 24, 4, 2, -12, 0, 0, 0, 0, 0}},
+        {"25 bytes; 24 are", {0, MGV_PIXELS_RGB8, pixels, 24, 4, 2, 13, 0, 0, 0, 0, 0}},
+        {"25 bytes; 24 are", {0, MGV_PIXELS_RGB8, pixels + 13, 24, 4, 2, -13, 0, 0, 0, 0, 0}},
+        {"24 bytes; 23 are", {0, MGV_PIXELS_RGB8, pixels, 23, 4, 2, 0, 0, 0, 0, 0, 0}},
+        {"48 bytes; 47 are", {0, MGV_PIXELS_RGB8, pixels, 47, 4, 2, 0, 2, 0, 0, 0, 0}},
+        {"49 bytes; 48 are", {0, MGV_PIXELS_RGB8, pixels, 48, 4, 2, 0, 2, 0, 25, 0, 0}},
+        {"49 bytes; 48 are", {0, MGV_PIXELS_RGB8, pixels + 25, 48, 4, 2, 0, 2, 0, -25, 0, 0}},
+        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, INT64_MAX, 0, 0, 0, 0, 0}},
+        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, INT64_MIN, 0, 0, 0, 0, 0}},
+        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 16777216, INT64_C(1) << 40, 0, 0, 0, 0, 0}},
+        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, 0, 2, 0, INT64_MIN, 0, 0}},
+        {"this machine's memory", {0, MGV_PIXELS_RGB8, pixels, 0, 4, 2, 0, 65536, 0, INT64_C(1) << 48, 0, 0}},
+        {"this machine's memory", {0, MGV_PIXELS_RGBA8, pixels, 0, 16777216, 16777216, 0, 65536, 0, 0, 0, 0}},
+        {NULL, {0, MGV_PIXELS_RGB8, pixels, 0, 4, 1, 0, 0, 0, INT64_MAX, 0, 0}},
     };
     mgv_error error;
     size_t i;
@@ -752,7 +819,7 @@ static void reads_nothing_outside_the_picture(void **state) {
     assert_true(map != MAP_FAILED);
     assert_int_equal(mprotect(inside, room, PROT_READ | PROT_WRITE), 0);
     for (i = 0; i < COUNT_OF(sizes); i++) {
-        for (format = 0; format <= MGV_PIXELS_GRAY_ALPHA8; format++) {
+        for (format = 0; format < (mgv_pixel_format)MGV__PIXEL_FORMATS; format++) {
             for (end = 0; end < 2; end++) {
                 for (down = 0; down < 2; down++) {
                     mgv__pixels_config config = make_config(MGV__RESAMPLE_BICUBIC, sizes[i].new_width, sizes[i].new_height, 1, 1, 1);
@@ -822,6 +889,8 @@ int main(void) {
         cmocka_unit_test(a_stride_behind_the_only_row),
         cmocka_unit_test(windows_fit_their_room),
         cmocka_unit_test(wide_pictures_are_resized_in_strips),
+        cmocka_unit_test(every_sample_and_alpha_over_white),
+        cmocka_unit_test(transparent_parts_become_white),
         cmocka_unit_test(bytes_of_grey_clips),
         cmocka_unit_test(without_resizing),
         cmocka_unit_test(limits_of_the_area),

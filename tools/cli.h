@@ -124,7 +124,7 @@ void cli_picture_free(cli_picture *picture);
 
 typedef struct cli_session_options {
     const char *model, *packed;
-    int32_t backend, resize;
+    int32_t backend, resize, alpha;
     uint32_t batch, threads;
     uint32_t row_outputs;            /* token and layer outputs of one call */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
@@ -135,6 +135,7 @@ typedef struct cli_session_options {
     {"--backend", CLI_CHOICE, &(options).backend, "auto|cpu|cuda", "where it runs (auto: the GPU if there is one it knows)"}, \
     {"--packed", CLI_TEXT, &(options).packed, "FILE", "its weights as megavit pack has written them, for the GPU"}, \
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
+    {"--alpha", CLI_CHOICE, &(options).alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"}, \
     {"--threads", CLI_COUNT, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); on a CPU the result does not depend on it"}

@@ -64,6 +64,7 @@ static int preprocess(const cli_command *command, int argc, char **argv, cli_lis
         status = cli_session_pictures(session, names);
         if (!status) status = cli_picture_load(&picture, names->items[0]);
         if (!status) {
+            picture.image.alpha = o.alpha;
             status = preprocess_picture(session, &picture, output);
             cli_picture_free(&picture);
         }

@@ -202,6 +202,7 @@ static int load_checked(cli_session *session, cli_picture *picture, const char *
     mgv_error error;
     mgv_result result;
     if (cli_picture_load(picture, name)) return CLI_BAD_FILE;
+    picture->image.alpha = session->options.alpha;
     result = mgv_engine_grid(session->engine, &picture->image, &grid, &error);
     *tokens = grid.tokens;
     if (result == MGV_OK) return 0;

@@ -109,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     config = take_config(&input);
     memset(&image, 0, sizeof image);
     memset(&grid, 0, sizeof grid);
-    image.format = (mgv_pixel_format)(take(&input, 1) % 8) - 1;
+    image.format = (mgv_pixel_format)(take(&input, 1) % (MGV__PIXEL_FORMATS + 2)) - 1;
     image.width = take_side(&input);
     image.height = take_side(&input);
     image.frames = (uint32_t)take(&input, 1) % 5;
@@ -117,6 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     image.frame_stride = take_stride(&input, (uint64_t)image.width * image.height * 3);
     image.bytes = take(&input, 1) < 50 ? take(&input, 2) : 0;
     image.place = take(&input, 1) < 5;
+    image.alpha = (mgv_alpha)(take(&input, 1) % 4) - 1;
     min_pixels = take(&input, 2);
     max_pixels = take(&input, 2);
     resize = (mgv_resize)(take(&input, 1) % 2);
