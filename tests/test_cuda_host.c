@@ -5,7 +5,7 @@
 #include "megavit.h"
 
 #include "support.h"
-#include "fake_cuda.h"
+#include "fake_kernel.h"
 #include "micro_siglip.h"
 
 enum { MAX_IMAGES = 3, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE };
@@ -40,54 +40,6 @@ static int tear_down(void **state) {
 
 /* ---- the engine of the fake ---- */
 
-static mgv__cuda *launched; /* whose kernel fake_kernel plays */
-
-/* Stands for the kernel: row i of the pooled vectors says which picture it was, by the sum of its bytes, and where in the row it is. */
-static float pooled_value(const uint8_t *picture, uint32_t column) {
-    uint32_t sum = 0, i;
-    for (i = 0; i < IMAGE_BYTES; i++) sum += picture[i];
-    return (float)sum + (float)column / 1024;
-}
-static float row_value(int32_t layer, uint32_t element) { return (float)(element % 4096) + (float)(layer + 2) * 8192; }
-/* Lists of tiles that the device has: as many tiles as there are, each list in order; how many lists. 0: tiles are taken in turn. */
-static uint32_t lists_of_tiles(const mgv__kernel_arguments *arguments) {
-    const uint32_t *at;
-    uint32_t c, tiles = 0;
-    if (!arguments->deal) return 0;
-    for (c = 0; c < launched->plan->clusters; c++)
-        for (at = arguments->deal + arguments->deal[c]; *at != MGV__NO_TILE; at++, tiles++) {
-            assert_true(*at < arguments->total_tiles);
-            assert_true(at[1] > at[0]);
-        }
-    assert_int_equal(tiles, arguments->total_tiles);
-    return c;
-}
-static uint32_t lists_launched;
-static void fake_kernel(const void *argument) {
-    const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
-    float *pooled = (float *)(void *)arguments->buffers[MGV__DEVICE_POOLED];
-    const uint32_t images = arguments->ops[1].rows_total / launched->plan->tokens;
-    uint32_t i, k;
-    for (i = 0; i < launched->plan->counter_count; i++) assert_int_equal(arguments->counters[i], 0);
-    assert_int_equal(*arguments->aborted, 0);
-    assert_int_equal(arguments->segments[0].first_tile, 0);
-    for (i = 0; arguments->segments[i].first_tile < arguments->total_tiles; i++) continue;
-    assert_int_equal(arguments->segments[i].first_tile, arguments->total_tiles); /* the closing entry of this schedule */
-    lists_launched = lists_of_tiles(arguments);
-    for (i = 0; i < images; i++)
-        for (k = 0; k < MICRO_WIDTH; k++) pooled[i * MICRO_WIDTH + k] = pooled_value(arguments->pixels + i * IMAGE_BYTES, k);
-    for (i = 0; i < launched->plan->op_count; i++) { /* rows: which layer and where */
-        const mgv__kernel_op *op = &arguments->ops[i];
-        if (op->kind != MGV__KERNEL_ROWS) continue;
-        for (k = 0; k < op->rows_total * op->inner; k++)
-            arguments->outputs[op->store_map][k] = row_value(launched->plan->outputs.layer[op->store_map], k);
-    }
-    if (arguments->next_count) memset(arguments->aborted + arguments->next_counters, 0, arguments->next_count * sizeof *arguments->counters);
-    arguments->counters[0] = 1;
-    *arguments->aborted = fake.aborted;
-    if (fake.aborted) arguments->status->aborted = fake.aborted;
-}
-
 static void fake_log(void *user, int32_t level, const char *message) {
     fixture *f = (fixture *)user;
     (void)level;
@@ -117,7 +69,7 @@ static mgv_result make_engine(fixture *f, counting_allocator *counts, mgv_engine
     }
     fake.kernel = fake_kernel;
     result = mgv_engine_create(engine, f->model, &desc, error);
-    launched = result == MGV_OK ? (*engine)->gpu->cuda : NULL;
+    fake_engines[0] = *engine;
     return result;
 }
 
@@ -146,8 +98,8 @@ static void make_work(fixture *f, work *w, uint32_t count) {
 static void check_pooled(const fixture *f, uint32_t count) {
     uint32_t i;
     for (i = 0; i < count; i++) {
-        assert_true(f->pooled[i * MICRO_WIDTH] == pooled_value(f->pixels + i * IMAGE_BYTES, 0));
-        assert_true(f->pooled[i * MICRO_WIDTH + MICRO_WIDTH - 1] == pooled_value(f->pixels + i * IMAGE_BYTES, MICRO_WIDTH - 1));
+        assert_true(f->pooled[i * MICRO_WIDTH] == fake_pooled(f->pixels + i * IMAGE_BYTES, IMAGE_BYTES, 0));
+        assert_true(f->pooled[i * MICRO_WIDTH + MICRO_WIDTH - 1] == fake_pooled(f->pixels + i * IMAGE_BYTES, IMAGE_BYTES, MICRO_WIDTH - 1));
     }
 }
 static mgv_result encode(fixture *f, mgv_engine *engine, uint32_t count, mgv_error *error) {
@@ -448,8 +400,8 @@ static void test_device_workspace(void **state) {
         fake.fail_name = "cudaMalloc";
         if (mgv_engine_create(&engine, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
         fake.fail_name = NULL;
-        launched = engine->gpu->cuda;
-        assert_int_equal((uintptr_t)launched->arena % 256, 0);
+        fake_engines[0] = engine;
+        assert_int_equal((uintptr_t)engine->gpu->cuda->arena % 256, 0);
         assert_int_equal(encode(f, engine, 3, &error), MGV_OK);
         assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
         if (shift) assert_int_equal(start[-1], 0x77);
@@ -513,9 +465,9 @@ static void test_rows(void **state) {
         if (mgv_encode_blocking(engine, &w.desc, &error) != MGV_OK) fail_msg("%s", error.message);
         check_pooled(f, 2);
         for (i = 0; i < FLOATS; i++) {
-            assert_true(((float *)device)[i] == row_value(1, i));
-            assert_true(pageable[i] == row_value(MGV__ROWS_TOKENS_OUTPUT, i));
-            assert_true(((float *)pinned)[i] == row_value(0, i));
+            assert_true(((float *)device)[i] == fake_row(1, i));
+            assert_true(pageable[i] == fake_row(MGV__ROWS_TOKENS_OUTPUT, i));
+            assert_true(((float *)pinned)[i] == fake_row(0, i));
             assert_true(pageable[FLOATS + i] > 0 && pageable[FLOATS + i] < 1);
         }
         if (k == 0) assert_int_equal(encode(f, engine, 2, &error), MGV_OK); /* as many pictures without rows is another schedule */
@@ -752,7 +704,7 @@ static void test_schedules_come_and_go(void **state) {
     fake.kernel = fake_kernel;
     desc.max_images = MANY;
     assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_OK);
-    launched = engine->gpu->cuda;
+    fake_engines[0] = engine;
     assert_int_equal(fake_calls.Malloc(&pixels, MANY * IMAGE_BYTES), cudaSuccess);
     assert_int_equal(fake_calls.Malloc(&pooled, MANY * MICRO_WIDTH * sizeof(float)), cudaSuccess);
     memset(images, 0, sizeof images);
@@ -773,10 +725,10 @@ static void test_schedules_come_and_go(void **state) {
         for (i = 1; i <= MANY; i++) { /* round and round: each is sent anew; twice in a row: once */
             encode_many.image_count = i;
             assert_int_equal(mgv_encode_blocking(engine, &encode_many, &error), MGV_OK);
-            assert_int_equal(launched->arguments.ops[1].rows_total, i * launched->plan->tokens);
+            assert_int_equal(engine->gpu->cuda->arguments.ops[1].rows_total, i * engine->gpu->cuda->plan->tokens);
             assert_int_equal(mgv_encode_blocking(engine, &encode_many, &error), MGV_OK);
-            assert_int_equal(launched->arguments.ops[1].rows_total, i * launched->plan->tokens);
-            assert_true(mgv__cuda_find_schedule(launched, i) != NULL);
+            assert_int_equal(engine->gpu->cuda->arguments.ops[1].rows_total, i * engine->gpu->cuda->plan->tokens);
+            assert_true(mgv__cuda_find_schedule(engine->gpu->cuda, i) != NULL);
         }
     for (i = MANY - MGV__PLAN_SCHEDULES + 1; i <= MANY; i++) {
         encode_many.image_count = i;
@@ -828,7 +780,7 @@ static void test_packed_weights(void **state) {
         assert_memory_equal(engine->gpu->cuda->arena + at, other->gpu->cuda->arena + at, count);
         assert_int_equal(files.calls, 3 * i); /* open, header, weights */
         assert_int_equal(files.open_now, 0);
-        launched = other->gpu->cuda;
+        fake_engines[0] = other;
         assert_int_equal(encode(f, other, 2, &error), MGV_OK);
         assert_int_equal(mgv_engine_destroy(other), MGV_OK);
     }
@@ -928,7 +880,7 @@ static void test_the_callers_device(void **state) {
     desc.device = 1;
     desc.max_sms = 7;
     assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_OK);
-    launched = engine->gpu->cuda;
+    fake_engines[0] = engine;
     assert_int_equal(fake.device, 2);
     assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
     assert_int_equal(fake.device, 2);
@@ -951,10 +903,10 @@ static void test_dealt_tiles_are_sent(void **state) {
         fake.kernel = fake_kernel;
         desc.max_sms = cases[c].max_sms;
         assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_OK);
-        launched = engine->gpu->cuda;
-        lists_launched = 9;
+        fake_engines[0] = engine;
+        fake_lists = 9;
         assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
-        assert_int_equal(lists_launched, cases[c].lists);
+        assert_int_equal(fake_lists, cases[c].lists);
         assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
         assert_int_equal(fake_alive(), 0);
     }
