@@ -726,7 +726,7 @@ enum {
     MGV__SLOTS = 4,                     /* tiles known ahead of time */
     MGV__KERNEL_MAX_WIDTH = 1536,       /* columns of a row that is normalised */
     /* Of a GEMV; up to so many images the pooling head takes tokens apart and makes its products as GEMVs. At 64 the other way
-       is 57 us shorter behind the last layer, at 36 and 48 as long (kernels/NOTES.md, version 27). */
+       is 57 us shorter behind the last layer, at 36 and 48 as long (kernels/NOTES.md, the pooling head). */
     MGV__GEMV_MAX_ROWS = 48,
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once, */
     MGV__SHORT_KEYS = 208,              /* and where an image has no more than these, so many */
@@ -6863,7 +6863,7 @@ static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
     {MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
     {MGV__LATENCY_CLUSTER, 0, 1}
 };
-/* The kernels, those with less code first: the less there is, the nearer it lies (kernels/NOTES.md, version 39). */
+/* The kernels, those with less code first: the less there is, the nearer it lies (kernels/NOTES.md, how much code). */
 typedef struct mgv__kernel_entry {
     const char *name;
     uint32_t regime;
@@ -7729,7 +7729,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
 }
 
-/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (-1.6%; two +0.8%: kernels/NOTES.md, L58).
+/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (-1.6%; two +0.8%: kernels/NOTES.md).
    It is other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
    image's, or zeros. */
 static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
@@ -7786,7 +7786,7 @@ static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, 
 }
 
 /* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
-   tile of a product at most, all wait for that release, and handing it over would put it off (+1.7% at one image, kernels/NOTES.md, L54).
+   tile of a product at most, all wait for that release, and handing it over would put it off (+1.7% at one image).
    Where a cluster has more it mostly has a tile to go on with: another warp signals (-4.6% at two images). */
 static void mgv__plan_signallers(mgv__plan *plan) {
     uint32_t i, more = 0;
@@ -8353,8 +8353,7 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, c
 /* 592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md) */
 #define MGV__SCHEDULE_JOULES_A_FLOP 1.28e-12
 #define MGV__SCHEDULE_WATTS 700.0
-/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics (kernels/NOTES.md, account of version
-   24) */
+/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics, as stamped on an H200 */
 #define MGV__SCHEDULE_GELU_CLOCKS 6.5
 #define MGV__SCHEDULE_STREAM_CLOCKS 2000.0
 #define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
@@ -8442,7 +8441,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         if (mgv__split_columns(k->kind)) *flops /= (uint32_t)MGV__CLUSTER;
         return mgv__schedule_gemm(plan, k, shape);
     }
-    /* a byte in, two out, 3 channels; 45,000 clocks for 224 px (kernels/NOTES.md, account of version 24) */
+    /* a byte in, two out, 3 channels; 45,000 clocks for 224 px on an H200 */
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (mgv__plan_is_attention(k->kind)) {
         const double heads = mgv__plan_heads(k), queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
@@ -8752,8 +8751,8 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
 
 /* Deals the tiles of a schedule: in the order of the list each goes to the cluster that can begin it first, by the pass above. In turn, a
    cluster that has had a longer tile than the others has the next one as soon as they, and all wait for the last. Each cluster's list is
-   still a part of the order of all. H200: 592 images -1.3%, 64 -1.8%, with tiles of 256 columns throughout (kernels/NOTES.md, version 34,
-   which says what it takes the host, too). */
+   still a part of the order of all. H200: 592 images -1.3%, 64 -1.8%, with tiles of 256 columns throughout (kernels/NOTES.md,
+   tiles dealt one by one, which says what it takes the host, too). */
 static void mgv__plan_deal(mgv__plan *plan) {
     const uint32_t tiles = plan->segments[plan->segment_count].first_tile, rows = plan->images * plan->tokens;
     uint32_t next[MGV__PLAN_DEAL_CLUSTERS], at = plan->clusters, tile, c;

@@ -51,7 +51,7 @@ DEVICE void math_pool(Math &self, const TileSlot &tile) {
 }
 
 /* One tile, of a kind that the kernel has code for. What comes next, if that is known by then. Tiles that eight images take stand first,
-   and so does their code: -0.4% (kernels/NOTES.md, version 39). */
+   and so does their code: -0.4% (kernels/NOTES.md, how much code). */
 template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &tile, uint32_t kind) {
     constexpr auto has = [](uint32_t some) { return has_kind<KINDS>(some); };
     if (is_kind<KINDS, MGV__KERNEL_SPLIT_160>(kind)) {

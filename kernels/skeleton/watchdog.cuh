@@ -4,7 +4,7 @@
    then for the end of all other warps, counts polls. One that sees no progress within poll_limit polls says so in the abort word, writes
    who it is into the status block, which lies in memory of the host, and gives up; all others that count see the abort word and give up as
    well. All other waits do nothing but wait: whatever else stands in such a loop is in the way of the instructions around it, run or not
-   (kernels/NOTES.md, "What a wait costs that nobody waits in"). Their bound comes from outside. A scheduler that gives up says so to its
+   (kernels/NOTES.md, what a wait costs that nobody waits in). Their bound comes from outside. A scheduler that gives up says so to its
    cluster (`gave_up`) and then lets every wait of its CTA through, again and again, until the other warps have ended (release_roles).
    So what a wait lets through may be nothing at all. A launch that has been given up has no result, and garbage that is loaded, multiplied,
    stored and signalled goes where the tile's own results would have gone: none of that asks. What asks (gives_up) is whoever announces or

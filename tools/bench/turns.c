@@ -9,12 +9,13 @@
    MODEL: a directory, of a model of 224 pixels with a pooling head, such as make_model.py writes. LIBRARY: tests/gpu/harness.c with the
    megavit.h that FATBIN was built with. A build that stands there under two names tells the noise.
 
-   Each build has several engines, since where an engine's memory lies can be worth up to 3% (kernels/NOTES.md, version 40, for why; since
-   then 0.2% at one image and 1.3% at two). All take turns in random order, so that the card's rate, which moves by 10% in a call, is shared
-   out evenly. A turn is the median of a few back-to-back launches, a round one turn of each engine. The percentage is the median over rounds of a build's mean beside the first build's in the same round, with the standard
-   error of the rounds' mean. --ladder: then also what each operation adds, by the first engine of each build: its list cut off behind it.
-   Fails when a launch does, when pooled rows are far from those of the first build's first engine, and when a build's engines differ in a
-   bit among themselves or from before the turns to after them. */
+   Each build has several engines, since where an engine's memory lies is worth 0.2% at one image and 1.3% at two, and was worth up to 3%
+   before (kernels/NOTES.md, statistics of rows). All take turns in random order, so that the card's rate, which moves by 10% in a call, is
+   shared out evenly. A turn is the median of a few back-to-back launches, a round one turn of each engine. The percentage is the median
+   over rounds of a build's mean beside the first build's in the same round, with the standard error of the rounds' mean. --ladder: then
+   also what each operation adds, by the first engine of each build: its list cut off behind it. Fails when a launch does, when pooled rows
+   are far from those of the first build's first engine, and when a build's engines differ in a bit among themselves or from before the
+   turns to after them. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <math.h>

@@ -20,7 +20,7 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
 }
 
 /* The layers' tiles stand first here, and so does their code: behind other tiles' or with it in between they take 0.4 to 1.2% longer
-   (kernels/NOTES.md, L59). */
+   (kernels/NOTES.md, how much code). */
 template <int ROWS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
         if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS>(self, tile);
@@ -106,8 +106,7 @@ template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv_
     wait_for_cluster(dog);
 }
 
-/* A kernel for each number of rows of a tile: of one for both a fifth never runs, and it takes 0.8 to 1.5% longer (kernels/NOTES.md,
-   L60). */
+/* A kernel for each number of rows of a tile: of one for both a fifth never runs, and it takes 0.8 to 1.5% longer. */
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];

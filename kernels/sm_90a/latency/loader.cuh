@@ -121,7 +121,7 @@ DEVICE uint32_t latency_first_inner(const LatencyLoader &self, const TileSlot &t
 }
 
 /* Block after block of the 64 rows of weights of this CTA. Most are asked for long before their rows are there: not as fast as the ring has
-   room, or they are in the way of rows that others wait for, and of releases (kernels/NOTES.md, L60). */
+   room, or they are in the way of rows that others wait for, and of releases (kernels/NOTES.md, weights ahead). */
 DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.b_map), column = warp_uniform(latency_first_inner(self, tile));

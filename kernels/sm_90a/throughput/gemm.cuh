@@ -180,7 +180,8 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
 }
 
 /* In rounds of 64 columns, which share one code: when a chunk is written the next one's sums move down to where this one's were. Code that
-   was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (NOTES: cold instructions). */
+   was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (kernels/NOTES.md, how much
+   code). */
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);

@@ -144,7 +144,7 @@ DEVICE void layer_epilogue(Math &self, const TileSlot &tile, const uint32_t (&le
 
 /* The same of QKV's and FC1's narrower tiles, which few images have: one code for both, which is near when it is wanted again. The branch
    that tells them apart stands in each chunk: across it the compiler moves nothing, and so puts no chunk off for the next one's arithmetic
-   (an epilogue for each of the two: eight images +1.5%; in rounds, whose sums move down: +1.2%; NOTES.md, version 39). */
+   (an epilogue for each of the two: eight images +1.5%; in rounds, whose sums move down: +1.2%). */
 template <int COLUMNS>
 DEVICE void layer_epilogue_narrow(Math &self, uint32_t gelu, const uint32_t (&lent)[MGV__LENT_STAGES], float (&acc)[COLUMNS / 2]) {
     constexpr int chunks = COLUMNS / 64;
