@@ -469,7 +469,7 @@ typedef struct mgv_grid {
     uint32_t width;         /* of the resized picture in pixels */
     uint32_t height;
     uint32_t t, h, w;       /* patches: time, rows, columns */
-    uint32_t tokens;        /* rows of a layer output: t * h * w */
+    uint32_t tokens;        /* rows of a layer output: t * h * w, and what the model puts in front (class and register tokens) */
     uint32_t merged_tokens; /* rows of MGV_OUTPUT_TOKENS: equal to tokens where nothing is merged */
 } mgv_grid;
 
@@ -481,7 +481,7 @@ MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *i
 
 /* One of the operations that a model is, and what it costs for one picture. */
 typedef struct mgv_op_info {
-    const char *kind;      /* "linear", "norm", "rotary", "attention", "pool", "gather" */
+    const char *kind;      /* "linear", "norm", "rotary", "attention", "pool", "gather", "prepend", "pick", "embed" */
     const char *label;     /* "qkv", "fc1" … */
     int32_t layer;         /* -1: before or after the layers */
     uint32_t rows;         /* of the result */
@@ -2778,6 +2778,16 @@ typedef struct mgv__pixels_config {
 typedef int32_t mgv__activation;
 enum { MGV__ACT_NONE = 0, MGV__ACT_GELU_TANH, MGV__ACT_GELU_ERF, MGV__ACT_GELU_QUICK, MGV__ACT_SILU, MGV__ACT_RELU };
 
+/* How a square table of positions is read by a picture of another size. s: entries of the table for one patch. */
+typedef int32_t mgv__interpolation;
+enum {
+    MGV__TABLE_AS_IT_IS = 0, /* it is as large as every picture */
+    MGV__TABLE_ENDS,         /* linear, first on first and last on last */
+    MGV__TABLE_CUBIC,        /* cubic over four entries, whatever s is: torch's bicubic */
+    MGV__TABLE_CUBIC_AREA,   /* cubic over four times s entries: torch's bicubic with antialias */
+    MGV__TABLE_LINEAR_AREA   /* linear over two times s entries: torch's bilinear with antialias */
+};
+
 enum { MGV__MAX_HEAD_DIM = 256, MGV__MAX_DEEPSTACK = 8, MGV__MAX_FULL_ATTENTION = 64 };
 
 /* What config.json says about the vision tower; what it leaves out has the default of transformers' config class. */
@@ -2787,6 +2797,9 @@ typedef struct mgv__config {
     uint32_t channels, patch;
     uint32_t image_size;         /* side of the square input in pixels; 0: any size */
     uint32_t position_side;      /* side of the square position table in entries; 0: there is none */
+    uint32_t position_first;     /* entries of the table before the square's: that of the class token */
+    int32_t interpolation;       /* mgv__interpolation of the table */
+    uint32_t prefix;             /* rows before those of the patches: class and register tokens */
     float epsilon;               /* of the norms */
     int32_t activation;          /* mgv__activation of the MLPs */
     int32_t use_head;            /* SigLIP: there is a pooling head */
@@ -3049,13 +3062,14 @@ static mgv__build_function mgv__build_siglip, mgv__build_qwen3_vl, mgv__build_qw
 typedef struct mgv__family {
     mgv_family family;
     const char *name;
-    const char *whole[4];  /* model_type of models with a text part, whose vision_config is meant; older versions gave it to the tower too */
+    const char *whole[4];  /* model_type of models with a text part, whose vision_config is meant; older versions gave it to towers, too */
     const char *vision[4]; /* model_type of the tower alone */
     const mgv__field *fields;
     size_t field_count;
     const mgv__field *more_fields;
     size_t more_field_count;
     const char *defaults;  /* of the config class of transformers, in the words of config.json */
+    mgv__interpolation interpolation; /* how its position table is read */
     mgv__processor processor;
     mgv__build_function *build;
 } mgv__family;
@@ -3067,6 +3081,7 @@ static const mgv__family mgv__families[] = {
     {MGV_FAMILY_SIGLIP, "SigLIP", {"siglip"}, {"siglip_vision_model"}, MGV__FIELDS(mgv__siglip_fields), NULL, 0,
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
+     MGV__TABLE_AS_IT_IS,
      {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
       MGV__JSON({"resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}), "{}"},
      mgv__build_siglip},
@@ -3075,6 +3090,7 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
                 "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
                 "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "rope_theta": 10000}),
+     MGV__TABLE_ENDS,
      {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
       MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
                  "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
@@ -3086,6 +3102,7 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "num_heads": 16, "patch_size": 14, "hidden_act": "silu",
                 "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "window_size": 112,
                 "fullatt_block_indexes": [7, 15, 23, 31], "rope_theta": 10000}),
+     MGV__TABLE_AS_IT_IS,
      {MGV__SIZE_AREA, MGV__CLIPS_AREA,
       MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
                  "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
@@ -3175,6 +3192,7 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     config->channels = 3;
     config->epsilon = 1e-6f; /* fixed in Qwen's towers */
     config->temporal_patch = config->merge = 1;
+    config->interpolation = family->interpolation;
     result = mgv__defaults_read(family->fields, family->field_count, config, family->defaults, error);
     if (result == MGV_OK) result = mgv__defaults_read(family->more_fields, family->more_field_count, config, family->defaults, error);
     if (result == MGV_OK && vision != NULL) result = mgv__fields_read(family->fields, family->field_count, config, vision, file, error);
@@ -4150,12 +4168,25 @@ enum {
     MGV__OP_ATTENTION,  /* target = softmax(q k^T scale) v within ranges of rows; source holds q | k | v side by side */
     MGV__OP_POOL,       /* one query a head (the probe) over all tokens of a picture: SigLIP's pooling head up to its output projection */
     MGV__OP_GATHER,     /* target row i = source row order[i], in units of merge * merge rows */
+    MGV__OP_PREPEND,    /* target = the rows of weight[0], weight[1] ... [the first ones + the table's first entries], then all of source */
+    MGV__OP_PICK,       /* target = one row of source: which one is the geometry's to say */
+    MGV__OP_EMBED,      /* target row i = row ids[i] of weight[0] [+ row i of the table] */
     MGV__OP_KIND_COUNT
 };
 
 /* What one row of a buffer stands for. */
 typedef int32_t mgv__rows;
-enum { MGV__ROWS_TOKENS = 0, MGV__ROWS_MERGED /* merge * merge tokens */, MGV__ROWS_IMAGES };
+enum { MGV__ROWS_TOKENS = 0, MGV__ROWS_MERGED /* merge * merge tokens */, MGV__ROWS_IMAGES, MGV__ROWS_PATCHES /* tokens but the prefix */ };
+
+/* Rows that one picture has in a buffer. */
+static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
+    switch (rows) {
+    case MGV__ROWS_TOKENS: return grid->tokens;
+    case MGV__ROWS_MERGED: return grid->merged_tokens;
+    case MGV__ROWS_PATCHES: return grid->t * grid->h * grid->w;
+    default: return 1;
+    }
+}
 
 /* Which rows attend to each other. */
 typedef int32_t mgv__range_kind;
@@ -4174,7 +4205,7 @@ typedef struct mgv__op {
     const char *label;            /* "qkv", "fc1" … */
     int32_t layer;                /* -1: before or after the layers */
     mgv__rows rows;               /* what a row of the target is */
-    uint16_t source, target;      /* buffers */
+    uint16_t source, target;      /* buffers; an embedding has no source but its target */
     uint16_t add;                 /* buffer added at the end (the residual), or MGV__NONE */
     uint16_t fold;                /* source rows that are read as one long row; 1 but for mergers */
     uint32_t inner;               /* columns of one (folded) source row */
@@ -4192,6 +4223,7 @@ typedef struct mgv__op {
     uint32_t heads, head_dim;     /* rotary, attention, pool */
     float scale;                  /* attention, pool: on the scores */
     mgv__range_kind range;        /* attention */
+    int32_t causal;               /* attention: a row sees the rows of its range up to itself */
     uint32_t probe;               /* pool: tensor [1, 1, inner]; weight[0] is in_proj [3 inner, inner], bias[0] its bias */
     int32_t inverse;              /* gather: 1 undoes the order */
 } mgv__op;
@@ -4205,16 +4237,26 @@ typedef struct mgv__tap {
     uint16_t buffer;
 } mgv__tap;
 
-/* What the operations need to know about one picture besides its pixels. Arrays live in the engine's scratch memory. */
+/* What each row, or each column, of patches takes from a square table along one axis: a weighted sum of `count` entries. */
+typedef struct mgv__axis_samples {
+    uint32_t count;
+    const uint32_t *index; /* [rows or columns, count] */
+    const float *weight;
+} mgv__axis_samples;
+
+/* What the operations need to know about one picture besides its pixels, or about one text. Arrays live in the engine's scratch memory. */
 typedef struct mgv__geometry {
     mgv_grid grid;
-    const uint32_t *sample_index; /* [tokens * sample_count] rows of the position table */
-    const float *sample_weight;   /* [tokens * sample_count]; NULL: all 1 */
-    uint32_t sample_count;        /* 1: a plain look-up; 4: bilinear; 0: no table */
-    const int32_t *position;      /* [tokens * 3] (t, h, w) of each row, in row order; NULL without rotary */
+    uint32_t merge;               /* side of the blocks that patches come in */
+    mgv__axis_samples down, across; /* samples of the position table for rows and columns of patches */
+    uint32_t table_side;          /* of the square of positions */
+    uint32_t table_first;         /* entries before it, which belong to the first rows that are prepended */
+    const float *position;        /* [tokens * 3] coordinates (t, h, w) of each row, in row order; NULL without rotary */
     const uint32_t *range_ends[MGV__RANGE_KIND_COUNT]; /* ascending; range r is [ends[r-1], ends[r]) */
     uint32_t range_count[MGV__RANGE_KIND_COUNT];
     const uint32_t *order;        /* [merged_tokens] for gathers: unit i comes from unit order[i]; NULL without */
+    const uint32_t *ids;          /* [tokens] of a text */
+    uint32_t picked;              /* the row that stands for all: a picture's class token */
 } mgv__geometry;
 
 /* How the pairs of a head turn: elements j and j + head_dim / 2 by position[axis[j]] * frequency[j] radians. Any share of the pairs may
@@ -4247,20 +4289,6 @@ static double mgv__op_flops(const mgv__op *op, double rows, double pairs, double
     }
 }
 
-static double mgv__rows_of(mgv__rows rows, double tokens, double merged_tokens) {
-    if (rows == MGV__ROWS_TOKENS) return tokens;
-    return rows == MGV__ROWS_MERGED ? merged_tokens : 1;
-}
-
-/* Of one picture whose attention ranges all hold `pairs` (query, key) pairs. */
-static double mgv__program_flops(const mgv__program *program, double tokens, double merged_tokens, double pairs) {
-    double sum = 0;
-    uint32_t i;
-    for (i = 0; i < program->op_count; i++)
-        sum += mgv__op_flops(&program->ops[i], mgv__rows_of(program->ops[i].rows, tokens, merged_tokens), pairs, tokens);
-    return sum;
-}
-
 /* The row of its tensor at which a part of a product begins. */
 static uint32_t mgv__op_part_row(const mgv__op *op, uint32_t part) {
     uint32_t i, row = 0;
@@ -4271,7 +4299,7 @@ static uint32_t mgv__op_part_row(const mgv__op *op, uint32_t part) {
 
 /* Which buffers an operation reads. */
 static uint32_t mgv__op_reads(const mgv__op *op) {
-    uint32_t reads = 1u << op->source;
+    uint32_t reads = op->kind == MGV__OP_EMBED ? 0 : 1u << op->source;
     if (op->add != MGV__NONE) reads |= 1u << op->add;
     if (op->kind == MGV__OP_ROTARY) reads |= 1u << op->target;
     return reads;
@@ -4316,7 +4344,6 @@ static int mgv__place_buffers(const mgv__program *program, const size_t *bytes, 
    that become one token at the end; inside a block row-major again. With merge 1 that is plain row-major order.
    Source of every rule: transformers 5.17, vision_utils.py, named at each function. */
 
-/* Rows that a buffer or an operation has for a picture. */
 /* Where row `row` of a picture lies, before any window order. */
 typedef struct mgv__patch_place {
     uint32_t t, y, x;
@@ -4346,16 +4373,64 @@ static void mgv__interpolate_axis(uint32_t index, uint32_t count, uint32_t side,
     weight[1] = 1.0f - weight[0];
 }
 
-/* Four samples of the position table: two rows times two columns (get_vision_interpolation_indices_and_weights). */
-static void mgv__sample_bilinear(const mgv_grid *grid, uint32_t side, mgv__patch_place place, uint32_t index[4], float weight[4]) {
-    uint32_t y_tap[2], x_tap[2], k;
-    float y_weight[2], x_weight[2];
-    mgv__interpolate_axis(place.y, grid->h, side, y_tap, y_weight);
-    mgv__interpolate_axis(place.x, grid->w, side, x_tap, x_weight);
+/* Four neighbours and the weights of torch's bicubic (UpSample.h, get_cubic_upsample_coefficients: a = -0.75, in float), entries beyond
+   the ends being those at the ends. */
+static void mgv__cubic_axis(uint32_t index, uint32_t count, uint32_t side, uint32_t tap[4], float weight[4]) {
+    const float a = -0.75f, scale = (float)side / (float)count, at = scale * ((float)index + 0.5f) - 0.5f;
+    const float below = floorf(at), distance = at - below;
+    uint32_t k;
     for (k = 0; k < 4; k++) {
-        index[k] = y_tap[k / 2] * side + x_tap[k % 2];
-        weight[k] = y_weight[k / 2] * x_weight[k % 2];
+        const float entry = below + (float)k - 1.0f, x = fabsf(distance - ((float)k - 1.0f));
+        tap[k] = entry < 0.0f ? 0 : entry < (float)side ? (uint32_t)entry : side - 1;
+        weight[k] = x <= 1.0f ? ((a + 2.0f) * x - (a + 3.0f)) * x * x + 1.0f : ((a * x - 5.0f * a) * x + 8.0f * a) * x - 4.0f * a;
     }
+}
+
+/* Entries of one axis of a position table that go into one row or column of patches. */
+static uint32_t mgv__axis_sample_count(mgv__interpolation kind, uint32_t side, uint32_t count) {
+    switch (kind) {
+    case MGV__TABLE_ENDS: return 2;
+    case MGV__TABLE_CUBIC: return 4;
+    case MGV__TABLE_CUBIC_AREA: return mgv__axis_taps(MGV__RESAMPLE_BICUBIC, side, count);
+    case MGV__TABLE_LINEAR_AREA: return mgv__axis_taps(MGV__RESAMPLE_BILINEAR, side, count);
+    default: return 1;
+    }
+}
+
+/* The samples of all `count` rows, or columns, of patches. memory, weights: room for mgv__axis_sample_count entries of each; window: for as
+   many doubles. */
+static mgv__axis_samples mgv__fill_axis(const mgv__config *config, uint32_t count, void *memory, void *weights, void *window) {
+    const mgv__interpolation kind = config->interpolation;
+    const uint32_t side = config->position_side, taps = mgv__axis_sample_count(kind, side, count);
+    const int32_t filter = kind == MGV__TABLE_CUBIC_AREA ? MGV__RESAMPLE_BICUBIC : MGV__RESAMPLE_BILINEAR;
+    uint32_t *index = (uint32_t *)memory, i, k;
+    float *weight = (float *)weights;
+    double *wide = (double *)window;
+    mgv__axis_samples samples;
+    mgv__axis axis;
+    samples.count = taps;
+    samples.index = index;
+    samples.weight = weight;
+    memset(&axis, 0, sizeof axis);
+    axis.in = side;
+    axis.out = count;
+    for (i = 0; i < count; i++, index += taps, weight += taps) {
+        if (kind == MGV__TABLE_AS_IT_IS) {
+            index[0] = i;
+            weight[0] = 1.0f;
+        } else if (kind == MGV__TABLE_ENDS) {
+            mgv__interpolate_axis(i, count, side, index, weight);
+        } else if (kind == MGV__TABLE_CUBIC) {
+            mgv__cubic_axis(i, count, side, index, weight);
+        } else {
+            const mgv__window entries = mgv__axis_window(&axis, filter, i, wide);
+            for (k = 0; k < taps; k++) {
+                index[k] = k < entries.count ? entries.first + k : 0;
+                weight[k] = k < entries.count ? (float)wide[k] : 0.0f;
+            }
+        }
+    }
+    return samples;
 }
 
 /* Cuts every frame into windows of side x side merged units, row-major; those at the right and lower edge are smaller. Writes the
@@ -4378,10 +4453,20 @@ static uint32_t mgv__window_side(const mgv__config *config) {
     return config->window_size / config->merge / config->patch;
 }
 
-/* Samples of the position table for a row: none, one (the table is as large as the picture), or four. */
-static uint32_t mgv__sample_count(const mgv__config *config) {
-    if (config->position_side == 0) return 0;
-    return config->image_size != 0 ? 1 : 4;
+/* Rows of every picture; 0: that depends on the picture. */
+static uint32_t mgv__fixed_tokens(const mgv__config *config) {
+    const uint32_t side = config->image_size / config->patch;
+    return side != 0 ? side * side + config->prefix : 0;
+}
+
+/* How a picture of this size will be laid out. min_pixels, max_pixels: 0 for what the config says. */
+static mgv_result mgv__picture_grid(const mgv__config *config, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
+                                    mgv_grid *grid, mgv_error *error) {
+    mgv_result result = mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, min_pixels, max_pixels, grid, error);
+    if (result != MGV_OK) return result;
+    grid->tokens += config->prefix;
+    if (config->merge == 1) grid->merged_tokens = grid->tokens;
+    return MGV_OK;
 }
 
 /* The grid is one that this model can run: every count is what the others say. */
@@ -4396,10 +4481,11 @@ static mgv_result mgv__geometry_check(const mgv__config *config, const mgv_grid 
     if (frame_rows > (UINT32_MAX / 4) / grid->t)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u frames of %u patches; the limit is %u patches", (uint64_t)grid->t, frame_rows,
                          (uint64_t)(UINT32_MAX / 4));
-    if (grid->tokens != grid->t * frame_rows || grid->merged_tokens != grid->tokens / (merge * merge))
+    if (grid->tokens != grid->t * frame_rows + config->prefix || grid->merged_tokens != grid->tokens / (merge * merge))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches with %u tokens, %u merged", (uint64_t)grid->t,
                          (uint64_t)grid->h, (uint64_t)grid->w, (uint64_t)grid->tokens, (uint64_t)grid->merged_tokens);
-    if (mgv__sample_count(config) == 1 && (grid->t != 1 || grid->h != config->position_side || grid->w != config->position_side))
+    if (config->position_side != 0 && config->interpolation == MGV__TABLE_AS_IT_IS &&
+        (grid->t != 1 || grid->h != config->position_side || grid->w != config->position_side))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a grid of %u x %u x %u patches; this model has positions for 1 x %u x %u",
                          (uint64_t)grid->t, (uint64_t)grid->h, (uint64_t)grid->w, (uint64_t)config->position_side,
                          (uint64_t)config->position_side);
@@ -4416,13 +4502,13 @@ static double mgv__pairs_of_cut(uint32_t count, uint32_t side) {
 static double mgv__attention_pairs(const mgv__config *config, const mgv_grid *grid, mgv__range_kind range) {
     double frame_rows = (double)grid->h * grid->w, unit_rows = config->merge * config->merge;
     uint32_t side = mgv__window_side(config), high = grid->h / config->merge, wide = grid->w / config->merge;
-    if (range == MGV__RANGE_FRAME || side == 0) return grid->t * frame_rows * frame_rows;
+    if (range == MGV__RANGE_FRAME || side == 0) return grid->t * (frame_rows + config->prefix) * (frame_rows + config->prefix);
     return grid->t * unit_rows * unit_rows * mgv__pairs_of_cut(high, side) * mgv__pairs_of_cut(wide, side);
 }
 
 /* The arrays of a geometry, one after the other in scratch memory. */
 typedef struct mgv__geometry_layout {
-    size_t sample_index, sample_weight, position, frame_ends, window_ends, order, bytes;
+    size_t down_index, down_weight, across_index, across_weight, window, position, frame_ends, window_ends, order, bytes;
 } mgv__geometry_layout;
 
 /* Appends `count` entries of 4 bytes at the next cache line. */
@@ -4433,13 +4519,21 @@ static int mgv__geometry_array(mgv__geometry_layout *layout, size_t *offset, siz
 }
 
 static int mgv__geometry_plan(const mgv__config *config, size_t tokens, mgv__geometry_layout *layout) {
-    size_t samples, units = tokens / (config->merge * config->merge), coordinates;
-    uint32_t windowed = mgv__window_side(config) != 0;
+    const size_t units = tokens / (config->merge * config->merge);
+    const int windowed = mgv__window_side(config) != 0, by_area = config->interpolation >= MGV__TABLE_CUBIC_AREA;
+    size_t samples = 0, window = 0, coordinates;
     memset(layout, 0, sizeof *layout);
-    if (!mgv__mul(tokens, mgv__sample_count(config), &samples) || !mgv__mul(tokens, config->rope_theta > 0 ? 3 : 0, &coordinates)) return 0;
-    /* no frame and no window is smaller than one unit */
-    return mgv__geometry_array(layout, &layout->sample_index, samples) && mgv__geometry_array(layout, &layout->sample_weight, samples) &&
-           mgv__geometry_array(layout, &layout->position, coordinates) && mgv__geometry_array(layout, &layout->frame_ends, units) &&
+    if ((uint64_t)tokens > UINT32_MAX || !mgv__mul(tokens, 64, &samples)) return 0;
+    coordinates = config->rope_theta > 0 ? 3 * tokens : 0;
+    samples = by_area ? mgv__axis_weight_count(config->position_side, (uint32_t)tokens)
+                      : tokens * mgv__axis_sample_count(config->interpolation, 1, 1);
+    if (config->position_side == 0) samples = 0;
+    if (by_area) window = 2 * (size_t)mgv__axis_sample_count(config->interpolation, config->position_side, 1);
+    /* no axis has more patches than there are tokens, no frame and no window is smaller than one unit */
+    return mgv__geometry_array(layout, &layout->down_index, samples) && mgv__geometry_array(layout, &layout->down_weight, samples) &&
+           mgv__geometry_array(layout, &layout->across_index, samples) && mgv__geometry_array(layout, &layout->across_weight, samples) &&
+           mgv__geometry_array(layout, &layout->window, window) && mgv__geometry_array(layout, &layout->position, coordinates) &&
+           mgv__geometry_array(layout, &layout->frame_ends, units) &&
            mgv__geometry_array(layout, &layout->window_ends, windowed ? units : 0) &&
            mgv__geometry_array(layout, &layout->order, windowed ? units : 0);
 }
@@ -4452,25 +4546,16 @@ static int mgv__geometry_scratch_bytes(const mgv__config *config, size_t max_tok
     return 1;
 }
 
-static void mgv__fill_samples(const mgv__config *config, const mgv_grid *grid, uint32_t *index, float *weight) {
-    uint32_t row;
-    if (mgv__sample_count(config) == 1) {
-        for (row = 0; row < grid->tokens; row++) index[row] = row;
-        return;
-    }
-    for (row = 0; row < grid->tokens; row++, index += 4, weight += 4)
-        mgv__sample_bilinear(grid, config->position_side, mgv__patch_of_row(grid, config->merge, row), index, weight);
-}
-
 /* order: of the merged units, or NULL where rows stay as they came. */
-static void mgv__fill_positions(const mgv__config *config, const mgv_grid *grid, const uint32_t *order, int32_t *position) {
-    uint32_t row, unit_rows = config->merge * config->merge;
-    for (row = 0; row < grid->tokens; row++, position += 3) {
+static void mgv__fill_positions(const mgv__config *config, const mgv_grid *grid, const uint32_t *order, float *position) {
+    uint32_t row, patches = mgv__grid_rows(grid, MGV__ROWS_PATCHES), unit_rows = config->merge * config->merge;
+    for (row = 0; row < config->prefix; row++, position += 3) position[0] = position[1] = position[2] = 0.0f; /* they do not turn */
+    for (row = 0; row < patches; row++, position += 3) {
         uint32_t source = order != NULL ? order[row / unit_rows] * unit_rows + row % unit_rows : row;
         mgv__patch_place place = mgv__patch_of_row(grid, config->merge, source);
-        position[0] = (int32_t)place.t;
-        position[1] = (int32_t)place.y;
-        position[2] = (int32_t)place.x;
+        position[0] = (float)place.t;
+        position[1] = (float)place.y;
+        position[2] = (float)place.x;
     }
 }
 
@@ -4480,21 +4565,19 @@ static void mgv__fill_positions(const mgv__config *config, const mgv_grid *grid,
 static void mgv__geometry_fill(const mgv__config *config, const mgv_grid *grid, void *scratch, mgv__geometry *geometry) {
     mgv__geometry_layout layout;
     char *base = (char *)scratch;
-    uint32_t *sample_index, *frame_ends, *window_ends, *order, t;
-    float *sample_weight;
-    int32_t *position;
+    uint32_t *frame_ends, *window_ends, *order, t;
+    float *position;
 
     memset(geometry, 0, sizeof *geometry);
     geometry->grid = *grid;
+    geometry->merge = config->merge;
     if (!mgv__geometry_plan(config, grid->tokens, &layout)) return; /* not reached: a larger count was planned before */
-    sample_index = (uint32_t *)(void *)(base + layout.sample_index);
-    sample_weight = (float *)(void *)(base + layout.sample_weight);
-    position = (int32_t *)(void *)(base + layout.position);
+    position = (float *)(void *)(base + layout.position);
     frame_ends = (uint32_t *)(void *)(base + layout.frame_ends);
     window_ends = (uint32_t *)(void *)(base + layout.window_ends);
     order = (uint32_t *)(void *)(base + layout.order);
 
-    for (t = 0; t < grid->t; t++) frame_ends[t] = (t + 1) * grid->h * grid->w;
+    for (t = 0; t < grid->t; t++) frame_ends[t] = (t + 1) * grid->h * grid->w + config->prefix;
     geometry->range_ends[MGV__RANGE_FRAME] = frame_ends;
     geometry->range_count[MGV__RANGE_FRAME] = grid->t;
 
@@ -4504,11 +4587,11 @@ static void mgv__geometry_fill(const mgv__config *config, const mgv_grid *grid, 
         geometry->order = order;
     }
 
-    geometry->sample_count = mgv__sample_count(config);
-    if (geometry->sample_count != 0) {
-        mgv__fill_samples(config, grid, sample_index, sample_weight);
-        geometry->sample_index = sample_index;
-        if (geometry->sample_count > 1) geometry->sample_weight = sample_weight;
+    if (config->position_side != 0) {
+        geometry->table_side = config->position_side;
+        geometry->table_first = config->position_first;
+        geometry->down = mgv__fill_axis(config, grid->h, base + layout.down_index, base + layout.down_weight, base + layout.window);
+        geometry->across = mgv__fill_axis(config, grid->w, base + layout.across_index, base + layout.across_weight, base + layout.window);
     }
 
     if (config->rope_theta > 0) {
@@ -4809,7 +4892,7 @@ static void mgv__build_siglip(mgv__builder *b) {
     uint32_t side = c->image_size / c->patch, layer;
     uint32_t patch_columns = c->channels * c->patch * c->patch;
     uint64_t patch_shape[4];
-    uint16_t patches = mgv__add_buffer(b, "patches", MGV__ROWS_TOKENS, patch_columns);
+    uint16_t patches = mgv__add_buffer(b, "patches", MGV__ROWS_PATCHES, patch_columns);
     uint16_t stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
     uint16_t normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
     uint16_t qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
@@ -4860,7 +4943,7 @@ static void mgv__set_axial_rotary(mgv__rotary *rotary, uint32_t head_dim, float 
 static mgv__qwen_buffers mgv__begin_qwen(mgv__builder *b) {
     const mgv__config *c = b->config;
     mgv__qwen_buffers buffers;
-    buffers.patches = mgv__add_buffer(b, "patches", MGV__ROWS_TOKENS, c->channels * c->temporal_patch * c->patch * c->patch);
+    buffers.patches = mgv__add_buffer(b, "patches", MGV__ROWS_PATCHES, c->channels * c->temporal_patch * c->patch * c->patch);
     buffers.stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
     buffers.normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
     buffers.qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
@@ -5130,6 +5213,7 @@ static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
         mgv__hash_text(hash, op->label);
         mgv__hash_number(hash, op->activation);
         mgv__hash_number(hash, op->heads);
+        if (op->causal) mgv__hash_text(hash, "causal");
         if (op->gated) mgv__hash_text(hash, "gated"); /* only then: files of packed weights name their model by this hash */
         mgv__hash_number(hash, op->range);
         mgv__hash_number(hash, (double)op->epsilon);
@@ -5319,6 +5403,13 @@ static mgv_dtype mgv__model_dtype(const mgv_model *model) {
     return dtype;
 }
 
+/* Floating-point operations of an operation for one picture. */
+static double mgv__op_flops_of(const mgv__config *config, const mgv__op *op, const mgv_grid *grid) {
+    double pairs = mgv__attention_pairs(config, grid, op->range);
+    if (op->causal) pairs = (pairs + grid->tokens) / 2;
+    return mgv__op_flops(op, mgv__grid_rows(grid, op->rows), pairs, grid->tokens);
+}
+
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info) {
     const mgv__config *c;
     uint32_t i;
@@ -5347,14 +5438,14 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
         if (tap->kind == MGV_OUTPUT_POOLED) info->pooled_width = columns;
         if (tap->kind == MGV_OUTPUT_TOKENS) info->token_width = columns;
     }
-    if (c->image_size) {
+    info->tokens_per_image = mgv__fixed_tokens(c);
+    if (info->tokens_per_image != 0) {
         mgv_grid grid;
         memset(&grid, 0, sizeof grid);
         grid.t = 1;
         grid.h = grid.w = c->image_size / c->patch;
-        info->tokens_per_image = grid.h * grid.w;
-        info->flops_per_image = mgv__program_flops(&model->program, info->tokens_per_image, info->tokens_per_image,
-                                                   mgv__attention_pairs(c, &grid, MGV__RANGE_FRAME));
+        grid.tokens = grid.merged_tokens = info->tokens_per_image;
+        for (i = 0; i < model->program.op_count; i++) info->flops_per_image += mgv__op_flops_of(c, &model->program.ops[i], &grid);
     }
     return MGV_OK;
 }
@@ -5383,7 +5474,7 @@ MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *i
     memset(grid, 0, sizeof *grid);
     result = mgv__take_struct(&taken, sizeof taken, image, image->struct_size, "mgv_image", error);
     if (result != MGV_OK) return result;
-    result = mgv__pixels_grid(&model->config.pixels, taken.width, taken.height, taken.frames, min_pixels, max_pixels, grid, error);
+    result = mgv__picture_grid(&model->config, &taken, min_pixels, max_pixels, grid, error);
     return result == MGV_OK ? mgv__geometry_check(&model->config, grid, error) : result;
 }
 
@@ -5408,17 +5499,13 @@ static uint64_t mgv__op_weight_bytes(const mgv_model *model, const mgv__op *op) 
     return bytes;
 }
 
-static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
-    if (rows == MGV__ROWS_TOKENS) return grid->tokens;
-    return rows == MGV__ROWS_MERGED ? grid->merged_tokens : 1;
-}
-
 static uint64_t mgv__buffer_bytes(const mgv__program *program, uint16_t buffer, const mgv_grid *grid) {
     return (uint64_t)mgv__grid_rows(grid, program->buffers[buffer].rows) * program->buffers[buffer].columns * sizeof(float);
 }
 
 MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, const mgv_grid *grid, mgv_op_info *info) {
-    static const char *const kinds[MGV__OP_KIND_COUNT] = {"linear", "norm", "rotary", "attention", "pool", "gather"};
+    static const char *const kinds[MGV__OP_KIND_COUNT] = {"linear", "norm",    "rotary", "attention", "pool",
+                                                          "gather", "prepend", "pick",   "embed"};
     const mgv__program *program;
     const mgv__op *op;
     if (!model || !grid || !info || i >= model->program.op_count) return MGV_ERROR_ARGUMENT;
@@ -5432,7 +5519,7 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
     info->rows = mgv__grid_rows(grid, op->rows);
     info->columns = op->columns;
     info->inner = op->inner;
-    info->flops = mgv__op_flops(op, info->rows, mgv__attention_pairs(&model->config, grid, op->range), grid->tokens);
+    info->flops = mgv__op_flops_of(&model->config, op, grid);
     info->weight_bytes = mgv__op_weight_bytes(model, op);
     info->read_bytes = mgv__buffer_bytes(program, op->source, grid);
     if (op->add != MGV__NONE) info->read_bytes += mgv__buffer_bytes(program, op->add, grid);
@@ -5847,11 +5934,6 @@ typedef struct mgv__cpu_run {
 
 /* ---- what all operations share ---- */
 
-static uint32_t mgv__cpu_rows(const mgv__cpu_run *run, mgv__rows rows) {
-    if (rows == MGV__ROWS_IMAGES) return 1;
-    return rows == MGV__ROWS_MERGED ? run->geometry->grid.merged_tokens : run->geometry->grid.tokens;
-}
-
 static uint32_t mgv__cpu_threads(const mgv__cpu_run *run) {
     return run->parallel.run != NULL && run->parallel.threads > 1 ? run->parallel.threads : 1;
 }
@@ -6035,16 +6117,21 @@ static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scra
 #endif
 }
 
-/* Adds the samples of the position table that row `row` takes, columns [column, column + columns). */
+/* Adds what row `row` of the patches takes from the position table, columns [column, column + columns). */
 static void mgv__cpu_add_table(const mgv__cpu_job *job, uint32_t row, uint32_t column, uint32_t columns, float *x) {
     const mgv__geometry *g = job->run->geometry;
+    const mgv__patch_place place = mgv__patch_of_row(&g->grid, g->merge, row);
     float table[MGV__CPU_COLUMNS], sum[MGV__CPU_COLUMNS];
-    uint32_t s;
+    uint32_t i, k;
     memset(sum, 0, columns * sizeof(*sum));
-    for (s = 0; s < g->sample_count; s++) {
-        const size_t sample = (size_t)row * g->sample_count + s;
-        mgv__cpu_load(job, job->op->table, (size_t)g->sample_index[sample] * job->op->columns + column, table, columns);
-        job->kernels->add_scaled(sum, g->sample_weight != NULL ? g->sample_weight[sample] : 1.0f, table, columns);
+    for (i = place.y * g->down.count; i < (place.y + 1) * g->down.count; i++) {
+        for (k = place.x * g->across.count; k < (place.x + 1) * g->across.count; k++) {
+            const size_t entry = g->table_first + (size_t)g->down.index[i] * g->table_side + g->across.index[k];
+            const float weight = g->down.weight[i] * g->across.weight[k];
+            if (weight == 0.0f) continue;
+            mgv__cpu_load(job, job->op->table, entry * job->op->columns + column, table, columns);
+            job->kernels->add_scaled(sum, weight, table, columns);
+        }
     }
     job->kernels->add(x, x, sum, columns);
 }
@@ -6208,8 +6295,8 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     uint32_t i, j, head;
     for (i = begin; i < end; i++) {
         float *row = job->run->buffers[op->target] + i * stride;
-        const int32_t *position = job->run->geometry->position + (size_t)i * 3;
-        for (j = 0; j < half; j++) mgv__sincos((float)position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
+        const float *position = job->run->geometry->position + (size_t)i * 3;
+        for (j = 0; j < half; j++) mgv__sincos(position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
         for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
     }
 }
@@ -6294,13 +6381,14 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
     const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
     const uint32_t passes = (end - begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH; /* over the keys, of about the same length */
     const uint32_t most_keys = mgv__cpu_round_up((end - begin + passes - 1) / passes, panel);
+    const uint32_t last = op->causal ? first + count : end; /* no query sees a key behind it */
     uint32_t i, j, key, r;
     for (i = 0; i < count; i++) {
         scratch->max[i] = MGV__CPU_NO_SCORE;
         scratch->total[i] = 0.0f;
     }
-    for (key = begin; key < end; key += most_keys) {
-        const uint32_t keys = mgv__cpu_min(end - key, most_keys), padded_keys = mgv__cpu_round_up(keys, panel);
+    for (key = begin; key < last; key += most_keys) {
+        const uint32_t keys = mgv__cpu_min(last - key, most_keys), padded_keys = mgv__cpu_round_up(keys, panel);
         const uint32_t tiles = mgv__cpu_round_up(count, kernels->tile_rows) / kernels->tile_rows * (padded_keys / panel);
         mgv__cpu_stream next_keys = mgv__cpu_stream_of_keys(job, head + 1, op->heads + head + 1, key, keys, tiles);
         mgv__cpu_stream next_values = mgv__cpu_stream_of_keys(job, head + 1, 2 * op->heads + head + 1, key, keys, tiles);
@@ -6318,8 +6406,10 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_sc
             }
             for (r = 0; r < rows; r++) {
                 float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
-                kernels->scale(scores, scores, op->scale, keys);
-                for (j = keys; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
+                const uint32_t own = first + i + r + 1;
+                const uint32_t seen = !op->causal ? keys : own > key ? mgv__cpu_min(own - key, keys) : 0;
+                kernels->scale(scores, scores, op->scale, seen);
+                for (j = seen; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
                 factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
                 if (key != begin) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
             }
@@ -6437,6 +6527,56 @@ static void mgv__cpu_gather_task(void *context, uint32_t index) {
     }
 }
 
+/* ---- rows put in front, picked, and looked up ---- */
+
+/* Row `row` of those that a prepend brings: they lie in its tensors one after the other. */
+static void mgv__cpu_load_prefix(const mgv__cpu_job *job, uint32_t row, float *to) {
+    const mgv__op *op = job->op;
+    uint32_t part, left = row;
+    for (part = 0; part < op->part_count; part++) {
+        const mgv__tensor *tensor = &job->run->tensors[op->weight[part]];
+        const uint32_t rows = tensor->rank < 2 ? 1 : (uint32_t)tensor->shape[tensor->rank - 2];
+        if (left < rows) break;
+        left -= rows;
+    }
+    mgv__cpu_load(job, op->weight[part], (size_t)left * op->columns, to, op->columns);
+    if (row < job->run->geometry->table_first && op->table != MGV__NO_TENSOR) {
+        float *table = mgv__cpu_slot(job, 0);
+        mgv__cpu_load(job, op->table, (size_t)row * op->columns, table, op->columns);
+        job->kernels->add(to, to, table, op->columns);
+    }
+}
+
+static void mgv__cpu_run_prepend(const mgv__cpu_job *job) {
+    const size_t columns = job->op->columns;
+    const uint32_t prefix = job->rows - mgv__grid_rows(&job->run->geometry->grid, MGV__ROWS_PATCHES);
+    float *target = job->run->buffers[job->op->target];
+    uint32_t row;
+    for (row = 0; row < prefix; row++) mgv__cpu_load_prefix(job, row, target + row * columns);
+    memcpy(target + prefix * columns, job->run->buffers[job->op->source], (job->rows - prefix) * columns * sizeof(*target));
+}
+
+static void mgv__cpu_run_pick(const mgv__cpu_job *job) {
+    const size_t columns = job->op->columns;
+    memcpy(job->run->buffers[job->op->target], job->run->buffers[job->op->source] + job->run->geometry->picked * columns,
+           columns * sizeof(float));
+}
+
+static void mgv__cpu_embed_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    float *table = mgv__cpu_slot(job, index);
+    uint32_t i;
+    for (i = begin; i < end; i++) {
+        float *row = job->run->buffers[op->target] + (size_t)i * op->columns;
+        mgv__cpu_load(job, op->weight[0], (size_t)job->run->geometry->ids[i] * op->columns, row, op->columns);
+        if (op->table == MGV__NO_TENSOR) continue;
+        mgv__cpu_load(job, op->table, (size_t)i * op->columns, table, op->columns);
+        job->kernels->add(row, row, table, op->columns);
+    }
+}
+
 /* ---- the two calls that the engine makes ---- */
 
 /* Runs one op for one picture. Blocks; allocates nothing; cannot fail. */
@@ -6447,7 +6587,7 @@ static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
     job.run = run;
     job.op = op;
     job.kernels = mgv__cpu_kernels_for(run);
-    job.rows = mgv__cpu_rows(run, op->rows);
+    job.rows = mgv__grid_rows(&run->geometry->grid, op->rows);
     elements = (uint64_t)job.rows * op->columns;
     if (job.rows == 0) return;
     switch (op->kind) {
@@ -6457,6 +6597,9 @@ static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
     case MGV__OP_ATTENTION: mgv__cpu_run_attention(&job); break;
     case MGV__OP_POOL: mgv__cpu_start(&job, op->heads, (uint64_t)op->inner * op->inner, mgv__cpu_pool_task); break;
     case MGV__OP_GATHER: mgv__cpu_start(&job, run->geometry->grid.merged_tokens, elements, mgv__cpu_gather_task); break;
+    case MGV__OP_PREPEND: mgv__cpu_run_prepend(&job); break;
+    case MGV__OP_PICK: mgv__cpu_run_pick(&job); break;
+    case MGV__OP_EMBED: mgv__cpu_start(&job, job.rows, elements, mgv__cpu_embed_task); break;
     default: break;
     }
 }
@@ -6468,7 +6611,7 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
     uint32_t i;
     for (i = 0; i < program->op_count; i++) {
         const mgv__op *op = &program->ops[i];
-        size_t fixed = 0, rows = 0, need; /* floats that do not and that do grow with the op's inner columns */
+        size_t fixed = 0, rows = 0, need; /* floats that do not and that do grow with the op's columns */
         switch (op->kind) {
         case MGV__OP_LINEAR:
             fixed = MGV__CPU_LINEAR_FLOATS;
@@ -6477,6 +6620,7 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
 #endif
             break;
         case MGV__OP_NORM: rows = 2; break;
+        case MGV__OP_PREPEND: case MGV__OP_EMBED: rows = 1; break;
         case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
         case MGV__OP_POOL:
             rows = 3;
@@ -9283,25 +9427,24 @@ static void *mgv__place(mgv__layout *layout, size_t count, size_t item_bytes) {
     return layout->base ? layout->base + start : NULL;
 }
 
-/* Rows that a buffer holds while one picture is encoded. */
-static size_t mgv__buffer_rows(const mgv_model *model, mgv__rows rows, uint32_t max_tokens) {
-    if (rows == MGV__ROWS_TOKENS) return max_tokens;
-    return rows == MGV__ROWS_MERGED ? max_tokens / (model->config.merge * model->config.merge) : 1;
-}
-
 /* The most tokens that one picture of this engine can have. */
 static uint32_t mgv__tokens_per_picture(const mgv_model *model, const mgv_engine_desc *desc) {
-    uint32_t side = model->config.image_size / model->config.patch;
-    return side ? side * side : desc->max_tokens;
+    const uint32_t tokens = mgv__fixed_tokens(&model->config);
+    return tokens ? tokens : desc->max_tokens;
 }
 
 static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, float **buffers) {
     const mgv__program *program = &model->program;
     size_t bytes[MGV__MAX_BUFFERS], offsets[MGV__MAX_BUFFERS], total;
     unsigned char *block;
+    mgv_grid most;
     uint32_t i;
+    memset(&most, 0, sizeof most);
+    most.t = most.h = 1;
+    most.w = most.tokens = max_tokens;
+    most.merged_tokens = max_tokens / (model->config.merge * model->config.merge);
     for (i = 0; i < program->buffer_count; i++) {
-        size_t rows = mgv__buffer_rows(model, program->buffers[i].rows, max_tokens);
+        size_t rows = mgv__grid_rows(&most, program->buffers[i].rows);
         if (!mgv__mul(rows, program->buffers[i].columns, &bytes[i]) || !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
             !mgv__align_up(bytes[i], MGV__ALIGNMENT, &bytes[i])) {
             layout->overflow = 1;
@@ -9367,16 +9510,15 @@ static mgv_result mgv__engine_check_limits(const mgv_engine_desc *desc, const mg
         return mgv__fail(error, MGV_ERROR_CAPACITY, "max_width and max_height are %u x %u, but this model does not resize (do_resize is "
                          "false) and takes no picture smaller than %u x %u",
                          (uint64_t)desc->max_width, (uint64_t)desc->max_height, (uint64_t)width, (uint64_t)height);
-    if (desc->max_tokens < config->merge * config->merge)
+    if (desc->max_tokens < config->merge * config->merge + config->prefix)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but the smallest picture of this model has %u",
-                         (uint64_t)desc->max_tokens, (uint64_t)config->merge * config->merge);
+                         (uint64_t)desc->max_tokens, (uint64_t)config->merge * config->merge + config->prefix);
     return MGV_OK;
 }
 
 static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
     mgv_result result;
-    uint32_t side = model->config.image_size / model->config.patch;
-    uint64_t fixed_tokens = (uint64_t)side * side;
+    uint64_t fixed_tokens = mgv__fixed_tokens(&model->config);
     if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
@@ -9515,8 +9657,7 @@ static void mgv__job_prepare(mgv_engine *engine) {
     const mgv_image *image = &engine->images[engine->job.image];
     mgv_grid grid;
     /* Checked when the job was accepted, so it cannot fail now. */
-    mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, engine->desc.min_pixels, engine->desc.max_pixels, &grid,
-                     NULL);
+    mgv__picture_grid(config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
     mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
     mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
                         engine->buffers[0],
@@ -10760,8 +10901,7 @@ static mgv_result mgv__engine_picture(const mgv_engine *engine, const mgv_image 
     if (image->width > desc->max_width || image->height > desc->max_height)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels; this engine was made for %u x %u", (uint64_t)image->width,
                          (uint64_t)image->height, (uint64_t)desc->max_width, (uint64_t)desc->max_height);
-    result = mgv__pixels_grid(&engine->model->config.pixels, image->width, image->height, image->frames, desc->min_pixels,
-                              desc->max_pixels, grid, error);
+    result = mgv__picture_grid(&engine->model->config, image, desc->min_pixels, desc->max_pixels, grid, error);
     if (result != MGV_OK) return result;
     if (grid->tokens > desc->max_tokens)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u tokens; this engine was made for %u", (uint64_t)grid->tokens,

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 enum { MAX_TENSORS = 8 };
+enum { TABLE_SIDE = 7, TABLE_FIRST = 1, TABLE_TAPS = 2 }; /* position tables */
 
 #ifdef MEGAVIT_SGEMM /* test_cpu_sgemm.c includes this file */
 static uint64_t sgemm_calls;
@@ -58,9 +59,9 @@ typedef struct world {
     uint32_t tensor_count;
     size_t floats[MGV__MAX_BUFFERS];
     mgv__cpu_run run;
-    uint32_t sample_index[4096];
-    float sample_weight[4096];
-    int32_t position[3 * 2048];
+    uint32_t sample_index[2][256];
+    float sample_weight[2][256];
+    float position[3 * 2048];
     uint32_t ends[64];
     uint32_t order[1024];
 } world;
@@ -125,6 +126,9 @@ static world *make_world(mgv__op_kind kind, uint32_t tokens, uint32_t merged_tok
     w->op.epsilon = 1e-6f;
     w->geometry.grid.tokens = tokens;
     w->geometry.grid.merged_tokens = merged_tokens;
+    w->geometry.grid.t = w->geometry.grid.h = 1;
+    w->geometry.grid.w = tokens;
+    w->geometry.merge = 1;
     w->program.ops = &w->op;
     w->program.op_count = 1;
     w->run.program = &w->program;
@@ -245,10 +249,12 @@ static void reference_linear(const world *w, uint32_t rows, double *want) {
                 double y = activation_of(op->activation, linear_at(w, part, row, column));
                 if (op->gated) y *= linear_at(w, 1, row, column);
                 if (op->channel_scale != MGV__NO_TENSOR) y *= tensor_at(w, op->channel_scale, at);
-                for (s = 0; op->table != MGV__NO_TENSOR && s < w->geometry.sample_count; s++) {
-                    const size_t sample = (size_t)row * w->geometry.sample_count + s;
-                    y += tensor_at(w, op->table, (size_t)w->geometry.sample_index[sample] * op->columns + at) *
-                         (w->geometry.sample_weight != NULL ? (double)w->geometry.sample_weight[sample] : 1.0);
+                for (s = 0; op->table != MGV__NO_TENSOR && s < TABLE_TAPS * TABLE_TAPS; s++) {
+                    const uint32_t down = row / w->geometry.grid.w * TABLE_TAPS + s / TABLE_TAPS;
+                    const uint32_t across = row % w->geometry.grid.w * TABLE_TAPS + s % TABLE_TAPS;
+                    const uint32_t entry = TABLE_FIRST + w->sample_index[0][down] * TABLE_SIDE + w->sample_index[1][across];
+                    y += tensor_at(w, op->table, (size_t)entry * op->columns + at) * (double)w->sample_weight[0][down] *
+                         (double)w->sample_weight[1][across];
                 }
                 if (op->add != MGV__NONE) y += (double)w->run.buffers[op->add][(size_t)row * op->columns + at];
                 want[(size_t)row * op->columns + at] = y;
@@ -264,7 +270,7 @@ typedef struct linear_case {
     uint32_t columns[MGV__MAX_PARTS]; /* 0: no such part */
     mgv_dtype dtype;
     mgv__activation activation;
-    uint32_t samples; /* 0: no position table */
+    uint32_t table_rows; /* of patches, which take samples of a position table; 0: no table */
     uint32_t fold;
     int bias, add;
     int gate;  /* 1: part 0 is multiplied by a second product; 2: both lie in one tensor */
@@ -277,8 +283,8 @@ static const linear_case linear_cases[] = {
     {3, 5, {7}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 1, 0, 0},
     {29, 63, {31, 17, 33}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 0, 0, 0},
     {29, 66, {31, 17, 33}, MGV_DTYPE_BF16, MGV__ACT_NONE, 0, 1, 1, 0, 0, 0},
-    {14, 588, {96}, MGV_DTYPE_F16, MGV__ACT_NONE, 1, 1, 1, 0, 0, 0},
-    {25, 96, {72}, MGV_DTYPE_BF16, MGV__ACT_NONE, 4, 1, 0, 0, 0, 0},
+    {14, 588, {96}, MGV_DTYPE_F16, MGV__ACT_NONE, 2, 1, 1, 0, 0, 0},
+    {25, 96, {572}, MGV_DTYPE_BF16, MGV__ACT_NONE, 5, 1, 0, 0, 0, 0},
     {37, 385, {269}, MGV_DTYPE_F32, MGV__ACT_GELU_TANH, 0, 1, 1, 0, 0, 0},
     {37, 130, {300}, MGV_DTYPE_F16, MGV__ACT_GELU_ERF, 0, 1, 1, 0, 0, 0},
     {350, 17, {40}, MGV_DTYPE_F32, MGV__ACT_NONE, 0, 1, 1, 1, 0, 0},
@@ -322,14 +328,24 @@ static world *make_linear(const linear_case *c) {
         if (c->bias) op->bias[0] = op->bias[1] = add_tensor(w, c->dtype, 2 * c->columns[0], 1, 4.0);
     }
     if (c->scale) op->channel_scale = add_tensor(w, c->dtype, op->columns, 1, 2.0);
-    if (c->samples != 0) {
-        op->table = add_tensor(w, c->dtype, 49, op->columns, 4.0);
-        w->geometry.sample_count = c->samples;
-        w->geometry.sample_index = w->sample_index;
-        w->geometry.sample_weight = c->samples > 1 ? w->sample_weight : NULL;
-        for (i = 0; i < c->rows * c->samples; i++) {
-            w->sample_index[i] = (i * 31) % 49;
-            w->sample_weight[i] = (float)uniform();
+    if (c->table_rows != 0) {
+        mgv__axis_samples *axes[2];
+        uint32_t axis;
+        axes[0] = &w->geometry.down;
+        axes[1] = &w->geometry.across;
+        op->table = add_tensor(w, c->dtype, TABLE_FIRST + TABLE_SIDE * TABLE_SIDE, op->columns, 4.0);
+        w->geometry.grid.h = c->table_rows;
+        w->geometry.grid.w = c->rows / c->table_rows;
+        w->geometry.table_side = TABLE_SIDE;
+        w->geometry.table_first = TABLE_FIRST;
+        for (axis = 0; axis < 2; axis++) {
+            axes[axis]->count = TABLE_TAPS;
+            axes[axis]->index = w->sample_index[axis];
+            axes[axis]->weight = w->sample_weight[axis];
+            for (i = 0; i < TABLE_TAPS * (axis ? w->geometry.grid.w : w->geometry.grid.h); i++) {
+                w->sample_index[axis][i] = (i * 31 + axis) % TABLE_SIDE;
+                w->sample_weight[axis][i] = i % 5 == 3 ? 0.0f : (float)uniform();
+            }
         }
     }
     op->source = add_buffer(w, c->rows * c->fold, c->inner / c->fold, MGV__ROWS_TOKENS);
@@ -441,14 +457,14 @@ static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uin
         rotary->axis[j] = (uint8_t)(interleaved > 0 ? (j < interleaved ? j % 3 : 0) : (j < half / 2 ? 1 : 2));
         rotary->frequency[j] = (float)(1.0 / pow(10000.0, (double)j / (double)half));
     }
-    for (i = 0; i < 3 * tokens; i++) w->position[i] = (int32_t)((i * 7919u) % (uint32_t)farthest);
+    for (i = 0; i < 3 * tokens; i++) w->position[i] = (float)((i * 7919u) % (uint32_t)farthest);
     for (i = 0; i < tokens * width; i++) want[i] = (double)w->run.buffers[w->op.target][i];
     for (i = 0; i < tokens; i++) {
         for (head = 0; head < 2 * heads; head++) {
             double *x = want + (size_t)i * width + (size_t)head * head_dim;
             for (j = 0; j < half; j++) {
                 /* The rounding of the angle to float belongs to the definition: transformers does it. */
-                const float angle = (float)w->position[3 * i + rotary->axis[j]] * rotary->frequency[j];
+                const float angle = w->position[3 * i + rotary->axis[j]] * rotary->frequency[j];
                 const double a = x[j], b = x[half + j], cosine = cos((double)angle), sine = sin((double)angle);
                 x[j] = a * cosine - b * sine;
                 x[half + j] = b * cosine + a * sine;
@@ -485,7 +501,7 @@ static void test_sincos(void **state) {
 /* ---- attention ---- */
 
 static void check_attention(uint32_t tokens, uint32_t heads, uint32_t head_dim, const uint32_t *ends, uint32_t ranges,
-                            mgv__range_kind kind, double sharp) {
+                            mgv__range_kind kind, int causal, double sharp) {
     world *w = make_world(MGV__OP_ATTENTION, tokens, tokens);
     const uint32_t width = heads * head_dim;
     double *want = (double *)exactly((size_t)tokens * width * sizeof(double)), *p = (double *)exactly(tokens * sizeof(double));
@@ -496,6 +512,7 @@ static void check_attention(uint32_t tokens, uint32_t heads, uint32_t head_dim, 
     w->op.inner = 3 * width;
     w->op.scale = (float)(sharp / sqrt((double)head_dim));
     w->op.range = kind;
+    w->op.causal = causal;
     memcpy(w->ends, ends, ranges * sizeof(*ends));
     w->geometry.range_ends[kind] = w->ends;
     w->geometry.range_count[kind] = ranges;
@@ -505,18 +522,19 @@ static void check_attention(uint32_t tokens, uint32_t heads, uint32_t head_dim, 
         for (head = 0; head < heads; head++) {
             for (i = begin; i < ends[r]; i++) {
                 const float *q = w->run.buffers[w->op.source] + (size_t)i * 3 * width + (size_t)head * head_dim;
+                const uint32_t end = causal ? i + 1 : ends[r];
                 double largest = -1e300, total = 0;
-                for (j = begin; j < ends[r]; j++) {
+                for (j = begin; j < end; j++) {
                     const float *key = w->run.buffers[w->op.source] + (size_t)j * 3 * width + width + (size_t)head * head_dim;
                     p[j] = 0;
                     for (k = 0; k < head_dim; k++) p[j] += (double)q[k] * (double)key[k];
                     p[j] *= (double)w->op.scale;
                     largest = fmax(largest, p[j]);
                 }
-                for (j = begin; j < ends[r]; j++) total += p[j] = exp(p[j] - largest);
+                for (j = begin; j < end; j++) total += p[j] = exp(p[j] - largest);
                 for (k = 0; k < head_dim; k++) {
                     double sum = 0;
-                    for (j = begin; j < ends[r]; j++) {
+                    for (j = begin; j < end; j++) {
                         sum += p[j] * (double)w->run.buffers[w->op.source][(size_t)j * 3 * width + 2 * width + (size_t)head * head_dim + k];
                     }
                     want[(size_t)i * width + (size_t)head * head_dim + k] = sum / total;
@@ -533,14 +551,17 @@ static void check_attention(uint32_t tokens, uint32_t heads, uint32_t head_dim, 
 static void test_attention(void **state) {
     static const uint32_t one[] = {1}, image[] = {196}, long_image[] = {850}, windows[] = {64, 65, 97, 200}, frames[] = {30, 60, 90};
     (void)state;
-    check_attention(1, 1, 4, one, 1, MGV__RANGE_FRAME, 1);
-    check_attention(196, 3, 64, image, 1, MGV__RANGE_FRAME, 1);
-    check_attention(200, 2, 80, windows, 4, MGV__RANGE_WINDOW, 1);
-    check_attention(90, 2, 72, frames, 3, MGV__RANGE_FRAME, 1);
-    check_attention(90, 1, 96, frames, 3, MGV__RANGE_FRAME, 20);
-    check_attention(850, 1, 64, long_image, 1, MGV__RANGE_FRAME, 1);
-    check_attention(850, 1, 40, long_image, 1, MGV__RANGE_FRAME, 100); /* the maximum moves between passes over the keys */
-    check_attention(90, 1, 256, frames, 3, MGV__RANGE_FRAME, 1);
+    check_attention(1, 1, 4, one, 1, MGV__RANGE_FRAME, 0, 1);
+    check_attention(196, 3, 64, image, 1, MGV__RANGE_FRAME, 0, 1);
+    check_attention(200, 2, 80, windows, 4, MGV__RANGE_WINDOW, 0, 1);
+    check_attention(90, 2, 72, frames, 3, MGV__RANGE_FRAME, 0, 1);
+    check_attention(90, 1, 96, frames, 3, MGV__RANGE_FRAME, 0, 20);
+    check_attention(850, 1, 64, long_image, 1, MGV__RANGE_FRAME, 0, 1);
+    check_attention(850, 1, 40, long_image, 1, MGV__RANGE_FRAME, 0, 100); /* the maximum moves between passes over the keys */
+    check_attention(90, 1, 256, frames, 3, MGV__RANGE_FRAME, 0, 1);
+    check_attention(1, 1, 4, one, 1, MGV__RANGE_FRAME, 1, 1);
+    check_attention(90, 2, 72, frames, 3, MGV__RANGE_FRAME, 1, 20);
+    check_attention(850, 1, 64, long_image, 1, MGV__RANGE_FRAME, 1, 100);
 }
 
 /* Equal frames give equal bits, wherever they lie. */
@@ -672,6 +693,77 @@ static void test_gather_of_merged_rows(void **state) {
     for (k = 0; k < 15; k++) want[(w->order[k / 5]) * 5 + k % 5] = (double)w->run.buffers[w->op.source][k];
     check_op(w, want, 0, 0.0);
     free_world(w);
+}
+
+/* ---- rows put in front, picked, and looked up ---- */
+
+/* A class token with an entry of the table, and two register tokens without, before the patches. */
+static void test_prepend(void **state) {
+    enum { PATCHES = 6, PREFIX = 3, COLUMNS = 37 };
+    world *w = make_world(MGV__OP_PREPEND, PATCHES + PREFIX, PATCHES + PREFIX);
+    double want[(PATCHES + PREFIX) * COLUMNS];
+    uint32_t i;
+    (void)state;
+    w->geometry.grid.w = PATCHES;
+    w->geometry.table_first = 1;
+    w->op.columns = w->op.inner = COLUMNS;
+    w->op.part_count = 2;
+    w->op.weight[0] = add_tensor(w, MGV_DTYPE_F16, 1, COLUMNS, 1.0);
+    w->tensors[w->op.weight[0]].rank = 1;
+    w->tensors[w->op.weight[0]].shape[0] = COLUMNS;
+    w->op.weight[1] = add_tensor(w, MGV_DTYPE_F32, 2, COLUMNS, 1.0);
+    w->op.table = add_tensor(w, MGV_DTYPE_BF16, 1 + PATCHES, COLUMNS, 1.0);
+    w->op.source = add_buffer(w, PATCHES, COLUMNS, MGV__ROWS_PATCHES);
+    w->op.target = add_buffer(w, PATCHES + PREFIX, COLUMNS, MGV__ROWS_TOKENS);
+    for (i = 0; i < COLUMNS; i++) {
+        want[i] = (double)(float)(tensor_at(w, w->op.weight[0], i) + tensor_at(w, w->op.table, i));
+        want[COLUMNS + i] = tensor_at(w, w->op.weight[1], i);
+        want[2 * COLUMNS + i] = tensor_at(w, w->op.weight[1], COLUMNS + i);
+    }
+    for (i = 0; i < PATCHES * COLUMNS; i++) want[PREFIX * COLUMNS + i] = (double)w->run.buffers[w->op.source][i];
+    check_op(w, want, 0, 0.0);
+    free_world(w);
+}
+
+static void test_pick(void **state) {
+    world *w = make_world(MGV__OP_PICK, 9, 9);
+    double want[5];
+    uint32_t k;
+    (void)state;
+    w->op.rows = MGV__ROWS_IMAGES;
+    w->op.columns = w->op.inner = 5;
+    w->op.source = add_buffer(w, 9, 5, MGV__ROWS_TOKENS);
+    w->op.target = add_buffer(w, 1, 5, MGV__ROWS_IMAGES);
+    w->geometry.picked = 7;
+    for (k = 0; k < 5; k++) want[k] = (double)w->run.buffers[w->op.source][7 * 5 + k];
+    check_op(w, want, 0, 0.0);
+    free_world(w);
+}
+
+static void check_embed(int table) {
+    enum { TOKENS = 1100, COLUMNS = 33, VOCABULARY = 50 };
+    static uint32_t ids[TOKENS];
+    world *w = make_world(MGV__OP_EMBED, TOKENS, TOKENS);
+    double *want = (double *)exactly(TOKENS * COLUMNS * sizeof(double));
+    uint32_t i, k;
+    for (i = 0; i < TOKENS; i++) ids[i] = i * 7919 % VOCABULARY;
+    w->geometry.ids = ids;
+    w->op.columns = w->op.inner = COLUMNS;
+    w->op.weight[0] = add_tensor(w, MGV_DTYPE_BF16, VOCABULARY, COLUMNS, 1.0);
+    if (table) w->op.table = add_tensor(w, MGV_DTYPE_F16, TOKENS, COLUMNS, 1.0);
+    w->op.source = w->op.target = add_buffer(w, TOKENS, COLUMNS, MGV__ROWS_TOKENS);
+    for (i = 0; i < TOKENS; i++)
+        for (k = 0; k < COLUMNS; k++)
+            want[i * COLUMNS + k] = (double)(float)(tensor_at(w, w->op.weight[0], ids[i] * COLUMNS + k) +
+                                                    tensor_at(w, w->op.table, i * COLUMNS + k));
+    check_op(w, want, 0, 0.0);
+    free(want);
+    free_world(w);
+}
+static void test_embed(void **state) {
+    (void)state;
+    check_embed(0);
+    check_embed(1);
 }
 
 /* ---- elementary functions, through the ops' own entry points ---- */
@@ -826,6 +918,9 @@ int main(void) {
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_gather_of_merged_rows),
+        cmocka_unit_test(test_prepend),
+        cmocka_unit_test(test_pick),
+        cmocka_unit_test(test_embed),
         cmocka_unit_test(test_softmax_and_exp),
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_activations_at_the_edges),

@@ -1,4 +1,5 @@
 /* Where tokens lie: positions, position-table samples, attention ranges and window order, exactly as transformers has them. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,6 +41,19 @@ static void assert_same(fingerprint expected, const void *entries, size_t count)
     assert_true(seen.hash == expected.hash);
 }
 
+/* Positions are whole numbers, and the fingerprints are of integers. */
+static void assert_same_positions(fingerprint expected, const float *positions, size_t count) {
+    int32_t *whole = (int32_t *)malloc(count * sizeof *whole);
+    size_t i;
+    assert_non_null(whole);
+    for (i = 0; i < count; i++) {
+        whole[i] = (int32_t)positions[i];
+        assert_true((float)whole[i] == positions[i]);
+    }
+    assert_same(expected, whole, count);
+    free(whole);
+}
+
 static mgv__config siglip_config(void) {
     mgv__config config;
     memset(&config, 0, sizeof config);
@@ -58,6 +72,7 @@ static mgv__config qwen3_config(void) {
     config.patch = 16;
     config.merge = 2;
     config.position_side = 48;
+    config.interpolation = MGV__TABLE_ENDS;
     config.rope_theta = 10000.0f;
     return config;
 }
@@ -98,15 +113,50 @@ static void *fill(const mgv__config *config, uint32_t t, uint32_t h, uint32_t w,
     return scratch;
 }
 
+/* Everything that the rows of patches take from the position table, one sample after the other, as transformers has it. */
+typedef struct table_samples {
+    uint32_t count; /* of a row */
+    uint32_t *index;
+    float *weight;
+} table_samples;
+
+static table_samples samples_of(const mgv__config *config, const mgv__geometry *g) {
+    table_samples all;
+    uint32_t rows = g->grid.t * g->grid.h * g->grid.w, row, i, k, at = 0;
+    all.count = g->down.count * g->across.count;
+    all.index = (uint32_t *)malloc((size_t)rows * all.count * sizeof(uint32_t));
+    all.weight = (float *)malloc((size_t)rows * all.count * sizeof(float));
+    assert_true(all.index != NULL && all.weight != NULL);
+    for (row = 0; row < rows; row++) {
+        mgv__patch_place place = mgv__patch_of_row(&g->grid, config->merge, row);
+        for (i = 0; i < g->down.count; i++)
+            for (k = 0; k < g->across.count; k++, at++) {
+                const uint32_t y = place.y * g->down.count + i, x = place.x * g->across.count + k;
+                all.index[at] = g->table_first + g->down.index[y] * g->table_side + g->across.index[x];
+                all.weight[at] = g->down.weight[y] * g->across.weight[x];
+            }
+    }
+    return all;
+}
+static void free_samples(table_samples *all) {
+    free(all->index);
+    free(all->weight);
+}
+
 static void test_siglip_is_one_range_and_a_look_up(void **state) {
     mgv__config config = siglip_config();
     mgv__geometry geometry;
     void *scratch = fill(&config, 1, 27, 27, &geometry);
+    table_samples samples;
     uint32_t row;
     (void)state;
-    assert_int_equal(geometry.sample_count, 1);
-    for (row = 0; row < 729; row++) assert_int_equal(geometry.sample_index[row], row);
-    assert_null(geometry.sample_weight);
+    samples = samples_of(&config, &geometry);
+    assert_int_equal(samples.count, 1);
+    for (row = 0; row < 729; row++) {
+        assert_int_equal(samples.index[row], row);
+        assert_true(samples.weight[row] == 1.0f);
+    }
+    free_samples(&samples);
     assert_null(geometry.position);
     assert_null(geometry.order);
     assert_int_equal(geometry.range_count[MGV__RANGE_FRAME], 1);
@@ -124,10 +174,12 @@ static void test_qwen3_matches_transformers(void **state) {
         mgv__geometry geometry;
         void *scratch = fill(&config, expected->t, expected->h, expected->w, &geometry);
         size_t tokens = geometry.grid.tokens;
-        assert_int_equal(geometry.sample_count, 4);
-        assert_same(expected->sample_index, geometry.sample_index, tokens * 4);
-        assert_same(expected->sample_weight, geometry.sample_weight, tokens * 4);
-        assert_same(expected->position, geometry.position, tokens * 3);
+        table_samples samples = samples_of(&config, &geometry);
+        assert_int_equal(samples.count, 4);
+        assert_same(expected->sample_index, samples.index, tokens * 4);
+        assert_same(expected->sample_weight, samples.weight, tokens * 4);
+        free_samples(&samples);
+        assert_same_positions(expected->position, geometry.position, tokens * 3);
         assert_same(expected->frame_ends, geometry.range_ends[MGV__RANGE_FRAME], geometry.range_count[MGV__RANGE_FRAME]);
         assert_int_equal(geometry.range_count[MGV__RANGE_WINDOW], 0);
         assert_null(geometry.order);
@@ -143,13 +195,120 @@ static void test_qwen2_5_matches_transformers(void **state) {
         const geometry_case *expected = &geometry_cases[i];
         mgv__geometry geometry;
         void *scratch = fill(&config, expected->t, expected->h, expected->w, &geometry);
-        assert_int_equal(geometry.sample_count, 0);
-        assert_same(expected->window_position, geometry.position, (size_t)geometry.grid.tokens * 3);
+        assert_int_equal(geometry.down.count, 0);
+        assert_same_positions(expected->window_position, geometry.position, (size_t)geometry.grid.tokens * 3);
         assert_same(expected->frame_ends, geometry.range_ends[MGV__RANGE_FRAME], geometry.range_count[MGV__RANGE_FRAME]);
         assert_same(expected->order, geometry.order, geometry.grid.merged_tokens);
         assert_same(expected->window_ends, geometry.range_ends[MGV__RANGE_WINDOW], geometry.range_count[MGV__RANGE_WINDOW]);
         free(scratch);
     }
+}
+
+/* Rows of the tables by which torch resizes: bicubic without and with antialias, bilinear with it (torch 2.15, of rows of the unit matrix).
+   Entries that are not named have no weight. */
+static void test_tables_of_other_sizes(void **state) {
+    static const struct {
+        mgv__interpolation kind;
+        uint32_t side, count, row, first;
+        float weight[6];
+    } rows[] = {
+        { MGV__TABLE_CUBIC, 37, 16, 0, 0, { 0.326126f, 0.784904f, -0.111031f } },
+        { MGV__TABLE_CUBIC, 37, 16, 8, 18, { -0.083427f, 0.949837f, 0.149040f, -0.015450f } },
+        { MGV__TABLE_CUBIC, 7, 14, 1, 0, { 0.773438f, 0.261719f, -0.035156f } },
+        { MGV__TABLE_CUBIC_AREA, 37, 16, 0, 0, { 0.387186f, 0.441451f, 0.209256f, -0.003057f, -0.031817f, -0.003020f } },
+        { MGV__TABLE_LINEAR_AREA, 16, 14, 0, 0, { 0.833333f, 0.166667f } },
+        { MGV__TABLE_LINEAR_AREA, 16, 14, 7, 7, { 0.052631f, 0.789473f, 0.157895f } },
+        { MGV__TABLE_LINEAR_AREA, 16, 21, 0, 0, { 1.0f } },
+        { MGV__TABLE_LINEAR_AREA, 16, 21, 1, 0, { 0.357143f, 0.642857f } },
+    };
+    size_t i, k;
+    (void)state;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mgv__config config = siglip_config();
+        mgv__geometry geometry;
+        float weight[64] = { 0 };
+        void *scratch;
+        config.image_size = 0;
+        config.position_side = rows[i].side;
+        config.position_first = 1;
+        config.interpolation = rows[i].kind;
+        scratch = fill(&config, 1, 1, rows[i].count, &geometry);
+        for (k = 0; k < geometry.across.count; k++) {
+            const uint32_t at = rows[i].row * geometry.across.count + (uint32_t)k;
+            assert_true(geometry.across.index[at] < rows[i].side);
+            weight[geometry.across.index[at]] += geometry.across.weight[at];
+        }
+        for (k = 0; k < rows[i].side; k++) {
+            const float wanted = k >= rows[i].first && k - rows[i].first < 6 ? rows[i].weight[k - rows[i].first] : 0;
+            assert_float_equal(weight[k], wanted, 2e-6f);
+        }
+        assert_int_equal(geometry.table_first, 1);
+        free(scratch);
+    }
+}
+
+/* Scratch memory is enough whatever the proportions: a table that is much larger or smaller than the picture. */
+static void test_scratch_for_any_proportions(void **state) {
+    static const uint32_t sides[] = { 1, 2, 37, 200 };
+    mgv__interpolation kind;
+    size_t i;
+    uint32_t h, w;
+    (void)state;
+    for (kind = MGV__TABLE_ENDS; kind <= MGV__TABLE_LINEAR_AREA; kind++)
+        for (i = 0; i < sizeof sides / sizeof sides[0]; i++)
+            for (h = 1; h <= 64; h *= 2)
+                for (w = 1; w <= 64; w *= 4) {
+                    mgv__config config = siglip_config();
+                    mgv__geometry geometry;
+                    table_samples samples;
+                    double sum = 0;
+                    void *scratch;
+                    uint32_t k;
+                    config.image_size = 0;
+                    config.position_side = sides[i];
+                    config.interpolation = kind;
+                    scratch = fill(&config, 1, h, w, &geometry);
+                    samples = samples_of(&config, &geometry);
+                    for (k = 0; k < h * w * samples.count; k++) {
+                        assert_true(samples.index[k] < sides[i] * sides[i]);
+                        sum += (double)samples.weight[k];
+                    }
+                    assert_true(fabs(sum - (double)h * w) < 1e-4 * h * w);
+                    free_samples(&samples);
+                    free(scratch);
+                }
+}
+
+/* Class and register rows: before the patches, in one range with them, turned by no rotation. */
+static void test_prefix_rows(void **state) {
+    mgv__config config = siglip_config();
+    mgv__geometry geometry;
+    mgv_error error;
+    mgv_grid grid = grid_of(&config, 1, 3, 4);
+    size_t bytes = 0;
+    void *scratch;
+    uint32_t i;
+    (void)state;
+    config.position_side = config.image_size = 0;
+    config.rope_theta = 100.0f;
+    config.prefix = 5;
+    assert_int_equal(mgv__geometry_check(&config, &grid, &error), MGV_ERROR_ARGUMENT);
+    grid.tokens = grid.merged_tokens = 17;
+    assert_int_equal(mgv__geometry_check(&config, &grid, &error), MGV_OK);
+    assert_true(mgv__geometry_scratch_bytes(&config, grid.tokens, &bytes));
+    scratch = malloc(bytes);
+    assert_non_null(scratch);
+    mgv__geometry_fill(&config, &grid, scratch, &geometry);
+    assert_int_equal(geometry.range_count[MGV__RANGE_FRAME], 1);
+    assert_int_equal(geometry.range_ends[MGV__RANGE_FRAME][0], 17);
+    for (i = 0; i < 15; i++) assert_true(geometry.position[i] == 0.0f);
+    for (i = 0; i < 12; i++) {
+        assert_true(geometry.position[15 + 3 * i + 1] == (float)(i / 4));
+        assert_true(geometry.position[15 + 3 * i + 2] == (float)(i % 4));
+    }
+    assert_true(mgv__attention_pairs(&config, &grid, MGV__RANGE_FRAME) == 17.0 * 17.0);
+    assert_int_equal(mgv__grid_rows(&grid, MGV__ROWS_PATCHES), 12);
+    free(scratch);
 }
 
 /* A 480 x 640 picture: rows 1, 3 and the last, written out. */
@@ -165,18 +324,18 @@ static void test_bilinear_samples_in_full(void **state) {
     mgv__config config = qwen3_config();
     mgv__geometry geometry;
     void *scratch = fill(&config, 1, 30, 40, &geometry);
+    table_samples all = samples_of(&config, &geometry);
     size_t i, k;
     (void)state;
     for (i = 0; i < sizeof samples / sizeof samples[0]; i++) {
-        const int32_t *position = geometry.position + samples[i].row * 3;
-        assert_int_equal(position[0], 0);
-        assert_int_equal(position[1], samples[i].y);
-        assert_int_equal(position[2], samples[i].x);
+        const float *position = geometry.position + samples[i].row * 3;
+        assert_true(position[0] == 0 && position[1] == (float)samples[i].y && position[2] == (float)samples[i].x);
         for (k = 0; k < 4; k++) {
-            assert_int_equal(geometry.sample_index[samples[i].row * 4 + k], samples[i].index[k]);
-            assert_float_equal(geometry.sample_weight[samples[i].row * 4 + k], samples[i].weight[k], 1e-7f);
+            assert_int_equal(all.index[samples[i].row * 4 + k], samples[i].index[k]);
+            assert_float_equal(all.weight[samples[i].row * 4 + k], samples[i].weight[k], 1e-7f);
         }
     }
+    free_samples(&all);
     free(scratch);
 }
 
@@ -314,6 +473,9 @@ int main(void) {
         cmocka_unit_test(test_qwen3_matches_transformers),
         cmocka_unit_test(test_qwen2_5_matches_transformers),
         cmocka_unit_test(test_bilinear_samples_in_full),
+        cmocka_unit_test(test_tables_of_other_sizes),
+        cmocka_unit_test(test_scratch_for_any_proportions),
+        cmocka_unit_test(test_prefix_rows),
         cmocka_unit_test(test_windows_in_full),
         cmocka_unit_test(test_windows_cover_every_unit_once),
         cmocka_unit_test(test_pairs_are_the_squares_of_ranges),
