@@ -137,7 +137,8 @@ static void test_operations_give_the_same_bits(void **state) {
     ops[0].inner = WIDTH;
     ops[0].columns = 3 * WIDTH;
     ops[0].part_count = 1;
-    ops[0].bias[0] = ops[0].table = MGV__NO_TENSOR;
+    ops[0].part_columns[0] = 3 * WIDTH;
+    ops[0].bias[0] = ops[0].table = ops[0].channel_scale = MGV__NO_TENSOR;
     ops[1].kind = MGV__OP_ATTENTION;
     ops[1].source = 1;
     ops[1].target = 2;
