@@ -1923,6 +1923,8 @@ static void mgv__disk_close(void *user, void *file) {
 }
 #endif
 
+enum { MGV__REVISION_BYTES = 64, MGV__SNAPSHOT_BYTES = MGV__REVISION_BYTES + 16 };
+
 /* Where the files of one model come from: a directory (or whatever the callbacks make of its path), or memory. It must
    not be moved while it is in use, and what the description points to must stay. */
 typedef struct mgv__source {
@@ -1933,6 +1935,7 @@ typedef struct mgv__source {
     const mgv_memory_file *memory_files; /* NULL: io is used */
     uint32_t memory_file_count;
     uint64_t max_header_bytes;
+    char snapshot[MGV__SNAPSHOT_BYTES];  /* what stands between path and names: "", or "snapshots/<revision>/" of a Hugging Face cache */
 } mgv__source;
 
 /* Files are read with the caller's functions, or with ours where there are none. */
@@ -2000,17 +2003,19 @@ typedef struct mgv__file {
     uint64_t size;
 } mgv__file;
 
-/* source->path, a slash and name; to be freed. */
+/* source->path, a slash, the snapshot and name; to be freed. */
 static char *mgv__source_join(mgv__source *source, const char *name) {
     size_t path_bytes = source->path ? strlen(source->path) : 0, name_bytes = strlen(name), bytes;
+    size_t snapshot_bytes = strlen(source->snapshot);
     int slash = path_bytes > 0 && source->path[path_bytes - 1] != '/';
     char *result;
-    if (!mgv__add(path_bytes, name_bytes, &bytes) || !mgv__add(bytes, 2, &bytes)) return NULL;
+    if (!mgv__add(path_bytes, name_bytes, &bytes) || !mgv__add(bytes, snapshot_bytes + 2, &bytes)) return NULL;
     result = (char *)mgv__alloc(&source->allocator, bytes);
     if (result == NULL) return NULL;
     if (path_bytes > 0) memcpy(result, source->path, path_bytes);
     if (slash) result[path_bytes++] = '/';
-    memcpy(result + path_bytes, name, name_bytes + 1);
+    memcpy(result + path_bytes, source->snapshot, snapshot_bytes);
+    memcpy(result + path_bytes + snapshot_bytes, name, name_bytes + 1);
     return result;
 }
 /* What the code of a failed callback means; the code itself goes into the message too. */
@@ -2110,6 +2115,48 @@ static mgv_result mgv__source_read_json(mgv__source *source, const char *name, c
     return result;
 }
 
+static mgv_result mgv__source_has(mgv__source *source, const char *name, int *present, mgv_error *error) {
+    mgv__file file;
+    int absent;
+    mgv_result result = mgv__file_open(&file, source, name, &absent, error);
+    *present = !absent;
+    mgv__file_close(&file);
+    return result;
+}
+/* The root of a model in Hugging Face's cache, models--owner--name, keeps its files in snapshots/<revision>, and refs/main holds the
+   revision that a download without further words gave. *found: names are of that snapshot from now on. */
+static mgv_result mgv__source_enter_snapshot(mgv__source *source, int *found, mgv_error *error) {
+    char revision[MGV__REVISION_BYTES + 1];
+    mgv__file file;
+    size_t bytes, length;
+    mgv_result result = mgv__file_open(&file, source, "refs/main", found, error);
+    *found = 0;
+    if (result != MGV_OK || file.source == NULL) return result;
+    bytes = file.size < sizeof revision ? (size_t)file.size : sizeof revision - 1;
+    result = mgv__file_read(&file, 0, revision, bytes, error);
+    mgv__file_close(&file);
+    if (result != MGV_OK) return result;
+    revision[bytes] = 0;
+    length = strspn(revision, "0123456789abcdef");
+    if (length == 0 || (revision[length] != 0 && revision[length] != '\n' && revision[length] != '\r'))
+        return mgv__fail(error, MGV_ERROR_FORMAT, "refs/main: %q is no revision", revision);
+    revision[length] = 0;
+    mgv__print(source->snapshot, sizeof source->snapshot, "snapshots/%s/", revision);
+    *found = 1;
+    return MGV_OK;
+}
+/* Puts the directory before the sentence, unless that begins with it. Of a long path the end is shown. */
+static void mgv__source_name_error(const mgv__source *source, mgv_error *error) {
+    const char *path = source->path;
+    size_t length = path ? strlen(path) : 0, most = sizeof error->message / 2;
+    char sentence[sizeof ((mgv_error *)0)->message];
+    if (error == NULL || length == 0 || (strncmp(error->message, path, length) == 0 && error->message[length] == ':')) return;
+    memcpy(sentence, error->message, sizeof sentence);
+    if (length > most) path += length - most;
+    while (path != source->path && ((unsigned char)*path & 0xC0) == 0x80) path++; /* whole characters */
+    mgv__print(error->message, sizeof error->message, path == source->path ? "%s: %s" : "...%s: %s", path, sentence);
+}
+
 /* Safetensors: a u64 length N, N bytes of JSON, data. (huggingface/safetensors, README.md "Format", and
    safetensors/src/tensor.rs, Metadata::validate.) Stricter than the Rust reader in this:
      - no key twice in any object, also in __metadata__ and in fields that are skipped;
@@ -2126,6 +2173,7 @@ typedef struct mgv__tensor {
     uint64_t shape[MGV_MAX_RANK];
     uint64_t offset;              /* of the first byte in its file */
     uint64_t bytes;
+    int channels_last;            /* the file has the second dimension at the end, as MLX saves convolutions */
     const void *data;             /* little-endian, row-major, 64-byte aligned; NULL until read */
 } mgv__tensor;
 
@@ -2133,6 +2181,7 @@ typedef struct mgv__shard {
     const char *name;
     uint64_t size;         /* of the file; 0: not looked at yet */
     uint64_t header_bytes; /* N */
+    int absent;            /* an index names it, and there is no such file: an error only where one of its tensors is needed */
 } mgv__shard;
 
 typedef struct mgv__metadata {
@@ -2148,7 +2197,10 @@ typedef struct mgv__checkpoint {
     uint32_t shard_count;
     mgv__tensor *tensors;    /* in the order of shards and headers */
     uint32_t tensor_count;
-    uint32_t *by_name;       /* tensor numbers, ordered by name */
+    uint32_t *by_name;       /* tensor numbers, ordered by name; of two of one name, that of the shard that the index says */
+    uint32_t name_count;
+    int indexed;             /* the shards are those of an index */
+    const char *lost;        /* the first shard of the index that is not there, or NULL */
     mgv__metadata *metadata; /* of all shards */
     uint32_t metadata_count;
     char *shard_names;
@@ -2177,17 +2229,55 @@ static uint64_t mgv__read_u64(const unsigned char *bytes) {
     for (i = 7; i >= 0; i--) result = result << 8 | bytes[i];
     return result;
 }
-/* Opens a shard unless it is the open one. The first time its size and header length are checked, later they must be what they were. */
-static mgv_result mgv__checkpoint_select(mgv__checkpoint *checkpoint, uint32_t number, mgv_error *error) {
+/* What people find in place of a safetensors file, by its first 8 bytes; NULL: nothing that is known. */
+static const char *mgv__other_format(const unsigned char *head) {
+    static const struct {
+        const char *start, *text;
+    } rows[] = {
+        {"version ", "a Git LFS pointer and not the file itself: run git lfs pull, or download the file"},
+        {"<!", "a web page and not the file itself: download it again"},
+        {"<html", "a web page and not the file itself: download it again"},
+        {"PK\003\004", "a zip archive, as PyTorch saves weights; only safetensors files are read"},
+        {"GGUF", "a GGUF file; only safetensors files are read"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (memcmp(head, rows[i].start, strlen(rows[i].start)) == 0) return rows[i].text;
+    return NULL;
+}
+/* The length of the header, which must lie within the file. */
+static mgv_result mgv__shard_header_bytes(mgv__file *file, uint64_t most, uint64_t *header_bytes, mgv_error *error) {
+    unsigned char length[8];
+    const char *other;
+    mgv_result result;
+    if (file->size < 8) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are no safetensors file: the header length alone has 8", file->name,
+                         file->size);
+    }
+    result = mgv__file_read(file, 0, length, 8, error);
+    if (result != MGV_OK) return result;
+    *header_bytes = mgv__read_u64(length);
+    if (*header_bytes <= most && *header_bytes <= file->size - 8) return MGV_OK;
+    other = mgv__other_format(length);
+    if (other != NULL) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: its %u bytes are %s", file->name, file->size, other);
+    if (*header_bytes > most) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes, more than the %u allowed", file->name, *header_bytes, most);
+    }
+    return mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes in a file of %u: an incomplete download?", file->name,
+                     *header_bytes, file->size);
+}
+/* Opens a shard unless it is the open one. The first time its size and header length are checked, later they must be what they were.
+   absent: as in mgv__file_open. */
+static mgv_result mgv__checkpoint_select(mgv__checkpoint *checkpoint, uint32_t number, int *absent, mgv_error *error) {
     mgv__shard *shard = &checkpoint->shards[number];
     mgv__file *file = &checkpoint->file;
-    unsigned char length[8];
-    uint64_t header_bytes;
+    uint64_t header_bytes = 0;
     mgv_result result;
+    if (absent != NULL) *absent = 0;
     if (file->source != NULL && checkpoint->open_shard == number) return MGV_OK;
     mgv__file_close(file);
-    result = mgv__file_open(file, checkpoint->source, shard->name, NULL, error);
-    if (result != MGV_OK) return result;
+    result = mgv__file_open(file, checkpoint->source, shard->name, absent, error);
+    if (result != MGV_OK || file->source == NULL) return result;
     checkpoint->open_shard = number;
     if (shard->size != 0 && file->size != shard->size) {
         result = mgv__fail(error, MGV_ERROR_IO, "%s: its size changed from %u to %u bytes while it was read", shard->name, shard->size,
@@ -2195,22 +2285,9 @@ static mgv_result mgv__checkpoint_select(mgv__checkpoint *checkpoint, uint32_t n
         mgv__file_close(file);
         return result;
     }
-    if (file->size < 8) {
-        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are no safetensors file: the header length alone has 8", shard->name,
-                           file->size);
-        mgv__file_close(file);
-        return result;
-    }
-    result = mgv__file_read(file, 0, length, 8, error);
-    header_bytes = result == MGV_OK ? mgv__read_u64(length) : 0;
-    if (result == MGV_OK && shard->size != 0 && header_bytes != shard->header_bytes) {
+    result = mgv__shard_header_bytes(file, checkpoint->source->max_header_bytes, &header_bytes, error);
+    if (result == MGV_OK && shard->size != 0 && header_bytes != shard->header_bytes)
         result = mgv__fail(error, MGV_ERROR_IO, "%s: its header changed while it was read", shard->name);
-    } else if (result == MGV_OK && header_bytes > checkpoint->source->max_header_bytes) {
-        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes, more than the %u allowed", shard->name, header_bytes,
-                           checkpoint->source->max_header_bytes);
-    } else if (result == MGV_OK && header_bytes > file->size - 8) {
-        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes in a file of %u", shard->name, header_bytes, file->size);
-    }
     if (result != MGV_OK) {
         mgv__file_close(file);
         return result;
@@ -2360,11 +2437,28 @@ static mgv_result mgv__header_check_cover(const mgv__tensor *tensors, uint32_t c
     if (end == shard->size) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_FORMAT, "%s: its tensors end at byte %u, the file has %u", shard->name, end, shard->size);
 }
+/* Bytes of data that a counted header describes. */
+static uint64_t mgv__header_data_bytes(char *text) {
+    char *at = mgv__json_skip_space(text) + 1, *key, *value;
+    uint64_t end = 0, range[2];
+    uint32_t count;
+    while (mgv__json_next(&at, &key, &value)) {
+        mgv__tensor_fields fields;
+        if (mgv__json_is(key, "__metadata__")) continue;
+        (void)mgv__tensor_find_fields(value, &fields);
+        if (mgv__json_u64_array(fields.data_offsets, range, 2, &count) && count == 2 && range[1] > end) end = range[1];
+    }
+    return end;
+}
 /* Appends the tensors and metadata of one shard; there is room for them. */
 static mgv_result mgv__header_parse(mgv__checkpoint *checkpoint, uint32_t number, char *text, mgv_error *error) {
     const mgv__shard *shard = &checkpoint->shards[number];
-    uint64_t data_begin = 8 + shard->header_bytes;
+    uint64_t data_begin = 8 + shard->header_bytes, described = mgv__header_data_bytes(text);
     char *at = mgv__json_skip_space(text) + 1, *key, *value, *metadata_at;
+    if (described > shard->size - data_begin && described <= UINT64_MAX - data_begin) {
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s is incomplete: it has %u bytes, and its header describes %u; download it again",
+                         shard->name, shard->size, data_begin + described);
+    }
     while (mgv__json_next(&at, &key, &value)) {
         if (!mgv__json_is(key, "__metadata__")) {
             mgv__tensor *tensor = &checkpoint->tensors[checkpoint->tensor_count++];
@@ -2386,38 +2480,49 @@ static mgv_result mgv__header_parse(mgv__checkpoint *checkpoint, uint32_t number
     }
     return MGV_OK;
 }
-static mgv_result mgv__checkpoint_sort_names(mgv__checkpoint *checkpoint, uint32_t *scratch, mgv_error *error) {
+static void mgv__checkpoint_sort_names(mgv__checkpoint *checkpoint, uint32_t *scratch) {
     uint32_t i;
     for (i = 0; i < checkpoint->tensor_count; i++) checkpoint->by_name[i] = i;
     mgv__sort(checkpoint->by_name, scratch, checkpoint->tensor_count, mgv__compare_names, checkpoint->tensors);
-    for (i = 1; i < checkpoint->tensor_count; i++) {
-        const mgv__tensor *a = &checkpoint->tensors[checkpoint->by_name[i - 1]], *b = &checkpoint->tensors[checkpoint->by_name[i]];
-        if (strcmp(a->name, b->name) != 0) continue;
-        return mgv__fail(error, MGV_ERROR_FORMAT, "tensor %q is in two shards, %s and %s", a->name, checkpoint->shards[a->file].name,
-                         checkpoint->shards[b->file].name);
+    checkpoint->name_count = checkpoint->tensor_count;
+}
+/* Where the first tensor of this name, or of a later one, stands in by_name. */
+static uint32_t mgv__checkpoint_lower_bound(const mgv__checkpoint *checkpoint, const char *name) {
+    uint32_t low = 0, high = checkpoint->name_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (strcmp(checkpoint->tensors[checkpoint->by_name[middle]].name, name) < 0) low = middle + 1;
+        else high = middle;
     }
-    return MGV_OK;
+    return low;
 }
 /* Reads the headers of all shards, whose names are there already, and counts what they hold. */
 static mgv_result mgv__checkpoint_read_headers(mgv__checkpoint *checkpoint, mgv_error *error) {
     const mgv_allocator *allocator = &checkpoint->source->allocator;
     size_t bytes = 0;
     mgv_result result;
-    uint32_t i;
+    uint32_t i, there = 0;
     char *text;
     for (i = 0; i < checkpoint->shard_count; i++) {
-        result = mgv__checkpoint_select(checkpoint, i, error);
+        result = mgv__checkpoint_select(checkpoint, i, checkpoint->indexed ? &checkpoint->shards[i].absent : NULL, error);
         if (result != MGV_OK) return result;
+        if (checkpoint->shards[i].absent) {
+            if (checkpoint->lost == NULL) checkpoint->lost = checkpoint->shards[i].name;
+            continue;
+        }
+        there++;
         if (!mgv__add(bytes, (size_t)checkpoint->shards[i].header_bytes + 1, &bytes) || bytes > UINT32_MAX) {
             return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the headers up to this shard have 4 GiB or more", checkpoint->shards[i].name);
         }
     }
+    if (there == 0) return mgv__checkpoint_select(checkpoint, 0, NULL, error);
     text = checkpoint->headers = (char *)mgv__alloc(allocator, bytes);
     if (text == NULL) return mgv__fail_nomem(error, "the safetensors headers", bytes);
     for (i = 0; i < checkpoint->shard_count; i++) {
         size_t header_bytes = (size_t)checkpoint->shards[i].header_bytes;
         const char *name = checkpoint->shards[i].name;
-        result = mgv__checkpoint_select(checkpoint, i, error);
+        if (checkpoint->shards[i].absent) continue;
+        result = mgv__checkpoint_select(checkpoint, i, NULL, error);
         if (result != MGV_OK) return result;
         result = mgv__file_read(&checkpoint->file, 8, text, header_bytes, error);
         if (result != MGV_OK) return result;
@@ -2438,14 +2543,17 @@ static mgv_result mgv__checkpoint_parse_headers(mgv__checkpoint *checkpoint, uin
     for (i = 0; i < checkpoint->shard_count; i++) {
         const mgv__shard *shard = &checkpoint->shards[i];
         uint32_t first = checkpoint->tensor_count;
-        mgv_result result = mgv__header_parse(checkpoint, i, text, error);
+        mgv_result result;
+        if (shard->absent) continue;
+        result = mgv__header_parse(checkpoint, i, text, error);
         if (result != MGV_OK) return result;
         result = mgv__header_check_cover(checkpoint->tensors + first, checkpoint->tensor_count - first, shard, checkpoint->by_name, scratch,
                                          error);
         if (result != MGV_OK) return result;
         text += (size_t)shard->header_bytes + 1;
     }
-    return mgv__checkpoint_sort_names(checkpoint, scratch, error);
+    mgv__checkpoint_sort_names(checkpoint, scratch);
+    return MGV_OK;
 }
 /* Everything is counted before it is allocated, so that memory stays below 4 times the headers. */
 static mgv_result mgv__checkpoint_load(mgv__checkpoint *checkpoint, mgv_error *error) {
@@ -2467,20 +2575,13 @@ static mgv_result mgv__checkpoint_load(mgv__checkpoint *checkpoint, mgv_error *e
 }
 /* NULL where there is none of this name. */
 static const mgv__tensor *mgv__checkpoint_find(const mgv__checkpoint *checkpoint, const char *name) {
-    uint32_t low = 0, high = checkpoint->tensor_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const mgv__tensor *tensor = &checkpoint->tensors[checkpoint->by_name[middle]];
-        int order = strcmp(name, tensor->name);
-        if (order == 0) return tensor;
-        if (order < 0) high = middle;
-        else low = middle + 1;
-    }
-    return NULL;
+    uint32_t at = mgv__checkpoint_lower_bound(checkpoint, name);
+    const mgv__tensor *tensor = at < checkpoint->name_count ? &checkpoint->tensors[checkpoint->by_name[at]] : NULL;
+    return tensor != NULL && strcmp(tensor->name, name) == 0 ? tensor : NULL;
 }
 /* out: tensor->bytes of room. Reading tensors shard by shard opens each shard once. */
 static mgv_result mgv__checkpoint_read(mgv__checkpoint *checkpoint, const mgv__tensor *tensor, void *out, mgv_error *error) {
-    mgv_result result = mgv__checkpoint_select(checkpoint, tensor->file, error);
+    mgv_result result = mgv__checkpoint_select(checkpoint, tensor->file, NULL, error);
     if (result != MGV_OK) return result;
     if (tensor->bytes > SIZE_MAX) {
         return mgv__fail(error, MGV_ERROR_NOMEM, "tensor %q: %u bytes do not fit this machine", tensor->name, tensor->bytes);
@@ -2489,8 +2590,9 @@ static mgv_result mgv__checkpoint_read(mgv__checkpoint *checkpoint, const mgv__t
 }
 
 /* A shard index: {"weight_map": {tensor: file, ...}}. The rest of it is ignored, metadata.total_size among it, which
-   published files have wrong. A file's name is a path below the model's directory with '/' between its parts. Links are
-   followed: Hugging Face's own cache is made of them. Returns NULL or the rule that a name breaks. */
+   published files have wrong. What the shards hold counts, as in transformers: the index may list tensors that are nowhere and
+   leave out others; it decides where two shards hold a tensor. A file's name is a path below the model's directory with '/' between
+   its parts. Links are followed: Hugging Face's own cache is made of them. Returns NULL or the rule that a name breaks. */
 static const char *mgv__shard_name_rule(const char *name) {
     const unsigned char *p = (const unsigned char *)name;
     if (*p == 0) return "is empty";
@@ -2542,21 +2644,29 @@ static mgv_result mgv__index_list_shards(mgv__checkpoint *checkpoint, const char
     }
     return MGV_OK;
 }
-/* Every tensor of the index is in the shard that the index says. Changes the keys. */
-static mgv_result mgv__index_check_tensors(const mgv__checkpoint *checkpoint, const char *file, char *text, const uint32_t *entries,
-                                           uint32_t count, mgv_error *error) {
+/* Of tensors of one name that of the shard that the index says is kept in by_name, or else the first. Changes the keys. */
+static void mgv__index_choose_tensors(mgv__checkpoint *checkpoint, char *text, const uint32_t *entries, uint32_t count) {
+    uint32_t *by_name = checkpoint->by_name, i, k, first, shard = 0, kept = 0;
     char *value, *previous = NULL;
-    uint32_t i, shard = 0;
     for (i = 0; i < count; i++, previous = value) {
         char *key = text + entries[i];
-        const mgv__tensor *tensor;
         value = mgv__index_value(key);
         if (previous != NULL && mgv__json_compare_strings(previous, value) != 0) shard++;
-        tensor = mgv__checkpoint_find(checkpoint, mgv__json_string(key, key));
-        if (tensor != NULL && tensor->file == shard) continue;
-        return mgv__fail(error, MGV_ERROR_MODEL, "%s: tensor %q is not in %s", file, key, checkpoint->shards[shard].name);
+        (void)mgv__json_string(key, key);
+        first = mgv__checkpoint_lower_bound(checkpoint, key);
+        for (k = first; k < checkpoint->name_count && strcmp(checkpoint->tensors[by_name[k]].name, key) == 0; k++) {
+            uint32_t number = by_name[k];
+            if (checkpoint->tensors[number].file != shard) continue;
+            by_name[k] = by_name[first];
+            by_name[first] = number;
+            break;
+        }
     }
-    return MGV_OK;
+    for (i = 0; i < checkpoint->name_count; i++) {
+        if (kept > 0 && strcmp(checkpoint->tensors[by_name[kept - 1]].name, checkpoint->tensors[by_name[i]].name) == 0) continue;
+        by_name[kept++] = by_name[i];
+    }
+    checkpoint->name_count = kept;
 }
 /* The entries of the weight map, as positions of their keys: room for twice as many as there are, the second half is scratch. */
 static mgv_result mgv__index_list_entries(const mgv_allocator *allocator, const char *file, char *text, uint32_t **entries, uint32_t *count,
@@ -2585,9 +2695,13 @@ static mgv_result mgv__checkpoint_load_index(mgv__checkpoint *checkpoint, const 
     uint32_t *entries, count;
     mgv_result result = mgv__index_list_entries(allocator, file, text, &entries, &count, error);
     if (result == MGV_OK) result = mgv__index_list_shards(checkpoint, file, text, entries, count, error);
+    checkpoint->indexed = 1;
     if (result == MGV_OK) result = mgv__checkpoint_load(checkpoint, error);
-    if (result == MGV_OK) result = mgv__index_check_tensors(checkpoint, file, text, entries, count, error);
+    if (result == MGV_OK) mgv__index_choose_tensors(checkpoint, text, entries, count);
     mgv__free(allocator, entries);
+    if (result == MGV_OK && checkpoint->lost != NULL)
+        mgv__log(&checkpoint->source->logger, MGV_LOG_WARNING, "%s: there is no %s, which it names; models that need nothing of it run",
+                 file, checkpoint->lost);
     return result;
 }
 /* One file, which is there, as the only shard. name: copied. */
@@ -2602,14 +2716,6 @@ static mgv_result mgv__checkpoint_load_single(mgv__checkpoint *checkpoint, const
     checkpoint->shards->name = checkpoint->shard_names;
     checkpoint->shard_count = 1;
     return mgv__checkpoint_load(checkpoint, error);
-}
-static mgv_result mgv__source_has(mgv__source *source, const char *name, int *present, mgv_error *error) {
-    mgv__file file;
-    int absent;
-    mgv_result result = mgv__file_open(&file, source, name, &absent, error);
-    *present = !absent;
-    mgv__file_close(&file);
-    return result;
 }
 static mgv_result mgv__checkpoint_find_files(mgv__checkpoint *checkpoint, mgv_error *error) {
     static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
@@ -2810,6 +2916,7 @@ typedef struct mgv__config {
     uint32_t window_size;        /* side of an attention window in pixels; 0: no windows */
     uint32_t full_attention[MGV__MAX_FULL_ATTENTION], full_attention_count; /* layers that look beyond their window */
     float rope_theta;            /* base of the rotary frequencies; 0: no rotary positions */
+    char quantised_by[24];       /* the method that quantised the weights, for messages: parts of such a model may be as they were */
     mgv__pixels_config pixels;
 } mgv__config;
 
@@ -3133,13 +3240,17 @@ static mgv_result mgv__defaults_read(const mgv__field *fields, size_t count, voi
 /* The family of a config, and the object with the vision tower's keys: vision_config where there is one, whatever the whole model is
    (PaliGemma and others carry a SigLIP tower), else the top level of a saved tower. *vision: NULL where nothing is said about it. */
 static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__family **family, char **vision, mgv_error *error) {
-    char *type = mgv__json_member(root, "model_type"), *inner_type = NULL;
+    char *type = mgv__json_member(root, "model_type"), *inner_type = NULL, known[256] = "";
     size_t i;
     *vision = mgv__json_member(root, "vision_config");
     if (*vision != NULL && **vision == 'n') *vision = NULL;
     if (*vision != NULL && **vision != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: vision_config is not an object", file);
     if (*vision != NULL) inner_type = mgv__json_member(*vision, "model_type");
     if (inner_type != NULL && *inner_type == '"') type = inner_type;
+    if (type == NULL && (mgv__json_member(root, "pretrained_cfg") != NULL || mgv__json_member(root, "model_cfg") != NULL)) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: a model of %s, whose tensors have other names; take the files for transformers",
+                         file, mgv__json_member(root, "model_cfg") != NULL ? "open_clip" : "timm");
+    }
     if (type == NULL || *type != '"') return mgv__fail(error, MGV_ERROR_MODEL, "%s: model_type is not a string", file);
     for (i = 0; i < MGV__FAMILY_ROWS; i++) {
         int alone = mgv__json_is_one_of(type, mgv__families[i].vision);
@@ -3148,8 +3259,22 @@ static mgv_result mgv__config_find_vision(char *root, const char *file, const mg
         if (*vision == NULL && (alone || mgv__json_member(root, "depth") != NULL)) *vision = root;
         return MGV_OK;
     }
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: model_type %q has no vision tower of siglip, qwen3_vl or qwen2_5_vl", file,
-                     mgv__json_string(type, type));
+    for (i = 0; i < MGV__FAMILY_ROWS; i++) {
+        size_t used = strlen(known);
+        mgv__print(known + used, sizeof known - used, i == 0 ? "%s" : ", %s", mgv__families[i].name);
+    }
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: model_type %q has no vision tower that is known here, which are %s", file,
+                     mgv__json_string(type, type), known);
+}
+/* quantization_config of transformers, or MLX's quantization. */
+static void mgv__config_find_quantisation(mgv__config *config, char *root) {
+    char *object = mgv__json_member(root, "quantization_config"), *mlx = mgv__json_member(root, "quantization"), *method = NULL;
+    if (object != NULL && *object == '{') method = mgv__json_member(object, "quant_method");
+    if (method != NULL && *method == '"' && (size_t)(mgv__json_skip_string(method) - method) <= sizeof config->quantised_by) {
+        mgv__json_string(method, config->quantised_by);
+    } else if ((object != NULL && *object == '{') || (mlx != NULL && *mlx == '{')) {
+        mgv__print(config->quantised_by, sizeof config->quantised_by, "%s", mlx != NULL ? "MLX" : "quantization_config");
+    }
 }
 /* What single keys cannot tell. */
 static mgv_result mgv__config_check(const mgv__config *config, const char *file, mgv_error *error) {
@@ -3189,6 +3314,7 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     if (result != MGV_OK) return result;
     memset(config, 0, sizeof *config);
     config->family = family->family;
+    mgv__config_find_quantisation(config, root);
     config->channels = 3;
     config->epsilon = 1e-6f; /* fixed in Qwen's towers */
     config->temporal_patch = config->merge = 1;
@@ -3373,12 +3499,40 @@ static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv
     if (result != MGV_OK || processor->clips == MGV__CLIPS_NONE) return result;
     return mgv__clip_limits_read(&config->pixels, source, error);
 }
+/* A name of the Hugging Face hub, owner/name, rather than a path. */
+static int mgv__is_hub_name(const char *path) {
+    const char *slash = path ? strchr(path, '/') : NULL;
+    return slash != NULL && slash != path && path[0] != '.' && path[0] != '~' && slash[1] != 0 && strchr(slash + 1, '/') == NULL;
+}
+/* Why there is no config.json. */
+static mgv_result mgv__config_explain_absence(mgv__source *source, mgv_error *error) {
+    int open_clip;
+    mgv_result result = mgv__source_has(source, "open_clip_config.json", &open_clip, error);
+    if (result != MGV_OK) return result;
+    if (open_clip) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "open_clip_config.json and no config.json: a model of open_clip, whose tensors have other names; take the files "
+                         "for transformers");
+    }
+    if (mgv__is_hub_name(source->path)) {
+        return mgv__fail(error, MGV_ERROR_IO,
+                         "there is no such directory with a config.json; if this is a model's name on the Hugging Face hub, download it: "
+                         "hf download %s --local-dir DIRECTORY", source->path);
+    }
+    return mgv__fail(error, MGV_ERROR_IO, "there is no %sconfig.json", source->snapshot);
+}
 /* config.json, and what belongs to it for preprocessing. A failed call leaves config without meaning. */
 static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv_error *error) {
     static const char file[] = "config.json";
     char *text;
     size_t bytes;
-    mgv_result result = mgv__source_read_json(source, file, &text, &bytes, NULL, error);
+    int absent, found;
+    mgv_result result = mgv__source_read_json(source, file, &text, &bytes, &absent, error);
+    if (result == MGV_OK && absent) {
+        result = mgv__source_enter_snapshot(source, &found, error);
+        if (result == MGV_OK && found) result = mgv__source_read_json(source, file, &text, &bytes, &absent, error);
+        if (result == MGV_OK && text == NULL) result = mgv__config_explain_absence(source, error);
+    }
     if (result != MGV_OK) return result;
     result = mgv__config_parse(config, mgv__json_skip_space(text), file, error);
     mgv__free(&source->allocator, text);
@@ -4678,26 +4832,51 @@ static void mgv__shape_text(char *text, size_t capacity, uint32_t rank, const ui
     text[used + 1] = 0;
 }
 
+/* MLX keeps the weights of a convolution as [out, ..., in] rather than [out, in, ...]. */
+static int mgv__is_channels_last(const mgv__tensor *tensor, uint32_t rank, const uint64_t *shape) {
+    uint32_t i;
+    if (rank < 4 || tensor->rank != rank || tensor->shape[0] != shape[0] || tensor->shape[rank - 1] != shape[1]) return 0;
+    for (i = 2; i < rank; i++)
+        if (tensor->shape[i - 1] != shape[i]) return 0;
+    return !mgv__same_shape(tensor, rank, shape);
+}
+/* Adds to a sentence about a tensor what else is known of the files. */
+static void mgv__add_reason(mgv__builder *b) {
+    const char *lost = b->checkpoint->lost, *quantised_by = b->config->quantised_by;
+    size_t used = b->error ? strlen(b->error->message) : 0;
+    if (b->error == NULL) return;
+    if (*quantised_by) {
+        mgv__print(b->error->message + used, sizeof b->error->message - used,
+                   "; config.json says that the weights are quantised (%q), and such weights are not read", quantised_by);
+    } else if (lost != NULL) {
+        mgv__print(b->error->message + used, sizeof b->error->message - used, "; %s, which the index names, is not there", lost);
+    }
+}
 /* Finds the tensor `name` below the scope, checks type and shape, and returns its number in the model. */
 static uint32_t mgv__bind(mgv__builder *b, const char *name, uint32_t rank, const uint64_t *shape) {
     char full[3 * MGV__NAME_BYTES], expected[192], found[192];
     const mgv__tensor *tensor;
+    int channels_last;
     if (b->result != MGV_OK) return MGV__NO_TENSOR;
     mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
     tensor = mgv__checkpoint_find(b->checkpoint, full);
     if (!tensor) {
         b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q is missing: config.json describes a model that needs it", full);
+        mgv__add_reason(b);
         return MGV__NO_TENSOR;
     }
-    if (!mgv__same_shape(tensor, rank, shape)) {
+    channels_last = mgv__is_channels_last(tensor, rank, shape);
+    if (!channels_last && !mgv__same_shape(tensor, rank, shape)) {
         mgv__shape_text(expected, sizeof expected, rank, shape);
         mgv__shape_text(found, sizeof found, tensor->rank, tensor->shape);
         b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has shape %s where config.json asks for %s", full, found, expected);
+        mgv__add_reason(b);
         return MGV__NO_TENSOR;
     }
     if (tensor->dtype != MGV_DTYPE_F32 && tensor->dtype != MGV_DTYPE_F16 && tensor->dtype != MGV_DTYPE_BF16) {
         b->result = mgv__fail(b->error, MGV_ERROR_UNSUPPORTED, "tensor %q is stored as %s; a model may use F32, F16 and BF16", full,
                               mgv_dtype_name(tensor->dtype));
+        mgv__add_reason(b);
         return MGV__NO_TENSOR;
     }
     if (!mgv__grow(b->allocator, (void **)&b->tensors, b->tensor_count, &b->tensor_capacity, sizeof *b->tensors)) {
@@ -4705,6 +4884,8 @@ static uint32_t mgv__bind(mgv__builder *b, const char *name, uint32_t rank, cons
         return MGV__NO_TENSOR;
     }
     b->tensors[b->tensor_count] = *tensor;
+    b->tensors[b->tensor_count].channels_last = channels_last;
+    if (channels_last) memcpy(b->tensors[b->tensor_count].shape, shape, rank * sizeof *shape);
     return b->tensor_count++;
 }
 static uint32_t mgv__bind_vector(mgv__builder *b, const char *name, uint64_t length) {
@@ -4796,8 +4977,8 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
     size_t anchor_length = strlen(anchor), prefix_length = 0;
     uint32_t i;
     if (b->result != MGV_OK) return;
-    for (i = 0; i < b->checkpoint->tensor_count; i++) {
-        const char *name = b->checkpoint->tensors[i].name;
+    for (i = 0; i < b->checkpoint->name_count; i++) {
+        const char *name = b->checkpoint->tensors[b->checkpoint->by_name[i]].name;
         size_t length = strlen(name);
         if (length < anchor_length || strcmp(name + length - anchor_length, anchor) != 0) continue;
         if (length > anchor_length && name[length - anchor_length - 1] != '.') continue;
@@ -4812,6 +4993,7 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
     if (!found) {
         b->result = mgv__fail(b->error, MGV_ERROR_MODEL,
                               "no tensor is named %q: the files hold no vision tower of the kind that config.json describes", anchor);
+        mgv__add_reason(b);
         return;
     }
     if (prefix_length >= sizeof b->prefix) {
@@ -5288,6 +5470,24 @@ static mgv_result mgv__model_keep_names(mgv_model *model, const mgv__checkpoint 
     return MGV_OK;
 }
 
+/* From [out, ..., in] as it was read to [out, in, ...] as `tensor` has it, in place. */
+static mgv_result mgv__tensor_channels_first(const mgv__tensor *tensor, unsigned char *data, const mgv_allocator *allocator,
+                                             mgv_error *error) {
+    size_t item = mgv_dtype_bits(tensor->dtype) / 8, in = (size_t)tensor->shape[1], row = (size_t)(tensor->bytes / tensor->shape[0]);
+    size_t places = row / item / in, place, channel;
+    uint64_t out;
+    unsigned char *copy = (unsigned char *)mgv__alloc(allocator, row);
+    if (copy == NULL) return mgv__fail_nomem(error, tensor->name, row);
+    for (out = 0; out < tensor->shape[0]; out++, data += row) {
+        memcpy(copy, data, row);
+        for (place = 0; place < places; place++)
+            for (channel = 0; channel < in; channel++)
+                memcpy(data + (channel * places + place) * item, copy + (place * in + channel) * item, item);
+    }
+    mgv__free(allocator, copy);
+    return MGV_OK;
+}
+
 /* Reads only the tensors that the operations name, in the precision they are stored in. */
 static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *checkpoint, mgv_error *error) {
     size_t total = 0, aligned = 0;
@@ -5305,6 +5505,7 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
         mgv__tensor *tensor = &model->tensors[i];
         uint64_t bad, count = tensor->bytes / (mgv_dtype_bits(tensor->dtype) / 8);
         mgv_result result = mgv__checkpoint_read(checkpoint, tensor, p, error);
+        if (result == MGV_OK && tensor->channels_last) result = mgv__tensor_channels_first(tensor, p, &model->allocator, error);
         if (result != MGV_OK) return result;
         tensor->data = p;
         bad = mgv__find_nonfinite(tensor->data, tensor->bytes, tensor->dtype);
@@ -5371,6 +5572,7 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
     opened->logger = d.logger;
     result = mgv__model_load(opened, &source, error);
     if (result != MGV_OK) {
+        mgv__source_name_error(&source, error);
         mgv_model_close(opened);
         return result;
     }

@@ -45,7 +45,7 @@ int cli_fail_library(const char *file, mgv_result result, const mgv_error *error
     case MGV_ERROR_DEVICE_LOST: status = CLI_MACHINE; break;
     default: break;
     }
-    if (file && strncmp(error->message, file, strlen(file)) == 0) file = NULL; /* the sentence names it already */
+    if (file && strncmp(error->message, file, strlen(file)) == 0 && error->message[strlen(file)] == ':') file = NULL; /* named already */
     return cli_fail(status, file, "%s", error->message[0] ? error->message : mgv_result_text(result));
 }
 

@@ -136,9 +136,12 @@ static int inspect_model(const char *path) {
 
 /* Whatever is wrong with what lies there is a bad file, not a wrong command line. */
 static int inspect(const char *path) {
+    static const char ending[] = ".safetensors";
     struct stat about;
-    int is_model = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-    int status = is_model ? inspect_model(path) : inspect_file(path);
+    size_t length = strlen(path), ending_length = sizeof ending - 1;
+    int is_file = stat(path, &about) == 0 ? !S_ISDIR(about.st_mode)
+                                          : length > ending_length && strcmp(path + length - ending_length, ending) == 0;
+    int status = is_file ? inspect_file(path) : inspect_model(path);
     return status == CLI_USAGE ? CLI_BAD_FILE : status;
 }
 

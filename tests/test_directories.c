@@ -1,0 +1,367 @@
+/* Model directories as people have them: what lies there in place of a checkpoint, lost shards, other programs' models, a cache's
+   root. Each case is made from a small saved model in tests/golden. */
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+#include "support.h"
+
+/* ---- directories in memory, behind an mgv_file_io ---- */
+
+enum { MOST_FILES = 8 };
+typedef struct directory {
+    fake_file files[MOST_FILES];
+    char names[MOST_FILES][128];
+    size_t count;
+    fake_files state;
+    char log[1024]; /* what was said, a line a message */
+} directory;
+
+static void put_file(directory *d, const char *name, const void *data, size_t bytes) {
+    size_t i;
+    void *copy = malloc(bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, data, bytes);
+    ((char *)copy)[bytes] = 0;
+    for (i = 0; i < d->count && strcmp(d->names[i], name) != 0; i++) continue;
+    if (i == d->count) {
+        assert_true(d->count < MOST_FILES);
+        snprintf(d->names[d->count++], sizeof d->names[0], "%s", name);
+    } else {
+        free((void *)(uintptr_t)d->files[i].data);
+    }
+    d->files[i].name = d->names[i];
+    d->files[i].data = copy;
+    d->files[i].bytes = bytes;
+}
+static void put_text(directory *d, const char *name, const char *text) { put_file(d, name, text, strlen(text)); }
+static void put_disk_file(directory *d, const char *name, const char *path) {
+    FILE *stream = fopen(path, "rb");
+    char *data;
+    long bytes;
+    assert_non_null(stream);
+    fseek(stream, 0, SEEK_END);
+    bytes = ftell(stream);
+    rewind(stream);
+    data = (char *)malloc((size_t)bytes + 1);
+    assert_int_equal(fread(data, 1, (size_t)bytes, stream), bytes);
+    fclose(stream);
+    put_file(d, name, data, (size_t)bytes);
+    free(data);
+}
+/* config.json, preprocessor_config.json and model.safetensors of tests/golden/<saved>, under the path "m". */
+static void saved_model(directory *d, const char *saved) {
+    static const char *const names[] = {"config.json", "preprocessor_config.json", "model.safetensors"};
+    size_t i;
+    memset(d, 0, sizeof *d);
+    for (i = 0; i < COUNT_OF(names); i++) {
+        char name[64], path[160];
+        snprintf(name, sizeof name, "m/%s", names[i]);
+        snprintf(path, sizeof path, "tests/golden/%s/%s", saved, names[i]);
+        put_disk_file(d, name, path);
+    }
+}
+static void free_directory(directory *d) {
+    size_t i;
+    for (i = 0; i < d->count; i++) free((void *)(uintptr_t)d->files[i].data);
+}
+static fake_file *find_file(directory *d, const char *name) {
+    size_t i;
+    for (i = 0; i < d->count; i++)
+        if (strcmp(d->files[i].name, name) == 0) return &d->files[i];
+    fail_msg("no file %s", name);
+    return NULL;
+}
+static void note(void *user, int32_t level, const char *message) {
+    directory *d = (directory *)user;
+    size_t used = strlen(d->log);
+    assert_int_equal(level, MGV_LOG_WARNING);
+    snprintf(d->log + used, sizeof d->log - used, "%s\n", message);
+}
+static mgv_result open_at(directory *d, const char *path, mgv_model **model, mgv_error *error) {
+    mgv_model_desc desc;
+    mgv_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.path = path;
+    desc.io = fake_files_make(&d->state, d->files, d->count);
+    desc.logger.user = d;
+    desc.logger.log = note;
+    result = mgv_model_open(model, &desc, error);
+    assert_int_equal(d->state.open_now, 0);
+    return result;
+}
+static uint64_t hash_of(directory *d, const char *path) {
+    mgv_model *model;
+    mgv_model_info info;
+    mgv_error error;
+    if (open_at(d, path, &model, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
+    mgv_model_close(model);
+    return info.hash;
+}
+static void refused(directory *d, const char *path, mgv_result code, const char *sentence) {
+    mgv_model *model;
+    mgv_error error;
+    mgv_result result = open_at(d, path, &model, &error);
+    if (result != code || strstr(error.message, sentence) == NULL)
+        fail_msg("%s, not \"%s\": %s", mgv_result_name(result), sentence, result ? error.message : "");
+    assert_null(model);
+    if (strncmp(error.message, path, strlen(path)) != 0) fail_msg("no directory named: %s", error.message);
+}
+
+/* ---- in place of a checkpoint ---- */
+
+static void other_files_are_named(void **state) {
+    static const char lfs[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 3500000000\n";
+    static const struct {
+        const char *start;
+        size_t bytes;
+        const char *sentence;
+    } cases[] = {
+        {lfs, sizeof lfs - 1, "m: model.safetensors: its 75 bytes are a Git LFS pointer"},
+        {"<!DOCTYPE html><html></html>", 28, "its 28 bytes are a web page"},
+        {"<html><body>Not Found</body></html>", 35, "a web page"},
+        {"PK\003\004\024\000\000\000\010\000", 10, "a zip archive, as PyTorch saves"},
+        {"GGUF\003\000\000\000\001\000\000\000", 12, "a GGUF file"},
+        {"\377\377\377\377\377\377\377\377\377", 9, "a header of 18446744073709551615 bytes, more than"},
+        {"\377\000\000\000\000\000\000\000{}", 10, "a header of 255 bytes in a file of 10: an incomplete download?"},
+        {"", 0, "0 bytes are no safetensors file"},
+        {"\001\002\003", 3, "3 bytes are no safetensors file"},
+    };
+    directory d;
+    size_t i;
+    (void)state;
+    saved_model(&d, "siglip_saved_float16");
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        put_file(&d, "m/model.safetensors", cases[i].start, cases[i].bytes);
+        refused(&d, "m", MGV_ERROR_FORMAT, cases[i].sentence);
+    }
+    free_directory(&d);
+}
+/* Cut anywhere behind its header, a file says both sizes. */
+static void an_incomplete_download_says_both_sizes(void **state) {
+    directory d;
+    fake_file *file;
+    uint64_t whole, header, sizes[4];
+    char sentence[128];
+    size_t i;
+    (void)state;
+    saved_model(&d, "siglip_saved_float16");
+    file = find_file(&d, "m/model.safetensors");
+    whole = file->bytes;
+    header = 8 + mgv__read_u64((const unsigned char *)file->data);
+    sizes[0] = header;
+    sizes[1] = header + 1;
+    sizes[2] = (header + whole) / 2;
+    sizes[3] = whole - 1;
+    for (i = 0; i < COUNT_OF(sizes); i++) {
+        file->bytes = sizes[i];
+        snprintf(sentence, sizeof sentence, "m: model.safetensors is incomplete: it has %llu bytes, and its header describes %llu",
+                 (unsigned long long)sizes[i], (unsigned long long)whole);
+        refused(&d, "m", MGV_ERROR_FORMAT, sentence);
+    }
+    free_directory(&d);
+}
+
+/* ---- models of other programs ---- */
+
+static void other_programs_are_named(void **state) {
+    static const struct {
+        const char *name, *text, *sentence;
+    } cases[] = {
+        {"m/config.json", "{\"architecture\":\"vit_base_patch16_siglip_224\",\"pretrained_cfg\":{\"mean\":[0.5]}}", "a model of timm"},
+        {"m/config.json", "{\"model_cfg\":{\"embed_dim\":768},\"preprocess_cfg\":{}}", "a model of open_clip"},
+        {"m/config.json", "{\"model_type\":\"timm_wrapper\"}", "model_type \"timm_wrapper\" has no vision tower that is known here"},
+    };
+    directory d;
+    size_t i;
+    (void)state;
+    saved_model(&d, "siglip_saved_float16");
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        put_text(&d, cases[i].name, cases[i].text);
+        refused(&d, "m", MGV_ERROR_UNSUPPORTED, cases[i].sentence);
+    }
+    free_directory(&d);
+    memset(&d, 0, sizeof d);
+    put_text(&d, "m/open_clip_config.json", "{\"model_cfg\":{}}");
+    refused(&d, "m", MGV_ERROR_UNSUPPORTED, "a model of open_clip");
+    free_directory(&d);
+}
+/* Replaces `from`, which occurs once, by `to` of the same length, in the header. */
+static void edit(directory *d, const char *name, const char *from, const char *to) {
+    fake_file *file = find_file(d, name);
+    char *data = (char *)(uintptr_t)file->data;
+    size_t length = strlen(from), i;
+    assert_int_equal(length, strlen(to));
+    for (i = 0; i + length <= file->bytes; i++) {
+        if (memcmp(data + i, from, length) != 0) continue;
+        memcpy(data + i, to, length);
+        return;
+    }
+    fail_msg("no %s in %s", from, name);
+}
+static void quantised_weights_are_named(void **state) {
+    directory d;
+    const fake_file *config;
+    char text[8192];
+    (void)state;
+    saved_model(&d, "qwen2_5_saved");
+    config = find_file(&d, "m/config.json");
+    snprintf(text, sizeof text, "{\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true},%.*s",
+             (int)config->bytes - 1, (const char *)config->data + 1);
+    put_text(&d, "m/config.json", text);
+    hash_of(&d, "m"); /* a tower that was left as it was runs */
+    edit(&d, "m/model.safetensors", "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.absmax");
+    refused(&d, "m", MGV_ERROR_MODEL, "the weights are quantised (\"bitsandbytes\")");
+    free_directory(&d);
+}
+/* A tower saved by MLX, channels last, is the same model. */
+static void mlx_is_read(void **state) {
+    static const char *const saved[] = {"siglip_saved_float16", "qwen2_5_saved"};
+    static const char *const names[] = {"patch_embedding.weight\"", "patch_embed.proj.weight\""};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(saved); i++) {
+        directory d;
+        uint64_t shape[5], begin, row, places, item, k, c, o, hash;
+        char last[96], *at, *end, *data, *copy;
+        uint32_t rank = 0;
+        size_t used = 0;
+        saved_model(&d, saved[i]);
+        hash = hash_of(&d, "m");
+        data = (char *)(uintptr_t)find_file(&d, "m/model.safetensors")->data;
+        at = strstr(data + 8, names[i]);
+        assert_non_null(at);
+        item = strncmp(strstr(at, "\"dtype\":\"") + 9, "F32", 3) == 0 ? 4 : 2;
+        at = strstr(at, "\"shape\":[") + 9;
+        for (end = at; *end != ']'; rank++) shape[rank] = strtoull(end + (*end == ','), &end, 10);
+        begin = strtoull(strstr(at, "\"data_offsets\":[") + 16, NULL, 10);
+        for (k = 2; k < rank; k++) used += (size_t)snprintf(last + used, sizeof last - used, "%llu,", (unsigned long long)shape[k]);
+        snprintf(last + used, sizeof last - used, "%llu", (unsigned long long)shape[1]);
+        at = strchr(at, ',') + 1;
+        assert_int_equal(end - at, strlen(last));
+        memcpy(at, last, strlen(last));
+        for (places = 1, k = 2; k < rank; k++) places *= shape[k];
+        row = places * shape[1];
+        copy = (char *)malloc((size_t)(row * item));
+        data += 8 + mgv__read_u64((const unsigned char *)data) + begin;
+        for (o = 0; o < shape[0]; o++, data += row * item) {
+            memcpy(copy, data, (size_t)(row * item));
+            for (k = 0; k < places; k++)
+                for (c = 0; c < shape[1]; c++)
+                    memcpy(data + (k * shape[1] + c) * item, copy + (c * places + k) * item, (size_t)item);
+        }
+        free(copy);
+        assert_true(hash_of(&d, "m") == hash);
+        free_directory(&d);
+    }
+}
+
+/* ---- where models lie ---- */
+
+static void a_hub_name_is_no_directory(void **state) {
+    directory d;
+    (void)state;
+    memset(&d, 0, sizeof d);
+    refused(&d, "google/siglip2-base-patch16-224", MGV_ERROR_IO, "hf download google/siglip2-base-patch16-224 --local-dir");
+    refused(&d, "m", MGV_ERROR_IO, "m: there is no config.json");
+    refused(&d, "./models/x", MGV_ERROR_IO, "there is no config.json");
+    refused(&d, "/models/x", MGV_ERROR_IO, "there is no config.json");
+}
+static void a_cache_root_means_its_main_snapshot(void **state) {
+    static const char root[] = "/hub/models--google--siglip2";
+    static const char *const files[] = {"config.json", "preprocessor_config.json", "model.safetensors"};
+    static const char *const good[] = {"0123abcd", "0123abcd\n"}, *const bad[] = {"", "\n", "../0123abcd", "main", "0123abcd/x", "0123 "};
+    directory d;
+    uint64_t hash;
+    char name[128], path[256];
+    size_t i;
+    (void)state;
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < COUNT_OF(files); i++) {
+        snprintf(name, sizeof name, "%s/snapshots/0123abcd/%s", root, files[i]);
+        snprintf(path, sizeof path, "tests/golden/siglip_saved_float16/%s", files[i]);
+        put_disk_file(&d, name, path);
+    }
+    snprintf(path, sizeof path, "%s/snapshots/0123abcd", root);
+    hash = hash_of(&d, path);
+    refused(&d, root, MGV_ERROR_IO, "there is no config.json");
+    snprintf(name, sizeof name, "%s/refs/main", root);
+    for (i = 0; i < COUNT_OF(good); i++) {
+        put_text(&d, name, good[i]);
+        assert_true(hash_of(&d, root) == hash);
+    }
+    for (i = 0; i < COUNT_OF(bad); i++) {
+        put_text(&d, name, bad[i]);
+        refused(&d, root, MGV_ERROR_FORMAT, "is no revision");
+    }
+    put_text(&d, name, "4567");
+    refused(&d, root, MGV_ERROR_IO, "there is no snapshots/4567/config.json");
+    free_directory(&d);
+}
+/* The end of a long path is shown, in whole characters, and the sentence behind it. */
+static void long_paths_leave_room_for_the_sentence(void **state) {
+    char path[1200];
+    directory d;
+    mgv_model *model;
+    mgv_error error;
+    size_t i;
+    (void)state;
+    memset(&d, 0, sizeof d);
+    memset(path, 0, sizeof path);
+    for (i = 0; i + 4 < sizeof path; i += 3) memcpy(path + i, "/\xC3\xA4", 3);
+    assert_int_equal(open_at(&d, path, &model, &error), MGV_ERROR_IO);
+    assert_non_null(strstr(error.message, "there is no config.json"));
+    assert_int_equal(strncmp(error.message, "...", 3), 0);
+    assert_true((error.message[3] & 0xC0) != 0x80);
+}
+
+/* ---- shards ---- */
+
+/* A shard that is not there is an error where the tower needs it, and said aloud where it does not. */
+static void lost_shards(void **state) {
+    static const char root[] = "tests/golden/siglip_saved_sharded";
+    directory d;
+    mgv_model *model;
+    mgv_error error;
+    char name[128], path[256], index[16384];
+    fake_file *file;
+    int i;
+    (void)state;
+    memset(&d, 0, sizeof d);
+    for (i = 1; i <= 4; i++) {
+        snprintf(name, sizeof name, "m/model-0000%d-of-00004.safetensors", i);
+        snprintf(path, sizeof path, "%s/%s", root, name + 2);
+        put_disk_file(&d, name, path);
+    }
+    put_disk_file(&d, "m/config.json", "tests/golden/siglip_saved_sharded/config.json");
+    put_disk_file(&d, "m/preprocessor_config.json", "tests/golden/siglip_saved_sharded/preprocessor_config.json");
+    put_disk_file(&d, "m/model.safetensors.index.json", "tests/golden/siglip_saved_sharded/model.safetensors.index.json");
+    hash_of(&d, "m");
+    assert_string_equal(d.log, "");
+    file = find_file(&d, "m/model.safetensors.index.json");
+    snprintf(index, sizeof index,
+             "{\"weight_map\":{\"lm_head.weight\":\"text.safetensors\",\"nowhere\":\"model-00001-of-00004.safetensors\",%s",
+             strstr(strstr((const char *)file->data, "\"weight_map\""), "{") + 1);
+    put_text(&d, "m/model.safetensors.index.json", index);
+    hash_of(&d, "m");
+    assert_non_null(strstr(d.log, "there is no text.safetensors"));
+    put_disk_file(&d, "m/model.safetensors.index.json", "tests/golden/siglip_saved_sharded/model.safetensors.index.json");
+    find_file(&d, "m/model-00002-of-00004.safetensors")->name = "elsewhere";
+    assert_int_equal(open_at(&d, "m", &model, &error), MGV_ERROR_MODEL);
+    assert_non_null(strstr(error.message, "model-00002-of-00004.safetensors, which the index names, is not there"));
+    free_directory(&d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_files_are_named),
+        cmocka_unit_test(an_incomplete_download_says_both_sizes),
+        cmocka_unit_test(other_programs_are_named),
+        cmocka_unit_test(quantised_weights_are_named),
+        cmocka_unit_test(mlx_is_read),
+        cmocka_unit_test(a_hub_name_is_no_directory),
+        cmocka_unit_test(a_cache_root_means_its_main_snapshot),
+        cmocka_unit_test(long_paths_leave_room_for_the_sentence),
+        cmocka_unit_test(lost_shards),
+    };
+    return cmocka_run_group_tests_name("directories", tests, NULL, NULL);
+}
