@@ -7126,19 +7126,27 @@ typedef struct mgv__device_buffer {
     uint64_t offset, bytes;    /* in the device arena */
 } mgv__device_buffer;
 
-/* One operation of the kernel before its schedule is known. */
+/* What of an operation's model goes into the packed block. */
+enum { MGV__PACKS_NOTHING = 0, MGV__PACKS_PATCHES, MGV__PACKS_PRODUCT, MGV__PACKS_SCORES, MGV__PACKS_VALUES };
+
+/* One operation of the kernel before its schedule is known. It stands for operations [first, end) of the model, the norm that it folds in
+   among them, or for a part of these; first == end: for none. */
 typedef struct mgv__plan_op {
     mgv__kernel_op kernel;
     const char *label;
     int32_t layer;
     uint32_t kind;             /* before a schedule says which kind of GEMM tile it is */
     uint32_t source, target;   /* device buffers */
-    uint32_t pack;
+    uint32_t residual;         /* device buffer that is added */
+    uint32_t pack, packs;      /* packs: MGV__PACKS_* */
+    uint32_t first, end;
+    uint32_t norm;             /* that of these which is folded in, or MGV__NO_OP */
+    int32_t is_part;           /* another operation behind it ends what these leave */
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
+    int32_t of_images;         /* its rows are images; such operations are the last, over all groups at once */
 } mgv__plan_op;
+#define MGV__NO_OP 0xFFFFFFFFu
 
-/* The pooling head's products of one row an image, the last operations: values, output projection, MLP. */
-enum { MGV__PLAN_HEAD_OPS = 4 };
 enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PLAN_MODEL_OPS + MGV__KERNEL_MAX_OUTPUTS,
        MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_MAX_PATCHES = 1 << 20 /* of a picture */,
        MGV__PLAN_GROUP_ROWS = 11800, MGV__PLAN_EQUAL_GROUP_ROWS = 25100,
@@ -7154,8 +7162,12 @@ typedef struct mgv__row_outputs {
 } mgv__row_outputs;
 
 typedef struct mgv__plan {
-    const mgv__config *config;
+    const mgv__config *config;              /* how large pictures and patches are, how pixels are normalised */
+    const mgv__program *program;            /* the model's operations, from which this plan's are made */
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
+    uint32_t width, heads, head_dim;        /* columns of the stream; of attention */
+    float scale;                            /* of attention's scores */
+    uint32_t pools;                         /* the model has a pooling head: its rows end as images' */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images;
     uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, MGV__GROUP_TILES */
@@ -7165,12 +7177,13 @@ typedef struct mgv__plan {
     mgv__device_buffer buffers[MGV__DEVICE_BUFFER_COUNT];
     mgv__map_desc maps[MGV__MAP_COUNT];
     mgv__plan_op ops[MGV__PLAN_MAX_OPS];
-    uint32_t op_count;
+    uint32_t op_count, head_ops;            /* the last head_ops ones have images as rows */
+    uint32_t last_mlp;                      /* the last operation that writes the layers' MLP */
     uint32_t pack_rows[MGV__PACK_COUNT], pack_pitch[MGV__PACK_COUNT], pack_columns[MGV__PACK_COUNT];
     uint64_t pack_offset[MGV__PACK_COUNT];  /* bytes, in the block of packed weights */
     uint64_t weight_bytes;
     uint32_t vector_count;                  /* floats */
-    uint32_t norm;                          /* gamma, then beta of the last norm among the vectors */
+    uint32_t norm, norm_op;                 /* gamma, then beta of the last norm among the vectors; the model's operation */
     uint32_t counter_count;
     uint64_t stats_offset, counters_offset, weights_offset, vectors_offset, arena_bytes;
     uint64_t counters_bytes;                /* of the abort word and the counters behind it; MGV__COUNTER_SETS of them follow each other */
@@ -7294,36 +7307,6 @@ static int mgv__plan_by_image(uint32_t kind) {
     return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind);
 }
 
-/* What this version of the kernel runs; the sentence names the first rule that is broken. */
-static mgv_result mgv__plan_supported(const mgv__config *c, mgv_error *error) {
-    if (c->family != MGV_FAMILY_SIGLIP)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs SigLIP models only; use the CPU backend");
-    if (c->head_dim % 8 || c->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
-                         (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)c->head_dim);
-    /* heads: pooling has a column tile for each math group */
-    if (c->heads < MGV__MATH_GROUPS || c->heads > 64 || c->hidden % 64 || c->intermediate % 8)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
-                         "multiple of 8; this model has %u heads, %u and %u columns",
-                         (uint64_t)MGV__MATH_GROUPS, (uint64_t)c->heads, (uint64_t)c->hidden, (uint64_t)c->intermediate);
-    if (c->hidden > MGV__PLAN_MAX_WIDTH || 5 * (uint64_t)c->layers + 8 > MGV__PLAN_MODEL_OPS)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs widths up to %u and %u layers at most",
-                         (uint64_t)MGV__PLAN_MAX_WIDTH, (uint64_t)(MGV__PLAN_MODEL_OPS - 8) / 5);
-    if (c->activation != MGV__ACT_GELU_TANH)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs gelu_pytorch_tanh only; use the CPU backend");
-    if (c->patch % 2)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
-    if (c->channels != 3)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
-    /* patches: so that the table of positions, of any width, and all vectors with it are counted in 32 bits, and no tile outlasts a wait */
-    if ((uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch) > MGV__PLAN_MAX_PATCHES)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of up to %u patches, not %u; use the CPU backend",
-                         (uint64_t)MGV__PLAN_MAX_PATCHES, (uint64_t)(c->image_size / c->patch) * (c->image_size / c->patch));
-    return MGV_OK;
-}
-
 static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, uint32_t columns, uint32_t pitch, uint32_t by_image,
                              uint32_t element_bytes) {
     mgv__device_buffer *buffer = &plan->buffers[number];
@@ -7362,7 +7345,7 @@ static void mgv__plan_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64
 static void mgv__plan_head_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t tokens, uint64_t images, uint32_t box_columns,
                                uint32_t box_rows) {
     const mgv__device_buffer *b = &plan->buffers[buffer];
-    const uint32_t head_dim = plan->config->head_dim;
+    const uint32_t head_dim = plan->head_dim;
     mgv__map_desc *m = &plan->maps[map];
     m->used = box_columns != 0;
     m->pack = -1;
@@ -7404,17 +7387,16 @@ static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
 }
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
-static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->config->head_dim != 64; }
+static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64; }
 
 /* Columns of the boxes behind a head's first 64. */
-static uint32_t mgv__plan_rest_columns(const mgv__config *c) { return c->head_dim <= 64 ? 0 : c->head_dim <= 80 ? 16 : 32; }
+static uint32_t mgv__plan_rest_columns(const mgv__plan *plan) { return plan->head_dim <= 64 ? 0 : plan->head_dim <= 80 ? 16 : 32; }
 
 /* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
    and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
 static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
-    return plan->config->use_head && images <= MGV__GEMV_MAX_ROWS && plan->config->heads <= MGV__POOL_TOKENS_HEADS &&
-           plan->tokens <= MGV__MAX_KEYS;
+    return plan->pools && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS && plan->tokens <= MGV__MAX_KEYS;
 }
 
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
@@ -7427,11 +7409,12 @@ static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t 
     op->kind = kind;
     op->kernel.kind = kind;
     op->kernel.tokens = plan->tokens;
-    op->kernel.heads = plan->config->heads;
+    op->residual = target;
+    op->norm = MGV__NO_OP;
+    op->kernel.heads = plan->heads;
     op->kernel.rows_per_group = plan->group_images * plan->tokens;
     op->kernel.columns = plan->buffers[target].columns;
-    op->kernel.inner = plan->config->hidden;
-    op->kernel.epsilon = plan->config->epsilon;
+    op->kernel.inner = plan->width;
     return op;
 }
 
@@ -7445,7 +7428,7 @@ static uint32_t mgv__plan_vector(mgv__plan *plan, uint32_t count) {
 /* Where the statistics of a buffer's rows lie, in floats: first the stream's, for each 64 rows of a group as many as there are parts of 64
    columns, then those of the head's first product. */
 static uint64_t mgv__plan_stream_stats(const mgv__plan *plan) {
-    return (uint64_t)plan->room_tiles * MGV__STATS_ROWS * (plan->config->hidden / 64) * 2;
+    return (uint64_t)plan->room_tiles * MGV__STATS_ROWS * (plan->width / 64) * 2;
 }
 static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
     return buffer == MGV__DEVICE_STREAM ? 0 : (uint32_t)mgv__plan_stream_stats(plan);
@@ -7471,100 +7454,14 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
-/* The rows of the stream, where they are complete, into every output that wants layer `layer` or the tokens. */
-static void mgv__plan_rows(mgv__plan *plan, int32_t layer) {
-    uint32_t i;
-    const int tokens = layer == MGV__ROWS_TOKENS_OUTPUT;
-    for (i = 0; i < plan->outputs.count; i++) {
-        mgv__plan_op *op;
-        if (plan->outputs.layer[i] != layer) continue;
-        op = mgv__plan_push(plan, tokens ? "tokens" : "layer", layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
-        op->kernel.column_tiles = 1;
-        op->kernel.a_map = op->source;
-        op->kernel.store_map = i;
-        if (!tokens) continue;
-        op->kernel.flags = MGV__KERNEL_FOLD_NORM;
-        op->kernel.bias = plan->norm;
-        op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
-    }
-}
-
-/* The pooling head up to the weighted sums of tokens. Where the scores of all tokens can be held at once, there are three ways: for few
-   images the sums of some tokens each, which are then joined; for many all sums at once, by the second operation alone
-   (mgv__plan_pool_op); in the latency regime all sums and the values behind them, by the second operation alone
-   (mgv__plan_pool_heads). */
-static void mgv__plan_pool(mgv__plan *plan) {
-    const mgv__config *c = plan->config;
-    const int online = plan->tokens > MGV__MAX_KEYS;
-    mgv__plan_op *scores, *sums;
-    if (online) {
-        mgv__plan_gemm(plan, "head scores", -1, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN,
-                       MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
-    } else {
-        scores = mgv__plan_push(plan, "head scores", -1, MGV__KERNEL_POOL_TOKENS, MGV__DEVICE_STREAM, MGV__DEVICE_PARTS);
-        scores->kernel.column_sums = mgv__plan_vector(plan, 64);
-        scores->pack = MGV__PACK_SCORES;
-        plan->pack_rows[MGV__PACK_SCORES] = c->heads;
-    }
-    sums = mgv__plan_push(plan, "head sums", -1, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN,
-                          online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
-    sums->kernel.k_blocks = c->hidden / 64;
-    sums->kernel.bias = plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
-    if (!online) sums->kernel.column_sums = sums[-1].kernel.column_sums;
-}
-
-/* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
-static void mgv__plan_list(mgv__plan *plan) {
-    const mgv__config *c = plan->config;
-    const uint32_t head_rows = plan->max_images;
-    mgv__plan_op *op;
-    uint32_t layer, i;
-    plan->op_count = plan->vector_count = 0;
-    memset(plan->pack_rows, 0, sizeof plan->pack_rows);
-    mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
-    mgv__plan_gemm(plan, "patch embed", -1, MGV__DEVICE_PATCHES, MGV__DEVICE_STREAM, MGV__PACK_PATCH,
-                   MGV__KERNEL_TABLE | MGV__KERNEL_STATS);
-    for (layer = 0; layer < c->layers; layer++) {
-        mgv__plan_rows(plan, (int32_t)layer);
-        mgv__plan_gemm(plan, "qkv", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__PACK_HIDDEN, MGV__KERNEL_FOLD_NORM);
-        op = mgv__plan_push(plan, "attention", (int32_t)layer,
-                            mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
-                            MGV__DEVICE_ATTENDED);
-        op->kernel.column_tiles = mgv__ceil_div(c->heads, MGV__CLUSTER);
-        op->kernel.a_map = MGV__MAP_KEYS;
-        op->kernel.b_map = MGV__MAP_QUERIES;
-        op->kernel.store_map = (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
-        mgv__plan_gemm(plan, "out", (int32_t)layer, MGV__DEVICE_ATTENDED, MGV__DEVICE_STREAM, MGV__PACK_HIDDEN,
-                       MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
-        mgv__plan_gemm(plan, "fc1", (int32_t)layer, MGV__DEVICE_STREAM, MGV__DEVICE_MLP, MGV__PACK_HIDDEN,
-                       MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
-        mgv__plan_gemm(plan, "fc2", (int32_t)layer, MGV__DEVICE_MLP, MGV__DEVICE_STREAM, MGV__PACK_MLP,
-                       MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
-    }
-    if (c->use_head) mgv__plan_pool(plan);
-    else plan->norm = mgv__plan_vector(plan, 2 * c->hidden);
-    mgv__plan_rows(plan, (int32_t)c->layers); /* nothing overwrites the stream from here on, and nobody waits for these */
-    mgv__plan_rows(plan, MGV__ROWS_TOKENS_OUTPUT);
-    if (!c->use_head) return;
-    op = mgv__plan_gemm(plan, "head values", -1, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
-    op->by_head = 1;
-    op->kernel.a_column_step = c->hidden;
-    mgv__plan_gemm(plan, "head out", -1, MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_OUT, MGV__PACK_HIDDEN, MGV__KERNEL_STATS);
-    mgv__plan_gemm(plan, "head fc1", -1, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__PACK_HIDDEN,
-                   MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH);
-    mgv__plan_gemm(plan, "head fc2", -1, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED, MGV__PACK_MLP,
-                   MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT);
-    for (i = plan->op_count - MGV__PLAN_HEAD_OPS; i < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = head_rows;
-}
-
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->config->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan);
+    return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan);
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
 static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
-    return k->columns > plan->config->hidden && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
+    return k->columns > plan->width && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
 }
 
 /* A THIN tile's blocks of K lie in its CTA's rings all at once (kernels/sm_90a/latency/loader.cuh): of rows two boxes of two blocks, and
@@ -7619,10 +7516,10 @@ static void mgv__plan_split_maps(mgv__plan *plan) {
 /* Of attention and of the pooling head: views of images. */
 static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = plan->tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS;
-    const uint32_t rest = mgv__plan_rest_columns(plan->config);
+    const uint32_t rest = mgv__plan_rest_columns(plan);
     const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
-    if (plan->config->use_head)
+    if (plan->pools)
         mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64,
                            MGV__CHUNK_ROWS);
     mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
@@ -7638,6 +7535,343 @@ static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
     mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
 }
 
+/* --- lowering: the model's operations as the kernel's --------------------------------------------------------- */
+
+/* What the buffers of the model have become, while its operations are gone through in order. */
+typedef struct mgv__lowering {
+    mgv__plan *plan;
+    uint32_t place[MGV__MAX_BUFFERS]; /* the device buffer with the rows of each buffer, MGV__DEVICE_BUFFER_COUNT: nowhere yet; */
+    uint32_t norm[MGV__MAX_BUFFERS];  /* where these rows have yet to be normalised, the operation that does; else MGV__NO_OP */
+} mgv__lowering;
+
+static void mgv__lower_begin(mgv__lowering *l, mgv__plan *plan) {
+    uint32_t i;
+    l->plan = plan;
+    for (i = 0; i < MGV__MAX_BUFFERS; i++) {
+        l->place[i] = MGV__DEVICE_BUFFER_COUNT;
+        l->norm[i] = MGV__NO_OP;
+    }
+    l->place[0] = MGV__DEVICE_PATCHES;
+}
+
+/* Whether an operation of this kind reads what operation i leaves. */
+static int mgv__lower_is_read_by(const mgv__program *program, uint32_t i, mgv__op_kind kind) {
+    const uint16_t buffer = program->ops[i].target;
+    for (i++; i < program->op_count; i++) {
+        if (program->ops[i].kind == kind && program->ops[i].source == buffer) return 1;
+        if (program->ops[i].target == buffer && program->ops[i].source != buffer) return 0;
+    }
+    return 0;
+}
+
+/* The device buffer that operation i leaves its rows in. A norm leaves them where they were: who reads them folds it in. */
+static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    const int images = op->rows == MGV__ROWS_IMAGES;
+    if (op->kind == MGV__OP_NORM) return l->place[op->source];
+    if (op->kind == MGV__OP_ATTENTION) return MGV__DEVICE_ATTENDED;
+    if (op->kind == MGV__OP_POOL) return MGV__DEVICE_HEAD_ATTENDED;
+    if (mgv__lower_is_read_by(l->plan->program, i, MGV__OP_ATTENTION)) return MGV__DEVICE_QKV;
+    if (op->activation != MGV__ACT_NONE) return images ? MGV__DEVICE_HEAD_MLP : MGV__DEVICE_MLP;
+    if (!images) return MGV__DEVICE_STREAM;
+    return op->add == MGV__NONE ? MGV__DEVICE_HEAD_OUT : MGV__DEVICE_POOLED; /* the residual stays: what is added to it is float32 */
+}
+static void mgv__lower_leave(mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    l->place[op->target] = mgv__lower_target(l, i);
+    l->norm[op->target] = op->kind == MGV__OP_NORM ? i : MGV__NO_OP;
+}
+
+/* What an operation asks for that the kernel has not: the words behind "the GPU kernel has no". NULL: nothing. */
+static const char *mgv__lower_missing_of_linear(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    const uint32_t target = mgv__lower_target(l, i), added = op->add == MGV__NONE ? target : l->place[op->add];
+    if (op->gated) return "gated MLP";
+    if (op->activation != MGV__ACT_NONE && op->activation != MGV__ACT_GELU_TANH) return "other activation than gelu_pytorch_tanh";
+    if (op->fold != 1 || op->rows == MGV__ROWS_MERGED) return "mergers of tokens";
+    if (op->channel_scale != MGV__NO_TENSOR && op->activation != MGV__ACT_NONE) return "scale per channel behind an activation";
+    if (op->source == 0 && op->table == MGV__NO_TENSOR) return "patches without a table of positions";
+    if (op->source != 0 && op->table != MGV__NO_TENSOR) return "table of positions behind the patches' product";
+    if (target == MGV__DEVICE_POOLED ? added != MGV__DEVICE_HEAD_OUT : added != target) return "residual that is not the stream";
+    if (op->add != MGV__NONE && l->norm[op->add] != MGV__NO_OP) return "residual of normalised rows";
+    return NULL;
+}
+static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    const uint32_t source = l->place[op->source];
+    switch (op->kind) {
+    case MGV__OP_LINEAR: return mgv__lower_missing_of_linear(l, i);
+    case MGV__OP_NORM:
+        if (op->rms) return "RMSNorm";
+        if (op->fold != 1) return "mergers of tokens";
+        return source == MGV__DEVICE_STREAM || source == MGV__DEVICE_HEAD_OUT ? NULL : "norm of other rows than the stream's";
+    case MGV__OP_ATTENTION:
+        if (op->range != MGV__RANGE_FRAME) return "attention by windows";
+        return source == MGV__DEVICE_QKV ? NULL : "attention over other rows than a product's";
+    case MGV__OP_POOL:
+        return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
+    case MGV__OP_ROTARY: return "rotary positions";
+    case MGV__OP_GATHER: return "rows in another order, as attention by windows has them";
+    default: return "such operation";
+    }
+}
+
+/* Every product that leaves rows in a device buffer has the same number of columns. */
+static int mgv__lower_note_columns(mgv__plan *plan, uint32_t buffer, uint32_t columns) {
+    uint32_t *of_buffer = &plan->buffers[buffer].columns;
+    if (*of_buffer == 0) *of_buffer = columns;
+    return *of_buffer == columns;
+}
+/* What the tiles need of the shapes that the operations have. */
+static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_count, mgv_error *error) {
+    const mgv__config *c = plan->config;
+    const mgv__device_buffer *b = plan->buffers;
+    const uint32_t mlp = b[MGV__DEVICE_MLP].columns;
+    const uint64_t side = c->patch ? c->image_size / c->patch : 0;
+    if (plan->head_dim % 8 || plan->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
+                         (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)plan->head_dim);
+    /* heads: pooling has a column tile for each math group */
+    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width % 64 || mlp == 0 || mlp % 8)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
+                         "multiple of 8; this model has %u heads, %u and %u columns",
+                         (uint64_t)MGV__MATH_GROUPS, (uint64_t)plan->heads, (uint64_t)plan->width, (uint64_t)mlp);
+    if (plan->width > MGV__PLAN_MAX_WIDTH || op_count > MGV__PLAN_MODEL_OPS)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel runs widths up to %u and %u operations at most; this model has %u columns and %u operations",
+                         (uint64_t)MGV__PLAN_MAX_WIDTH, (uint64_t)MGV__PLAN_MODEL_OPS, (uint64_t)plan->width, (uint64_t)op_count);
+    if (b[MGV__DEVICE_QKV].columns != 3 * plan->width || (plan->pools && b[MGV__DEVICE_HEAD_MLP].columns != mlp))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel wants queries, keys and values as wide as the stream, and all MLPs as wide as each other; this "
+                         "model has %u columns of these three, %u of the stream, MLPs of %u and %u",
+                         (uint64_t)b[MGV__DEVICE_QKV].columns, (uint64_t)plan->width, (uint64_t)mlp,
+                         (uint64_t)b[MGV__DEVICE_HEAD_MLP].columns);
+    if (c->image_size == 0)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of one size; use the CPU backend");
+    if (c->patch % 2)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
+    if (c->channels != 3)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
+    /* so that the table of positions, of any width, and all vectors with it are counted in 32 bits, and no tile outlasts a wait */
+    if (side * side > MGV__PLAN_MAX_PATCHES)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of up to %u patches, not %u; use the CPU backend",
+                         (uint64_t)MGV__PLAN_MAX_PATCHES, side * side);
+    return MGV_OK;
+}
+
+/* Heads are the same everywhere. */
+static mgv_result mgv__lower_note_heads(mgv__plan *plan, uint32_t i, mgv_error *error) {
+    const mgv__op *op = &plan->program->ops[i];
+    if (op->kind != MGV__OP_ATTENTION && op->kind != MGV__OP_POOL) return MGV_OK;
+    if (plan->heads && (plan->heads != op->heads || plan->head_dim != op->head_dim || plan->scale != op->scale))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel wants the same heads everywhere: operation %u, %q, has %u of %u columns, not %u of %u; use the "
+                         "CPU backend", (uint64_t)i, op->label, (uint64_t)op->heads, (uint64_t)op->head_dim, (uint64_t)plan->heads,
+                         (uint64_t)plan->head_dim);
+    plan->heads = op->heads;
+    plan->head_dim = op->head_dim;
+    plan->scale = op->scale;
+    return MGV_OK;
+}
+
+/* Whether the kernel has all that the model's operations ask for. The sentence names the first thing that is missing. */
+static mgv_result mgv__lower_check_operations(mgv__plan *plan, mgv_error *error) {
+    mgv__lowering l;
+    uint32_t i;
+    mgv__lower_begin(&l, plan);
+    for (i = 0; i < plan->program->op_count; i++) {
+        const char *missing = mgv__lower_missing(&l, i);
+        if (missing)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has no %s: operation %u, %q; use the CPU backend", missing,
+                             (uint64_t)i, plan->program->ops[i].label);
+        mgv__lower_leave(&l, i);
+    }
+    return MGV_OK;
+}
+
+/* Whether the kernel runs this model, and how wide its buffers are. */
+static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
+    const mgv__program *program = plan->program;
+    mgv_result result = mgv__lower_check_operations(plan, error);
+    mgv__lowering l;
+    uint32_t i, op_count = 1; /* the patches */
+    mgv__lower_begin(&l, plan);
+    for (i = 0; i < program->op_count && result == MGV_OK; i++) {
+        const mgv__op *op = &program->ops[i];
+        const uint32_t target = mgv__lower_target(&l, i);
+        if (op->kind != MGV__OP_NORM && !mgv__lower_note_columns(plan, target, op->columns))
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                             "the GPU kernel wants all layers of one width: operation %u, %q, has %u columns, not %u; use the CPU backend",
+                             (uint64_t)i, op->label, (uint64_t)op->columns, (uint64_t)plan->buffers[target].columns);
+        result = mgv__lower_note_heads(plan, i, error);
+        plan->pools |= op->kind == MGV__OP_POOL;
+        op_count += op->kind == MGV__OP_POOL ? 3 : op->kind != MGV__OP_NORM;
+        mgv__lower_leave(&l, i);
+    }
+    plan->width = plan->buffers[MGV__DEVICE_STREAM].columns;
+    return result == MGV_OK ? mgv__lower_check_shapes(plan, op_count, error) : result;
+}
+
+/* An operation of the kernel that stands for operation i of the model, and for the norm of what that reads. */
+static mgv__plan_op *mgv__lower_range(mgv__lowering *l, mgv__plan_op *op, uint32_t i) {
+    const mgv__op *from = &l->plan->program->ops[i];
+    op->norm = l->norm[from->source];
+    op->first = mgv__min_u32(op->norm, i); /* MGV__NO_OP is no less */
+    op->end = i + 1;
+    if (op->norm != MGV__NO_OP) op->kernel.epsilon = l->plan->program->ops[op->norm].epsilon;
+    return op;
+}
+
+/* Who reads normalised rows folds the norm in; activation, table and residual are what a tile does with its sums before it stores them;
+   statistics of rows that will be normalised are taken where these are written, while they are at hand. */
+static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const mgv__op *from = &plan->program->ops[i];
+    const uint32_t source = l->place[from->source], target = mgv__lower_target(l, i);
+    const uint32_t pack = source == MGV__DEVICE_PATCHES                                      ? MGV__PACK_PATCH
+                          : source == MGV__DEVICE_MLP || source == MGV__DEVICE_HEAD_MLP ? MGV__PACK_MLP
+                                                                                        : MGV__PACK_HIDDEN;
+    uint32_t flags = 0;
+    mgv__plan_op *op;
+    if (source == MGV__DEVICE_PATCHES)
+        mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
+    if (l->norm[from->source] != MGV__NO_OP) flags |= MGV__KERNEL_FOLD_NORM;
+    if (from->activation == MGV__ACT_GELU_TANH) flags |= MGV__KERNEL_GELU_TANH;
+    if (from->table != MGV__NO_TENSOR) flags |= MGV__KERNEL_TABLE;
+    if (from->add != MGV__NONE) flags |= MGV__KERNEL_RESIDUAL;
+    if (mgv__lower_is_read_by(plan->program, i, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
+    if (target == MGV__DEVICE_POOLED) flags |= MGV__KERNEL_FLOAT_OUT;
+    op = mgv__lower_range(l, mgv__plan_gemm(plan, from->label, from->layer, source, target, pack, flags), i);
+    op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
+    op->of_images = from->rows == MGV__ROWS_IMAGES;
+    if (from->add != MGV__NONE) op->residual = l->place[from->add];
+    if (target == MGV__DEVICE_MLP) plan->last_mlp = plan->op_count - 1;
+}
+
+static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const mgv__op *from = &plan->program->ops[i];
+    mgv__plan_op *op = mgv__plan_push(plan, from->label, from->layer,
+                                      mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
+                                      MGV__DEVICE_ATTENDED);
+    mgv__lower_range(l, op, i);
+    op->kernel.column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER);
+    op->kernel.a_map = MGV__MAP_KEYS;
+    op->kernel.b_map = MGV__MAP_QUERIES;
+    op->kernel.store_map = (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
+}
+
+/* Gamma and beta of a norm that is not folded into a product. There is room for one. */
+static void mgv__lower_keep_norm(mgv__plan *plan, uint32_t norm) {
+    if (plan->norm_op != MGV__NO_OP || norm == MGV__NO_OP) return;
+    plan->norm_op = norm;
+    plan->norm = mgv__plan_vector(plan, 2 * plan->width);
+}
+
+/* Whether the stream is written again behind operation i. */
+static int mgv__lower_is_overwritten(const mgv__lowering *l, uint32_t i) {
+    for (i++; i < l->plan->program->op_count; i++)
+        if (l->plan->program->ops[i].kind != MGV__OP_NORM && mgv__lower_target(l, i) == MGV__DEVICE_STREAM) return 1;
+    return 0;
+}
+/* The rows of the stream into every output that wants those of `tap`. */
+static void mgv__lower_tap(mgv__lowering *l, const mgv__tap *tap) {
+    mgv__plan *plan = l->plan;
+    const int tokens = tap->kind == MGV_OUTPUT_TOKENS;
+    const int32_t layer = tokens ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)tap->index;
+    const uint32_t norm = l->norm[tap->buffer];
+    uint32_t i;
+    if (!tokens && tap->kind != MGV_OUTPUT_LAYER) return;
+    mgv__lower_keep_norm(plan, norm);
+    for (i = 0; i < plan->outputs.count; i++) {
+        mgv__plan_op *op;
+        if (plan->outputs.layer[i] != layer) continue;
+        op = mgv__plan_push(plan, tokens ? "tokens" : "layer", layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+        op->kernel.column_tiles = 1;
+        op->kernel.a_map = op->source;
+        op->kernel.store_map = i;
+        if (norm == MGV__NO_OP) continue;
+        op->norm = norm;
+        op->kernel.epsilon = plan->program->ops[norm].epsilon;
+        op->kernel.flags = MGV__KERNEL_FOLD_NORM;
+        op->kernel.bias = plan->norm;
+        op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
+    }
+}
+/* Rows are copied before anybody overwrites them. Those that nobody does come late: nobody waits for them. */
+static void mgv__lower_taps_of(mgv__lowering *l, uint32_t i) {
+    uint32_t k;
+    for (k = 0; k < l->plan->program->tap_count; k++)
+        if (l->plan->program->taps[k].op == i && mgv__lower_is_overwritten(l, i)) mgv__lower_tap(l, &l->plan->program->taps[k]);
+}
+static void mgv__lower_last_taps(mgv__lowering *l) {
+    uint32_t k;
+    for (k = 0; k < l->plan->program->tap_count; k++)
+        if (!mgv__lower_is_overwritten(l, l->plan->program->taps[k].op)) mgv__lower_tap(l, &l->plan->program->taps[k]);
+}
+
+/* The pooling head up to its values. Where the scores of all tokens can be held at once, there are three ways: for few
+   images the sums of some tokens each, which are then joined; for many all sums at once, by the second operation alone
+   (mgv__plan_pool_op); in the latency regime all sums and the values behind them, by the second operation alone
+   (mgv__plan_pool_heads). */
+static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const int32_t layer = plan->program->ops[i].layer;
+    const int online = plan->tokens > MGV__MAX_KEYS;
+    mgv__plan_op *scores, *sums, *values;
+    if (online) {
+        scores = mgv__plan_gemm(plan, "head scores", layer, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN,
+                                MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
+    } else {
+        scores = mgv__plan_push(plan, "head scores", layer, MGV__KERNEL_POOL_TOKENS, MGV__DEVICE_STREAM, MGV__DEVICE_PARTS);
+        scores->kernel.column_sums = mgv__plan_vector(plan, 64);
+        scores->pack = MGV__PACK_SCORES;
+        plan->pack_rows[MGV__PACK_SCORES] = plan->heads;
+    }
+    scores->packs = MGV__PACKS_SCORES;
+    sums = mgv__plan_push(plan, "head sums", layer, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN,
+                          online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
+    mgv__lower_range(l, scores, i)->is_part = 1;
+    mgv__lower_range(l, sums, i)->is_part = 1;
+    mgv__lower_keep_norm(plan, sums->norm);
+    sums->kernel.k_blocks = plan->width / 64;
+    sums->kernel.bias = plan->norm;
+    if (!online) sums->kernel.column_sums = scores->kernel.column_sums;
+    mgv__lower_last_taps(l);
+    values = mgv__plan_gemm(plan, "head values", layer, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
+    mgv__lower_range(l, values, i);
+    values->packs = MGV__PACKS_VALUES;
+    values->by_head = values->of_images = 1;
+    values->kernel.a_column_step = plan->width;
+}
+
+/* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
+static void mgv__plan_lower(mgv__plan *plan) {
+    mgv__lowering l;
+    uint32_t i;
+    plan->op_count = plan->vector_count = plan->head_ops = 0;
+    plan->norm_op = MGV__NO_OP;
+    memset(plan->pack_rows, 0, sizeof plan->pack_rows);
+    mgv__lower_begin(&l, plan);
+    for (i = 0; i < plan->program->op_count; i++) {
+        switch (plan->program->ops[i].kind) {
+        case MGV__OP_LINEAR: mgv__lower_linear(&l, i); break;
+        case MGV__OP_ATTENTION: mgv__lower_attention(&l, i); break;
+        case MGV__OP_POOL: mgv__lower_pool(&l, i); break;
+        default: break; /* norms are folded into what reads their rows */
+        }
+        mgv__lower_leave(&l, i);
+        mgv__lower_taps_of(&l, i);
+    }
+    if (!plan->pools) mgv__lower_last_taps(&l);
+    for (i = 0; i < plan->op_count; i++) {
+        plan->head_ops += plan->ops[i].of_images != 0;
+        if (plan->ops[i].of_images) plan->ops[i].kernel.rows_per_group = plan->max_images;
+    }
+}
+
 static int mgv__row_outputs_equal(const mgv__row_outputs *a, const mgv__row_outputs *b) {
     return a->count == b->count && memcmp(a->layer, b->layer, a->count * sizeof a->layer[0]) == 0;
 }
@@ -7646,7 +7880,7 @@ static int mgv__row_outputs_equal(const mgv__row_outputs *a, const mgv__row_outp
 static void mgv__plan_want(mgv__plan *plan, const mgv__row_outputs *outputs) {
     if (mgv__row_outputs_equal(outputs, &plan->outputs)) return;
     plan->outputs = *outputs;
-    mgv__plan_list(plan);
+    mgv__plan_lower(plan);
 }
 
 /* Images of a group, where nobody says. One group, or two of the same size, where they have up to 25,100 rows each: measured on
@@ -7671,14 +7905,13 @@ static uint32_t mgv__plan_group_tiles(const mgv__plan *plan, uint32_t group_imag
 /* Everything that depends on how images are grouped; where rows lie does not. */
 static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_t groups) {
     const uint64_t rows_per_group = (uint64_t)group_images * plan->tokens;
-    const uint32_t head_ops = plan->config->use_head ? MGV__PLAN_HEAD_OPS : 0;
     uint32_t i;
     plan->group_images = group_images;
     plan->groups = groups;
     plan->group_tiles = mgv__plan_group_tiles(plan, group_images);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         plan->buffers[i].counter_stride = plan->buffers[i].by_image ? plan->group_images : plan->group_tiles;
-    for (i = 0; i + head_ops < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = (uint32_t)rows_per_group;
+    for (i = 0; i + plan->head_ops < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = (uint32_t)rows_per_group;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const int head = mgv__plan_rows_are_images(i);
         uint64_t per_group = head ? plan->room_images : rows_per_group, count = head ? 1 : groups;
@@ -7689,13 +7922,13 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
         if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
             mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, count, MGV__CHUNK_ROWS);
     }
-    if (plan->config->use_head) { /* weighted sums: (column, head, image) */
+    if (plan->pools) { /* weighted sums: (column, head, image) */
         mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
         mgv__map_desc *m = &plan->maps[(int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
-        mgv__plan_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->config->heads, plan->room_images,
+        mgv__plan_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->heads, plan->room_images,
                       MGV__CHUNK_ROWS);
-        m->dims[0] = plan->config->hidden;
-        m->strides[0] = (uint64_t)plan->config->hidden * 2;
+        m->dims[0] = plan->width;
+        m->strides[0] = (uint64_t)plan->width * 2;
         m->strides[1] = (uint64_t)weighted->pitch * 2;
     }
     mgv__plan_attention_maps(plan, plan->room_images);
@@ -7742,20 +7975,24 @@ static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
 
 /* Statistics of rows by 64 columns are counted in 32 bits. */
 static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uint32_t max_images, mgv_error *error) {
-    if (rows <= 0x40000000u / (plan->config->hidden / 64)) return MGV_OK;
+    if (rows <= 0x40000000u / (plan->width / 64)) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
                      (uint64_t)max_images, (uint64_t)plan->tokens);
 }
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
-static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images,
-                                   mgv_error *error) {
-    uint32_t i;
+static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, const mgv__program *program, uint32_t max_images,
+                                   uint32_t group_images, mgv_error *error) {
+    uint32_t i, mlp, head_mlp;
     uint64_t rows, head_rows, parts = 0, at = 0;
-    mgv_result result = mgv__plan_supported(config, error);
+    mgv_result result;
     memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
-    if (result != MGV_OK) return result;
     plan->config = config;
+    plan->program = program;
+    result = mgv__plan_survey(plan, error);
+    if (result != MGV_OK) return result;
+    mlp = plan->buffers[MGV__DEVICE_MLP].columns;
+    head_mlp = plan->buffers[MGV__DEVICE_HEAD_MLP].columns;
     plan->tokens = (config->image_size / config->patch) * (config->image_size / config->patch);
     plan->patch_columns = config->channels * config->patch * config->patch;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
@@ -7763,7 +8000,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
     /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
        tile before has lent. */
-    plan->split_most = mgv__min_u32(config->hidden, config->intermediate) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER
+    plan->split_most = mgv__min_u32(plan->width, mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER
                            ? MGV__PLAN_SPLIT_MOST : 0;
     plan->group_is_said = group_images != 0;
     result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before 32 bits are multiplied */
@@ -7779,27 +8016,27 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     rows = (uint64_t)plan->room_images * plan->tokens;
 
     mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, config->hidden, config->hidden, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * config->hidden, 3 * config->hidden, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, config->hidden, config->hidden, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, config->intermediate, config->intermediate, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, config->use_head && plan->tokens > MGV__MAX_KEYS ? rows : 0, config->heads,
-                     mgv__ceil_div(config->heads, 4) * 4, 0, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, plan->width, plan->width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * plan->width, 3 * plan->width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, plan->width, plan->width, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, mlp, mlp, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && plan->tokens > MGV__MAX_KEYS ? rows : 0, plan->heads,
+                     mgv__ceil_div(plan->heads, 4) * 4, 0, 4);
     rows = plan->room_images;
-    head_rows = config->use_head ? rows : 0;
+    head_rows = plan->pools ? rows : 0;
     if (mgv__plan_pools_tokens(plan, 1)) parts = (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
-    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, config->heads * (config->hidden + 4), config->heads * (config->hidden + 4), 1,
+    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, plan->heads * (plan->width + 4), plan->heads * (plan->width + 4), 1,
                      4); /* maximum, sum and mean behind a head's sums */
-    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, config->heads * config->hidden, config->heads * config->hidden, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, config->hidden, config->hidden, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, config->hidden, config->hidden, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, config->intermediate, config->intermediate, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, head_rows, config->hidden, config->hidden, 0, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, plan->heads * plan->width, plan->heads * plan->width, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, plan->width, plan->width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, plan->width, plan->width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, head_mlp, head_mlp, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, head_rows, plan->width, plan->width, 0, 4);
 
     plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
-    plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = config->hidden;
-    plan->pack_columns[MGV__PACK_MLP] = config->intermediate;
-    mgv__plan_list(plan);
+    plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = plan->width;
+    plan->pack_columns[MGV__PACK_MLP] = mlp;
+    mgv__plan_lower(plan);
 
     for (i = 0; i < MGV__PACK_COUNT; i++) {
         plan->pack_pitch[i] = mgv__ceil_div(plan->pack_columns[i], 8) * 8;
@@ -7818,7 +8055,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, u
     }
     plan->stats_offset = at;
     /* the head's: of rows by the strips of a GEMV, or by parts of 64 columns, which are fewer */
-    at += mgv__plan_stream_stats(plan) * 4 + rows * (config->hidden / 8) * 8;
+    at += mgv__plan_stream_stats(plan) * 4 + rows * (plan->width / 8) * 8;
     plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
     at += (uint64_t)plan->vector_count * 4;
     plan->weights_offset = at = (at + 1023) / 1024 * 1024;
@@ -7877,7 +8114,7 @@ static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uin
    the stream have a tile of 256 columns for each cluster. With fewer there is little to choose. */
 static int mgv__plan_worth_dealing(const mgv__plan *plan, uint32_t row_tiles) {
     return plan->clusters <= MGV__PLAN_DEAL_CLUSTERS &&
-           mgv__ceil_div(row_tiles, MGV__CLUSTER) * mgv__ceil_div(plan->config->hidden, 256) >= plan->clusters;
+           mgv__ceil_div(row_tiles, MGV__CLUSTER) * mgv__ceil_div(plan->width, 256) >= plan->clusters;
 }
 
 /* Tile width of a GEMM: the one whose waves take least time. Of what multiplies normed rows, which has many columns, a second wave that is
@@ -7917,7 +8154,7 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
     uint32_t kind;
     for (kind = MGV__KERNEL_SPLIT_128; kind <= MGV__KERNEL_SPLIT_192; kind++) {
         const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) *
-                               mgv__ceil_div(plan->config->hidden, mgv__split_columns(kind));
+                               mgv__ceil_div(plan->width, mgv__split_columns(kind));
         const uint32_t most = kind == MGV__KERNEL_SPLIT_192 ? plan->split_most : narrow_most;
         if (tiles >= plan->split_least && tiles <= most) return kind;
     }
@@ -7957,7 +8194,7 @@ static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t c
 /* The latency regime's pooling head up to the values, one operation: the second. */
 static void mgv__plan_pool_heads(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
-    const mgv__plan_op *values = &plan->ops[plan->op_count - MGV__PLAN_HEAD_OPS];
+    const mgv__plan_op *values = &plan->ops[plan->op_count - plan->head_ops];
     k->column_tiles = 0;
     if (op->kind == MGV__KERNEL_POOL_TOKENS) return;
     k->kind = MGV__KERNEL_POOL_HEADS;
@@ -8013,7 +8250,7 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     /* of who writes the stream */
     const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0;
     /* of heads; the last may have one: its second tile is cut off where it is stored */
-    const uint32_t pairs = mgv__ceil_div(plan->config->heads, MGV__CLUSTER);
+    const uint32_t pairs = mgv__ceil_div(plan->heads, MGV__CLUSTER);
     k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
     if (op->kind == MGV__KERNEL_ROWS) return; /* one tile a pair of row tiles, no maps */
     k->store_map = MGV__MAP_STORE + op->target;
@@ -8060,14 +8297,14 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
         mgv__plan_gemv(plan, op);
         return;
     }
-    if (op->by_head) width = plan->config->head_dim <= 64 ? 64 : 128;
+    if (op->by_head) width = plan->head_dim <= 64 ? 64 : 128;
     else if (k->flags & MGV__KERNEL_FLOAT_OUT) width = 64;
     else width = mgv__plan_tile_columns(plan, mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k);
     k->kind = width == 256   ? MGV__KERNEL_GEMM_256
               : width == 192 ? MGV__KERNEL_GEMM_192
               : width == 128 ? MGV__KERNEL_GEMM_128
                              : MGV__KERNEL_GEMM_64;
-    k->column_tiles = op->by_head ? plan->config->heads : mgv__ceil_div(k->columns, width);
+    k->column_tiles = op->by_head ? plan->heads : mgv__ceil_div(k->columns, width);
     k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
     /* A tile of 64 columns takes two blocks of K a stage, which only a pair loads; a head's begins with the head. */
     if (width >= 128 && !op->by_head && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS))
@@ -8090,11 +8327,11 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     const uint32_t columns = wide ? MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
     k->stats_columns = 64;
     k->store_map = op->target;
-    k->residual_map = op->target == MGV__DEVICE_POOLED ? (uint32_t)MGV__DEVICE_HEAD_OUT : op->target;
+    k->residual_map = op->residual;
     switch (op->kind) {
     case MGV__KERNEL_PATCHES: k->column_tiles = 10; return; /* 10,240 threads: a piece each of 224 px */
     case MGV__KERNEL_ATTENTION:
-        k->column_tiles = plan->config->heads;
+        k->column_tiles = plan->heads;
         k->a_map = MGV__MAP_QUERIES;
         k->b_map = MGV__MAP_LATENCY_KEYS;
         return;
@@ -8152,17 +8389,15 @@ static void mgv__plan_signallers(mgv__plan *plan) {
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
                               MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS;
-    const uint32_t head_ops = plan->config->use_head ? MGV__PLAN_HEAD_OPS : 0;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
         mgv__plan_op *op = &plan->ops[i];
         mgv__kernel_op *k = &op->kernel;
         const mgv__device_buffer *source, *target;
-        const uint32_t head = i + head_ops >= plan->op_count;
         uint32_t signals = 0;
         k->flags = (k->flags & ~of_batch) | plan->ablations;
-        k->rows_total = head ? images : images * plan->tokens;
+        k->rows_total = op->of_images ? images : images * plan->tokens;
         k->kind = op->kind;
         if (plan->regime == MGV__LATENCY) mgv__plan_latency_op(plan, op);
         else mgv__plan_throughput_op(plan, op, images);
@@ -8171,7 +8406,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
-            k->wait_divisor = !source->by_image ? mgv__plan_row_tile(plan) : head ? 1 : plan->tokens;
+            k->wait_divisor = !source->by_image ? mgv__plan_row_tile(plan) : op->of_images ? 1 : plan->tokens;
             k->wait_threshold = written[op->source];
         }
         k->signal_counter = target->counter;
@@ -8193,9 +8428,8 @@ static int mgv__plan_shares_rows(const mgv__kernel_op *k, uint32_t group, uint32
 
 /* Whether clusters rest behind the last FC1, so that FC2 begins with the one with which FC1 began: those that get the pooling head's first
    tiles then have none of either, and time to run the head's code once before. */
-static int mgv__plan_rests(const mgv__plan *plan, const mgv__plan_op *op) {
-    const int last = op->layer + 1 == (int32_t)plan->config->layers;
-    return last && op->kernel.kind == MGV__KERNEL_WIDE && op->target == MGV__DEVICE_MLP && plan->config->use_head;
+static int mgv__plan_rests(const mgv__plan *plan, uint32_t op) {
+    return op == plan->last_mlp && plan->ops[op].kernel.kind == MGV__KERNEL_WIDE && plan->pools;
 }
 
 static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t group, uint32_t *tiles) {
@@ -8210,7 +8444,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     segment->first_unit = 0;
     segment->first_tile = *tiles;
     *tiles += units * k->column_tiles;
-    if (mgv__plan_rests(plan, &plan->ops[op_number]))
+    if (mgv__plan_rests(plan, op_number))
         *tiles = segment->first_tile + mgv__ceil_div(*tiles - segment->first_tile, plan->clusters) * plan->clusters;
     if (mgv__plan_shares_rows(k, group, units - 1)) *tiles -= k->column_tiles / MGV__CLUSTER;
     plan->segment_count++;
@@ -8219,7 +8453,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
 /* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
 static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
-    if (images > MGV__LATENCY_MAX_IMAGES && plan->config->use_head) return MGV__THROUGHPUT;
+    if (images > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
@@ -8230,7 +8464,7 @@ static void mgv__plan_deal(mgv__plan *plan); /* by what tiles cost: in >>schedul
 /* The order of all tiles. `lanes` groups take turns, one operation each; the next group starts when one has finished. The head's
    last products run over all images at once, at the end. */
 static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t clusters) {
-    const uint32_t head_ops = plan->config->use_head ? MGV__PLAN_HEAD_OPS : 0, group_ops = plan->op_count - head_ops;
+    const uint32_t group_ops = plan->op_count - plan->head_ops;
     const uint32_t lanes = plan->lanes ? plan->lanes : 1;
     uint32_t groups, tiles = 0, step, group, i;
     mgv__plan_group(plan, images);
@@ -8462,19 +8696,11 @@ static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) {
 
 typedef struct mgv__packer {
     const mgv__plan *plan;
-    const mgv__program *program;
     const mgv__tensor *tensors;
     uint16_t *weights;
     float *vectors;
 } mgv__packer;
 
-/* The model's operation of this name. The plan was made from the same config, so it is there. */
-static const mgv__op *mgv__packer_find(const mgv__packer *p, const char *label, int32_t layer) {
-    uint32_t i;
-    for (i = 0; i < p->program->op_count; i++)
-        if (p->program->ops[i].layer == layer && strcmp(p->program->ops[i].label, label) == 0) return &p->program->ops[i];
-    return NULL;
-}
 static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) {
     return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i);
 }
@@ -8513,25 +8739,32 @@ static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count
 }
 
 /* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights,
-   of attention in those of the queries. */
+   of attention in those of the queries. A float that is 1 / sqrt(head_dim) but for its rounding stands for that number. */
 static double mgv__pack_softmax_scale(double scale) { return scale * 1.4426950408889634; }
-static double mgv__pack_query_scale(const mgv__config *config) { return mgv__pack_softmax_scale(1 / sqrt((double)config->head_dim)); }
-
-/* What the weights of part `part` of a product are multiplied by: GELU takes half of its argument. */
-static double mgv__pack_scale(const mgv__plan *plan, const mgv__plan_op *op, uint32_t part) {
-    if (op->kernel.flags & MGV__KERNEL_GELU_TANH) return 0.5;
-    return op->target == MGV__DEVICE_QKV && part == 0 /* queries */ ? mgv__pack_query_scale(plan->config) : 1;
+static double mgv__pack_query_scale(const mgv__plan *plan) {
+    const double exact = 1 / sqrt((double)plan->head_dim);
+    return mgv__pack_softmax_scale(fabs(plan->scale - exact) < 1e-6 * exact ? exact : plan->scale);
 }
 
-/* One row of weights with its bias, of part `part`. A norm before the product is folded in: weights times gamma, the share of beta in the
-   bias, and the row centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard
+/* What row `row` of a product's weights is multiplied by: queries, the first third of what attention reads, by the scale of their softmax.
+   GELU takes half of its argument. LayerScale is a factor of its own, behind the bias: it takes both. */
+static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
+    const mgv__plan *plan = p->plan;
+    const uint32_t channel_scale = plan->program->ops[op->end - 1].channel_scale;
+    if (op->kernel.flags & MGV__KERNEL_GELU_TANH) return 0.5;
+    if (op->target == MGV__DEVICE_QKV && row < op->kernel.columns / 3) return mgv__pack_query_scale(plan);
+    return channel_scale == MGV__NO_TENSOR ? 1 : mgv__tensor_value(&p->tensors[channel_scale], row);
+}
+
+/* Row `target_row` of a product's weights with its bias. A norm before the product is folded in: weights times gamma, the share of beta in
+   the bias, and the row centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard
    deviation. gamma NULL: no norm. */
-static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t part, uint32_t target_row, const mgv__tensor *weight,
+static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
                           uint64_t weight_row, float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
     const mgv__plan *plan = p->plan;
     const uint32_t inner = plan->pack_columns[op->pack];
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
-    const double scale = mgv__pack_scale(plan, op, part);
+    const double scale = mgv__pack_scale(p, op, target_row);
     double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
     for (k = 0; k < inner && !gamma; k++) out[k] = mgv__bf16_round((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale));
@@ -8546,21 +8779,24 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     p->vectors[op->kernel.bias + target_row] = (float)(shift * scale);
 }
 
-/* A product whose weights are the model's operation `from`, part after part; norm: the norm before it that is folded in, or NULL. */
-static void mgv__pack_linear(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
+/* A product whose weights are those of the model's last operation that it stands for, part after part. */
+static void mgv__pack_product(const mgv__packer *p, const mgv__plan_op *op) {
+    const mgv__op *from = &p->plan->program->ops[op->end - 1];
+    const mgv__op *norm = op->norm == MGV__NO_OP ? NULL : &p->plan->program->ops[op->norm];
     const mgv__tensor *gamma = norm ? &p->tensors[norm->weight[0]] : NULL, *beta = norm ? &p->tensors[norm->bias[0]] : NULL;
     uint32_t part, row, target_row = 0;
     for (part = 0; part < from->part_count; part++) {
-        const mgv__tensor *weight = &p->tensors[from->weight[part]];
-        for (row = 0; row < weight->shape[0]; row++, target_row++)
-            mgv__pack_row(p, op, part, target_row, weight, row, mgv__packer_bias(p, from->bias[part], row), gamma, beta);
+        const uint32_t first = mgv__op_part_row(from, part);
+        for (row = first; row < first + from->part_columns[part]; row++, target_row++)
+            mgv__pack_row(p, op, target_row, &p->tensors[from->weight[part]], row, mgv__packer_bias(p, from->bias[part], row), gamma, beta);
     }
 }
 
 /* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
    rescale / std - mean / std goes into weights and bias. */
-static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from) {
+static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op) {
     const mgv__plan *plan = p->plan;
+    const mgv__op *from = &plan->program->ops[op->end - 1];
     const mgv__pixels_config *pixels = &plan->config->pixels;
     const mgv__tensor *weight = &p->tensors[from->weight[0]], *table = &p->tensors[from->table];
     const uint32_t patch = plan->config->patch, area = patch * patch;
@@ -8584,8 +8820,9 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, cons
 }
 
 /* Gamma and beta of the last norm, for the pooling head's sums and for token outputs. */
-static void mgv__pack_norm(const mgv__packer *p, const mgv__op *norm) {
-    const uint32_t width = p->plan->config->hidden;
+static void mgv__pack_norm(const mgv__packer *p) {
+    const mgv__op *norm = &p->plan->program->ops[p->plan->norm_op];
+    const uint32_t width = p->plan->width;
     float *out = p->vectors + p->plan->norm;
     uint32_t k;
     for (k = 0; k < width; k++) {
@@ -8596,12 +8833,13 @@ static void mgv__pack_norm(const mgv__packer *p, const mgv__op *norm) {
 
 /* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all
    tokens is left out. As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
-static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, const mgv__op *from, const mgv__op *norm) {
+static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op) {
     const mgv__plan *plan = p->plan;
-    const uint32_t width = plan->config->hidden, head_dim = plan->config->head_dim, pack = op->pack;
+    const mgv__op *from = &plan->program->ops[op->end - 1], *norm = &plan->program->ops[op->norm];
+    const uint32_t width = plan->width, head_dim = plan->head_dim, pack = op->pack;
     const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe], *gamma = &p->tensors[norm->weight[0]];
     uint32_t head, j, k;
-    for (head = 0; head < plan->config->heads; head++) {
+    for (head = 0; head < plan->heads; head++) {
         uint16_t *out = p->weights + plan->pack_offset[pack] / 2 + (uint64_t)(op->kernel.b_row + head) * plan->pack_pitch[pack];
         double sum = 0, mean = 0, u[MGV__PLAN_MAX_WIDTH];
         for (k = 0; k < width; k++) u[k] = 0;
@@ -8634,40 +8872,34 @@ static uint64_t mgv__plan_device_bytes(const mgv__plan *plan) { return plan->are
 /* What is packed is one block, as it lies in the arena: vectors, and from a multiple of 1024 bytes on the weights. */
 static uint64_t mgv__plan_packed_bytes(const mgv__plan *plan) { return plan->weights_offset - plan->vectors_offset + plan->weight_bytes; }
 
+/* The pooling head's values: the last third of its projection. */
+static void mgv__pack_values(const mgv__packer *p, const mgv__plan_op *op) {
+    const mgv__op *from = &p->plan->program->ops[op->end - 1];
+    uint32_t row;
+    for (row = 0; row < op->kernel.columns; row++) {
+        const uint32_t in_row = 2 * op->kernel.columns + row;
+        mgv__pack_row(p, op, row, &p->tensors[from->weight[0]], in_row, mgv__packer_bias(p, from->bias[0], in_row), NULL, NULL);
+    }
+}
+
 /* Fills `packed`, mgv__plan_packed_bytes long. */
-static void mgv__plan_pack(const mgv__plan *plan, const mgv__program *program, const mgv__tensor *tensors, uint8_t *packed) {
+static void mgv__plan_pack(const mgv__plan *plan, const mgv__tensor *tensors, uint8_t *packed) {
     mgv__packer p;
-    uint32_t i, row;
+    uint32_t i;
     p.plan = plan;
-    p.program = program;
     p.tensors = tensors;
     p.vectors = (float *)(void *)packed;
     p.weights = (uint16_t *)(void *)(packed + (plan->weights_offset - plan->vectors_offset));
     memset(packed, 0, (size_t)mgv__plan_packed_bytes(plan));
-    mgv__pack_norm(&p, mgv__packer_find(&p, "post norm", -1));
-    for (i = 0; i < plan->op_count; i++) {
-        const mgv__plan_op *op = &plan->ops[i];
-        const char *label = op->label;
-        if (op->kernel.kind == MGV__KERNEL_PATCHES || mgv__plan_is_attention(op->kernel.kind)) continue;
-        if (op->kernel.kind == MGV__KERNEL_ROWS) continue;
-        if (strcmp(label, "head scores") == 0) {
-            mgv__pack_scores(&p, op, mgv__packer_find(&p, "head attention", -1), mgv__packer_find(&p, "post norm", -1));
-        } else if (strcmp(label, "head sums") == 0) {
-            continue;
-        } else if (op->pack == MGV__PACK_PATCH) {
-            mgv__pack_patches(&p, op, mgv__packer_find(&p, label, op->layer));
-        } else if (op->by_head) {
-            const mgv__op *from = mgv__packer_find(&p, "head attention", -1);
-            for (row = 0; row < op->kernel.columns; row++) {
-                uint32_t in_row = 2 * op->kernel.columns + row;
-                mgv__pack_row(&p, op, 0, row, &tensors[from->weight[0]], in_row, mgv__packer_bias(&p, from->bias[0], in_row), NULL, NULL);
-            }
-        } else {
-            const char *norm = strcmp(label, "qkv") == 0 ? "norm1" : strcmp(label, "fc1") == 0 ? "norm2" : "head norm";
-            mgv__pack_linear(&p, op, mgv__packer_find(&p, label, op->layer),
-                             op->kernel.flags & MGV__KERNEL_FOLD_NORM ? mgv__packer_find(&p, norm, op->layer) : NULL);
+    if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(&p);
+    for (i = 0; i < plan->op_count; i++)
+        switch (plan->ops[i].packs) {
+        case MGV__PACKS_PATCHES: mgv__pack_patches(&p, &plan->ops[i]); break;
+        case MGV__PACKS_PRODUCT: mgv__pack_product(&p, &plan->ops[i]); break;
+        case MGV__PACKS_SCORES: mgv__pack_scores(&p, &plan->ops[i]); break;
+        case MGV__PACKS_VALUES: mgv__pack_values(&p, &plan->ops[i]); break;
+        default: break;
         }
-    }
 }
 
 #endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
@@ -8772,7 +9004,7 @@ static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_
 static uint32_t mgv__attention_keys(const mgv__plan *plan) {
     return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : plan->maps[MGV__MAP_KEYS].box[1];
 }
-static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__plan_rest_columns(plan->config); }
+static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__plan_rest_columns(plan); }
 
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
@@ -8921,7 +9153,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     if (mgv__plan_is_attention(k->kind)) {
         out->kind = "attention";
         out->tile_rows = mgv__attention_queries(plan, k);
-        out->tile_columns = mgv__plan_heads(k) * plan->config->head_dim;
+        out->tile_columns = mgv__plan_heads(k) * plan->head_dim;
     }
     out->flops = mgv__schedule_flops(plan, op);
     out->plain_l2_bytes = (uint64_t)(int64_t)(b.passes - b.statistics); /* may be less than 0: what its tiles move is added */
@@ -9156,7 +9388,7 @@ MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)
 
 static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
     const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
-    const double image = side * side * plan->config->channels + 4.0 * plan->config->hidden; /* bytes in and out */
+    const double image = side * side * plan->config->channels + 4.0 * plan->width; /* bytes in and out */
     uint32_t i, chain = 0; /* operations that no other stands in for */
     for (i = 0; i < plan->op_count; i++) chain += plan->ops[i].kernel.column_tiles != 0;
     info->clock_hz = MGV__SCHEDULE_CLOCK_HZ;
@@ -9227,15 +9459,15 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
 }
 
 /* A plan with room for its schedules, or NULL. */
-static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, uint32_t max_images, mgv_result *result,
-                                 mgv_error *error) {
+static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
+                                 uint32_t max_images, mgv_result *result, mgv_error *error) {
     mgv__plan *plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
     if (!plan) {
         *result = mgv__fail_nomem(error, "a plan", sizeof *plan);
         return NULL;
     }
     (void)mgv__plan_want; /* without >>cuda nobody asks for rows */
-    *result = mgv__plan_layout(plan, config, max_images, 0, error);
+    *result = mgv__plan_layout(plan, config, program, max_images, 0, error);
     if (*result == MGV_OK) *result = mgv__plan_take_room(allocator, plan, error);
     if (*result == MGV_OK) return plan;
     mgv__plan_free(allocator, plan);
@@ -9254,7 +9486,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (sms < MGV__CLUSTER)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are fewer than the %u of one cluster", (uint64_t)sms,
                          (uint64_t)MGV__CLUSTER);
-    plan = mgv__plan_make(&model->allocator, &model->config, images, &result, error);
+    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, images, &result, error);
     if (!plan) return result;
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
     if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
@@ -9385,8 +9617,9 @@ static uint64_t mgv__packed_layout_hash(const mgv__plan *plan) {
     mgv__hash_number(&hash, plan->norm);
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
-        mgv__hash_text(&hash, plan->ops[i].label);
-        mgv__hash_number(&hash, plan->ops[i].layer);
+        mgv__hash_number(&hash, plan->ops[i].first);
+        mgv__hash_number(&hash, plan->ops[i].end);
+        mgv__hash_number(&hash, plan->ops[i].packs);
         mgv__hash_number(&hash, plan->ops[i].pack);
         mgv__hash_number(&hash, k->flags);
         mgv__hash_number(&hash, k->columns);
@@ -9500,14 +9733,14 @@ static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t c
     mgv__packed_header header;
     mgv_result result;
     mgv__plan *plan;
-    plan = mgv__plan_make(&model->allocator, &model->config, 1, &result, error);
+    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, 1, &result, error);
     if (!plan) return result;
     mgv__packed_describe(&header, plan, model->hash);
     *bytes = MGV__PACKED_HEADER + header.block_bytes;
     if (file && capacity < *bytes)
         result = mgv__fail(error, MGV_ERROR_CAPACITY, "the packed weights are %u bytes; there is room for %u", *bytes, capacity);
     if (file && result == MGV_OK) {
-        mgv__plan_pack(plan, &model->program, model->tensors, (uint8_t *)file + MGV__PACKED_HEADER);
+        mgv__plan_pack(plan, model->tensors, (uint8_t *)file + MGV__PACKED_HEADER);
         header.block_hash = mgv__hash_of((const uint8_t *)file + MGV__PACKED_HEADER, header.block_bytes);
         mgv__packed_write_header((unsigned char *)file, &header);
     }
@@ -9796,7 +10029,7 @@ MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model,
     if (result != MGV_OK) return result;
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     {
-        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, d.max_images, &result, error);
+        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, d.max_images, &result, error);
         if (plan) *bytes = mgv__plan_device_bytes(plan);
         mgv__plan_free(&model->allocator, plan);
         return result;
@@ -10201,8 +10434,7 @@ static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__c
     return MGV_OK;
 }
 
-static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__packed_source *source, const mgv__program *program,
-                                           const mgv__tensor *tensors,
+static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__packed_source *source, const mgv__tensor *tensors,
                                            mgv_error *error) {
     const mgv__plan *plan = cuda->plan;
     const size_t bytes = (size_t)mgv__plan_packed_bytes(plan);
@@ -10211,7 +10443,7 @@ static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__packed_so
     cudaError_t code;
     if (!packed) return mgv__fail_nomem(error, "the packed weights", bytes);
     if (source->path || source->data) result = mgv__packed_read(source, &cuda->allocator, plan, packed, error);
-    else mgv__plan_pack(plan, program, tensors, packed);
+    else mgv__plan_pack(plan, tensors, packed);
     code = result == MGV_OK ? cuda->calls->Memcpy(cuda->arena + plan->vectors_offset, packed, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
     mgv__free(&cuda->allocator, packed);
     if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
@@ -10315,7 +10547,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
     if (!plan) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the plan");
-    result = mgv__plan_layout(plan, config, desc->max_images, desc->group_images, error);
+    result = mgv__plan_layout(plan, config, program, desc->max_images, desc->group_images, error);
     if (result != MGV_OK) return result;
     plan->lanes = desc->lanes;
     result = mgv__plan_take_room(&cuda->allocator, plan, error);
@@ -10331,7 +10563,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
     memset(cuda->status, 0, sizeof *cuda->status);
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
-    result = mgv__cuda_upload_weights(cuda, &desc->packed, program, tensors, error);
+    result = mgv__cuda_upload_weights(cuda, &desc->packed, tensors, error);
     if (result != MGV_OK) return result;
     arguments->weights = cuda->arena + plan->weights_offset;
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
@@ -11441,14 +11673,8 @@ typedef struct mgv__validator {
     uint32_t failures;
 } mgv__validator;
 
-/* The model's operation whose result the kernel's leaves behind, or the number of operations if the CPU has none. */
-static uint32_t mgv__validation_twin(const mgv__program *program, const mgv__plan_op *op) {
-    const char *label = op->by_head ? "head attention" : op->label;
-    uint32_t i;
-    for (i = 0; i < program->op_count; i++)
-        if (program->ops[i].layer == op->layer && strcmp(program->ops[i].label, label) == 0) return i;
-    return program->op_count;
-}
+/* Whether the CPU has what the kernel's operation leaves: the result of the last operation of the model that it stands for. */
+static int mgv__validation_compares(const mgv__plan_op *op) { return op->first < op->end && !op->is_part; }
 
 /* Rows of a device buffer that one picture has. */
 static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) {
@@ -11482,7 +11708,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const mgv__pixels_config *pixels = &v->model->config.pixels;
     const uint32_t count = mgv__validation_rows(plan, buffer), area = v->model->config.patch * v->model->config.patch;
-    const float query_scale = (float)mgv__pack_query_scale(&v->model->config);
+    const float query_scale = (float)mgv__pack_query_scale(plan);
     uint32_t row, i;
     for (row = 0; row < count; row++)
         for (i = 0; i < b->columns; i++) {
@@ -11574,10 +11800,10 @@ static mgv_result mgv__validation_inputs(mgv__validator *v, uint32_t first, uint
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s reads more buffers than validation knows", program->ops[last].label);
         input->buffer = b;
         input->device_buffer = MGV__DEVICE_BUFFER_COUNT;
-        for (i = first; i-- > 0;) /* the last writer's twin says where the card has it */
+        for (i = first; i-- > 0;) /* who stands for the last writer says where the card has it */
             if (program->ops[i].target == b) break;
         for (k = 0; k < plan->op_count; k++)
-            if (mgv__validation_twin(program, &plan->ops[k]) == i) input->device_buffer = plan->ops[k].target;
+            if (mgv__validation_compares(&plan->ops[k]) && plan->ops[k].end == i + 1) input->device_buffer = plan->ops[k].target;
         if (input->device_buffer == MGV__DEVICE_BUFFER_COUNT)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s reads what the GPU keeps nowhere", program->ops[last].label);
         result = mgv__validation_fetch(v, input->device_buffer, input->rows, error);
@@ -11625,21 +11851,14 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
 }
 
 static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
-    const mgv__program *program = &v->model->program;
-    mgv__cuda *cuda = v->gpu->gpu->cuda;
-    const mgv__plan *plan = cuda->plan;
+    const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     mgv_result result = MGV_OK;
-    uint32_t k, next = 0; /* the model's first operation that no operation of the kernel has stood for yet */
+    uint32_t k;
     for (k = 0; k < plan->op_count && result == MGV_OK; k++) {
-        const uint32_t twin = mgv__validation_twin(program, &plan->ops[k]);
-        if (plan->ops[k].kernel.kind == MGV__KERNEL_PATCHES) {
-            result = mgv__validation_op(v, k, 1, 0, error);
-        } else if (twin < program->op_count) {
-            result = mgv__validation_op(v, k, next, twin, error);
-            next = twin + 1;
-        } else {
-            mgv__validation_tell(v, plan->ops[k].label, plan->ops[k].layer, NULL, plan->ops[k].kernel.columns, 0);
-        }
+        const mgv__plan_op *op = &plan->ops[k];
+        if (op->kernel.kind == MGV__KERNEL_PATCHES) result = mgv__validation_op(v, k, 1, 0, error);
+        else if (mgv__validation_compares(op)) result = mgv__validation_op(v, k, op->first, op->end - 1, error);
+        else mgv__validation_tell(v, op->label, op->layer, NULL, op->kernel.columns, 0);
     }
     return result;
 }

@@ -5,7 +5,7 @@
 /* Needs megavit.h, with its implementation, and support.h before it. */
 #include "tower.h"
 
-enum { PLAN_MODEL_TENSORS = 1024, PLAN_MODEL_NUMBERS = 1 << 20 };
+enum { PLAN_MODEL_TENSORS = 2048, PLAN_MODEL_NUMBERS = 1 << 20 };
 
 typedef struct plan_model {
     mgv_model model;
@@ -27,8 +27,8 @@ static inline void plan_model_emit(void *user, const char *name, const uint64_t 
     tensor->rank = rank;
     tensor->bytes = 4;
     for (i = 0; i < rank; i++) {
-        tensor->shape[i] = dims[i];
-        tensor->bytes *= dims[i];
+        tensor->shape[i] = i == 1 && strstr(name, "patch_embedding.weight") ? m->model.config.channels : dims[i];
+        tensor->bytes *= tensor->shape[i];
     }
     for (i = m->count; i > 0 && strcmp(m->all[m->by_name[i - 1]].name, tensor->name) > 0; i--) m->by_name[i] = m->by_name[i - 1];
     m->by_name[i] = m->count++;
@@ -67,7 +67,10 @@ static inline void plan_model_make(plan_model *m, const mgv__config *config, int
     t.intermediate = config->intermediate;
     t.layers = config->layers;
     t.patch = config->patch;
-    t.side = config->image_size / config->patch;
+    t.side = config->family == MGV_FAMILY_SIGLIP ? config->image_size / config->patch : config->position_side;
+    t.temporal = config->temporal_patch;
+    t.merge = config->merge;
+    t.out = config->out_hidden;
     t.prefix = "";
     t.emit = plan_model_emit;
     t.user = m;

@@ -7,6 +7,7 @@
 
 #include "support.h"
 #include "micro_siglip.h"
+#include "plan_model.h"
 
 static void config_of(mgv__config *config, uint32_t image_size, uint32_t patch, uint32_t layers) {
     memset(config, 0, sizeof *config);
@@ -22,21 +23,39 @@ static void config_of(mgv__config *config, uint32_t image_size, uint32_t patch, 
     config->epsilon = 1e-6f;
     config->activation = MGV__ACT_GELU_TANH;
     config->use_head = 1;
+    config->merge = config->temporal_patch = 1;
 }
 
 static const mgv_allocator heap; /* malloc and free */
 
-/* A laid out plan with room for its schedule. */
+/* A laid out plan with room for its schedule, of a model that lives as long as it does. */
 static mgv__plan *plan_of(const mgv__config *config, uint32_t max_images, uint32_t group_images, uint32_t lanes) {
     mgv__plan *plan = (mgv__plan *)mgv__alloc(&heap, sizeof *plan);
+    plan_model *m = (plan_model *)malloc(sizeof *m);
     mgv_error error;
     assert_non_null(plan);
-    assert_int_equal(mgv__plan_layout(plan, config, max_images, group_images, &error), MGV_OK);
+    plan_model_make(m, config, 0);
+    assert_int_equal(mgv__plan_layout(plan, &m->model.config, &m->model.program, max_images, group_images, &error), MGV_OK);
     plan->lanes = lanes;
     assert_int_equal(mgv__plan_take_room(&heap, plan, &error), MGV_OK);
     return plan;
 }
-static void plan_free(mgv__plan *plan) { mgv__plan_free(&heap, plan); }
+static void plan_free(mgv__plan *plan) {
+    plan_model *m = (plan_model *)(void *)((char *)(uintptr_t)plan->program - offsetof(plan_model, model.program));
+    mgv__plan_free(&heap, plan);
+    plan_model_free(m);
+    free(m);
+}
+/* Only the layout, of a model that is gone afterwards. */
+static mgv_result lay_out(mgv__plan *plan, const mgv__config *config, uint32_t max_images, uint32_t group_images, mgv_error *error) {
+    plan_model *m = (plan_model *)malloc(sizeof *m);
+    mgv_result result;
+    plan_model_make(m, config, 0);
+    result = mgv__plan_layout(plan, &m->model.config, &m->model.program, max_images, group_images, error);
+    plan_model_free(m);
+    free(m);
+    return result;
+}
 
 static void test_every_schedule_is_proved(void **state) {
     static const uint32_t images[] = {1, 2, 3, 7, 8, 33, 64, 105, 200}, clusters[] = {1, 17, 66}, groups[] = {0, 13, 1};
@@ -640,10 +659,10 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     do {                                                                                                \
         config_of(&config, 224, 16, 12);                                                                \
         change;                                                                                         \
-        assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);        \
+        assert_int_equal(lay_out(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);        \
         if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);      \
     } while (0)
-    BEYOND(config.family = MGV_FAMILY_QWEN3_VL, "SigLIP models only");
+    BEYOND((config.family = MGV_FAMILY_QWEN3_VL, config.merge = 2, config.position_side = 14, config.out_hidden = 512), "no rotary positions");
     BEYOND(config.head_dim = 104, "to 96 columns, not 104");
     BEYOND(config.head_dim = 60, "to 96 columns, not 60");
     BEYOND((config.heads = 1, config.hidden = 64), "2 to 64 heads");
@@ -651,8 +670,8 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     BEYOND(config.hidden = 800, "a multiple of 64");
     BEYOND(config.intermediate = 3076, "a multiple of 8");
     BEYOND((config.heads = 25, config.hidden = 1600), "widths up to 1536");
-    BEYOND(config.layers = 101, "100 layers at most");
-    BEYOND(config.activation = MGV__ACT_GELU_ERF, "gelu_pytorch_tanh only");
+    BEYOND(config.layers = 101, "512 operations at most");
+    BEYOND(config.activation = MGV__ACT_GELU_ERF, "no other activation than gelu_pytorch_tanh: operation 6, \"fc1\"");
     BEYOND((config.patch = 19, config.image_size = 209), "even side, not 19"); /* a row of a patch has an odd number of bytes */
     BEYOND(config.channels = 1, "three channels, not 1");
     BEYOND((config.patch = 2, config.image_size = 2050), "up to 1048576 patches, not 1050625");
@@ -661,17 +680,17 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     config_of(&config, 224, 16, 100);
     config.heads = 24;
     config.hidden = 1536;
-    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_OK); /* as wide and as deep as may be */
+    assert_int_equal(lay_out(&plan, &config, 1, 0, &error), MGV_OK); /* as wide and as deep as may be */
     config_of(&config, 2048, 2, 1);
     config.heads = 2;
     config.hidden = 128;
-    assert_int_equal(mgv__plan_layout(&plan, &config, 1, 0, &error), MGV_OK); /* as many patches as may be */
+    assert_int_equal(lay_out(&plan, &config, 1, 0, &error), MGV_OK); /* as many patches as may be */
     assert_true(plan.vector_count > (1u << 20) * 128u);
     config_of(&config, 224, 16, 12);
-    assert_int_equal(mgv__plan_layout(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
+    assert_int_equal(lay_out(&plan, &config, 100000000, 0, &error), MGV_ERROR_CAPACITY);
     config_of(&config, 512, 16, 2); /* as many groups of images as wrap around 2^32 */
     for (images = 0; images < 40; images++) {
-        assert_int_equal(mgv__plan_layout(&plan, &config, UINT32_MAX - images, 0, &error), MGV_ERROR_CAPACITY);
+        assert_int_equal(lay_out(&plan, &config, UINT32_MAX - images, 0, &error), MGV_ERROR_CAPACITY);
         assert_non_null(strstr(error.message, "more than one engine's GPU buffers hold"));
     }
 }
@@ -709,9 +728,9 @@ static void test_statistics_have_room(void **state) {
         }
     /* rows of which there are few enough are too many when each image's begin with a tile of their own */
     config_of(&config, 112, 16, 1);
-    assert_int_equal(mgv__plan_layout(&refused, &config, 1000000, 1, &error), MGV_ERROR_CAPACITY);
+    assert_int_equal(lay_out(&refused, &config, 1000000, 1, &error), MGV_ERROR_CAPACITY);
     assert_non_null(strstr(error.message, "more than one engine's GPU buffers hold"));
-    assert_int_equal(mgv__plan_layout(&refused, &config, 1000000, 60, &error), MGV_OK);
+    assert_int_equal(lay_out(&refused, &config, 1000000, 60, &error), MGV_OK);
 }
 
 /* A box of the pooling head's tokens fits its stage, and a model that the latency regime does not run has no such map. */

@@ -76,12 +76,11 @@ static void play(fixture *f, uint8_t *const *buffers, uint32_t image, const uint
     mgv__job_cpu_run(f->twin, &run);
     for (k = 0; k < op_count && k < f->plan->op_count; k++) {
         const mgv__plan_op *op = &f->plan->ops[k];
-        const uint32_t twin = mgv__validation_twin(program, op);
         const int faulty = f->fault.label && strcmp(f->fault.label, op->label) == 0;
         if (op->kernel.kind == MGV__KERNEL_PATCHES) leave_patches(f->plan, buffers, image, pixels);
-        if (twin == program->op_count) continue;
-        for (; next <= twin; next++) mgv__cpu_run_op(&run, &program->ops[next]);
-        leave(f->plan, buffers, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[twin].target],
+        if (!mgv__validation_compares(op)) continue;
+        for (; next < op->end; next++) mgv__cpu_run_op(&run, &program->ops[next]);
+        leave(f->plan, buffers, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[op->end - 1].target],
               faulty ? &f->fault : NULL);
     }
     if (op_count <= f->plan->op_count) return;
@@ -112,7 +111,7 @@ static int set_up_with(void **state, int use_head) {
     if (!f->model) fail_msg("%s", error.message);
     desc.backend = MGV_BACKEND_CPU;
     assert_int_equal(mgv_engine_create(&f->twin, f->model, &desc, &error), MGV_OK);
-    f->plan = mgv__plan_make(&desc.allocator, &f->model->config, IMAGES + 2, &result, &error);
+    f->plan = mgv__plan_make(&desc.allocator, &f->model->config, &f->model->program, IMAGES + 2, &result, &error);
     assert_non_null(f->plan);
     for (i = 0; i < sizeof f->pixels; i++) f->pixels[i] = (uint8_t)(i * 2654435761u >> 13);
     for (i = 0; i < IMAGES; i++) {
