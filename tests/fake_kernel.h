@@ -1,5 +1,5 @@
-/* Stands for the kernel on the machine of fake_cuda.h: pooled rows say which picture they are of, token and layer rows which layer, and what
-   the host should have made ready is checked. */
+/* Stands for the kernel on the machine of fake_cuda.h: pooled rows say which picture they are of, token and layer rows which layer, and
+   what the host should have made ready is checked. */
 #ifndef MGV_TESTS_FAKE_KERNEL_H
 #define MGV_TESTS_FAKE_KERNEL_H
 
@@ -62,7 +62,8 @@ static inline void fake_kernel(const void *argument) {
         for (k = 0; k < op->rows_total * op->inner; k++)
             arguments->outputs[op->store_map][k] = fake_row(cuda->plan->outputs.layer[op->store_map], k);
     }
-    if (arguments->next_count) memset(arguments->aborted + arguments->next_counters, 0, arguments->next_count * sizeof *arguments->counters);
+    if (arguments->next_count)
+        memset(arguments->aborted + arguments->next_counters, 0, arguments->next_count * sizeof *arguments->counters);
     arguments->counters[0] = 1;
     *arguments->aborted = fake.aborted;
     if (fake.aborted) arguments->status->aborted = fake.aborted;

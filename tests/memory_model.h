@@ -1,4 +1,5 @@
-/* A tower of any family and size (tower.h) as a model in memory: config.json, model.safetensors and, if wanted, preprocessor_config.json. */
+/* A tower of any family and size (tower.h) as a model in memory: config.json, model.safetensors and, if wanted,
+   preprocessor_config.json. */
 #ifndef MGV_TESTS_MEMORY_MODEL_H
 #define MGV_TESTS_MEMORY_MODEL_H
 
@@ -32,13 +33,14 @@ static inline void memory_model_emit(void *user, const char *name, const uint64_
     uint32_t i;
     if (m->tensor_count == MEMORY_MODEL_TENSORS) abort();
     if (m->room - m->header_bytes < 512) m->header = (char *)realloc(m->header, m->room = 2 * m->room + 4096);
-    m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", m->tensor_count ? "," : "{", name);
+    m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", m->tensor_count ? "," : "{",
+                                       name);
     for (i = 0; i < rank; i++) {
         elements *= dims[i];
         m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "%s%llu", i ? "," : "", (unsigned long long)dims[i]);
     }
-    m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)(2 * m->elements),
-                                       (unsigned long long)(2 * (m->elements + elements)));
+    m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "],\"data_offsets\":[%llu,%llu]}",
+                                       (unsigned long long)(2 * m->elements), (unsigned long long)(2 * (m->elements + elements)));
     snprintf(m->tensors[m->tensor_count].name, MEMORY_MODEL_NAME, "%s", name);
     m->tensors[m->tensor_count].begin = m->elements;
     m->tensors[m->tensor_count].elements = elements;
@@ -60,7 +62,8 @@ static inline void memory_model_fill(memory_model *m, const char *part, float va
     uint32_t i;
     uint64_t k;
     for (i = 0; i < m->tensor_count; i++)
-        for (k = 0; strstr(m->tensors[i].name, part) && k < m->tensors[i].elements; k++) memory_model_set(m, m->tensors[i].begin + k, value);
+        for (k = 0; k < m->tensors[i].elements && strstr(m->tensors[i].name, part); k++)
+            memory_model_set(m, m->tensors[i].begin + k, value);
 }
 
 /* Weights are random, in [-0.3, 0.3). config and preprocessor (NULL: none) must stay. */
@@ -111,8 +114,8 @@ static inline mgv_result memory_model_open(const memory_model *m, const mgv_allo
 /* Two small ones that there are tests for: a SigLIP of 16 x 16 pixels, 4 patches, that the GPU kernels run, and a Qwen2.5-VL of patches of
    2 x 2 that becomes one row a block of 2 x 2. */
 #define SMALL_SIGLIP_CONFIG \
-    "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":64,\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":2," \
-    "\"patch_size\":8,\"image_size\":16}"
+    "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":64,\"intermediate_size\":64,\"num_hidden_layers\":2," \
+    "\"num_attention_heads\":2,\"patch_size\":8,\"image_size\":16}"
 #define SMALL_QWEN_CONFIG \
     "{\"model_type\":\"qwen2_5_vl_vision\",\"hidden_size\":8,\"intermediate_size\":6,\"depth\":2,\"num_heads\":1,\"patch_size\":2," \
     "\"spatial_merge_size\":2,\"temporal_patch_size\":2,\"out_hidden_size\":6,\"window_size\":8,\"fullatt_block_indexes\":[1]}"

@@ -1,6 +1,6 @@
 /* Every CUDA call fails, once and from there on, with errors that pass and errors that end the context, in every phase of an engine's life.
-   Each failure is said in a sentence, nothing is lost or left behind, rows are right whenever a call says so, and after one error that passes
-   the engine works again. */
+   Each failure is said in a sentence, nothing is lost or left behind, rows are right whenever a call says so, and after one error that
+   passes the engine works again. */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_CUDA
 #define MEGAVIT_NO_CUDART

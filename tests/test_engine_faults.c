@@ -1,4 +1,4 @@
-/* Engines that no picture fits are refused when they are made, and rows that are no numbers are an error: of the models and descriptions that
+/* Engines that no picture fits are refused when they are made, and rows that are no numbers are an error: of models and descriptions that
    are right otherwise. */
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
@@ -62,8 +62,8 @@ static void test_engines_that_no_picture_fits(void **state) {
     model = open_model(&files);
     memset(&desc, 0, sizeof desc);
     desc.max_height = 15;
-    expect_engine(model, &desc, MGV_ERROR_CAPACITY, "4096 x 15, but this model does not resize (do_resize is false) and takes no picture smaller "
-                  "than 16 x 16");
+    expect_engine(model, &desc, MGV_ERROR_CAPACITY, "4096 x 15, but this model does not resize (do_resize is false) and takes no picture "
+                  "smaller than 16 x 16");
     desc.max_height = 16;
     desc.min_pixels = 5; /* of models of any size: not looked at here */
     expect_engine(model, &desc, MGV_OK, "");

@@ -147,6 +147,8 @@ typedef struct cli_session_options {
 typedef struct cli_session cli_session;
 /* Opens the model alone; cli_session_pictures makes the engine. NULL after saying why, with *status set. */
 cli_session *cli_session_open(const cli_session_options *options, int *status);
+/* CLI_BAD_FILE, after saying so, if one picture of this model takes more than the command line runs. */
+int cli_check_work(const char *model, const mgv_model_info *info);
 const mgv_model_info *cli_session_info(const cli_session *session);
 /* Makes an engine that fits these pictures. Those that cannot be read are reported and taken out of the list. The worst
    exit code met; CLI_MACHINE or an empty list means that there is nothing to go on with. */
@@ -194,7 +196,7 @@ void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count);
 void cli_print_text(FILE *stream, const char *text);
 /* A string as JSON, quotes included; bytes that are no UTF-8 become U+FFFD. */
 void cli_json_string(FILE *stream, const char *text);
-/* Floats as a JSON array with as many digits as give the same float back; null for what JSON cannot say. */
+/* Floats as a JSON array with as many digits as give the same float back; all are finite. */
 void cli_json_floats(FILE *stream, const float *values, uint64_t count);
 
 #endif

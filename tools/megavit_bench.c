@@ -298,6 +298,7 @@ static int open_model(bench *b) {
     result = mgv_model_open(&b->model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_get_info(b->model, &b->info);
     if (result != MGV_OK) return cli_fail_library(b->options.model, result, &error);
+    if (cli_check_work(b->options.model, &b->info)) return CLI_BAD_FILE;
     if (!b->info.image_size) return cli_fail(CLI_BAD_FILE, b->options.model, "bench wants a model with a fixed picture size");
     b->output = b->info.pooled_width ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     b->output_floats = b->info.pooled_width ? b->info.pooled_width : (size_t)b->info.tokens_per_image * b->info.token_width;

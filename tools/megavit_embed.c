@@ -274,5 +274,5 @@ const cli_command cli_embed = {
     "npy:   pooled [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
     "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end; FILE is -o's,\n"
     "       unless that is a device or a pipe.\n"
-    "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits; null for what is not finite.\n",
+    "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits.\n",
     run};

@@ -7,6 +7,15 @@
 
 enum { DEFAULT_BATCH = 8, DEFAULT_TOKENS = 4096 };
 
+/* What a model's files may ask of the machine by themselves: a few kilobytes of JSON can make hours and hundreds of gigabytes of one small
+   picture. Far above what published models ask; the caller may say more where there is an option for it. */
+enum {
+    MAX_TOKENS = 65536,     /* of one picture: 16,777,216 pixels in patches of 16 x 16, the most of the published models */
+    ENLARGED_TOKENS = 4096, /* of a picture that becomes larger than it is */
+    MAX_PICTURE_TFLOP = 20, /* of a model with one size of pictures: the largest published takes 2.6 */
+    MAX_ENGINE_GIB = 16     /* host memory of an engine: Qwen2.5-VL takes 5 for 65,536 tokens */
+};
+
 struct cli_session {
     cli_session_options options;
     mgv_model *model;
@@ -34,6 +43,31 @@ static int check_limits(const cli_session *session) {
     return result == MGV_ERROR_ARGUMENT ? cli_fail_library(NULL, result, &error) : CLI_DONE;
 }
 
+int cli_check_work(const char *model, const mgv_model_info *info) {
+    if (info->flops_per_image <= MAX_PICTURE_TFLOP * 1e12) return CLI_DONE;
+    return cli_fail(CLI_BAD_FILE, model, "one picture takes %.0f TFLOP, and the command line runs up to %d (the largest published: 3)",
+                    info->flops_per_image / 1e12, MAX_PICTURE_TFLOP);
+}
+
+/* CLI_BAD_FILE, after saying so, if the model's files make more of this picture than they may. */
+static int check_grid(const cli_session *session, const mgv_image *image, const mgv_grid *grid, const char *name) {
+    const cli_session_options *options = &session->options;
+    const uint64_t unit = session->info.patch * session->info.merge; /* sides become multiples of it, which alone can make them larger */
+    const int enlarged = grid->width > image->width + unit || grid->height > image->height + unit;
+    const char *option = NULL;
+    uint32_t most = 0;
+    if (grid->tokens > MAX_TOKENS && !options->max_pixels) {
+        option = "--max-pixels";
+        most = MAX_TOKENS;
+    } else if (enlarged && grid->tokens > ENLARGED_TOKENS && !options->min_pixels) {
+        option = "--min-pixels";
+        most = ENLARGED_TOKENS;
+    }
+    if (session->info.image_size || !option) return CLI_DONE;
+    return cli_fail(CLI_BAD_FILE, name, "the model's files make %u x %u pixels of it and %u tokens; more than %u only with %s", grid->width,
+                    grid->height, grid->tokens, most, option);
+}
+
 cli_session *cli_session_open(const cli_session_options *options, int *status) {
     cli_session *session = calloc(1, sizeof *session);
     mgv_model_desc desc;
@@ -58,6 +92,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
         return NULL;
     }
     *status = check_limits(session);
+    if (*status == CLI_DONE) *status = cli_check_work(options->model, &session->info);
     if (*status == CLI_DONE) return session;
     cli_session_close(session);
     return NULL;
@@ -78,6 +113,7 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     mgv_engine_desc desc;
     mgv_error error;
     mgv_result result;
+    uint64_t bytes;
     memset(&desc, 0, sizeof desc);
     desc.backend = session->options.backend;
     desc.packed_path = session->options.packed;
@@ -97,7 +133,11 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
     mgv_engine_destroy(session->engine);
     session->engine = NULL;
-    result = mgv_engine_create(&session->engine, session->model, &desc, &error);
+    result = mgv_engine_workspace_bytes(session->model, &desc, &bytes, &error);
+    if (result == MGV_OK && bytes > (uint64_t)MAX_ENGINE_GIB << 30)
+        return cli_fail(CLI_BAD_FILE, session->options.model, "an engine for it takes %.0f GiB of memory, and the command line gives it %d",
+                        (double)bytes / (1 << 30), MAX_ENGINE_GIB);
+    if (result == MGV_OK) result = mgv_engine_create(&session->engine, session->model, &desc, &error);
     return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
 }
 
@@ -116,8 +156,9 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
         memset(&image, 0, sizeof image);
         bad = cli_picture_size(name, &image.width, &image.height);
         if (!bad) result = mgv_model_grid(session->model, &image, session->options.min_pixels, session->options.max_pixels, &grid, &error);
-        if (result != MGV_OK) cli_fail_library(name, result, &error);
-        if (bad || result != MGV_OK) {
+        if (result != MGV_OK) bad = cli_fail_library(name, result, &error);
+        if (!bad) bad = check_grid(session, &image, &grid, name);
+        if (bad) {
             free(name);
             worst = CLI_BAD_FILE;
             continue;
@@ -183,7 +224,7 @@ static int batch_encode(cli_session *session, batch *b, const mgv_output *what, 
     desc.outputs = &output;
     desc.output_count = 1;
     result = mgv_encode_blocking(session->engine, &desc, &error);
-    if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    if (result != MGV_OK) return cli_fail_library(result == MGV_ERROR_MODEL ? session->options.model : NULL, result, &error);
     rows = b->rows;
     for (uint32_t i = 0; i < b->count; i++) {
         int status;

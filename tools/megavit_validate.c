@@ -72,6 +72,7 @@ static int gather(const mgv_model *model, cli_list *names, cli_picture **picture
     cli_list found = {NULL, 0, 0};
     int status = CLI_DONE;
     mgv_model_get_info(model, &info);
+    if (cli_check_work(NULL, &info)) return CLI_BAD_FILE;
     if (!info.image_size) return cli_fail(CLI_BAD_FILE, NULL, "validate wants a model with a fixed picture size: the GPU runs no other");
     if (names->count) {
         status = cli_expand(names, &found);

@@ -332,8 +332,7 @@ void cli_json_floats(FILE *stream, const float *values, uint64_t count) {
     fputc('[', stream);
     for (uint64_t i = 0; i < count; i++) {
         if (i) fputs(", ", stream);
-        if (isfinite(values[i])) fprintf(stream, "%.9g", (double)values[i]);
-        else fputs("null", stream);
+        fprintf(stream, "%.9g", (double)values[i]);
     }
     fputc(']', stream);
 }
