@@ -97,7 +97,7 @@ static void help_is_0_and_names_every_option(void **state) {
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
         {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},
-        {"validate", "--model --images --batch --resize --alpha --threads "},
+        {"validate", "--model --images --batch --resize --threads "},
     };
     char words[512], commands[512] = "";
     (void)state;
