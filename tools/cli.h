@@ -5,6 +5,7 @@
 #ifndef MEGAVIT_CLI_H
 #define MEGAVIT_CLI_H
 
+#include <stdarg.h>
 #include <stdio.h>
 #include "megavit.h"
 
@@ -15,17 +16,26 @@ enum {
     CLI_MACHINE = 3   /* memory, GPU */
 };
 
-/* ---- messages (megavit.c) ---- */
+/* ---- text and messages (megavit_messages.c) ---- */
+
+/* Text that came out of a file, on one line: control characters, C1's too, and bytes that are no UTF-8 are escaped as \x1B. */
+void cli_print_text(FILE *stream, const char *text);
+/* A string as JSON, quotes included; bytes that are no UTF-8 become U+FFFD. */
+void cli_json_string(FILE *stream, const char *text);
+/* Floats as a JSON array with as many digits as give the same float back; all are finite. */
+void cli_json_floats(FILE *stream, const float *values, uint64_t count);
 
 /* Prints "megavit: FILE: message" as one line on stderr and returns status. file may be NULL. All of it goes through cli_print_text,
    so that whatever a file is called or says, the message stays one line. */
 int cli_fail(int status, const char *file, const char *format, ...);
 /* The same for what the library said. */
 int cli_fail_library(const char *file, mgv_result result, const mgv_error *error);
+/* The line alone. */
+void cli_print_message(const char *file, const char *format, va_list arguments);
 /* Says, once in the program's life, that standard output did not take everything, with errno's reason if there is one; CLI_BAD_FILE. */
 int cli_fail_output(void);
 
-/* ---- options (megavit.c) ---- */
+/* ---- options (megavit_options.c) ---- */
 
 /* Names, each a copy that the list owns. */
 typedef struct cli_list {
@@ -192,11 +202,5 @@ void cli_npy_header(FILE *stream, const char *descr, const uint64_t *shape, uint
 /* Numbers as an .npy file holds them: little-endian, whatever the machine is. */
 void cli_write_floats(FILE *stream, const float *values, uint64_t count);
 void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count);
-/* Text that came out of a file, on one line: control characters, C1's too, and bytes that are no UTF-8 are escaped as \x1B. */
-void cli_print_text(FILE *stream, const char *text);
-/* A string as JSON, quotes included; bytes that are no UTF-8 become U+FFFD. */
-void cli_json_string(FILE *stream, const char *text);
-/* Floats as a JSON array with as many digits as give the same float back; all are finite. */
-void cli_json_floats(FILE *stream, const float *values, uint64_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* Files that appear whole or not at all; NumPy arrays; JSON. */
+/* Files that appear whole or not at all; NumPy arrays. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -279,59 +279,4 @@ void cli_write_floats(FILE *stream, const float *values, uint64_t count) {
 
 void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) write_little_endian(stream, values[i], 8);
-}
-
-/* Bytes of the UTF-8 character at text; 0 if there is none (RFC 3629). */
-static size_t utf8_length(const unsigned char *text) {
-    size_t length = text[0] < 0x80                      ? 1
-                    : text[0] >= 0xC2 && text[0] < 0xE0 ? 2
-                    : (text[0] & 0xF0) == 0xE0          ? 3
-                    : text[0] >= 0xF0 && text[0] < 0xF5 ? 4
-                                                        : 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    if (text[0] == 0xE0 && text[1] < 0xA0) return 0;                     /* overlong */
-    if (text[0] == 0xED && text[1] >= 0xA0) return 0;                    /* a surrogate */
-    if (text[0] == 0xF0 && text[1] < 0x90) return 0;                     /* overlong */
-    if (text[0] == 0xF4 && text[1] >= 0x90) return 0;                    /* over U+10FFFF */
-    return length;
-}
-
-/* U+0000 to U+001F, U+007F and U+0080 to U+009F can steer a terminal, and so can bytes that are no UTF-8. */
-static int is_control(const unsigned char *text, size_t length) {
-    return length == 0 || *text < 0x20 || *text == 0x7F || (*text == 0xC2 && text[1] < 0xA0);
-}
-
-void cli_print_text(FILE *stream, const char *text) {
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at) {
-        size_t length = utf8_length(at), bytes = length ? length : 1;
-        if (!is_control(at, length)) fwrite(at, 1, bytes, stream);
-        else
-            for (size_t i = 0; i < bytes; i++) fprintf(stream, "\\x%02X", at[i]);
-        at += bytes;
-    }
-}
-
-void cli_json_string(FILE *stream, const char *text) {
-    const unsigned char *at = (const unsigned char *)text;
-    fputc('"', stream);
-    while (*at) {
-        size_t length = utf8_length(at);
-        if (length == 0) fputs("\\ufffd", stream);
-        else if (*at == '"' || *at == '\\') fprintf(stream, "\\%c", *at);
-        else if (is_control(at, length)) fprintf(stream, "\\u%04x", at[length - 1]); /* C2 80 is U+0080 */
-        else fwrite(at, 1, length, stream);
-        at += length ? length : 1;
-    }
-    fputc('"', stream);
-}
-
-void cli_json_floats(FILE *stream, const float *values, uint64_t count) {
-    fputc('[', stream);
-    for (uint64_t i = 0; i < count; i++) {
-        if (i) fputs(", ", stream);
-        fprintf(stream, "%.9g", (double)values[i]);
-    }
-    fputc(']', stream);
 }

@@ -1,0 +1,137 @@
+/* Lists of names, and a command's arguments read into the values of its options. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/cli.h"
+
+static int grow_list(cli_list *list) {
+    size_t room = list->room ? list->room * 2 : 16;
+    char **items = realloc(list->items, room * sizeof *items);
+    if (!items) return 0;
+    list->items = items;
+    list->room = room;
+    return 1;
+}
+
+int cli_list_add(cli_list *list, const char *item) {
+    size_t bytes = strlen(item) + 1;
+    char *copy = malloc(bytes);
+    if (!copy || (list->count == list->room && !grow_list(list))) {
+        free(copy);
+        return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", list->count + 1);
+    }
+    memcpy(copy, item, bytes);
+    list->items[list->count++] = copy;
+    return 0;
+}
+
+void cli_list_free(cli_list *list) {
+    for (size_t i = 0; i < list->count; i++) free(list->items[i]);
+    free(list->items);
+    memset(list, 0, sizeof *list);
+}
+
+int cli_usage(const cli_command *command, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    cli_print_message(command->name, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "usage: megavit %s %s (megavit %s --help tells more)\n", command->name, command->usage, command->name);
+    return CLI_USAGE;
+}
+
+static void print_help(const cli_command *command, const cli_option *options) {
+    printf("megavit %s - %s\n\nusage: megavit %s %s\n\n", command->name, command->summary, command->name, command->usage);
+    for (; options->name; options++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", options->name, options->argument ? " " : "", options->argument ? options->argument : "");
+        printf("  %-30s %s\n", left, options->help);
+    }
+    if (command->details) printf("\n%s", command->details);
+}
+
+/* The place of `word` among `words`, which are separated by '|'; -1 if it is not there. */
+static int32_t choice(const char *words, const char *word) {
+    size_t length = strlen(word);
+    for (int32_t place = 0;; place++) {
+        size_t end = strcspn(words, "|");
+        if (end == length && strncmp(words, word, length) == 0) return place;
+        if (!words[end]) return -1;
+        words += end + 1;
+    }
+}
+
+int cli_read_number(const char **text, uint64_t most, uint64_t *number) {
+    uint64_t value = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        value = value * 10 + (uint64_t)(**text - '0');
+        if (value > most) return 0;
+    }
+    *number = value;
+    return value > 0;
+}
+
+static int set_option(const cli_command *command, const cli_option *option, const char *text) {
+    const uint64_t most = option->kind == CLI_PIXELS ? (uint64_t)1 << 40 : 1u << 20;
+    const char *end = text;
+    uint64_t count;
+    switch (option->kind) {
+    case CLI_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
+    case CLI_COUNT:
+    case CLI_PIXELS:
+        if (!cli_read_number(&end, most, &count) || *end)
+            return cli_usage(command, "%s takes a number from 1 to %llu, not '%s'", option->name, (unsigned long long)most, text);
+        if (option->kind == CLI_PIXELS) *(uint64_t *)option->value = count;
+        else *(uint32_t *)option->value = (uint32_t)count;
+        return CLI_GO_ON;
+    case CLI_CHOICE:
+        *(int32_t *)option->value = choice(option->argument, text);
+        if (*(int32_t *)option->value >= 0) return CLI_GO_ON;
+        return cli_usage(command, "%s takes %s, not '%s'", option->name, option->argument, text);
+    case CLI_NAMES: return cli_list_add((cli_list *)option->value, text) ? CLI_MACHINE : CLI_GO_ON;
+    case CLI_FLAG: break;
+    }
+    return cli_usage(command, "%s takes nothing", option->name);
+}
+
+int cli_parse(const cli_command *command, const cli_option *options, cli_list *operands, int argc, char **argv) {
+    const cli_option *names = NULL; /* the CLI_NAMES option whose names follow */
+    int options_ended = 0;
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i], *text;
+        const cli_option *option = options;
+        size_t length;
+        int status;
+        if (options_ended || word[0] != '-' || !word[1]) {
+            if (!names && !operands) return cli_usage(command, "'%s' is one word too many", word);
+            if (cli_list_add(names ? (cli_list *)names->value : operands, word)) return CLI_MACHINE;
+            continue;
+        }
+        names = NULL;
+        if (strcmp(word, "--") == 0) {
+            options_ended = 1;
+            continue;
+        }
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            print_help(command, options);
+            return CLI_DONE;
+        }
+        length = strcspn(word, "=");
+        while (option->name && (strlen(option->name) != length || strncmp(option->name, word, length) != 0)) option++;
+        if (!option->name) return cli_usage(command, "there is no option '%s'", word);
+        if (option->kind == CLI_NAMES && !word[length]) {
+            names = option;
+            continue;
+        }
+        if (option->kind == CLI_FLAG && !word[length]) {
+            *(int *)option->value = 1;
+            continue;
+        }
+        text = word[length] ? word + length + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (!text) return cli_usage(command, "%s needs %s", option->name, option->argument);
+        if (!*text) return cli_usage(command, "%s is empty", option->name);
+        status = set_option(command, option, text);
+        if (status != CLI_GO_ON) return status;
+    }
+    return CLI_GO_ON;
+}
