@@ -7920,11 +7920,15 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
         return source == MGV__DEVICE_STREAM || source == MGV__DEVICE_HEAD_OUT ? NULL : "norm of other rows than the stream's";
     case MGV__OP_ATTENTION:
         if (op->range != MGV__RANGE_FRAME) return "attention by windows";
+        if (op->causal) return "causal attention";
         return source == MGV__DEVICE_QKV ? NULL : "attention over other rows than a product's";
     case MGV__OP_POOL:
         return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
     case MGV__OP_ROTARY: return "rotary positions";
     case MGV__OP_GATHER: return "rows in another order, as attention by windows has them";
+    case MGV__OP_PREPEND: return "class or register tokens";
+    case MGV__OP_PICK: return "picked rows";
+    case MGV__OP_EMBED: return "embeddings of a text";
     default: return "such operation";
     }
 }
