@@ -46,23 +46,9 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
             $(patsubst examples/%.cc,$(BUILD)/examples/%,$(wildcard examples/*.cc))
 # The command line: one file a command, all named tools/megavit*.c; stb_image lies in a file of its own.
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
-DECODE_SOURCES := $(sort $(wildcard tools/decode*.c)) tools/exif.c
-DECODE_OBJECTS := $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
-CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_OBJECTS)
-
-# Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads PNG, JPEG, BMP, Targa and PSD.
-# WITHOUT="webp tiff" leaves some out.
-PKG_CONFIG ?= pkg-config
-WITHOUT ?=
-found = $(if $(filter $(1),$(WITHOUT)),,$(shell $(PKG_CONFIG) --exists '$(2)' 2>/dev/null && $(PKG_CONFIG) --modversion $(firstword $(2))))
-JPEG := $(call found,jpeg,libjpeg)
-WEBP := $(and $(call found,webp,libwebpdemux),$(call found,webp,libwebp))
-HEIF := $(call found,heif,libheif)
-TIFF := $(call found,tiff,libtiff-4 >= 4.5)
-DECODE_PACKAGES := $(if $(JPEG),libjpeg) $(if $(WEBP),libwebpdemux libwebp) $(if $(HEIF),libheif) $(if $(TIFF),libtiff-4)
-DECODE_CFLAGS := $(if $(JPEG),-DMEGAVIT_JPEG='"$(JPEG)"') $(if $(WEBP),-DMEGAVIT_WEBP='"$(WEBP)"') $(if $(HEIF),-DMEGAVIT_HEIF) \
-                 $(if $(TIFF),-DMEGAVIT_TIFF='"$(TIFF)"') $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --cflags $(DECODE_PACKAGES)))
-DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(DECODE_PACKAGES)))
+CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
+# The index of megavit search alone, for what tests and times it, with what it calls.
+INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
 .PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
@@ -84,6 +70,7 @@ help:
 	@echo "  make fuzz-smoke SECONDS=60 every fuzzer for a share of that time, from the stored corpus (needs clang)"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
 	@echo "  make bench-pixels          milliseconds to resize and normalise a picture"
+	@echo "  make build/bench_index     times an index of any size; how: the head of tools/bench_index.c"
 	@echo
 	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
 	@echo "  make build/cuda/megavit CUDA=/usr/local/cuda   the command line with the CUDA backend"
@@ -98,13 +85,14 @@ help:
 # ---- the command line ----
 
 $(BUILD)/megavit: $(CLI_OBJECTS)
-	$(CC) $(CFLAGS) $^ -o $@ $(DECODE_LIBS) -lsqlite3 $(LIBS) $(CUDA_LIBS)
+	$(CC) $(CFLAGS) $^ -o $@ -lsqlite3 $(LIBS) $(CUDA_LIBS)
 
-$(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
+$(CLI_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(COMPILE) -c $< -o $@
 
-$(DECODE_SOURCES:%.c=$(BUILD)/%.o): COMPILE += $(DECODE_CFLAGS)
+# Loops over all rows of an index, which gcc vectorises from -O3 on.
+$(BUILD)/tools/megavit_index_scan.o: CFLAGS += -O3
 
 $(BUILD)/tools/stb.o: tools/stb.c
 	@mkdir -p $(@D)
@@ -131,7 +119,10 @@ $(BUILD)/tests/%: tests/%.c
 	@mkdir -p $(@D)
 	$(COMPILE_TEST) $< -o $@ -lcmocka $(LIBS)
 
-$(BUILD)/tests/test_cli: LIBS += -lsqlite3
+$(BUILD)/tests/test_index: LIBS += -lsqlite3
+# What finds in an index, without the program.
+$(BUILD)/tests/test_index_scan: LIBS := $(INDEX_OBJECTS) -lsqlite3 $(LIBS)
+$(BUILD)/tests/test_index_scan: $(INDEX_OBJECTS)
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
@@ -285,6 +276,10 @@ $(BUILD)/bench_cpu: tools/bench_cpu.c
 $(BUILD)/bench_pixels: tools/bench_pixels.c
 	@mkdir -p $(@D)
 	$(COMPILE) -Wno-unused-function $< -o $@ $(LIBS)
+
+$(BUILD)/bench_index: tools/bench_index.c $(INDEX_OBJECTS)
+	@mkdir -p $(@D)
+	$(COMPILE) $^ -o $@ -lsqlite3 $(LIBS)
 
 bench-pixels: $(BUILD)/bench_pixels
 	$(BUILD)/bench_pixels

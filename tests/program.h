@@ -85,6 +85,7 @@ static int is_link(const char *path) {
 static rlim_t file_limit = RLIM_INFINITY; /* bytes that any file of the program may have: a disk that is full */
 static int file_limit_kills;              /* as it does where nobody ignores its signal */
 
+static int child_is_nobody;      /* the program runs as a user that may write nothing, where this one may do so */
 static const char *child_folder; /* where the program runs; NULL: here */
 static const char *standard_output; /* where the program's goes instead of into the scratch directory; "": it is closed */
 
@@ -106,6 +107,7 @@ static void child(char *const arguments[], const char *input) {
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_FSIZE, &limit);
     if (child_folder && chdir(child_folder) != 0) _exit(127);
+    if (child_is_nobody && geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(127);
     execv(program, arguments);
     _exit(127);
 }

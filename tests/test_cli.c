@@ -1,7 +1,6 @@
 /* The command line as scripts see it: words, exit codes, files, the one line that a bad file gets.
 
    Runs $BUILD/megavit. Pictures of ../shared/data are used where they are there. */
-#include <sqlite3.h>
 #include "tests/program.h"
 
 /* ---- words ---- */
@@ -59,6 +58,9 @@ static void usage_mistakes_are_1(void **state) {
         {"plan", "--model", VARIABLE_MODEL, "--size", "4000x16"},
         {"search", "--model", MODEL},
         {"search", "--model", MODEL, "--index", "x.db"},
+        {"search", "--index", "x.db", "--query", "a.ppm"},
+        {"search", "--index", "x.db", "--list", "--threshold", "2"},
+        {"search", "--index", "x.db", "--list", "--threshold", "near"},
         {"search", "--model", MODEL, "--index", "x.db", "stray"},
         {"classify", "--model", MODEL, "a.ppm"},
     };
@@ -92,7 +94,8 @@ static void help_is_0_and_names_every_option(void **state) {
         {"embed", "--model --backend --packed --resize --alpha --threads --batch --min-pixels --max-pixels --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --query -k "},
+        {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --prune --remove --list --duplicates --query -k "
+                   "--threshold --json --wait "},
         {"classify", "--model --backend --packed --resize --alpha --threads --batch --labels -k "},
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
@@ -116,8 +119,6 @@ static void help_is_0_and_names_every_option(void **state) {
     listed_words(words, sizeof words, "");
     assert_string_equal(words, commands);
     assert_int_equal(run("--version"), 0);
-    assert_non_null(strstr(said_out, "pictures: JPEG ("));
-    assert_non_null(strstr(said_out, "PNG (stb_image)"));
     assert_int_equal(run("embed", "--help"), 0);
     assert_non_null(strstr(said_out, "pictures in one call (8); on a CPU the result does not depend on it")); /* on a GPU sums differ */
 }
@@ -548,6 +549,7 @@ static void a_bomb_is_refused_before_it_is_unpacked(void **state) {
     memcpy(png + 33 + 4, "IDAT", 4);
     write_all(in_scratch("bomb.png"), png, sizeof png);
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
+    assert_non_null(strstr(said_err, "limit"));
     png[25] = 6;
     write_all(in_scratch("bomb.png"), png, sizeof png);
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
@@ -1170,313 +1172,6 @@ static void pack_refuses_and_leaves_nothing(void **state) {
     assert_int_equal(exists(path), 0);
 }
 
-/* ---- search ---- */
-
-static void search_finds_the_nearest(void **state) {
-    const char *line;
-    (void)state;
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--add", in_scratch("pictures")), 0);
-    assert_non_null(strstr(said_out, "5 added"));
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--query", own[3], "-k", "2"), 0);
-    assert_int_equal(lines(said_out), 3);
-    assert_non_null(strstr(said_out, "nearest 2 of 5"));
-    line = strchr(said_out, '\n') + 1;
-    assert_non_null(strstr(line, "1.0000")); /* the picture itself */
-    assert_memory_equal(strchr(line, '\n') - strlen(own[3]), own[3], strlen(own[3]));
-    /* Adding a picture again replaces it; adding and asking in one go works. */
-    assert_int_equal(
-        run("search", "--model", MODEL, "--index", in_scratch("i.db"), "--add", own[0], own[1], "--query", own[0], "-k", "100"), 0);
-    assert_non_null(strstr(said_out, "2 added"));
-    assert_non_null(strstr(said_out, "nearest 5 of 5"));
-    assert_int_equal(lines(said_out), 7);
-}
-
-static void search_agrees_with_embed(void **state) {
-    array a;
-    char *at;
-    double last = 2;
-    (void)state;
-    assert_int_equal(run("embed", "--model", MODEL, "--normalize", "-o", in_scratch("unit.npy"), in_scratch("pictures")), 0);
-    a = read_array(in_scratch("unit.npy"));
-    assert_int_equal(
-        run("search", "--model", MODEL, "--index", in_scratch("agree.db"), "--add", in_scratch("pictures"), "--query", own[1], "-k", "5"),
-        0);
-    at = strchr(strchr(said_out, '\n') + 1, '\n') + 1; /* after "added" and "nearest" */
-    for (int rank = 1; rank <= 5; rank++) {
-        char name[256];
-        int place;
-        double cosine, expected = 0;
-        assert_int_equal(sscanf(at, "%d %lf %255s", &place, &cosine, name), 3);
-        assert_int_equal(place, rank);
-        assert_true(cosine <= last);
-        last = cosine;
-        for (uint64_t k = 0; k < WIDTH; k++) {
-            uint64_t picture = (uint64_t)(name[strlen(name) - 5] - 'a');
-            expected += (double)array_float(&a, picture * WIDTH + k) * (double)array_float(&a, WIDTH + k);
-        }
-        assert_true(fabs(cosine - expected) < 1e-4);
-        at = strchr(at, '\n') + 1;
-    }
-    free(a.file);
-}
-
-static void another_models_index_is_an_error(void **state) {
-    (void)state;
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("other.db"), "--add", own[0]), 0);
-    assert_bad_file(run("search", "--model", OTHER_MODEL, "--index", in_scratch("other.db"), "--query", own[0]), "other.db");
-    assert_non_null(strstr(said_err, "another model"));
-    assert_bad_file(run("search", "--model", OTHER_MODEL, "--index", in_scratch("other.db"), "--add", own[1]), "other.db");
-    assert_bad_file(run("search", "--model", MODEL, "--resize", "torchvision", "--index", in_scratch("other.db"), "--query", own[0]),
-                    "other.db");
-    assert_non_null(strstr(said_err, "--resize"));
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("other.db"), "--query", own[0]), 0);
-    assert_non_null(strstr(said_out, "nearest 1 of 1"));
-}
-
-static void index_sql(const char *path, const char *sql) {
-    sqlite3 *database;
-    char *message = NULL;
-    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-    if (sqlite3_exec(database, sql, NULL, NULL, &message) != SQLITE_OK) fail_msg("%s: %s", sql, message);
-    sqlite3_close(database);
-}
-
-static void another_releases_index_is_no_error(void **state) {
-    (void)state;
-    assert_int_equal(run("search", "--help"), 0);
-    assert_non_null(strstr(said_out, "Which release of megavit made it is only noted."));
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("release.db"), "--add", own[0]), 0);
-    index_sql(in_scratch("release.db"), "UPDATE about SET value = '9.9.9' WHERE key = 'megavit'");
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("release.db"), "--add", own[1], "--query", own[0]), 0);
-    assert_non_null(strstr(said_out, "nearest 2 of 2"));
-}
-
-static void a_damaged_index_is_one_line(void **state) {
-    static const char *const damages[] = {
-        "UPDATE picture SET embedding = x'00010203'",
-        "UPDATE picture SET embedding = 'text'",
-        "UPDATE picture SET embedding = zeroblob(100000)",
-        "UPDATE about SET value = '47' WHERE key = 'width'",
-        "DELETE FROM about WHERE key = 'model'",
-        "CREATE TABLE more(x)",
-        "CREATE VIEW spy AS SELECT * FROM picture",
-        "CREATE TRIGGER evil AFTER INSERT ON picture BEGIN DELETE FROM about; END",
-        "DROP TABLE picture",
-        "DROP TABLE picture; CREATE VIEW picture AS SELECT 'x' AS name, zeroblob(192) AS embedding",
-        "PRAGMA user_version = 2",
-        "PRAGMA application_id = 0",
-        "UPDATE picture SET name = x'00FF'",
-        "UPDATE picture SET name = 'a' || char(0) || 'b'",
-    };
-    static const unsigned char not_finite[4] = {0, 0, 0xC0, 0x7F};
-    unsigned char *bytes = malloc(1 << 20);
-    char sql[600] = "UPDATE picture SET embedding = x'";
-    size_t length;
-    (void)state;
-    assert_non_null(bytes);
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("whole.db"), "--add", own[0]), 0);
-    length = read_all(in_scratch("whole.db"), bytes, 1 << 20);
-    for (int i = 0; i < WIDTH * 4; i++) snprintf(sql + strlen(sql), 3, "%02X", not_finite[i % 4]);
-    strcat(sql, "'");
-    for (size_t i = 0; i <= sizeof damages / sizeof damages[0]; i++) {
-        write_all(in_scratch("damaged.db"), bytes, length);
-        index_sql(in_scratch("damaged.db"), i < sizeof damages / sizeof damages[0] ? damages[i] : sql);
-        if (run("search", "--model", MODEL, "--index", in_scratch("damaged.db"), "--query", own[0]) != 2)
-            fail_msg("damage %zu was not seen: %s", i, said_out);
-        assert_bad_file(2, "damaged.db");
-    }
-    for (size_t cut = 0; cut < length; cut += 509) { /* truncated anywhere */
-        write_all(in_scratch("cut.db"), bytes, cut);
-        assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("cut.db"), "--query", own[0]), "cut.db");
-    }
-    for (size_t at = 0; at < length; at += 97) { /* a flipped byte: an answer or one line, never more */
-        int status;
-        bytes[at] ^= 0xFF;
-        write_all(in_scratch("flipped.db"), bytes, length);
-        bytes[at] ^= 0xFF;
-        status = run("search", "--model", MODEL, "--index", in_scratch("flipped.db"), "--query", own[0]);
-        if (status != 0) assert_bad_file(status, "flipped.db");
-    }
-    free(bytes);
-}
-
-static void the_name_of_an_index_is_a_files(void **state) {
-    static const char *const names[] = {":memory:", "file:uri.db", "file:one.db?mode=memory", "plain.db"};
-    char model[4096];
-    (void)state;
-    whole_path(model, sizeof model, MODEL);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        int added, asked;
-        child_folder = scratch;
-        added = run("search", "--model", model, "--index", names[i], "--add", own[0]);
-        asked = run("search", "--model", model, "--index", names[i], "--query", own[0]);
-        child_folder = NULL;
-        if (added != 0 || asked != 0) fail_msg("%s: %s", names[i], said_err);
-        assert_non_null(strstr(said_out, "nearest 1 of 1"));
-        assert_true(exists(in_scratch(names[i])));
-    }
-    assert_false(exists(in_scratch("uri.db")));
-}
-
-static void an_index_is_a_regular_file(void **state) {
-    static const char *const names[] = {"fifo.db", "folder.db"};
-    (void)state;
-    assert_int_equal(mkfifo(in_scratch("fifo.db"), 0666), 0);
-    assert_int_equal(mkdir(in_scratch("folder.db"), 0777), 0);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch(names[i]), "--add", own[0]), names[i]);
-        assert_non_null(strstr(said_err, "not a regular file"));
-        assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch(names[i]), "--query", own[0]), names[i]);
-        assert_non_null(strstr(said_err, "not a regular file"));
-    }
-}
-
-/* What an --add leaves that is killed when its transaction no longer fits into SQLite's cache: pages of it in the file, and the
-   journal that takes them back. */
-static void interrupt_in(const char *path, const char *sql) {
-    pid_t pid = fork();
-    int status;
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        sqlite3 *database;
-        int good = sqlite3_open(path, &database) == SQLITE_OK &&
-                   sqlite3_exec(database, "PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN", NULL, NULL, NULL) == SQLITE_OK &&
-                   sqlite3_exec(database, sql, NULL, NULL, NULL) == SQLITE_OK;
-        _exit(good ? 0 : 1);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
-}
-
-#define FILL \
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) " \
-    "INSERT INTO picture SELECT 'x' || i, randomblob(192) FROM n;"
-
-static void an_interrupted_add_is_taken_back(void **state) {
-    char *index = strdup(in_scratch("halved.db")), *journal = strdup(in_scratch("halved.db-journal"));
-    struct stat before, after;
-    (void)state;
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[0], own[1]), 0);
-    assert_int_equal(stat(index, &before), 0);
-    interrupt_in(index, "DELETE FROM picture;" FILL);
-    assert_int_equal(stat(index, &after), 0);
-    assert_true(after.st_size > before.st_size && exists(journal)); /* as it should be for the test to test anything */
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--query", own[1]), 0);
-    assert_non_null(strstr(said_out, "nearest 2 of 2"));
-    assert_false(exists(journal));
-    interrupt_in(index, "DELETE FROM picture;" FILL);
-    assert_true(exists(journal));
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[2], "--query", own[1]), 0);
-    assert_non_null(strstr(said_out, "nearest 3 of 3"));
-    assert_false(exists(journal));
-    assert_int_equal(chmod(index, 0444), 0); /* who may only read still can */
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--query", own[1]), 0);
-    assert_non_null(strstr(said_out, "nearest 3 of 3"));
-    free(index);
-    free(journal);
-}
-
-static void who_may_only_read_is_told_of_an_interrupted_add(void **state) {
-    (void)state;
-    if (geteuid() == 0) skip(); /* may write everything */
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("read.db"), "--add", own[0]), 0);
-    interrupt_in(in_scratch("read.db"), FILL);
-    assert_int_equal(chmod(in_scratch("read.db"), 0444), 0);
-    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("read.db"), "--query", own[0]), "read.db: an --add was");
-}
-
-static void an_interrupted_first_add_is_no_index_yet(void **state) {
-    char *index = strdup(in_scratch("first.db"));
-    struct stat about;
-    int status;
-    (void)state;
-    interrupt_in(index, "CREATE TABLE picture(name TEXT PRIMARY KEY, embedding BLOB NOT NULL) WITHOUT ROWID;" FILL);
-    assert_int_equal(stat(index, &about), 0);
-    assert_true(about.st_size > 0 && exists(in_scratch("first.db-journal")));
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[0], "--query", own[0]), 0);
-    assert_non_null(strstr(said_out, "nearest 1 of 1"));
-    write_all(index, "", 0);
-    assert_bad_file(run("search", "--model", MODEL, "--index", index, "--query", own[0]), "first.db: the index is empty");
-    assert_bad_file(run("search", "--model", MODEL, "--index", index, "--add", in_scratch("absent.png")), "absent.png");
-    file_limit = 4096; /* the disk is full */
-    status = run("search", "--model", MODEL, "--index", index, "--add", own[0]);
-    file_limit = RLIM_INFINITY;
-    assert_bad_file(status, "first.db");
-    assert_int_equal(stat(index, &about), 0); /* not ours to remove */
-    assert_int_equal(about.st_size, 0);
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--add", own[0], own[1]), 0);
-    assert_int_equal(run("search", "--model", MODEL, "--index", index, "--query", own[0]), 0);
-    assert_non_null(strstr(said_out, "nearest 2 of 2"));
-    free(index);
-}
-
-/* The program waits for the lock, so this takes as long. */
-static void an_index_in_use_is_3(void **state) {
-    sqlite3 *other;
-    int status;
-    (void)state;
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("busy.db"), "--add", own[0]), 0);
-    assert_int_equal(sqlite3_open(in_scratch("busy.db"), &other), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(other, "BEGIN EXCLUSIVE", NULL, NULL, NULL), SQLITE_OK);
-    status = run("search", "--model", MODEL, "--index", in_scratch("busy.db"), "--query", own[0]);
-    sqlite3_close(other);
-    assert_int_equal(status, 3);
-    assert_int_equal(lines(said_err), 1);
-    assert_non_null(strstr(said_err, "busy.db: the index is in use by another program"));
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("busy.db"), "--query", own[0]), 0);
-}
-
-static void nothing_is_added_by_a_failed_add(void **state) {
-    static unsigned char before[1 << 20], after[1 << 20];
-    size_t length;
-    (void)state;
-    write_all(in_scratch("bad.png"), "this is no picture", 18);
-    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("new.db"), "--add", in_scratch("bad.png")), "bad.png");
-    assert_false(exists(in_scratch("new.db")));
-    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("new.db"), "--query", own[0]), "new.db");
-    assert_false(exists(in_scratch("new.db")));
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--add", own[0]), 0);
-    length = read_all(in_scratch("kept.db"), before, sizeof before);
-    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--add", in_scratch("bad.png")), "bad.png");
-    assert_int_equal(read_all(in_scratch("kept.db"), after, sizeof after), length);
-    assert_memory_equal(before, after, length);
-    assert_bad_file(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--add", own[1], in_scratch("bad.png")), "bad.png");
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("kept.db"), "--query", own[1]), 0);
-    assert_non_null(strstr(said_out, "nearest 2 of 2")); /* the good one of the two went in */
-}
-
-static void a_full_disk_changes_nothing(void **state) {
-    enum { NAMES = 100 };
-    char *list = strdup(in_scratch("names"));
-    FILE *names = fopen(list, "wb");
-    int status;
-    (void)state;
-    assert_non_null(names);
-    for (int i = 0; i < NAMES; i++) { /* another name of the same picture each time */
-        fprintf(names, "%s/pictures/", scratch);
-        for (int k = 0; k < i; k++) fputs("./", names);
-        fputs("a.ppm\n", names);
-    }
-    fclose(names);
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("full.db"), "--add", own[0]), 0);
-    file_limit = 16384;
-    status = run_from(list, "search", "--model", MODEL, "--index", in_scratch("full.db"), "--add", "-", NULL);
-    assert_bad_file(status, "full.db");
-    assert_bad_file(run_from(list, "search", "--model", MODEL, "--index", in_scratch("new_full.db"), "--add", "-", NULL), "new_full.db");
-    status = run_from(list, "embed", "--model", MODEL, "-o", in_scratch("full.npy"), "-", NULL);
-    file_limit = RLIM_INFINITY;
-    assert_bad_file(status, "full.npy");
-    assert_false(exists(in_scratch("full.npy")));
-    assert_false(exists(in_scratch("new_full.db")));
-    assert_int_equal(partial_files(), 0);
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("full.db"), "--query", own[0]), 0);
-    assert_non_null(strstr(said_out, "nearest 1 of 1"));
-    assert_int_equal(run_from(list, "search", "--model", MODEL, "--index", in_scratch("full.db"), "--add", "-", NULL), 0);
-    assert_int_equal(run("search", "--model", MODEL, "--index", in_scratch("full.db"), "--query", own[0]), 0);
-    assert_non_null(strstr(said_out, "nearest 5 of 100"));
-    free(list);
-}
-
 /* Wherever the disk ends: one line that names the file, and no file. */
 static void a_disk_that_fills_while_rows_come_is_one_line(void **state) {
     enum { ALL = 128 + 2 * TOKENS * WIDTH * 4 };
@@ -1753,7 +1448,7 @@ static void pixels_that_are_not_there_are_missed(void **state) {
         assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("cut.npy"), in_scratch(names[i])), 0);
         write_all(in_scratch(names[i]), bytes, length - (i < 2 ? 1 : 100)); /* the head of a PGM file has no fixed length */
         assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("cut.npy"), in_scratch(names[i])), names[i]);
-        assert_non_null(strstr(said_err, "before its pixels do"));
+        assert_non_null(strstr(said_err, "before its 40 x 30 pixels do"));
     }
     free(rgb);
     free(bytes);
@@ -1848,19 +1543,6 @@ int main(void) {
         cmocka_unit_test(validate_wants_a_gpu),
         cmocka_unit_test(pack_writes_what_the_gpu_takes),
         cmocka_unit_test(pack_refuses_and_leaves_nothing),
-        cmocka_unit_test(search_finds_the_nearest),
-        cmocka_unit_test(search_agrees_with_embed),
-        cmocka_unit_test(another_models_index_is_an_error),
-        cmocka_unit_test(another_releases_index_is_no_error),
-        cmocka_unit_test(a_damaged_index_is_one_line),
-        cmocka_unit_test(the_name_of_an_index_is_a_files),
-        cmocka_unit_test(an_index_is_a_regular_file),
-        cmocka_unit_test(an_interrupted_add_is_taken_back),
-        cmocka_unit_test(who_may_only_read_is_told_of_an_interrupted_add),
-        cmocka_unit_test(an_interrupted_first_add_is_no_index_yet),
-        cmocka_unit_test(an_index_in_use_is_3),
-        cmocka_unit_test(nothing_is_added_by_a_failed_add),
-        cmocka_unit_test(a_full_disk_changes_nothing),
         cmocka_unit_test(a_disk_that_fills_while_rows_come_is_one_line),
         cmocka_unit_test(classify_gives_sigmoid_probabilities),
         cmocka_unit_test(the_default_model_means_something),

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include "megavit.h"
-#include "tools/decode.h"
 
 enum {
     CLI_DONE = 0,
@@ -52,6 +51,7 @@ typedef enum cli_kind {
     CLI_TEXT,   /* const char * */
     CLI_COUNT,  /* uint32_t in [1, 2^20] */
     CLI_PIXELS, /* uint64_t in [1, 2^40] */
+    CLI_COSINE, /* double in [-1, 1] */
     CLI_CHOICE, /* int32_t: place of the word in `argument`, which holds the words with '|' between */
     CLI_NAMES   /* cli_list: every word up to the next option */
 } cli_kind;
@@ -114,33 +114,29 @@ double cli_card_peak_flops(const cli_card *card);
 /* Card and driver, for a table's head. */
 void cli_card_name(const cli_card *card, char *text, size_t room);
 
-/* ---- names of pictures (megavit_names.c) ---- */
+/* ---- pictures (megavit_pictures.c) ---- */
 
 /* Replaces a directory by the pictures in it, sorted by name, and "-" by the names on standard input, a line each.
    What could not be read is reported and left out. Returns the worst exit code met. */
 int cli_expand(const cli_list *names, cli_list *pictures);
-
-/* ---- pictures (megavit_pictures.c) ---- */
-
-/* A whole file, in memory to be freed; 0 with the reason. Only regular files, so that it does not block, and each is opened once. */
-int cli_file_read(const char *name, decode_bytes *file, decode_reason *why);
-/* Who reads it; NULL with the reason. The name matters for Targa files alone, which have no signature. */
-const decoder *cli_picture_decoder(const char *name, decode_bytes file, decode_reason *why);
-/* Says that the picture cannot be decoded. */
-int cli_picture_fail(const char *name, const decode_reason *why);
 
 typedef struct cli_picture {
     const char *name;
     mgv_image image;
     unsigned char *pixels;
 } cli_picture;
-/* Takes decoded pixels over. */
-void cli_picture_take(cli_picture *picture, const char *name, decode_pixels *pixels);
-/* Width and height, upright. Reports a failure. */
+/* Looks only at the head of the file: width and height. Reports a failure. */
 int cli_picture_size(const char *name, uint32_t *width, uint32_t *height);
 /* Decodes. Reports a failure. The pixels are in the file's own channels; the library turns them into RGB. */
 int cli_picture_load(cli_picture *picture, const char *name);
 void cli_picture_free(cli_picture *picture);
+
+/* What a file's pixels depend on beside the file, in a few words each: rows that were made with others are not to be compared. */
+typedef struct cli_picture_rules {
+    char decoder[120];
+    const char *orientation;
+} cli_picture_rules;
+void cli_picture_get_rules(cli_picture_rules *rules);
 
 /* ---- a model at work (megavit_session.c) ---- */
 
@@ -165,6 +161,9 @@ typedef struct cli_session_options {
 #define CLI_LIMIT_OPTIONS(options) \
     {"--min-pixels", CLI_PIXELS, &(options).min_pixels, "N", "models of any picture size: the least area to resize to (the model's)"}, \
     {"--max-pixels", CLI_PIXELS, &(options).max_pixels, "N", "and the largest: fewer pixels are fewer tokens"}
+
+/* --threads, or as many as there are cores. */
+uint32_t cli_thread_count(const cli_session_options *options);
 
 typedef struct cli_session cli_session;
 /* Opens the model alone; cli_session_pictures makes the engine. NULL after saying why, with *status set. */
@@ -204,6 +203,8 @@ int cli_file_fail(const cli_file *file);
 int cli_file_commit(cli_file *file);
 /* Two that belong together: neither appears before both are whole. beside may be NULL. */
 int cli_file_commit_both(cli_file *file, cli_file *beside);
+/* Makes it appear where there is none yet; one that somebody else has made meanwhile stays. */
+int cli_file_commit_new(cli_file *file);
 /* Forgets it: nothing appears. NULL is allowed. */
 void cli_file_abandon(cli_file *file);
 

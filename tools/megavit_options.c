@@ -74,6 +74,7 @@ int cli_read_number(const char **text, uint64_t most, uint64_t *number) {
 static int set_option(const cli_command *command, const cli_option *option, const char *text) {
     const uint64_t most = option->kind == CLI_PIXELS ? (uint64_t)1 << 40 : 1u << 20;
     const char *end = text;
+    char *rest;
     uint64_t count;
     switch (option->kind) {
     case CLI_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
@@ -88,6 +89,10 @@ static int set_option(const cli_command *command, const cli_option *option, cons
         *(int32_t *)option->value = choice(option->argument, text);
         if (*(int32_t *)option->value >= 0) return CLI_GO_ON;
         return cli_usage(command, "%s takes %s, not '%s'", option->name, option->argument, text);
+    case CLI_COSINE:
+        *(double *)option->value = strtod(text, &rest);
+        if (rest != text && !*rest && *(double *)option->value >= -1 && *(double *)option->value <= 1) return CLI_GO_ON;
+        return cli_usage(command, "%s takes a number from -1 to 1, not '%s'", option->name, text);
     case CLI_NAMES: return cli_list_add((cli_list *)option->value, text) ? CLI_MACHINE : CLI_GO_ON;
     case CLI_FLAG: break;
     }

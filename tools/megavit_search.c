@@ -1,487 +1,397 @@
-/* megavit search: embeddings of pictures in one SQLite file, and the nearest of them.
-
-   An index is an untrusted file like any other: its schema must be exactly ours, every row's size is checked before it is
-   read, and what it says about its model must agree with the model at hand. */
+/* megavit search: embeddings of pictures in one file (tools/index.h), and the nearest of them. */
 #include <errno.h>
 #include <math.h>
-#include <sqlite3.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include "tools/cli.h"
+#include <unistd.h>
+#include "tools/index.h"
 
-/* "MGVI"; SQLite keeps it in the file's header, where file(1) looks. */
-#define APPLICATION_ID 0x4D475649
-#define INDEX_VERSION 1
-/* How long to wait for another program that writes the index. */
-#define BUSY_MILLISECONDS 10000
+enum { DEFAULT_MATCHES = 5 };
+#define DEFAULT_DUPLICATES 0.97
 
-#define SQL_TABLE_ABOUT "CREATE TABLE about(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
-#define SQL_TABLE_PICTURE "CREATE TABLE picture(name TEXT PRIMARY KEY, embedding BLOB NOT NULL) WITHOUT ROWID"
+typedef struct search_options {
+    cli_session_options session;
+    const char *index;
+    cli_list add, query, removed;
+    uint32_t k, wait_seconds;
+    double threshold; /* below -1: not given */
+    int prune, list, duplicates, json;
+} search_options;
 
-typedef struct search_index {
-    const char *path;
-    sqlite3 *database;
-    sqlite3_stmt *insert;
-    const cli_session *session;
-    const char *resize;
-    uint32_t width;  /* floats of an embedding */
-    int was_absent;  /* the file was not there before */
-    int is_new;      /* the index has no tables yet */
-    int writing;     /* a transaction is open */
-    int failed;      /* and must be taken back */
-    uint64_t added;
-} search_index;
+/* ---- what an index is about ---- */
 
-/* ---- SQLite with errors as sentences ---- */
-
-static int fail_sql(const search_index *index, const char *what) {
-    int code = sqlite3_errcode(index->database);
-    int status = code == SQLITE_NOMEM ? CLI_MACHINE : CLI_BAD_FILE;
-    if (code == SQLITE_BUSY) return cli_fail(CLI_MACHINE, index->path, "the index is in use by another program");
-    if (sqlite3_extended_errcode(index->database) == SQLITE_READONLY_ROLLBACK)
-        return cli_fail(status, index->path, "an --add was interrupted, and only who may write the index can take it back, with a --query");
-    return cli_fail(status, index->path, "%s: %s", what, sqlite3_errmsg(index->database));
+static uint32_t describe(const search_options *o, const mgv_model_info *info, index_about about[INDEX_ABOUT_MOST]) {
+    cli_picture_rules rules;
+    uint32_t count = 0;
+    cli_picture_get_rules(&rules);
+    memset(about, 0, INDEX_ABOUT_MOST * sizeof *about);
+#define ABOUT(name, what, ...) \
+    about[count].key = name; \
+    about[count].rule = what; \
+    snprintf(about[count++].value, sizeof about->value, __VA_ARGS__)
+    ABOUT("model", "the index was made with another model", "%016llx", (unsigned long long)info->hash);
+    ABOUT("width", "the index holds embeddings of another width", "%u", info->pooled_width);
+    ABOUT("resize", "the index was made with another --resize", "%s", o->session.resize == MGV_RESIZE_PILLOW ? "pillow" : "torchvision");
+    ABOUT("decoder", "the index was made by a program that decodes pictures with something else", "%s", rules.decoder);
+    ABOUT("alpha", "the index was made with another --alpha", "%s", o->session.alpha == MGV_ALPHA_WHITE ? "white" : "drop");
+    ABOUT("orientation", "the index was made with another rule for pictures that lie on their side", "%s", rules.orientation);
+    ABOUT("megavit", NULL, "%s", mgv_version());
+#undef ABOUT
+    return count;
 }
 
-static int execute(const search_index *index, const char *sql, const char *what) {
-    return sqlite3_exec(index->database, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail_sql(index, what);
+/* ---- adding, taking out ---- */
+
+static void print_changes(const search_options *o, const index_changes *changes, int64_t rows) {
+    const struct {
+        const char *what;
+        uint64_t count;
+    } parts[] = {{"added", changes->added}, {"renewed", changes->renewed}, {"moved", changes->moved}, {"removed", changes->removed},
+                 {"unchanged", changes->unchanged}};
+    const size_t count = sizeof parts / sizeof parts[0];
+    const char *between = "";
+    if (o->json) {
+        putchar('{');
+        for (size_t i = 0; i < count; i++) printf("\"%s\": %llu, ", parts[i].what, (unsigned long long)parts[i].count);
+        printf("\"rows\": %lld}\n", (long long)rows);
+        return;
+    }
+    cli_print_text(stdout, o->index);
+    fputs(": ", stdout);
+    for (size_t i = 0; i < count; i++) {
+        if (!parts[i].count) continue;
+        printf("%s%llu %s", between, (unsigned long long)parts[i].count, parts[i].what);
+        between = ", ";
+    }
+    printf("%s; %lld row%s\n", *between ? "" : "nothing changed", (long long)rows, rows == 1 ? "" : "s");
 }
 
-static int prepare(const search_index *index, const char *sql, sqlite3_stmt **statement) {
-    *statement = NULL;
-    return sqlite3_prepare_v2(index->database, sql, -1, statement, NULL) == SQLITE_OK ? 0 : fail_sql(index, "cannot read the index");
-}
-
-/* The number that a statement gives in its one row. */
-static int number(const search_index *index, const char *sql, int64_t *value) {
-    sqlite3_stmt *statement;
-    int status = prepare(index, sql, &statement);
-    *value = 0;
-    if (status) return status;
-    if (sqlite3_step(statement) == SQLITE_ROW) *value = sqlite3_column_int64(statement, 0);
-    else status = fail_sql(index, "cannot read the index");
-    sqlite3_finalize(statement);
+static int count_rows(index_file *index, int64_t *rows) {
+    int status = index->is_empty ? 0 : index_begin_reading(index);
+    *rows = index->rows;
+    if (!index->is_empty && !status) status = index_end(index);
     return status;
 }
 
-/* ---- what an index says about itself ---- */
-
-enum { ABOUT_COUNT = 4 };
-typedef struct about_row {
-    const char *key;
-    char value[64];
-    const char *rule; /* what a different value means; NULL: it may differ */
-} about_row;
-
-static void describe(const search_index *index, about_row rows[ABOUT_COUNT]) {
-    const mgv_model_info *info = cli_session_info(index->session);
-    memset(rows, 0, ABOUT_COUNT * sizeof *rows);
-    rows[0].key = "model";
-    snprintf(rows[0].value, sizeof rows[0].value, "%016llx", (unsigned long long)info->hash);
-    rows[0].rule = "the index was made with another model";
-    rows[1].key = "resize";
-    snprintf(rows[1].value, sizeof rows[1].value, "%s", index->resize);
-    rows[1].rule = "the index was made with another --resize";
-    rows[2].key = "width";
-    snprintf(rows[2].value, sizeof rows[2].value, "%u", index->width);
-    rows[2].rule = "the index holds embeddings of another width";
-    rows[3].key = "megavit";
-    snprintf(rows[3].value, sizeof rows[3].value, "%s", mgv_version());
+static int change(const search_options *o, index_file *index, const index_about *about, uint32_t about_count, cli_session *session,
+                  cli_list *pictures, index_changes *changes) {
+    int worst = 0, status = 0;
+    int64_t rows;
+    if (o->removed.count) worst = index_remove_names(index, &o->removed, changes);
+    if (o->prune && worst < CLI_MACHINE) status = index_prune(index, changes);
+    if (status > worst) worst = status;
+    if (pictures->count && worst < CLI_MACHINE) status = index_add(index, about, about_count, session, pictures, changes);
+    if (status > worst) worst = status;
+    if (index->is_empty || !index->database || index->failed) return worst;
+    status = count_rows(index, &rows);
+    if (!status) print_changes(o, changes, rows);
+    return status > worst ? status : worst;
 }
 
-static int check_schema(const search_index *index) {
-    static const char *const expected[] = {SQL_TABLE_ABOUT, SQL_TABLE_PICTURE};
-    sqlite3_stmt *statement;
-    size_t seen = 0;
-    struct stat about;
-    int good = 1, code, status;
-    int64_t application, page_bytes, version;
-    status = number(index, "PRAGMA application_id", &application);
-    if (!status) status = number(index, "PRAGMA page_size", &page_bytes);
-    if (!status) status = number(index, "PRAGMA user_version", &version);
-    if (status) return status;
-    if (application != APPLICATION_ID) return cli_fail(CLI_BAD_FILE, index->path, "not an index of megavit");
-    if (stat(index->path, &about) != 0 || about.st_size % page_bytes != 0)
-        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: the file ends inside a page");
-    if (version != INDEX_VERSION)
-        return cli_fail(CLI_BAD_FILE, index->path, "an index of version %lld; this program reads version %d", (long long)version,
-                        INDEX_VERSION);
-    status = prepare(index, "SELECT sql FROM sqlite_master ORDER BY name", &statement);
-    if (status) return status;
-    while (good && (code = sqlite3_step(statement)) == SQLITE_ROW) {
-        const char *sql = (const char *)sqlite3_column_text(statement, 0);
-        good = seen < 2 && sql && strcmp(sql, expected[seen]) == 0;
-        seen++;
+/* ---- showing ---- */
+
+static int show_row(void *user, const index_row *row) {
+    const search_options *o = user;
+    if (!o->json) {
+        cli_print_text(stdout, row->path);
+        putchar('\n');
+        return 0;
     }
-    if (good && code != SQLITE_DONE) {
-        sqlite3_finalize(statement);
-        return fail_sql(index, "the index is damaged");
-    }
-    sqlite3_finalize(statement);
-    if (!good || seen != 2)
-        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: its tables are not those of version %d", INDEX_VERSION);
+    fputs("{\"file\": ", stdout);
+    cli_json_string(stdout, row->path);
+    printf(", \"size\": %lld, \"mtime\": %lld.%09lld, \"checksum\": \"%016llx\"}\n", (long long)row->size,
+           (long long)(row->mtime / 1000000000), (long long)(row->mtime % 1000000000), (unsigned long long)row->checksum);
     return 0;
 }
 
-static int check_about(const search_index *index) {
-    about_row rows[ABOUT_COUNT];
-    sqlite3_stmt *statement;
-    int status = prepare(index, "SELECT value FROM about WHERE key = ?1", &statement);
+static int show_match(const search_options *o, index_file *index, const index_match *match, uint64_t place) {
+    index_row row;
+    int status = index_get(index, match->id, &row);
     if (status) return status;
-    describe(index, rows);
-    for (int i = 0; !status && i < ABOUT_COUNT; i++) {
-        const char *value;
-        int code;
-        sqlite3_reset(statement);
-        sqlite3_bind_text(statement, 1, rows[i].key, -1, SQLITE_STATIC);
-        code = sqlite3_step(statement);
-        value = code == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
-        if (code != SQLITE_ROW && code != SQLITE_DONE) status = fail_sql(index, "the index is damaged");
-        else if (!value) status = cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: it does not say its '%s'", rows[i].key);
-        else if (rows[i].rule && strcmp(value, rows[i].value) != 0)
-            status =
-                cli_fail(CLI_BAD_FILE, index->path, "%s: it says %s %s, here it is %s", rows[i].rule, rows[i].key, value, rows[i].value);
+    if (o->json) {
+        printf("%s{\"similarity\": %.7g, \"file\": ", place ? ", " : "", match->similarity);
+        cli_json_string(stdout, row.path);
+        putchar('}');
+    } else {
+        printf("%4llu  %7.4f  ", (unsigned long long)place + 1, match->similarity);
+        cli_print_text(stdout, row.path);
+        putchar('\n');
     }
-    sqlite3_finalize(statement);
+    return 0;
+}
+
+static int show_matches(const search_options *o, index_file *index, const char *name, const index_matches *matches) {
+    int status = 0;
+    if (o->json) {
+        fputs("{\"query\": ", stdout);
+        cli_json_string(stdout, name);
+        printf(", \"rows\": %lld, \"nearest\": [", (long long)index->rows);
+    } else {
+        cli_print_text(stdout, name);
+        printf(": nearest %llu of %lld\n", (unsigned long long)matches->count, (long long)index->rows);
+    }
+    for (uint64_t i = 0; !status && i < matches->count; i++) status = show_match(o, index, &matches->items[i], i);
+    if (o->json) fputs("]}\n", stdout);
     return status;
 }
 
-/* ---- opening ---- */
+/* ---- near-equal pictures ---- */
 
-/* An untrusted file: nothing in its schema is run, and SQLite checks the cells of a page before it reads them. */
-static int harden(const search_index *index) {
-    sqlite3_db_config(index->database, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(index->database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    sqlite3_limit(index->database, SQLITE_LIMIT_LENGTH, 64 * 1024 * 1024);
-    sqlite3_busy_timeout(index->database, BUSY_MILLISECONDS);
-    return execute(index, "PRAGMA cell_size_check = ON", "not an index");
+typedef struct member {
+    uint32_t group, id;
+} member;
+
+static int compare_members(const void *a, const void *b) {
+    const member *first = a, *second = b;
+    if (first->group != second->group) return first->group < second->group ? -1 : 1;
+    return first->id < second->id ? -1 : 1;
 }
 
-static int open_index(search_index *index, int flags) {
-    /* "./", so that a name is only ever a file's: SQLite takes ":memory:" and "file:..." for something else. */
-    char *file = sqlite3_mprintf("%s%s", index->path[0] == '/' ? "" : "./", index->path);
-    int code = file ? sqlite3_open_v2(file, &index->database, flags, NULL) : SQLITE_NOMEM;
-    sqlite3_free(file);
-    return code == SQLITE_OK ? harden(index) : fail_sql(index, "cannot open the index");
+static double similarity_of(const float *a, const float *b, uint32_t width) {
+    double product = 0, square_a = 0, square_b = 0;
+    for (uint32_t i = 0; i < width; i++) {
+        product += (double)a[i] * (double)b[i];
+        square_a += (double)a[i] * (double)a[i];
+        square_b += (double)b[i] * (double)b[i];
+    }
+    return square_a * square_b > 0 ? product / sqrt(square_a * square_b) : 0;
 }
 
-static void close_index(search_index *index) {
-    sqlite3_finalize(index->insert);
-    if (index->writing) sqlite3_exec(index->database, "ROLLBACK", NULL, NULL, NULL);
-    sqlite3_close(index->database);
-    if (index->writing && index->is_new && index->was_absent) remove(index->path);
-    index->database = NULL;
-    index->insert = NULL;
-    index->writing = 0;
-}
-
-/* Opens an index that is there and checks it whole, but for the rows, which are checked as they are read. To be written, if it can be:
-   an --add that was interrupted has left a journal, and only who may write can take it back. If it was the first, no page is left, and
-   the index is as good as new. */
-static int open_existing(search_index *index) {
-    int64_t pages;
-    int status = open_index(index, SQLITE_OPEN_READWRITE);
-    if (!status) status = number(index, "PRAGMA page_count", &pages);
-    if (status) return status;
-    index->is_new = pages == 0;
-    if (index->is_new) return 0;
-    status = check_schema(index);
-    if (!status) status = check_about(index);
+/* members: of one group; each with its similarity to the first. */
+static int show_group(const search_options *o, index_file *index, const member *members, size_t count) {
+    float *first = malloc(index->width * sizeof *first), *other = malloc(index->width * sizeof *other);
+    int status = first && other ? index_get_embedding(index, members[0].id, first) : cli_fail(CLI_MACHINE, NULL, "out of memory");
+    fputs(o->json ? "{\"group\": [" : "\n", stdout);
+    for (size_t i = 0; !status && i < count; i++) {
+        index_match match;
+        match.id = members[i].id;
+        status = index_get_embedding(index, match.id, other);
+        match.similarity = similarity_of(first, other, index->width);
+        if (!status) status = show_match(o, index, &match, i);
+    }
+    if (o->json) fputs("]}\n", stdout);
+    free(first);
+    free(other);
     return status;
 }
 
-static int create_tables(const search_index *index) {
-    about_row rows[ABOUT_COUNT];
-    sqlite3_stmt *statement;
-    char pragmas[96];
-    int status = execute(index, SQL_TABLE_ABOUT, "cannot create the index");
-    if (!status) status = execute(index, SQL_TABLE_PICTURE, "cannot create the index");
-    snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID, INDEX_VERSION);
-    if (!status) status = execute(index, pragmas, "cannot create the index");
-    if (!status) status = prepare(index, "INSERT INTO about(key, value) VALUES(?1, ?2)", &statement);
-    if (status) return status;
-    describe(index, rows);
-    for (int i = 0; !status && i < ABOUT_COUNT; i++) {
-        sqlite3_reset(statement);
-        sqlite3_bind_text(statement, 1, rows[i].key, -1, SQLITE_STATIC);
-        sqlite3_bind_text(statement, 2, rows[i].value, -1, SQLITE_STATIC);
-        if (sqlite3_step(statement) != SQLITE_DONE) status = fail_sql(index, "cannot create the index");
+/* group: each row's; those that stand alone are left out. */
+static int show_groups(const search_options *o, index_file *index, const uint32_t *group, member *members, double threshold) {
+    const size_t rows = (size_t)index->rows;
+    size_t count = 0, groups = 0, kept = 0;
+    int status = 0;
+    for (size_t i = 0; i < rows; i++) {
+        members[i].id = (uint32_t)i;
+        members[i].group = group[i];
     }
-    sqlite3_finalize(statement);
+    qsort(members, rows, sizeof *members, compare_members);
+    for (size_t i = 0; i < rows; i += count) { /* groups of two and more move to the front */
+        for (count = 1; i + count < rows && members[i + count].group == members[i].group; count++) continue;
+        if (count == 1) continue;
+        memmove(members + kept, members + i, count * sizeof *members);
+        kept += count;
+        groups++;
+    }
+    if (!o->json) {
+        cli_print_text(stdout, o->index);
+        printf(": %zu group%s of near-equal pictures (similarity from %.4g), %zu of %zu pictures\n", groups, groups == 1 ? "" : "s", threshold,
+               kept, rows);
+    }
+    for (size_t i = 0; !status && i < kept; i += count) {
+        for (count = 1; i + count < kept && members[i + count].group == members[i].group; count++) continue;
+        status = show_group(o, index, members + i, count);
+    }
     return status;
 }
 
-/* Opens the one transaction that everything is added in, so that the index holds all of it or nothing. */
-static int begin_writing(search_index *index) {
-    int64_t tables;
-    int status = open_index(index, SQLITE_OPEN_READWRITE | (index->is_new ? SQLITE_OPEN_CREATE : 0));
-    if (!status) status = execute(index, "BEGIN IMMEDIATE", "cannot write the index");
-    if (status) return status;
-    index->writing = 1;
-    status = number(index, "SELECT count(*) FROM sqlite_master", &tables);
-    /* Somebody else may have made it since we looked; then it is theirs and not removed if we fail. */
-    if (status || tables) index->is_new = 0;
-    if (status) return status;
-    if (index->is_new) status = create_tables(index);
-    else if (!(status = check_schema(index))) status = check_about(index);
-    if (!status) status = prepare(index, "INSERT OR REPLACE INTO picture(name, embedding) VALUES(?1, ?2)", &index->insert);
+static int find_duplicates(const search_options *o, index_file *index, uint32_t threads) {
+    const double threshold = o->threshold < -1 ? DEFAULT_DUPLICATES : o->threshold;
+    const size_t rows = (size_t)index->rows;
+    uint32_t *group = malloc((rows ? rows : 1) * sizeof *group);
+    member *members = malloc((rows ? rows : 1) * sizeof *members);
+    int status = group && members ? 0 : cli_fail(CLI_MACHINE, NULL, "out of memory for %zu rows", rows);
+    if (!status) status = index_duplicates(index, threshold, threads, group);
+    if (!status) status = show_groups(o, index, group, members, threshold);
+    free(group);
+    free(members);
     return status;
 }
 
-/* ---- adding ---- */
+/* ---- queries ---- */
 
-static void floats_to_bytes(const float *values, uint32_t count, unsigned char *bytes) {
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        for (int byte = 0; byte < 4; byte++) bytes[4 * i + (uint32_t)byte] = (unsigned char)(bits >> (8 * byte) & 0xFF);
-    }
-}
+typedef struct query_list {
+    cli_list names;
+    float *rows; /* [names][width] */
+    uint32_t width;
+} query_list;
 
-static float float_from_bytes(const unsigned char *bytes) {
-    uint32_t bits = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static int insert_picture(search_index *index, const char *name, const float *row) {
-    unsigned char *bytes;
-    int good;
-    for (uint32_t i = 0; i < index->width; i++)
-        if (!isfinite(row[i])) return cli_fail(CLI_BAD_FILE, name, "its embedding is not finite: the model is not usable");
-    if (!index->writing) {
-        int status = begin_writing(index);
-        if (status) return status;
-    }
-    bytes = malloc((size_t)index->width * 4);
-    if (!bytes) return cli_fail(CLI_MACHINE, NULL, "out of memory");
-    floats_to_bytes(row, index->width, bytes);
-    sqlite3_reset(index->insert);
-    good = sqlite3_bind_text(index->insert, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
-           sqlite3_bind_blob(index->insert, 2, bytes, (int)(index->width * 4), SQLITE_STATIC) == SQLITE_OK &&
-           sqlite3_step(index->insert) == SQLITE_DONE;
-    sqlite3_clear_bindings(index->insert);
-    free(bytes);
-    if (good) index->added++;
-    return good ? 0 : fail_sql(index, "cannot add to the index");
-}
-
-static int add_picture(void *user, const char *name, const mgv_shape *shape, const float *rows) {
-    search_index *index = user;
-    int status = insert_picture(index, name, rows);
+static int keep_query(void *user, const char *name, const mgv_shape *shape, const float *row) {
+    query_list *q = user;
+    float *rows = realloc(q->rows, (q->names.count + 1) * q->width * sizeof *rows);
+    double square = 0;
     (void)shape;
-    if (status) index->failed = 1;
-    return status;
+    for (uint32_t i = 0; i < q->width; i++) square += (double)row[i] * (double)row[i];
+    if (!rows) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu queries", q->names.count + 1);
+    q->rows = rows;
+    if (!isfinite(square)) return cli_fail(CLI_BAD_FILE, name, "its embedding is not finite: the model is not usable");
+    memcpy(q->rows + q->names.count * q->width, row, q->width * sizeof *row);
+    return cli_list_add(&q->names, name);
 }
 
-static int add_pictures(search_index *index, cli_session *session, cli_list *pictures) {
+static int embed_queries(cli_session *session, cli_list *pictures, query_list *queries) {
     mgv_output output;
     int worst = cli_session_pictures(session, pictures), status = 0;
     memset(&output, 0, sizeof output);
     output.kind = MGV_OUTPUT_POOLED;
     output.normalize = 1;
-    if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, add_picture, index);
-    if (status > worst) worst = status;
-    sqlite3_finalize(index->insert);
-    index->insert = NULL;
-    /* A picture that cannot be read is left out; anything else that went wrong takes all of them back. */
-    if (index->writing && !index->failed && worst < CLI_MACHINE) {
-        status = execute(index, "COMMIT", "cannot write the index");
-        if (status) worst = status;
-        else index->writing = 0;
+    if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, keep_query, queries);
+    return status > worst ? status : worst;
+}
+
+static int answer(const search_options *o, index_file *index, const query_list *queries, uint32_t threads) {
+    const uint64_t most = o->k ? o->k : o->threshold < -1 ? DEFAULT_MATCHES : UINT64_MAX;
+    index_matches *matches = calloc(queries->names.count ? queries->names.count : 1, sizeof *matches);
+    int status = matches ? 0 : cli_fail(CLI_MACHINE, NULL, "out of memory for %zu queries", queries->names.count);
+    if (!status)
+        status = index_nearest(index, queries->rows, (uint32_t)queries->names.count, most, o->threshold < -1 ? -2 : o->threshold, threads, matches);
+    for (size_t i = 0; matches && i < queries->names.count; i++) {
+        if (!status) status = show_matches(o, index, queries->names.items[i], &matches[i]);
+        free(matches[i].items);
     }
-    if (!index->writing && index->added) printf("%llu added to %s\n", (unsigned long long)index->added, index->path);
-    close_index(index);
-    return worst;
+    free(matches);
+    return status;
 }
 
-/* ---- finding ---- */
-
-typedef struct match {
-    double similarity;
-    char *name;
-} match;
-
-typedef struct matches {
-    match *items; /* best first */
-    uint32_t count, room;
-    uint64_t pictures;
-} matches;
-
-static int keep_match(matches *best, double similarity, const char *name) {
-    uint32_t place = best->count;
-    char *copy;
-    best->pictures++;
-    if (best->count == best->room && similarity <= best->items[best->count - 1].similarity) return 0;
-    copy = malloc(strlen(name) + 1);
-    if (!copy) return cli_fail(CLI_MACHINE, NULL, "out of memory");
-    strcpy(copy, name);
-    if (best->count == best->room) free(best->items[--place].name);
-    else best->count++;
-    for (; place > 0 && best->items[place - 1].similarity < similarity; place--) best->items[place] = best->items[place - 1];
-    best->items[place].similarity = similarity;
-    best->items[place].name = copy;
-    return 0;
-}
-
-/* The cosine with the row's own length, so that an index whose rows are not normalised still ranks right. */
-static int compare_row(const search_index *index, sqlite3_stmt *row, const float *query, matches *best) {
-    const char *name;
-    const unsigned char *bytes;
-    double dot = 0, square = 0;
-    if (sqlite3_column_type(row, 0) != SQLITE_TEXT) return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: a name is not text");
-    name = (const char *)sqlite3_column_text(row, 0);
-    if (!name) return fail_sql(index, "cannot read the index");
-    if (strlen(name) != (size_t)sqlite3_column_bytes(row, 0))
-        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: there is a zero byte in a name");
-    if (sqlite3_column_type(row, 1) != SQLITE_BLOB || sqlite3_column_bytes(row, 1) != (int)(index->width * 4))
-        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: the embedding of '%s' is not %u bytes", name, index->width * 4);
-    bytes = sqlite3_column_blob(row, 1);
-    if (!bytes) return fail_sql(index, "cannot read the index");
-    for (uint32_t i = 0; i < index->width; i++) {
-        double value = (double)float_from_bytes(bytes + 4 * i);
-        dot += value * (double)query[i];
-        square += value * value;
-    }
-    if (!isfinite(dot) || !isfinite(square))
-        return cli_fail(CLI_BAD_FILE, index->path, "the index is damaged: the embedding of '%s' is not finite", name);
-    return keep_match(best, square > 0 ? dot / sqrt(square) : 0, name);
-}
-
-typedef struct query {
-    const search_index *index;
-    matches *best;
-} query;
-
-static int find_nearest(void *user, const char *name, const mgv_shape *shape, const float *rows) {
-    query *q = user;
-    sqlite3_stmt *statement;
-    int status = prepare(q->index, "SELECT name, embedding FROM picture ORDER BY name", &statement), code = SQLITE_DONE;
-    (void)name;
-    (void)shape;
+/* Everything that only reads, of one state of the index. */
+static int show(const search_options *o, index_file *index, const query_list *queries, uint32_t threads) {
+    int status = index_begin_reading(index), ended;
     if (status) return status;
-    while (!status && (code = sqlite3_step(statement)) == SQLITE_ROW) status = compare_row(q->index, statement, rows, q->best);
-    if (!status && code != SQLITE_DONE) status = fail_sql(q->index, "the index is damaged");
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static void print_matches(const char *name, const matches *best) {
-    cli_print_text(stdout, name);
-    printf(": nearest %u of %llu\n", best->count, (unsigned long long)best->pictures);
-    for (uint32_t i = 0; i < best->count; i++) {
-        printf("%4u  %7.4f  ", i + 1, best->items[i].similarity);
-        cli_print_text(stdout, best->items[i].name);
-        putchar('\n');
-    }
-}
-
-static int find_picture(search_index *index, cli_session *session, const char *name, uint32_t k) {
-    cli_list picture = {0};
-    matches best;
-    query q;
-    mgv_output output;
-    int status;
-    memset(&best, 0, sizeof best);
-    memset(&output, 0, sizeof output);
-    output.kind = MGV_OUTPUT_POOLED;
-    output.normalize = 1;
-    q.index = index;
-    q.best = &best;
-    best.room = k;
-    best.items = calloc(k, sizeof *best.items);
-    if (!best.items) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u matches", k);
-    status = open_existing(index);
-    if (!status && index->is_new) status = cli_fail(CLI_BAD_FILE, index->path, "the index is empty: nothing was ever added to it");
-    if (!status) status = cli_list_add(&picture, name);
-    if (!status) status = cli_session_pictures(session, &picture);
-    if (!status) status = cli_session_encode(session, &picture, &output, find_nearest, &q);
-    if (!status) print_matches(name, &best);
-    for (uint32_t i = 0; i < best.count; i++) free(best.items[i].name);
-    free(best.items);
-    cli_list_free(&picture);
-    close_index(index);
-    return status;
+    if (o->list) status = index_each(index, show_row, (void *)o);
+    if (!status && o->duplicates) status = find_duplicates(o, index, threads);
+    if (!status && queries->names.count) status = answer(o, index, queries, threads);
+    ended = index_end(index);
+    return status ? status : ended;
 }
 
 /* ---- the command ---- */
 
-typedef struct search_options {
-    cli_session_options session;
-    const char *index, *query;
-    uint32_t k;
-} search_options;
+/* Opens the index and checks that it is the model's, if there is one; before anything is computed. */
+static int open_index(const search_options *o, index_file *index, int writing, const index_about *about, uint32_t about_count) {
+    int status = index_open(index, o->index, writing, o->wait_seconds);
+    if (status) return status;
+    if (index->is_empty && !o->add.count)
+        return access(o->index, F_OK) != 0 ? cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno))
+                                           : cli_fail(CLI_BAD_FILE, o->index, "the index is empty: nothing was ever added to it");
+    return index->is_empty ? 0 : index_check_about(index, about, about_count);
+}
 
-static int search(const cli_command *command, search_options *o, cli_list *pictures, cli_session *session) {
-    search_index index;
-    struct stat about;
-    int worst = 0, status;
-    memset(&index, 0, sizeof index);
-    index.path = o->index;
-    index.session = session;
-    index.resize = o->session.resize == MGV_RESIZE_PILLOW ? "pillow" : "torchvision";
-    index.width = cli_session_info(session)->pooled_width;
-    if (!index.width) return cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
-    if (stat(o->index, &about) != 0) index.was_absent = index.is_new = 1;
-    if (index.was_absent && (errno != ENOENT || !pictures->count))
-        return cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno));
-    if (!index.was_absent && !S_ISREG(about.st_mode)) return cli_fail(CLI_BAD_FILE, o->index, "the index is not a regular file");
-    if (!index.was_absent) { /* before anything is computed */
-        status = open_existing(&index);
-        close_index(&index);
-        if (status) return status;
+static int change_and_show(const search_options *o, cli_session *session, cli_list *pictures, cli_list *asked, int *signal_number) {
+    const int writing = pictures->count || o->prune || o->removed.count;
+    index_about about[INDEX_ABOUT_MOST];
+    uint32_t about_count = session ? describe(o, cli_session_info(session), about) : 0;
+    index_changes changes;
+    index_file index;
+    query_list queries;
+    int worst = open_index(o, &index, writing, about, about_count), status = 0;
+    memset(&changes, 0, sizeof changes);
+    memset(&queries, 0, sizeof queries);
+    if (worst) {
+        index_close(&index);
+        return worst;
     }
-    if (pictures->count) worst = add_pictures(&index, session, pictures);
-    if (o->query && worst < CLI_MACHINE) {
-        status = find_picture(&index, session, o->query, o->k);
+    if (session) queries.width = cli_session_info(session)->pooled_width;
+    if (writing) worst = change(o, &index, about, about_count, session, pictures, &changes);
+    *signal_number = changes.signal;
+    if (worst < CLI_MACHINE && !changes.signal && index.database && !index.failed && (o->list || o->duplicates || asked->count)) {
+        if (asked->count) status = embed_queries(session, asked, &queries);
+        if (status > worst) worst = status;
+        if (worst < CLI_MACHINE && (queries.names.count || o->list || o->duplicates)) status = show(o, &index, &queries, cli_thread_count(&o->session));
         if (status > worst) worst = status;
     }
+    index_close(&index);
+    cli_list_free(&queries.names);
+    free(queries.rows);
     return worst;
 }
 
-static int parse_and_search(const cli_command *command, int argc, char **argv, cli_list *add, cli_list *pictures) {
-    search_options o;
-    cli_session *session;
+static int search(const cli_command *command, const search_options *o, cli_list *pictures, cli_list *asked) {
+    int status = 0, signal_number = 0;
+    cli_session *session = o->add.count || o->query.count ? cli_session_open(&o->session, &status) : NULL;
+    if (status) return status;
+    if (session && !cli_session_info(session)->pooled_width)
+        status = cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
+    if (!status) status = change_and_show(o, session, pictures, asked, &signal_number);
+    cli_session_close(session);
+    if (!signal_number) return status;
+    cli_fail(0, o->index, "interrupted: what was done is in the index, and the same --add goes on from there");
+    fflush(stdout);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+    return status;
+}
+
+static int parse_and_search(const cli_command *command, int argc, char **argv, search_options *o, cli_list *pictures, cli_list *asked) {
     int status, worst;
-    memset(&o, 0, sizeof o);
-    o.k = 5;
     const cli_option options[] = {
-        CLI_SESSION_OPTIONS(o.session),
-        CLI_BATCH_OPTION(o.session),
-        {"--index", CLI_TEXT, &o.index, "FILE", "the index, one SQLite file; --add makes it"},
-        {"--add", CLI_NAMES, add, "IMAGE...", "put these in, or put them in anew"},
-        {"--query", CLI_TEXT, &o.query, "IMAGE", "print the pictures nearest to this one"},
-        {"-k", CLI_COUNT, &o.k, "N", "how many (5)"},
+        CLI_SESSION_OPTIONS(o->session),
+        CLI_BATCH_OPTION(o->session),
+        {"--index", CLI_TEXT, &o->index, "FILE", "the index, one SQLite file; --add makes it"},
+        {"--add", CLI_NAMES, &o->add, "IMAGE...", "put in what is new or has changed"},
+        {"--prune", CLI_FLAG, &o->prune, NULL, "take out the pictures whose files are gone"},
+        {"--remove", CLI_NAMES, &o->removed, "NAME...", "take out these, or all below these directories"},
+        {"--list", CLI_FLAG, &o->list, NULL, "print the files that are in it, a line each"},
+        {"--duplicates", CLI_FLAG, &o->duplicates, NULL, "print groups of near-equal pictures"},
+        {"--query", CLI_NAMES, &o->query, "IMAGE...", "print the pictures nearest to each of these"},
+        {"-k", CLI_COUNT, &o->k, "N", "how many (5; with --threshold all that reach it)"},
+        {"--threshold", CLI_COSINE, &o->threshold, "S", "only what is at least so similar, -1 to 1 (--duplicates: 0.97)"},
+        {"--json", CLI_FLAG, &o->json, NULL, "print JSON, one object a line"},
+        {"--wait", CLI_COUNT, &o->wait_seconds, "SECONDS", "for another program that holds the index (60)"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     status = cli_parse(command, options, NULL, argc, argv);
     if (status != CLI_GO_ON) return status;
-    if (!o.session.model) return cli_usage(command, "--model DIR is missing");
-    if (!o.index) return cli_usage(command, "--index FILE is missing");
-    if (!add->count && !o.query) return cli_usage(command, "nothing to do: neither --add IMAGE nor --query IMAGE");
-    worst = cli_expand(add, pictures);
-    if (worst < CLI_MACHINE && (pictures->count || o.query)) {
-        session = cli_session_open(&o.session, &status);
-        if (session) status = search(command, &o, pictures, session);
-        cli_session_close(session);
-        if (status > worst) worst = status;
-    }
-    return worst;
+    if (!o->index) return cli_usage(command, "--index FILE is missing");
+    if (!o->add.count && !o->query.count && !o->removed.count && !o->prune && !o->list && !o->duplicates)
+        return cli_usage(command, "nothing to do: none of --add, --query, --list, --duplicates, --prune, --remove");
+    if (!o->session.model && (o->add.count || o->query.count)) return cli_usage(command, "--model DIR is missing");
+    worst = o->add.count ? cli_expand(&o->add, pictures) : 0;
+    if (worst < CLI_MACHINE && o->query.count) status = cli_expand(&o->query, asked);
+    if (status > worst) worst = status;
+    if (worst >= CLI_MACHINE) return worst;
+    if (!pictures->count && !asked->count && !o->removed.count && !o->prune && !o->list && !o->duplicates) return worst;
+    status = search(command, o, pictures, asked);
+    return status > worst ? status : worst;
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
-    cli_list add = {0}, pictures = {0};
-    int status = parse_and_search(command, argc, argv, &add, &pictures);
-    cli_list_free(&add);
+    search_options o;
+    cli_list pictures = {0}, asked = {0};
+    int status;
+    memset(&o, 0, sizeof o);
+    o.threshold = -2;
+    o.wait_seconds = 60;
+    status = parse_and_search(command, argc, argv, &o, &pictures, &asked);
+    cli_list_free(&o.add);
+    cli_list_free(&o.query);
+    cli_list_free(&o.removed);
     cli_list_free(&pictures);
+    cli_list_free(&asked);
     return status;
 }
 
 const cli_command cli_search = {
-    "search", "--model DIR --index FILE [--add IMAGE...] [--query IMAGE] [-k N]", "keep embeddings in one file, find the nearest pictures",
-    "The index says which model and --resize it was made with; others are an error. Which release of megavit made it is only noted.\n"
-    "Everything that one --add puts in appears together or not at all. Another program that writes the index is waited for,\n"
-    "at most ten seconds; then the exit code is 3. Similarity is the cosine of pooled embeddings.\n",
+    "search", "--index FILE [--model DIR] [--add IMAGE...] [--query IMAGE...] [options]",
+    "keep embeddings in one file, find the nearest pictures",
+    "IMAGE is a picture, a directory or - (names on standard input). --add and --query need --model.\n\n"
+    "--add   A file whose size and time are those in the index is passed by; one with the bytes of another is taken over without being\n"
+    "        embedded; what has changed is embedded anew. What is done is committed every two seconds: after Ctrl-C, or anything worse,\n"
+    "        the same --add goes on from there. Paths are kept absolute and without symbolic links.\n"
+    "--query Similarity is the cosine of pooled embeddings. Others may read while one adds; who finds the index in use waits.\n\n"
+    "--duplicates: pictures are of one group if a chain of pictures, each so similar to the next, joins them; similarities are to the\n"
+    "        first of the group.\n"
+    "--json  --query: {\"query\", \"rows\", \"nearest\": [{\"similarity\", \"file\"}...]}; --duplicates: {\"group\": [...]}; --list:\n"
+    "        {\"file\", \"size\", \"mtime\", \"checksum\"}; --add, --prune, --remove: {\"added\", \"renewed\", \"moved\", \"removed\", \"unchanged\", \"rows\"}.\n\n"
+    "The index says which model, --resize, --alpha, decoder and rule for orientation it was made with; others are an error. Which release\n"
+    "of megavit made it is only noted. FILE-wal and FILE-shm lie beside it while it is written; afterwards FILE is all of it.\n",
     run};

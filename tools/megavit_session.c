@@ -25,9 +25,9 @@ struct cli_session {
     uint32_t max_tokens; /* of one encode; 0: nothing but the number of pictures bounds them */
 };
 
-static uint32_t core_count(void) {
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
-    return count < 1 ? 1 : count > 256 ? 256 : (uint32_t)count;
+uint32_t cli_thread_count(const cli_session_options *options) {
+    long count = options->threads ? (long)options->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : options->threads || count <= 256 ? (uint32_t)count : 256;
 }
 
 /* Limits that no picture can keep are the command line's fault and not each picture's. A square has no other that a model would mind. */
@@ -81,7 +81,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
     }
     session->options = *options;
     if (!session->options.batch) session->options.batch = DEFAULT_BATCH;
-    if (!session->options.threads) session->options.threads = core_count();
+    session->options.threads = cli_thread_count(options);
     result = mgv_model_open(&session->model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_get_info(session->model, &session->info);
     if (result != MGV_OK) {

@@ -37,12 +37,12 @@ static void replace_unfinished(const char *before, const char *after) {
     if (i < UNFINISHED_MOST) unfinished[i] = after;
 }
 
-/* A signal that whoever started us had ignored, as nohup does, stays ignored. */
+/* A signal that whoever started us had ignored, as nohup does, stays ignored, and one that is handled stays with its handler. */
 static void watch_signals(void) {
     static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
     struct sigaction before;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) signal(numbers[i], remove_unfinished);
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) signal(numbers[i], remove_unfinished);
 }
 
 /* Opens a new file that is watched over before it exists: a signal to any thread finds no moment in which it would stay. */
@@ -242,6 +242,20 @@ int cli_file_commit_both(cli_file *file, cli_file *beside) {
     forget(file); /* it has its name now */
     if (beside) forget(beside);
     return 0;
+}
+
+/* A name that somebody else has taken meanwhile is left to him; where there are no hard links, renaming has to do. */
+int cli_file_commit_new(cli_file *file) {
+    int status = finish(file);
+    if (!status && file->temporary && link(file->temporary, file->path) != 0 && errno != EEXIST) {
+        status = appear(file);
+        if (!status) {
+            forget(file);
+            return 0;
+        }
+    }
+    cli_file_abandon(file);
+    return status;
 }
 
 /* ---- formats ---- */
