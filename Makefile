@@ -46,7 +46,24 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
             $(patsubst examples/%.cc,$(BUILD)/examples/%,$(wildcard examples/*.cc))
 # The command line: one file a command, all named tools/megavit*.c; stb_image lies in a file of its own.
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
-CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
+DECODE_SOURCES := $(sort $(wildcard tools/decode*.c)) tools/exif.c
+DECODE_OBJECTS := $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
+CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_OBJECTS)
+
+# Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads PNG, JPEG, BMP, Targa and PSD.
+# WITHOUT="webp tiff" leaves some out.
+PKG_CONFIG ?= pkg-config
+WITHOUT ?=
+found = $(if $(filter $(1),$(WITHOUT)),,$(shell $(PKG_CONFIG) --exists '$(2)' 2>/dev/null && $(PKG_CONFIG) --modversion $(firstword $(2))))
+JPEG := $(call found,jpeg,libjpeg)
+WEBP := $(and $(call found,webp,libwebpdemux),$(call found,webp,libwebp))
+HEIF := $(call found,heif,libheif)
+TIFF := $(call found,tiff,libtiff-4 >= 4.5)
+DECODE_PACKAGES := $(if $(JPEG),libjpeg) $(if $(WEBP),libwebpdemux libwebp) $(if $(HEIF),libheif) $(if $(TIFF),libtiff-4)
+DECODE_CFLAGS := $(if $(JPEG),-DMEGAVIT_JPEG='"$(JPEG)"') $(if $(WEBP),-DMEGAVIT_WEBP='"$(WEBP)"') $(if $(HEIF),-DMEGAVIT_HEIF) \
+                 $(if $(TIFF),-DMEGAVIT_TIFF='"$(TIFF)"') $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --cflags $(DECODE_PACKAGES)))
+DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(DECODE_PACKAGES)))
+
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
@@ -85,11 +102,13 @@ help:
 # ---- the command line ----
 
 $(BUILD)/megavit: $(CLI_OBJECTS)
-	$(CC) $(CFLAGS) $^ -o $@ -lsqlite3 $(LIBS) $(CUDA_LIBS)
+	$(CC) $(CFLAGS) $^ -o $@ $(DECODE_LIBS) -lsqlite3 $(LIBS) $(CUDA_LIBS)
 
-$(CLI_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
+$(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(COMPILE) -c $< -o $@
+
+$(DECODE_SOURCES:%.c=$(BUILD)/%.o): COMPILE += $(DECODE_CFLAGS)
 
 # Loops over all rows of an index, which gcc vectorises from -O3 on.
 $(BUILD)/tools/megavit_index_scan.o: CFLAGS += -O3

@@ -366,7 +366,10 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
 MEGAVIT_API void mgv_model_close(mgv_model *model);
 
 typedef int32_t mgv_family;
-enum { MGV_FAMILY_NONE = 0, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN3_VL, MGV_FAMILY_QWEN2_5_VL };
+enum {
+    MGV_FAMILY_NONE = 0, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN3_VL, MGV_FAMILY_QWEN2_5_VL, MGV_FAMILY_CLIP, MGV_FAMILY_DINOV2,
+    MGV_FAMILY_DINOV2_REGISTERS, MGV_FAMILY_DINOV3, MGV_FAMILY_QWEN3_5, MGV_FAMILY_QWEN2_VL
+};
 
 typedef struct mgv_model_info {
     mgv_family family;
@@ -380,6 +383,7 @@ typedef struct mgv_model_info {
     uint32_t image_size;       /* side of the square input; 0: any size */
     uint32_t tokens_per_image; /* 0: depends on the picture */
     uint32_t pooled_width;     /* 0: the model has no pooling head */
+    uint32_t embed_width;      /* 0: there are no texts to compare its pictures with */
     uint32_t token_width;      /* columns of MGV_OUTPUT_TOKENS */
     uint32_t deepstack_count;  /* outputs of kind MGV_OUTPUT_DEEPSTACK */
     uint32_t merge;            /* side of the square of patches merged into one output token; 1: none */
@@ -445,7 +449,8 @@ enum {
     MGV_OUTPUT_TOKENS,     /* [tokens, token_width]: last_hidden_state after the last norm, or merged tokens */
     MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm.
                               Of Qwen2.5-VL in window order, as transformers gives them; its tokens are in picture order */
-    MGV_OUTPUT_DEEPSTACK   /* [merged tokens, token_width] of DeepStack merger `index` */
+    MGV_OUTPUT_DEEPSTACK,  /* [merged tokens, token_width] of DeepStack merger `index` */
+    MGV_OUTPUT_EMBEDS      /* [images, embed_width]: what is compared with texts, transformers' image_embeds, but not normalised */
 };
 
 typedef struct mgv_output {
@@ -2908,6 +2913,9 @@ typedef struct mgv__config {
     uint32_t prefix;             /* rows before those of the patches: class and register tokens */
     float epsilon;               /* of the norms */
     int32_t activation;          /* mgv__activation of the MLPs */
+    int32_t gated;               /* MLPs multiply what is activated by a second product */
+    float mlp_ratio;             /* intermediate over hidden; 0: config.json has intermediate itself */
+    uint32_t registers;          /* register tokens */
     int32_t use_head;            /* SigLIP: there is a pooling head */
     uint32_t temporal_patch;     /* frames in a patch; 1: pictures only */
     uint32_t merge;              /* side of the block of patches that becomes one token; 1: none */
@@ -2917,6 +2925,7 @@ typedef struct mgv__config {
     uint32_t full_attention[MGV__MAX_FULL_ATTENTION], full_attention_count; /* layers that look beyond their window */
     float rope_theta;            /* base of the rotary frequencies; 0: no rotary positions */
     char quantised_by[24];       /* the method that quantised the weights, for messages: parts of such a model may be as they were */
+    int32_t rope_centered;       /* rotary coordinates go from -1 to 1 across the picture */
     mgv__pixels_config pixels;
 } mgv__config;
 
@@ -3107,7 +3116,7 @@ static mgv_result mgv__read_rope(const mgv__field *field, void *target, char *va
 }
 
 /* Limits far above every published model; they keep products of them small enough for 64 bits. */
-static const mgv__field mgv__siglip_fields[] = { /* transformers, SiglipVisionConfig */
+static const mgv__field mgv__image_fields[] = { /* transformers, SiglipVisionConfig, CLIPVisionConfig, Dinov2Config, DINOv3ViTConfig */
     {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
     {"intermediate_size", mgv__read_integer, offsetof(mgv__config, intermediate), 1, 65536},
     {"num_hidden_layers", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
@@ -3117,7 +3126,19 @@ static const mgv__field mgv__siglip_fields[] = { /* transformers, SiglipVisionCo
     {"patch_size", mgv__read_side, offsetof(mgv__config, patch), 1, 1024},
     {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
     {"layer_norm_eps", mgv__read_float, offsetof(mgv__config, epsilon), 1e-30, 1},
+};
+static const mgv__field mgv__siglip_fields[] = {
     {"vision_use_head", mgv__read_bool, offsetof(mgv__config, use_head), 0, 0},
+};
+static const mgv__field mgv__dinov2_fields[] = { /* transformers, Dinov2Config and Dinov2WithRegistersConfig */
+    {"mlp_ratio", mgv__read_float, offsetof(mgv__config, mlp_ratio), 1e-3, 1024},
+    {"use_swiglu_ffn", mgv__read_bool, offsetof(mgv__config, gated), 0, 0},
+    {"num_register_tokens", mgv__read_integer, offsetof(mgv__config, registers), 0, 65536},
+};
+static const mgv__field mgv__dinov3_fields[] = {
+    {"use_gated_mlp", mgv__read_bool, offsetof(mgv__config, gated), 0, 0},
+    {"num_register_tokens", mgv__read_integer, offsetof(mgv__config, registers), 0, 65536},
+    {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
 };
 static const mgv__field mgv__qwen_fields[] = { /* transformers, Qwen3VLVisionConfig and Qwen2_5_VLVisionConfig */
     {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
@@ -3131,6 +3152,20 @@ static const mgv__field mgv__qwen_fields[] = { /* transformers, Qwen3VLVisionCon
     {"spatial_merge_size", mgv__read_integer, offsetof(mgv__config, merge), 1, 64},
     {"out_hidden_size", mgv__read_integer, offsetof(mgv__config, out_hidden), 1, 65536},
     {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
+    {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
+    {"rope_parameters", mgv__read_rope, offsetof(mgv__config, rope_theta), 0, 0},
+};
+static const mgv__field mgv__qwen2_fields[] = { /* transformers, Qwen2VLVisionConfig: hidden_size is of the merged tokens */
+    {"embed_dim", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
+    {"hidden_size", mgv__read_integer, offsetof(mgv__config, out_hidden), 1, 65536},
+    {"depth", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
+    {"num_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
+    {"in_channels", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
+    {"patch_size", mgv__read_side, offsetof(mgv__config, patch), 1, 1024},
+    {"temporal_patch_size", mgv__read_side, offsetof(mgv__config, temporal_patch), 1, 64},
+    {"spatial_merge_size", mgv__read_integer, offsetof(mgv__config, merge), 1, 64},
+    {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
+    {"mlp_ratio", mgv__read_float, offsetof(mgv__config, mlp_ratio), 1e-3, 1024},
     {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
     {"rope_parameters", mgv__read_rope, offsetof(mgv__config, rope_theta), 0, 0},
 };
@@ -3163,7 +3198,8 @@ typedef struct mgv__processor {
 
 typedef struct mgv__builder mgv__builder;
 typedef void mgv__build_function(mgv__builder *b); /* see >>builders */
-static mgv__build_function mgv__build_siglip, mgv__build_qwen3_vl, mgv__build_qwen2_5_vl;
+static mgv__build_function mgv__build_siglip, mgv__build_clip, mgv__build_dinov2, mgv__build_dinov3, mgv__build_qwen2_vl,
+                           mgv__build_qwen2_5_vl, mgv__build_qwen3_vl;
 
 /* All that is particular to a family: a new one is a row, its builder, and the table of its config's keys. */
 typedef struct mgv__family {
@@ -3177,6 +3213,8 @@ typedef struct mgv__family {
     size_t more_field_count;
     const char *defaults;  /* of the config class of transformers, in the words of config.json */
     mgv__interpolation interpolation; /* how its position table is read */
+    int32_t class_token;   /* a row of its own stands before the patches', and before the register tokens' */
+    int32_t rope_centered; /* as in mgv__config */
     mgv__processor processor;
     mgv__build_function *build;
 } mgv__family;
@@ -3185,10 +3223,10 @@ typedef struct mgv__family {
 #define MGV__JSON(...) #__VA_ARGS__ /* C tokens as they stand, which JSON's are too */
 enum { MGV__MAX_DEFAULTS_BYTES = 512 };
 static const mgv__family mgv__families[] = {
-    {MGV_FAMILY_SIGLIP, "SigLIP", {"siglip"}, {"siglip_vision_model"}, MGV__FIELDS(mgv__siglip_fields), NULL, 0,
+    {MGV_FAMILY_SIGLIP, "SigLIP", {"siglip"}, {"siglip_vision_model"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__siglip_fields),
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
-     MGV__TABLE_AS_IT_IS,
+     MGV__TABLE_AS_IT_IS, 0, 0,
      {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
       MGV__JSON({"resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}), "{}"},
      mgv__build_siglip},
@@ -3197,7 +3235,7 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
                 "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
                 "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "rope_theta": 10000}),
-     MGV__TABLE_ENDS,
+     MGV__TABLE_ENDS, 0, 0,
      {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
       MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
                  "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
@@ -3209,12 +3247,65 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "num_heads": 16, "patch_size": 14, "hidden_act": "silu",
                 "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "window_size": 112,
                 "fullatt_block_indexes": [7, 15, 23, 31], "rope_theta": 10000}),
-     MGV__TABLE_AS_IT_IS,
+     MGV__TABLE_AS_IT_IS, 0, 0,
      {MGV__SIZE_AREA, MGV__CLIPS_AREA,
       MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
                  "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
       MGV__JSON({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})},
      mgv__build_qwen2_5_vl},
+    {MGV_FAMILY_CLIP, "CLIP", {"clip"}, {"clip_vision_model"}, MGV__FIELDS(mgv__image_fields), NULL, 0,
+     MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
+                "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}),
+     MGV__TABLE_AS_IT_IS, 1, 0,
+     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}),
+      "{}"},
+     mgv__build_clip},
+    {MGV_FAMILY_DINOV2, "DINOv2", {"dinov2"}, {"dinov2"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov2_fields),
+     MGV__JSON({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "mlp_ratio": 4, "image_size": 224,
+                "patch_size": 14, "hidden_act": "gelu", "layer_norm_eps": 1e-6}),
+     MGV__TABLE_CUBIC, 1, 0,
+     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}),
+      MGV__JSON({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})},
+     mgv__build_dinov2},
+    {MGV_FAMILY_DINOV2_REGISTERS, "DINOv2 with registers", {"dinov2_with_registers"}, {"dinov2_with_registers"},
+     MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov2_fields),
+     MGV__JSON({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "mlp_ratio": 4, "image_size": 224,
+                "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "num_register_tokens": 4}),
+     MGV__TABLE_CUBIC_AREA, 1, 0,
+     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}),
+      MGV__JSON({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})},
+     mgv__build_dinov2},
+    {MGV_FAMILY_DINOV3, "DINOv3", {"dinov3_vit"}, {"dinov3_vit"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov3_fields),
+     MGV__JSON({"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 6, "image_size": 224,
+                "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rope_theta": 100}),
+     MGV__TABLE_AS_IT_IS, 1, 1,
+     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
+      MGV__JSON({"resample": 2, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}), "{}"},
+     mgv__build_dinov3},
+    {MGV_FAMILY_QWEN3_5, "Qwen3.5", {"qwen3_5", "qwen3_5_moe"}, {"qwen3_5_vision", "qwen3_5_moe_vision"},
+     MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields),
+     MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
+                "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
+                "num_position_embeddings": 2304, "deepstack_visual_indexes": [], "rope_theta": 10000}),
+     MGV__TABLE_ENDS, 0, 0,
+     {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
+      MGV__JSON({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+                 "size": {"shortest_edge": 65536, "longest_edge": 16777216}})},
+     mgv__build_qwen3_vl},
+    {MGV_FAMILY_QWEN2_VL, "Qwen2-VL", {"qwen2_vl"}, {"qwen2_vl_vision"}, MGV__FIELDS(mgv__qwen2_fields), NULL, 0,
+     MGV__JSON({"embed_dim": 1280, "hidden_size": 3584, "depth": 32, "num_heads": 16, "mlp_ratio": 4, "patch_size": 14,
+                "hidden_act": "quick_gelu", "temporal_patch_size": 2, "spatial_merge_size": 2, "rope_theta": 10000}),
+     MGV__TABLE_AS_IT_IS, 0, 0,
+     {MGV__SIZE_AREA, MGV__CLIPS_AREA,
+      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
+      MGV__JSON({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})},
+     mgv__build_qwen2_vl},
 };
 #define MGV__FAMILY_ROWS (sizeof mgv__families / sizeof mgv__families[0])
 
@@ -3276,6 +3367,10 @@ static void mgv__config_find_quantisation(mgv__config *config, char *root) {
         mgv__print(config->quantised_by, sizeof config->quantised_by, "%s", mlx != NULL ? "MLX" : "quantization_config");
     }
 }
+/* Pictures may be of another size than those that the model was trained with. */
+static int mgv__config_any_size(const mgv__config *config) {
+    return config->position_side == 0 || config->interpolation != MGV__TABLE_AS_IT_IS;
+}
 /* What single keys cannot tell. */
 static mgv_result mgv__config_check(const mgv__config *config, const char *file, mgv_error *error) {
     uint32_t i;
@@ -3291,6 +3386,9 @@ static mgv_result mgv__config_check(const mgv__config *config, const char *file,
     if (config->image_size != 0 && config->image_size < config->patch) {
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: a patch of %u pixels is larger than the image of %u", file, (uint64_t)config->patch,
                          (uint64_t)config->image_size);
+    }
+    if (config->intermediate == 0 || config->intermediate > 65536) {
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: MLPs of %u columns; from 1 to 65536 can be", file, (uint64_t)config->intermediate);
     }
     if (config->rope_theta != 0 && config->head_dim % 4 != 0) {
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: heads of %u columns, not a multiple of 4, have no two rotary axes", file,
@@ -3328,7 +3426,15 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     if (result != MGV_OK) return result;
     config->head_dim = config->hidden / config->heads;
     if (config->out_hidden == 0) config->out_hidden = config->hidden;
-    if (config->image_size != 0) config->position_side = config->image_size / config->patch;
+    config->rope_centered = family->rope_centered;
+    if (config->mlp_ratio > 0) config->intermediate = (uint32_t)((double)config->hidden * (double)config->mlp_ratio);
+    if (config->mlp_ratio > 0 && config->gated) { /* Dinov2SwiGLUFFN */
+        config->intermediate = (config->intermediate * 2 / 3 + 7) / 8 * 8;
+        config->activation = MGV__ACT_SILU;
+    }
+    if (config->image_size != 0 && config->rope_theta == 0) config->position_side = config->image_size / config->patch;
+    if (family->class_token) config->prefix = 1 + config->registers;
+    if (config->position_side != 0) config->position_first = (uint32_t)family->class_token;
     return mgv__config_check(config, file, error);
 }
 
@@ -3427,7 +3533,7 @@ static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__confi
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i, neither 2 (bilinear) nor 3 (bicubic)", file,
                          (int64_t)pixels->resample);
     }
-    if (pixels->fixed_width != config->image_size || pixels->fixed_height != config->image_size) {
+    if (!mgv__config_any_size(config) && (pixels->fixed_width != config->image_size || pixels->fixed_height != config->image_size)) {
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, the model takes %u x %u", file,
                          (uint64_t)pixels->fixed_width, (uint64_t)pixels->fixed_height, (uint64_t)config->image_size,
                          (uint64_t)config->image_size);
@@ -3496,7 +3602,10 @@ static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv
     }
     result = mgv__pixels_parse(&config->pixels, config, object, file, error);
     mgv__free(&source->allocator, text);
-    if (result != MGV_OK || processor->clips == MGV__CLIPS_NONE) return result;
+    if (result != MGV_OK) return result;
+    if (config->pixels.fixed_width && mgv__config_any_size(config)) /* the size is the processor's to choose */
+        config->image_size = config->pixels.fixed_width == config->pixels.fixed_height ? config->pixels.fixed_width : 0;
+    if (processor->clips == MGV__CLIPS_NONE) return MGV_OK;
     return mgv__clip_limits_read(&config->pixels, source, error);
 }
 /* A name of the Hugging Face hub, owner/name, rather than a path. */
@@ -4700,6 +4809,12 @@ static int mgv__geometry_scratch_bytes(const mgv__config *config, size_t max_tok
     return 1;
 }
 
+/* 2 pi times the middle of patch `index` of `count`, where the picture goes from -1 to 1 (DINOv3's get_patches_center_coordinates and
+   DINOv3ViTRopePositionEmbedding). */
+static float mgv__centered_angle(uint32_t index, uint32_t count) {
+    return 6.28318530717958647692f * (2.0f * (((float)index + 0.5f) / (float)count) - 1.0f);
+}
+
 /* order: of the merged units, or NULL where rows stay as they came. */
 static void mgv__fill_positions(const mgv__config *config, const mgv_grid *grid, const uint32_t *order, float *position) {
     uint32_t row, patches = mgv__grid_rows(grid, MGV__ROWS_PATCHES), unit_rows = config->merge * config->merge;
@@ -4708,8 +4823,8 @@ static void mgv__fill_positions(const mgv__config *config, const mgv_grid *grid,
         uint32_t source = order != NULL ? order[row / unit_rows] * unit_rows + row % unit_rows : row;
         mgv__patch_place place = mgv__patch_of_row(grid, config->merge, source);
         position[0] = (float)place.t;
-        position[1] = (float)place.y;
-        position[2] = (float)place.x;
+        position[1] = config->rope_centered ? mgv__centered_angle(place.y, grid->h) : (float)place.y;
+        position[2] = config->rope_centered ? mgv__centered_angle(place.x, grid->w) : (float)place.x;
     }
 }
 
@@ -4760,7 +4875,7 @@ static void mgv__geometry_fill(const mgv__config *config, const mgv_grid *grid, 
    A builder names tensors and appends operations. The first failure sticks: later calls do nothing, so a builder
    reads as a plain list and checks once, at its end. */
 
-enum { MGV__NAME_BYTES = 256 };
+enum { MGV__NAME_BYTES = 256, MGV__MAX_PROJECTION = 65536 };
 
 struct mgv__builder {
     const mgv__config *config;
@@ -5005,41 +5120,191 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
     b->prefix[prefix_length] = 0;
 }
 
+/* The tensor `name` below the scope, or NULL. */
+static const mgv__tensor *mgv__find(const mgv__builder *b, const char *name) {
+    char full[3 * MGV__NAME_BYTES];
+    mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
+    return mgv__checkpoint_find(b->checkpoint, full);
+}
+
 /* Fails if the files hold `name`, which this config.json has no place for: they are of a larger model. */
 static void mgv__refuse(mgv__builder *b, const char *name) {
-    char full[3 * MGV__NAME_BYTES];
-    if (b->result != MGV_OK) return;
-    mgv__print(full, sizeof full, "%s%s%s", b->prefix, b->scope, name);
-    if (mgv__checkpoint_find(b->checkpoint, full))
-        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has no place in the model that config.json describes", full);
+    const mgv__tensor *tensor = mgv__find(b, name);
+    if (b->result == MGV_OK && tensor)
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q has no place in the model that config.json describes", tensor->name);
+}
+
+/* Adds the weight `base`.weight and the bias `base`.bias; bias: 0 there is none, 1 there must be one, -1 there may be one. */
+static void mgv__add_named_part(mgv__builder *b, mgv__op *op, const char *base, uint32_t columns, int bias) {
+    char weight[MGV__NAME_BYTES], bias_name[MGV__NAME_BYTES];
+    mgv__print(weight, sizeof weight, "%s.weight", base);
+    mgv__print(bias_name, sizeof bias_name, "%s.bias", base);
+    if (bias < 0) bias = mgv__find(b, bias_name) != NULL;
+    mgv__add_part(b, op, weight, bias ? bias_name : NULL, columns);
+}
+
+/* ---- The layer that all families have: stream += attention(norm(stream)); stream += MLP(norm(stream)) ---- */
+
+typedef struct mgv__layer_buffers {
+    uint16_t stream, normed, qkv, attended, mlp;
+} mgv__layer_buffers;
+
+static mgv__layer_buffers mgv__add_layer_buffers(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    mgv__layer_buffers buffers;
+    buffers.stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
+    buffers.normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
+    buffers.qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
+    buffers.attended = mgv__add_buffer(b, "attended", MGV__ROWS_TOKENS, c->hidden);
+    buffers.mlp = mgv__add_buffer(b, "mlp", MGV__ROWS_TOKENS, c->intermediate);
+    return buffers;
+}
+
+/* What a family calls the tensors of a layer, and what is particular about it. Names are without ".weight" and ".bias", but for scales. */
+typedef struct mgv__layer_kind {
+    const char *scope;              /* of a layer, in which %u stands for its number */
+    const char *norm[2];
+    const char *q, *k, *v, *out;    /* k NULL: q is all three, one below the other */
+    const char *gate, *up, *down;   /* of the MLP; gate NULL: it has none; gate as up: one tensor, the gate above */
+    const char *scale[2];           /* LayerScale of attention and of the MLP, or NULL */
+    int bias;                       /* of products: as for mgv__add_named_part */
+    int rms;                        /* norms are RMSNorms */
+    int causal;
+} mgv__layer_kind;
+
+static void mgv__push_layer_norm(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, int which) {
+    char weight[MGV__NAME_BYTES], bias[MGV__NAME_BYTES];
+    mgv__print(weight, sizeof weight, "%s.weight", kind->norm[which]);
+    mgv__print(bias, sizeof bias, "%s.bias", kind->norm[which]);
+    mgv__push_norm(b, which ? "norm2" : "norm1", buffers->stream, buffers->normed, weight, kind->rms ? NULL : bias, b->config->epsilon);
+}
+
+/* stream += scale times the product of source. */
+static void mgv__push_residual(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, const char *label,
+                               uint16_t source, const char *base, const char *scale) {
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, label, source, buffers->stream);
+    mgv__add_named_part(b, op, base, op->columns, kind->bias);
+    if (scale) op->channel_scale = mgv__bind_vector(b, scale, op->columns);
+    op->add = buffers->stream;
+}
+
+static void mgv__push_attention(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, mgv__range_kind range) {
+    const mgv__config *c = b->config;
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "qkv", buffers->normed, buffers->qkv);
+    if (kind->k) {
+        mgv__add_named_part(b, op, kind->q, c->hidden, kind->bias);
+        mgv__add_named_part(b, op, kind->k, c->hidden, kind->bias);
+        mgv__add_named_part(b, op, kind->v, c->hidden, kind->bias);
+    } else {
+        mgv__add_named_part(b, op, kind->q, op->columns, kind->bias);
+    }
+    if (c->rope_theta > 0) {
+        op = mgv__push(b, MGV__OP_ROTARY, "rotary", buffers->qkv, buffers->qkv);
+        op->heads = c->heads;
+        op->head_dim = c->head_dim;
+    }
+    op = mgv__push(b, MGV__OP_ATTENTION, "attention", buffers->qkv, buffers->attended);
+    op->heads = c->heads;
+    op->head_dim = c->head_dim;
+    op->scale = 1.0f / sqrtf((float)c->head_dim);
+    op->range = range;
+    op->causal = kind->causal;
+}
+
+static void mgv__push_mlp(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers) {
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, kind->gate ? "gate, up" : "fc1", buffers->normed, buffers->mlp);
+    op->activation = b->config->activation;
+    if (kind->gate && strcmp(kind->gate, kind->up) == 0) {
+        mgv__add_named_part(b, op, kind->up, 2 * op->columns, kind->bias);
+        op->part_columns[0] = op->part_columns[1] = op->columns;
+        op->weight[1] = op->weight[0];
+        op->bias[1] = op->bias[0];
+        op->part_count = 2;
+    } else {
+        if (kind->gate) mgv__add_named_part(b, op, kind->gate, op->columns, kind->bias);
+        mgv__add_named_part(b, op, kind->up, op->columns, kind->bias);
+    }
+    op->gated = kind->gate != NULL;
+    mgv__push_residual(b, kind, buffers, kind->gate ? "down" : "fc2", buffers->mlp, kind->down, kind->scale[1]);
+}
+
+static void mgv__build_layer(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, uint32_t layer,
+                             mgv__range_kind range) {
+    mgv__enter(b, (int32_t)layer, kind->scope);
+    mgv__push_layer_norm(b, kind, buffers, 0);
+    mgv__push_attention(b, kind, buffers, range);
+    mgv__push_residual(b, kind, buffers, "out", buffers->attended, kind->out, kind->scale[0]);
+    mgv__push_layer_norm(b, kind, buffers, 1);
+    mgv__push_mlp(b, kind, buffers);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
+}
+
+/* All layers of config.json over whole frames, and no more of them. */
+static void mgv__build_layers(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers) {
+    char norm[MGV__NAME_BYTES];
+    uint32_t layer;
+    for (layer = 0; layer < b->config->layers; layer++) mgv__build_layer(b, kind, buffers, layer, MGV__RANGE_FRAME);
+    mgv__enter(b, (int32_t)b->config->layers, kind->scope);
+    mgv__print(norm, sizeof norm, "%s.weight", kind->norm[0]);
+    mgv__refuse(b, norm);
+    mgv__enter(b, -1, "");
+}
+
+/* ---- What stands before and behind the layers ---- */
+
+/* The row turns the first half of a head's pairs, the column the second, by the same frequencies (compute_axial_rope_parameters). Every
+   rounding is to float, as there. */
+static void mgv__set_axial_rotary(mgv__rotary *rotary, uint32_t head_dim, float theta) {
+    uint32_t pairs = head_dim / 2, each = head_dim / 4, i;
+    for (i = 0; i < each; i++) {
+        float exponent = (float)(2 * i) / (float)pairs, frequency = 1.0f / (float)pow((double)theta, (double)exponent);
+        rotary->axis[i] = 1;
+        rotary->axis[each + i] = 2;
+        rotary->frequency[i] = rotary->frequency[each + i] = frequency;
+    }
+}
+
+/* Patches to rows: a convolution whose stride is its size. patches: the first of all buffers. */
+static uint16_t mgv__add_patches(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    return mgv__add_buffer(b, "patches", MGV__ROWS_PATCHES, c->channels * c->temporal_patch * c->patch * c->patch);
+}
+static mgv__op *mgv__push_patch_embed(mgv__builder *b, uint16_t patches, uint16_t target, const char *base, int bias) {
+    const mgv__config *c = b->config;
+    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "patch embed", patches, target);
+    char name[MGV__NAME_BYTES];
+    uint64_t shape[5];
+    uint32_t rank = 0;
+    shape[rank++] = c->hidden;
+    shape[rank++] = c->channels;
+    if (c->temporal_patch > 1) shape[rank++] = c->temporal_patch;
+    shape[rank++] = c->patch;
+    shape[rank++] = c->patch;
+    op->part_count = 1;
+    op->part_columns[0] = c->hidden;
+    mgv__print(name, sizeof name, "%s.weight", base);
+    op->weight[0] = mgv__bind(b, name, rank, shape);
+    mgv__print(name, sizeof name, "%s.bias", base);
+    if (bias) op->bias[0] = mgv__bind_vector(b, name, c->hidden);
+    return op;
+}
+static uint64_t mgv__table_entries(const mgv__config *c) {
+    return (uint64_t)c->position_side * c->position_side + c->position_first;
+}
+
+/* The picked row of source: the class token. */
+static uint16_t mgv__push_pick(mgv__builder *b, uint16_t source) {
+    uint16_t picked = mgv__add_buffer(b, "class row", MGV__ROWS_IMAGES, b->config->hidden);
+    mgv__push(b, MGV__OP_PICK, "class row", source, picked);
+    return picked;
 }
 
 /* SigLIP and fixed-resolution SigLIP2. Source: transformers, models/siglip/modeling_siglip.py (SiglipVisionTransformer,
    SiglipEncoderLayer, SiglipMultiheadAttentionPoolingHead). */
-static void mgv__build_siglip_layer(mgv__builder *b, uint32_t layer, uint16_t stream, uint16_t normed, uint16_t qkv, uint16_t attended,
-                                    uint16_t mlp) {
-    const mgv__config *c = b->config;
-    mgv__op *op;
-    mgv__enter(b, (int32_t)layer, "encoder.layers.%u.");
-    mgv__push_norm(b, "norm1", stream, normed, "layer_norm1.weight", "layer_norm1.bias", c->epsilon);
-    op = mgv__push(b, MGV__OP_LINEAR, "qkv", normed, qkv);
-    mgv__add_part(b, op, "self_attn.q_proj.weight", "self_attn.q_proj.bias", c->hidden);
-    mgv__add_part(b, op, "self_attn.k_proj.weight", "self_attn.k_proj.bias", c->hidden);
-    mgv__add_part(b, op, "self_attn.v_proj.weight", "self_attn.v_proj.bias", c->hidden);
-    op = mgv__push(b, MGV__OP_ATTENTION, "attention", qkv, attended);
-    op->heads = c->heads;
-    op->head_dim = c->head_dim;
-    op->scale = 1.0f / sqrtf((float)c->head_dim);
-    op->range = MGV__RANGE_FRAME;
-    op = mgv__push_linear(b, "out", attended, stream, "self_attn.out_proj.weight", "self_attn.out_proj.bias");
-    op->add = stream;
-    mgv__push_norm(b, "norm2", stream, normed, "layer_norm2.weight", "layer_norm2.bias", c->epsilon);
-    op = mgv__push_linear(b, "fc1", normed, mlp, "mlp.fc1.weight", "mlp.fc1.bias");
-    op->activation = c->activation;
-    op = mgv__push_linear(b, "fc2", mlp, stream, "mlp.fc2.weight", "mlp.fc2.bias");
-    op->add = stream;
-    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
-}
+static const mgv__layer_kind mgv__siglip_layer = {
+    "encoder.layers.%u.", {"layer_norm1", "layer_norm2"}, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
+    NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 0,
+};
 
 static void mgv__build_siglip_head(mgv__builder *b, uint16_t tokens) {
     const mgv__config *c = b->config;
@@ -5067,107 +5332,171 @@ static void mgv__build_siglip_head(mgv__builder *b, uint16_t tokens) {
     op = mgv__push_linear(b, "head fc2", mlp, pooled, "mlp.fc2.weight", "mlp.fc2.bias");
     op->add = pooled;
     mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
+    mgv__push_tap(b, MGV_OUTPUT_EMBEDS, 0);
 }
 
 static void mgv__build_siglip(mgv__builder *b) {
     const mgv__config *c = b->config;
-    uint32_t side = c->image_size / c->patch, layer;
-    uint32_t patch_columns = c->channels * c->patch * c->patch;
-    uint64_t patch_shape[4];
-    uint16_t patches = mgv__add_buffer(b, "patches", MGV__ROWS_PATCHES, patch_columns);
-    uint16_t stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
-    uint16_t normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
-    uint16_t qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
-    uint16_t attended = mgv__add_buffer(b, "attended", MGV__ROWS_TOKENS, c->hidden);
-    uint16_t mlp = mgv__add_buffer(b, "mlp", MGV__ROWS_TOKENS, c->intermediate);
+    uint16_t patches = mgv__add_patches(b);
+    mgv__layer_buffers buffers = mgv__add_layer_buffers(b);
     uint16_t tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_TOKENS, c->hidden);
     mgv__op *op;
     mgv__find_prefix(b, "embeddings.patch_embedding.weight");
     mgv__enter(b, -1, "embeddings.");
-    op = mgv__push(b, MGV__OP_LINEAR, "patch embed", patches, stream);
-    patch_shape[0] = c->hidden;
-    patch_shape[1] = c->channels;
-    patch_shape[2] = patch_shape[3] = c->patch;
-    op->part_count = 1;
-    op->part_columns[0] = c->hidden;
-    op->weight[0] = mgv__bind(b, "patch_embedding.weight", 4, patch_shape);
-    op->bias[0] = mgv__bind_vector(b, "patch_embedding.bias", c->hidden);
-    op->table = mgv__bind_matrix(b, "position_embedding.weight", (uint64_t)side * side, c->hidden);
+    op = mgv__push_patch_embed(b, patches, buffers.stream, "patch_embedding", 1);
+    op->table = mgv__bind_matrix(b, "position_embedding.weight", mgv__table_entries(c), c->hidden);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
-    for (layer = 0; layer < c->layers; layer++) mgv__build_siglip_layer(b, layer, stream, normed, qkv, attended, mlp);
-    mgv__enter(b, (int32_t)c->layers, "encoder.layers.%u.");
-    mgv__refuse(b, "layer_norm1.weight");
-    mgv__enter(b, -1, "");
-    mgv__push_norm(b, "post norm", stream, tokens, "post_layernorm.weight", "post_layernorm.bias", c->epsilon);
+    mgv__build_layers(b, &mgv__siglip_layer, &buffers);
+    mgv__push_norm(b, "post norm", buffers.stream, tokens, "post_layernorm.weight", "post_layernorm.bias", c->epsilon);
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
     if (c->use_head) mgv__build_siglip_head(b, tokens);
 }
 
-/* The towers of Qwen2.5-VL and Qwen3-VL are built of the same pieces under different names.
-   Sources: transformers, models/qwen3_vl/modeling_qwen3_vl.py (Qwen3VLVisionModel, Qwen3VLVisionPatchMerger) and
-   models/qwen2_5_vl/modeling_qwen2_5_vl.py (Qwen2_5_VisionTransformerPretrainedModel, Qwen2_5_VLPatchMerger). */
+/* The projection of CLIP lies beside the towers: in a whole model, and in a saved CLIPVisionModelWithProjection. Towers inside of
+   vision-language models have none. */
+static void mgv__push_visual_projection(mgv__builder *b, uint16_t pooled) {
+    static const char tower[] = "vision_model.";
+    const size_t tower_length = sizeof tower - 1, length = strlen(b->prefix);
+    const mgv__tensor *tensor;
+    uint64_t columns;
+    uint16_t embeds;
+    if (length >= tower_length && strcmp(b->prefix + length - tower_length, tower) == 0) b->prefix[length - tower_length] = 0;
+    tensor = mgv__find(b, "visual_projection.weight");
+    if (!tensor) return;
+    columns = tensor->rank > 0 ? tensor->shape[0] : 0;
+    if (columns == 0 || columns > MGV__MAX_PROJECTION) {
+        if (b->result == MGV_OK)
+            b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q projects onto %u columns; from 1 to %u can be", tensor->name,
+                                  columns, (uint64_t)MGV__MAX_PROJECTION);
+        return;
+    }
+    embeds = mgv__add_buffer(b, "embeds", MGV__ROWS_IMAGES, (uint32_t)columns);
+    mgv__push_linear(b, "projection", pooled, embeds, "visual_projection.weight", NULL);
+    mgv__push_tap(b, MGV_OUTPUT_EMBEDS, 0);
+}
+
+/* CLIP. Source: transformers, models/clip/modeling_clip.py (CLIPVisionEmbeddings, CLIPVisionModel, CLIPVisionModelWithProjection). */
+static void mgv__build_clip(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    uint16_t patches = mgv__add_patches(b);
+    mgv__layer_buffers buffers = mgv__add_layer_buffers(b);
+    uint16_t embedded = mgv__add_buffer(b, "embedded", MGV__ROWS_PATCHES, c->hidden);
+    uint16_t pooled = mgv__add_buffer(b, "pooled", MGV__ROWS_IMAGES, c->hidden);
+    uint32_t table;
+    mgv__op *op;
+    mgv__find_prefix(b, "embeddings.class_embedding");
+    mgv__enter(b, -1, "embeddings.");
+    op = mgv__push_patch_embed(b, patches, embedded, "patch_embedding", 0);
+    op->table = table = mgv__bind_matrix(b, "position_embedding.weight", mgv__table_entries(c), c->hidden);
+    op = mgv__push(b, MGV__OP_PREPEND, "class token", embedded, buffers.normed);
+    op->part_count = 1;
+    op->weight[0] = mgv__bind_vector(b, "class_embedding", c->hidden);
+    op->table = table;
+    mgv__enter(b, -1, "");
+    mgv__push_norm(b, "pre norm", buffers.normed, buffers.stream, "pre_layrnorm.weight", "pre_layrnorm.bias", c->epsilon);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    mgv__build_layers(b, &mgv__siglip_layer, &buffers);
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0); /* of the last layer, which no norm follows */
+    mgv__push_norm(b, "post norm", mgv__push_pick(b, buffers.stream), pooled, "post_layernorm.weight", "post_layernorm.bias", c->epsilon);
+    mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
+    mgv__push_visual_projection(b, pooled);
+}
+
+/* DINOv2 with and without register tokens, and DINOv3. Sources: transformers, models/dinov2/modeling_dinov2.py,
+   models/dinov2_with_registers/modeling_dinov2_with_registers.py, models/dinov3_vit/modeling_dinov3_vit.py. */
+static const mgv__layer_kind mgv__dinov2_layer = {
+    "encoder.layer.%u.", {"norm1", "norm2"}, "attention.attention.query", "attention.attention.key", "attention.attention.value",
+    "attention.output.dense", NULL, "mlp.fc1", "mlp.fc2", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0, 0,
+};
+static const mgv__layer_kind mgv__dinov2_gated_layer = {
+    "encoder.layer.%u.", {"norm1", "norm2"}, "attention.attention.query", "attention.attention.key", "attention.attention.value",
+    "attention.output.dense", "mlp.weights_in", "mlp.weights_in", "mlp.weights_out", {"layer_scale1.lambda1", "layer_scale2.lambda1"},
+    -1, 0, 0,
+};
+static const mgv__layer_kind mgv__dinov3_layer = {
+    "layer.%u.", {"norm1", "norm2"}, "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", NULL, "mlp.up_proj",
+    "mlp.down_proj", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0, 0,
+};
+static const mgv__layer_kind mgv__dinov3_gated_layer = {
+    "layer.%u.", {"norm1", "norm2"}, "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", "mlp.gate_proj",
+    "mlp.up_proj", "mlp.down_proj", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0, 0,
+};
+
+static void mgv__build_dino(mgv__builder *b, const mgv__layer_kind *kind, const char *patch_embed, const char *norm) {
+    const mgv__config *c = b->config;
+    uint16_t patches = mgv__add_patches(b);
+    mgv__layer_buffers buffers = mgv__add_layer_buffers(b);
+    uint16_t embedded = mgv__add_buffer(b, "embedded", MGV__ROWS_PATCHES, c->hidden);
+    uint16_t tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_TOKENS, c->hidden);
+    char weight[MGV__NAME_BYTES], bias[MGV__NAME_BYTES];
+    uint64_t shape[3];
+    uint32_t table = MGV__NO_TENSOR;
+    mgv__op *op;
+    mgv__find_prefix(b, "embeddings.cls_token");
+    mgv__enter(b, -1, "embeddings.");
+    op = mgv__push_patch_embed(b, patches, embedded, patch_embed, 1);
+    shape[0] = shape[1] = 1;
+    shape[2] = c->hidden;
+    if (c->position_side != 0) {
+        shape[1] = mgv__table_entries(c);
+        op->table = table = mgv__bind(b, "position_embeddings", 3, shape);
+    }
+    op = mgv__push(b, MGV__OP_PREPEND, "class token", embedded, buffers.stream);
+    op->table = table;
+    op->part_count = c->registers ? 2 : 1;
+    shape[1] = 1;
+    op->weight[0] = mgv__bind(b, "cls_token", 3, shape);
+    shape[1] = c->registers;
+    if (c->registers) op->weight[1] = mgv__bind(b, "register_tokens", 3, shape);
+    else if (mgv__find(b, "register_tokens") && mgv__find(b, "register_tokens")->bytes > 0) mgv__refuse(b, "register_tokens");
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    mgv__build_layers(b, kind, &buffers);
+    mgv__print(weight, sizeof weight, "%s.weight", norm);
+    mgv__print(bias, sizeof bias, "%s.bias", norm);
+    mgv__push_norm(b, "post norm", buffers.stream, tokens, weight, bias, c->epsilon);
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
+    mgv__push_pick(b, tokens);
+    mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
+}
+static void mgv__build_dinov2(mgv__builder *b) {
+    mgv__build_dino(b, b->config->gated ? &mgv__dinov2_gated_layer : &mgv__dinov2_layer, "patch_embeddings.projection", "layernorm");
+}
+static void mgv__build_dinov3(mgv__builder *b) {
+    mgv__set_axial_rotary(&b->program.rotary, b->config->head_dim, b->config->rope_theta);
+    mgv__build_dino(b, b->config->gated ? &mgv__dinov3_gated_layer : &mgv__dinov3_layer, "patch_embeddings", "norm");
+}
+
+/* The towers of Qwen-VL are built of the same pieces under different names. Sources: transformers, models/qwen3_vl/modeling_qwen3_vl.py
+   (Qwen3VLVisionModel, Qwen3VLVisionPatchMerger), models/qwen3_5/modeling_qwen3_5.py, models/qwen2_vl/modeling_qwen2_vl.py
+   (Qwen2VisionTransformerPretrainedModel) and models/qwen2_5_vl/modeling_qwen2_5_vl.py (Qwen2_5_VisionTransformerPretrainedModel,
+   Qwen2_5_VLPatchMerger). */
 typedef struct mgv__qwen_buffers {
-    uint16_t patches, stream, normed, qkv, attended, mlp, merge_mlp, tokens;
+    uint16_t patches, merge_mlp, tokens;
+    mgv__layer_buffers layer;
 } mgv__qwen_buffers;
 
-/* The row turns the first half of a head's pairs, the column the second, by the same frequencies (compute_axial_rope_parameters). Every
-   rounding is to float, as there. */
-static void mgv__set_axial_rotary(mgv__rotary *rotary, uint32_t head_dim, float theta) {
-    uint32_t pairs = head_dim / 2, each = head_dim / 4, i;
-    for (i = 0; i < each; i++) {
-        float exponent = (float)(2 * i) / (float)pairs, frequency = 1.0f / (float)pow((double)theta, (double)exponent);
-        rotary->axis[i] = 1;
-        rotary->axis[each + i] = 2;
-        rotary->frequency[i] = rotary->frequency[each + i] = frequency;
-    }
-}
+static const mgv__layer_kind mgv__qwen3_layer = {
+    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", NULL, "mlp.linear_fc1", "mlp.linear_fc2", {NULL, NULL}, 1, 0, 0,
+};
+static const mgv__layer_kind mgv__qwen2_layer = {
+    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 0,
+};
+static const mgv__layer_kind mgv__qwen2_5_layer = {
+    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", {NULL, NULL},
+    1, 1, 0,
+};
 
 static mgv__qwen_buffers mgv__begin_qwen(mgv__builder *b) {
     const mgv__config *c = b->config;
     mgv__qwen_buffers buffers;
-    buffers.patches = mgv__add_buffer(b, "patches", MGV__ROWS_PATCHES, c->channels * c->temporal_patch * c->patch * c->patch);
-    buffers.stream = mgv__add_buffer(b, "stream", MGV__ROWS_TOKENS, c->hidden);
-    buffers.normed = mgv__add_buffer(b, "normed", MGV__ROWS_TOKENS, c->hidden);
-    buffers.qkv = mgv__add_buffer(b, "qkv", MGV__ROWS_TOKENS, 3 * c->hidden);
-    buffers.attended = mgv__add_buffer(b, "attended", MGV__ROWS_TOKENS, c->hidden);
-    buffers.mlp = mgv__add_buffer(b, "mlp", MGV__ROWS_TOKENS, c->intermediate);
+    buffers.patches = mgv__add_patches(b);
+    buffers.layer = mgv__add_layer_buffers(b);
     buffers.merge_mlp = mgv__add_buffer(b, "merge mlp", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
     buffers.tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_MERGED, c->out_hidden);
     mgv__set_axial_rotary(&b->program.rotary, c->head_dim, c->rope_theta);
+    mgv__find_prefix(b, "patch_embed.proj.weight");
+    mgv__enter(b, -1, "");
     return buffers;
-}
-
-/* Patches reach over temporal_patch frames: a convolution whose stride is its size. bias_name may be NULL. */
-static mgv__op *mgv__push_video_patch_embed(mgv__builder *b, uint16_t patches, uint16_t target, const char *bias_name) {
-    const mgv__config *c = b->config;
-    mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "patch embed", patches, target);
-    uint64_t shape[5];
-    shape[0] = c->hidden;
-    shape[1] = c->channels;
-    shape[2] = c->temporal_patch;
-    shape[3] = shape[4] = c->patch;
-    op->part_count = 1;
-    op->part_columns[0] = c->hidden;
-    op->weight[0] = mgv__bind(b, "patch_embed.proj.weight", 5, shape);
-    if (bias_name) op->bias[0] = mgv__bind_vector(b, bias_name, c->hidden);
-    return op;
-}
-
-/* stream += projection of attention over `normed`. */
-static void mgv__push_rotary_attention(mgv__builder *b, const mgv__qwen_buffers *buffers, mgv__range_kind range) {
-    const mgv__config *c = b->config;
-    mgv__op *op;
-    mgv__push_linear(b, "qkv", buffers->normed, buffers->qkv, "attn.qkv.weight", "attn.qkv.bias");
-    op = mgv__push(b, MGV__OP_ROTARY, "rotary", buffers->qkv, buffers->qkv);
-    op->heads = c->heads;
-    op->head_dim = c->head_dim;
-    op = mgv__push(b, MGV__OP_ATTENTION, "attention", buffers->qkv, buffers->attended);
-    op->heads = c->heads;
-    op->head_dim = c->head_dim;
-    op->scale = 1.0f / sqrtf((float)c->head_dim);
-    op->range = range;
-    op = mgv__push_linear(b, "out", buffers->attended, buffers->stream, "attn.proj.weight", "attn.proj.bias");
-    op->add = buffers->stream;
 }
 
 /* fc2(gelu(fc1(x))) on rows of merge * merge tokens; a source of single tokens is folded. names: weight and bias of fc1, then of fc2. */
@@ -5184,20 +5513,6 @@ static void mgv__push_merge_mlp(mgv__builder *b, const mgv__qwen_buffers *buffer
 
 static const char *const mgv__qwen3_merger_names[4] = {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight", "linear_fc2.bias"};
 
-static void mgv__build_qwen3_layer(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t layer) {
-    const mgv__config *c = b->config;
-    mgv__op *op;
-    mgv__enter(b, (int32_t)layer, "blocks.%u.");
-    mgv__push_norm(b, "norm1", buffers->stream, buffers->normed, "norm1.weight", "norm1.bias", c->epsilon);
-    mgv__push_rotary_attention(b, buffers, MGV__RANGE_FRAME);
-    mgv__push_norm(b, "norm2", buffers->stream, buffers->normed, "norm2.weight", "norm2.bias", c->epsilon);
-    op = mgv__push_linear(b, "fc1", buffers->normed, buffers->mlp, "mlp.linear_fc1.weight", "mlp.linear_fc1.bias");
-    op->activation = c->activation;
-    op = mgv__push_linear(b, "fc2", buffers->mlp, buffers->stream, "mlp.linear_fc2.weight", "mlp.linear_fc2.bias");
-    op->add = buffers->stream;
-    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
-}
-
 /* A DeepStack merger looks at the stream between two layers; its norm is over the folded row, unlike the last merger's. */
 static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t index, uint16_t normed,
                                        uint16_t target) {
@@ -5205,7 +5520,7 @@ static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers 
     mgv__op *op;
     mgv__enter(b, (int32_t)index, "deepstack_merger_list.%u.");
     b->layer = (int32_t)b->config->deepstack[index];
-    op = mgv__push(b, MGV__OP_NORM, "merge norm", buffers->stream, normed);
+    op = mgv__push(b, MGV__OP_NORM, "merge norm", buffers->layer.stream, normed);
     op->fold = (uint16_t)(columns / op->inner);
     op->inner = columns;
     op->epsilon = b->config->epsilon;
@@ -5215,20 +5530,22 @@ static void mgv__build_qwen3_deepstack(mgv__builder *b, const mgv__qwen_buffers 
     mgv__push_tap(b, MGV_OUTPUT_DEEPSTACK, index);
 }
 
+/* Qwen3.5 is the same without DeepStack. */
 static void mgv__build_qwen3_vl(mgv__builder *b) {
     const mgv__config *c = b->config;
     mgv__qwen_buffers buffers = mgv__begin_qwen(b);
-    uint16_t merge_normed = mgv__add_buffer(b, "merge normed", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
-    uint16_t deepstack = mgv__add_buffer(b, "deepstack", MGV__ROWS_MERGED, c->out_hidden);
+    uint16_t merge_normed = 0, deepstack = 0;
     uint32_t layer, next = 0;
     mgv__op *op;
-    mgv__find_prefix(b, "patch_embed.proj.weight");
-    mgv__enter(b, -1, "");
-    op = mgv__push_video_patch_embed(b, buffers.patches, buffers.stream, "patch_embed.proj.bias");
-    op->table = mgv__bind_matrix(b, "pos_embed.weight", (uint64_t)c->position_side * c->position_side, c->hidden);
+    if (c->deepstack_count > 0) {
+        merge_normed = mgv__add_buffer(b, "merge normed", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
+        deepstack = mgv__add_buffer(b, "deepstack", MGV__ROWS_MERGED, c->out_hidden);
+    }
+    op = mgv__push_patch_embed(b, buffers.patches, buffers.layer.stream, "patch_embed.proj", 1);
+    op->table = mgv__bind_matrix(b, "pos_embed.weight", mgv__table_entries(c), c->hidden);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     for (layer = 0; layer < c->layers; layer++) {
-        mgv__build_qwen3_layer(b, &buffers, layer);
+        mgv__build_layer(b, &mgv__qwen3_layer, &buffers.layer, layer, MGV__RANGE_FRAME);
         if (next < c->deepstack_count && c->deepstack[next] == layer)
             mgv__build_qwen3_deepstack(b, &buffers, next++, merge_normed, deepstack);
     }
@@ -5237,12 +5554,12 @@ static void mgv__build_qwen3_vl(mgv__builder *b) {
     mgv__enter(b, (int32_t)c->deepstack_count, "deepstack_merger_list.%u.");
     mgv__refuse(b, "norm.weight");
     mgv__enter(b, -1, "merger.");
-    mgv__push_norm(b, "merge norm", buffers.stream, buffers.normed, "norm.weight", "norm.bias", c->epsilon);
-    mgv__push_merge_mlp(b, &buffers, buffers.normed, buffers.tokens, mgv__qwen3_merger_names);
+    mgv__push_norm(b, "merge norm", buffers.layer.stream, buffers.layer.normed, "norm.weight", "norm.bias", c->epsilon);
+    mgv__push_merge_mlp(b, &buffers, buffers.layer.normed, buffers.tokens, mgv__qwen3_merger_names);
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
 }
 
-static const char *const mgv__qwen2_5_merger_names[4] = {"mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias"};
+static const char *const mgv__qwen2_merger_names[4] = {"mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias"};
 
 /* Qwen2.5-VL: the layer looks at the whole frame rather than at a window. */
 static int mgv__attends_whole_frame(const mgv__config *config, uint32_t layer) {
@@ -5252,21 +5569,16 @@ static int mgv__attends_whole_frame(const mgv__config *config, uint32_t layer) {
     return 0;
 }
 
-static void mgv__build_qwen2_5_layer(mgv__builder *b, const mgv__qwen_buffers *buffers, uint32_t layer) {
+static void mgv__build_qwen2_vl(mgv__builder *b) {
     const mgv__config *c = b->config;
-    mgv__op *op;
-    mgv__enter(b, (int32_t)layer, "blocks.%u.");
-    mgv__push_norm(b, "norm1", buffers->stream, buffers->normed, "norm1.weight", NULL, c->epsilon);
-    mgv__push_rotary_attention(b, buffers, mgv__attends_whole_frame(c, layer) ? MGV__RANGE_FRAME : MGV__RANGE_WINDOW);
-    mgv__push_norm(b, "norm2", buffers->stream, buffers->normed, "norm2.weight", NULL, c->epsilon);
-    op = mgv__push(b, MGV__OP_LINEAR, "gate, up", buffers->normed, buffers->mlp);
-    mgv__add_part(b, op, "mlp.gate_proj.weight", "mlp.gate_proj.bias", c->intermediate);
-    mgv__add_part(b, op, "mlp.up_proj.weight", "mlp.up_proj.bias", c->intermediate);
-    op->activation = c->activation;
-    op->gated = 1;
-    op = mgv__push_linear(b, "down", buffers->mlp, buffers->stream, "mlp.down_proj.weight", "mlp.down_proj.bias");
-    op->add = buffers->stream;
-    mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
+    mgv__qwen_buffers buffers = mgv__begin_qwen(b);
+    mgv__push_patch_embed(b, buffers.patches, buffers.layer.stream, "patch_embed.proj", 0);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    mgv__build_layers(b, &mgv__qwen2_layer, &buffers.layer);
+    mgv__enter(b, -1, "merger.");
+    mgv__push_norm(b, "merge norm", buffers.layer.stream, buffers.layer.normed, "ln_q.weight", "ln_q.bias", c->epsilon);
+    mgv__push_merge_mlp(b, &buffers, buffers.layer.normed, buffers.tokens, mgv__qwen2_merger_names);
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
 }
 
 /* Everything between the two gathers is in window order, layer outputs too, as transformers' hidden_states are. */
@@ -5277,17 +5589,17 @@ static void mgv__build_qwen2_5_vl(mgv__builder *b) {
     uint16_t merged = mgv__add_buffer(b, "merged", MGV__ROWS_MERGED, c->out_hidden);
     uint32_t layer;
     mgv__op *op;
-    mgv__find_prefix(b, "patch_embed.proj.weight");
-    mgv__enter(b, -1, "");
-    mgv__push_video_patch_embed(b, buffers.patches, embedded, NULL);
-    mgv__push(b, MGV__OP_GATHER, "window order", embedded, buffers.stream);
+    mgv__push_patch_embed(b, buffers.patches, embedded, "patch_embed.proj", 0);
+    mgv__push(b, MGV__OP_GATHER, "window order", embedded, buffers.layer.stream);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
-    for (layer = 0; layer < c->layers; layer++) mgv__build_qwen2_5_layer(b, &buffers, layer);
+    for (layer = 0; layer < c->layers; layer++)
+        mgv__build_layer(b, &mgv__qwen2_5_layer, &buffers.layer, layer,
+                         mgv__attends_whole_frame(c, layer) ? MGV__RANGE_FRAME : MGV__RANGE_WINDOW);
     mgv__enter(b, (int32_t)c->layers, "blocks.%u.");
     mgv__refuse(b, "norm1.weight");
     mgv__enter(b, -1, "merger.");
-    mgv__push_norm(b, "merge norm", buffers.stream, buffers.normed, "ln_q.weight", NULL, c->epsilon);
-    mgv__push_merge_mlp(b, &buffers, buffers.normed, merged, mgv__qwen2_5_merger_names);
+    mgv__push_norm(b, "merge norm", buffers.layer.stream, buffers.layer.normed, "ln_q.weight", NULL, c->epsilon);
+    mgv__push_merge_mlp(b, &buffers, buffers.layer.normed, merged, mgv__qwen2_merger_names);
     op = mgv__push(b, MGV__OP_GATHER, "picture order", merged, buffers.tokens);
     op->inverse = 1;
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
@@ -5638,6 +5950,7 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
         const mgv__tap *tap = &model->program.taps[i];
         uint32_t columns = model->program.buffers[tap->buffer].columns;
         if (tap->kind == MGV_OUTPUT_POOLED) info->pooled_width = columns;
+        if (tap->kind == MGV_OUTPUT_EMBEDS) info->embed_width = columns;
         if (tap->kind == MGV_OUTPUT_TOKENS) info->token_width = columns;
     }
     info->tokens_per_image = mgv__fixed_tokens(c);
@@ -7607,11 +7920,15 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
         return source == MGV__DEVICE_STREAM || source == MGV__DEVICE_HEAD_OUT ? NULL : "norm of other rows than the stream's";
     case MGV__OP_ATTENTION:
         if (op->range != MGV__RANGE_FRAME) return "attention by windows";
+        if (op->causal) return "causal attention";
         return source == MGV__DEVICE_QKV ? NULL : "attention over other rows than a product's";
     case MGV__OP_POOL:
         return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
     case MGV__OP_ROTARY: return "rotary positions";
     case MGV__OP_GATHER: return "rows in another order, as attention by windows has them";
+    case MGV__OP_PREPEND: return "class or register tokens";
+    case MGV__OP_PICK: return "picked rows";
+    case MGV__OP_EMBED: return "embeddings of a text";
     default: return "such operation";
     }
 }
@@ -11355,11 +11672,11 @@ MEGAVIT_API mgv_result mgv_engine_grid(const mgv_engine *engine, const mgv_image
 
 /* The tap that answers an output, or an error that says what the model has. */
 static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output, const mgv__tap **tap, mgv_error *error) {
-    static const char *const names[] = {"pooled", "tokens", "layer", "deepstack"};
+    static const char *const names[] = {"pooled", "tokens", "layer", "deepstack", "embeds"};
     const mgv__program *program = &model->program;
     uint32_t i, count = 0;
     int indexed = output->kind == MGV_OUTPUT_LAYER || output->kind == MGV_OUTPUT_DEEPSTACK;
-    if (output->kind < MGV_OUTPUT_POOLED || output->kind > MGV_OUTPUT_DEEPSTACK)
+    if (output->kind < MGV_OUTPUT_POOLED || output->kind > MGV_OUTPUT_EMBEDS)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "output kind %i is not one of mgv_output_kind", (int64_t)output->kind);
     for (i = 0; i < program->tap_count; i++) {
         if (program->taps[i].kind != output->kind) continue;
@@ -11439,7 +11756,7 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     if (result == MGV_OK) result = mgv__engine_picture(engine, &taken, &grid, error);
     if (result != MGV_OK) return result;
     pixels = &engine->model->config.pixels;
-    if (engine->model->config.image_size) {
+    if (pixels->fixed_width) {
         shape->rows = 3 * (uint64_t)grid.height;
         shape->columns = grid.width;
     } else {
@@ -11453,7 +11770,7 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     if (mgv__image_overlaps(&taken, pixel_values, need * sizeof(float)))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: pixel_values overlap the picture that they are made of");
     mgv__pixels_prepare(pixels, engine->desc.resize, &taken, &grid, engine->pixels_scratch, &engine->desc.parallel, pixel_values,
-                        engine->model->config.image_size ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
+                        pixels->fixed_width ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
     return MGV_OK;
 }
 

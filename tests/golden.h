@@ -403,6 +403,7 @@ static mgv_output_kind golden_kind(const golden_output *output) {
     if (strcmp(output->kind, "pooled") == 0) return MGV_OUTPUT_POOLED;
     if (strcmp(output->kind, "tokens") == 0) return MGV_OUTPUT_TOKENS;
     if (strcmp(output->kind, "layer") == 0) return MGV_OUTPUT_LAYER;
+    if (strcmp(output->kind, "embeds") == 0) return MGV_OUTPUT_EMBEDS;
     assert_string_equal(output->kind, "deepstack");
     return MGV_OUTPUT_DEEPSTACK;
 }

@@ -10,7 +10,7 @@ below (C: tests/golden.h), so that a file holds little more than what the model 
     directory NAME                                     instead of weights: a directory saved by save_pretrained, beside the file
     picture WIDTH HEIGHT FRAMES                        8-bit RGB; byte i of picture k is the top byte of rule_bits("picture k", i)
     limits MIN MAX                                     min_pixels and max_pixels to encode with, if not the model's own
-    output PICTURE KIND INDEX ROWS COLUMNS             KIND: pooled, tokens, layer, deepstack
+    output PICTURE KIND INDEX ROWS COLUMNS             KIND: pooled, tokens, layer, deepstack, embeds
     pixels PICTURE ROWS COLUMNS HASH                   pixel values: FNV-1a over the little-endian float32 words, [ROWS, COLUMNS]
 """
 import json
@@ -51,23 +51,25 @@ def scale_and_offset(name, shape):
     if "position_embedding" in name or "pos_embed" in name or name.endswith("probe"):
         return 1.0, 0.0
     if len(shape) == 1:
-        return (0.5, 1.0) if name.endswith("weight") else (0.25, 0.0)
-    return 2.0 ** round(math.log2(2.0 / math.sqrt(math.prod(shape[1:])))), 0.0
+        return (0.5, 1.0) if name.endswith(("weight", "lambda1")) else (0.25, 0.0)
+    return 2.0 ** round(math.log2(2.0 / math.sqrt(max(1, math.prod(shape[1:]))))), 0.0
 
 
-def fill(model, dtype, prefix=""):
-    """Gives the model its weights by the rule and returns the `weight` lines. Values are exact in dtype."""
-    lines = []
-    for name, parameter in model.state_dict().items():
-        scale, offset = scale_and_offset(name, parameter.shape)
-        bits = BITS[dtype]
-        values = (offset + scale * rule(name, parameter.numel(), bits)).astype(np.float32)
-        tensor = torch.from_numpy(values).reshape(parameter.shape)
-        assert torch.equal(tensor.to(dtype).float(), tensor)
-        parameter.copy_(tensor)
-        dims = " ".join(str(d) for d in parameter.shape)
-        lines.append(f"weight {prefix}{name} {DTYPES[dtype]} {bits} {scale!r} {offset!r} {dims}")
-    return lines
+def fill_tensor(name, parameter, dtype):
+    """Gives a tensor its values by the rule and returns its `weight` line. Values are exact in dtype."""
+    scale, offset = scale_and_offset(name, parameter.shape)
+    bits = BITS[dtype]
+    values = (offset + scale * rule(name, parameter.numel(), bits)).astype(np.float32)
+    tensor = torch.from_numpy(values).reshape(parameter.shape)
+    assert torch.equal(tensor.to(dtype).float(), tensor)
+    parameter.copy_(tensor)
+    dims = " ".join(str(d) for d in parameter.shape)
+    return f"weight {name} {DTYPES[dtype]} {bits} {scale!r} {offset!r} {dims}"
+
+
+def fill(model, dtype):
+    """Gives the model its weights by the rule and returns the `weight` lines."""
+    return [fill_tensor(name, parameter, dtype) for name, parameter in model.state_dict().items()]
 
 
 def picture(k, width, height, frames=1):

@@ -62,6 +62,7 @@ static inline void plan_model_make(plan_model *m, const mgv__config *config, int
     memset(&checkpoint, 0, sizeof checkpoint);
     memset(&builder, 0, sizeof builder);
     m->model.config = *config;
+    if (config->image_size) m->model.config.position_side = config->image_size / config->patch;
     t.family = config->family;
     t.hidden = config->hidden;
     t.intermediate = config->intermediate;
@@ -76,7 +77,7 @@ static inline void plan_model_make(plan_model *m, const mgv__config *config, int
     t.user = m;
     tower_tensors(&t);
     checkpoint.tensors = m->all;
-    checkpoint.tensor_count = m->count;
+    checkpoint.tensor_count = checkpoint.name_count = m->count;
     checkpoint.by_name = m->by_name;
     builder.config = &m->model.config;
     builder.checkpoint = &checkpoint;

@@ -119,6 +119,8 @@ static void help_is_0_and_names_every_option(void **state) {
     listed_words(words, sizeof words, "");
     assert_string_equal(words, commands);
     assert_int_equal(run("--version"), 0);
+    assert_non_null(strstr(said_out, "pictures: JPEG ("));
+    assert_non_null(strstr(said_out, "PNG (stb_image)"));
     assert_int_equal(run("embed", "--help"), 0);
     assert_non_null(strstr(said_out, "pictures in one call (8); on a CPU the result does not depend on it")); /* on a GPU sums differ */
 }
@@ -549,7 +551,6 @@ static void a_bomb_is_refused_before_it_is_unpacked(void **state) {
     memcpy(png + 33 + 4, "IDAT", 4);
     write_all(in_scratch("bomb.png"), png, sizeof png);
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
-    assert_non_null(strstr(said_err, "limit"));
     png[25] = 6;
     write_all(in_scratch("bomb.png"), png, sizeof png);
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("no.npy"), in_scratch("bomb.png")), "bomb.png");
@@ -1448,7 +1449,7 @@ static void pixels_that_are_not_there_are_missed(void **state) {
         assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("cut.npy"), in_scratch(names[i])), 0);
         write_all(in_scratch(names[i]), bytes, length - (i < 2 ? 1 : 100)); /* the head of a PGM file has no fixed length */
         assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("cut.npy"), in_scratch(names[i])), names[i]);
-        assert_non_null(strstr(said_err, "before its 40 x 30 pixels do"));
+        assert_non_null(strstr(said_err, "before its pixels do"));
     }
     free(rgb);
     free(bytes);

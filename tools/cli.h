@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include "megavit.h"
+#include "tools/decode.h"
 
 enum {
     CLI_DONE = 0,
@@ -114,18 +115,29 @@ double cli_card_peak_flops(const cli_card *card);
 /* Card and driver, for a table's head. */
 void cli_card_name(const cli_card *card, char *text, size_t room);
 
-/* ---- pictures (megavit_pictures.c) ---- */
+/* ---- names of pictures (megavit_names.c) ---- */
 
 /* Replaces a directory by the pictures in it, sorted by name, and "-" by the names on standard input, a line each.
    What could not be read is reported and left out. Returns the worst exit code met. */
 int cli_expand(const cli_list *names, cli_list *pictures);
+
+/* ---- pictures (megavit_pictures.c) ---- */
+
+/* A whole file, in memory to be freed; 0 with the reason. Only regular files, so that it does not block, and each is opened once. */
+int cli_file_read(const char *name, decode_bytes *file, decode_reason *why);
+/* Who reads it; NULL with the reason. The name matters for Targa files alone, which have no signature. */
+const decoder *cli_picture_decoder(const char *name, decode_bytes file, decode_reason *why);
+/* Says that the picture cannot be decoded. */
+int cli_picture_fail(const char *name, const decode_reason *why);
 
 typedef struct cli_picture {
     const char *name;
     mgv_image image;
     unsigned char *pixels;
 } cli_picture;
-/* Looks only at the head of the file: width and height. Reports a failure. */
+/* Takes decoded pixels over. */
+void cli_picture_take(cli_picture *picture, const char *name, decode_pixels *pixels);
+/* Width and height, upright. Reports a failure. */
 int cli_picture_size(const char *name, uint32_t *width, uint32_t *height);
 /* Decodes. Reports a failure. The pixels are in the file's own channels; the library turns them into RGB. */
 int cli_picture_load(cli_picture *picture, const char *name);

@@ -16,6 +16,26 @@ static void print_commands(FILE *stream) {
                     "Exit codes: 0 done, 1 a usage mistake, 2 a bad file or picture, 3 the machine (memory, GPU, an index in use).\n");
 }
 
+/* The version, and which picture files it reads, with what. */
+static void print_version(void) {
+    const char *between = "pictures: ";
+    const decoder *row;
+    printf("megavit %s\n", mgv_version());
+    for (size_t i = 0; (row = decode_table(i)) != NULL; i++) {
+        if (!row->library) continue;
+        printf("%s%s (%s)", between, row->name, row->library);
+        between = ", ";
+    }
+    putchar('\n');
+    between = "not built in: ";
+    for (size_t i = 0; (row = decode_table(i)) != NULL; i++) {
+        if (row->library || !row->package) continue;
+        printf("%s%s (package %s)", between, row->name, row->package);
+        between = ", ";
+    }
+    if (*between == ',') putchar('\n');
+}
+
 static int run_command(int argc, char **argv) {
     if (argc < 2) {
         print_commands(stderr);
@@ -26,7 +46,7 @@ static int run_command(int argc, char **argv) {
         return CLI_DONE;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("megavit %s\n", mgv_version());
+        print_version();
         return CLI_DONE;
     }
     for (int i = 0; i < COMMAND_COUNT; i++)

@@ -1,0 +1,135 @@
+"""Writes tests/golden/{clip,dinov2,dinov3,qwen2_vl,qwen3_5}*: small towers of these families and transformers' answers in fp32.
+
+    python tests/make_golden_families.py        with torch 2.15, transformers 5.24, Pillow, numpy
+
+Weights and pictures are made by golden_rule.py on both sides. Whole models are saved with text towers as small as can be.
+"""
+import copy
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import (CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModelWithProjection, Dinov2Config, Dinov2Model,
+                          Dinov2WithRegistersConfig, Dinov2WithRegistersModel, DINOv3ViTConfig, DINOv3ViTModel)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+import golden_rule
+from golden_rule import Golden
+
+HERE = pathlib.Path(__file__).resolve().parent / "golden"
+ABOUT = "made by tests/make_golden_families.py, transformers 5.24 in fp32, eager attention, one thread"
+
+
+def config_of(model_type, hidden, heads, layers, patch, image, **more):
+    return dict(model_type=model_type, hidden_size=hidden, num_attention_heads=heads, num_hidden_layers=layers, patch_size=patch,
+                image_size=image, **more)
+
+
+def clip(hidden, heads, intermediate, layers, patch, image, **more):
+    return config_of("clip_vision_model", hidden, heads, layers, patch, image, intermediate_size=intermediate, **more)
+
+
+CLASSES = {
+    "clip_vision_model": (CLIPVisionConfig, CLIPVisionModelWithProjection),
+    "dinov2": (Dinov2Config, Dinov2Model),
+    "dinov2_with_registers": (Dinov2WithRegistersConfig, Dinov2WithRegistersModel),
+    "dinov3_vit": (DINOv3ViTConfig, DINOv3ViTModel),
+}
+
+# name, config, dtype of the stored weights, sides of the picture that the processor makes, pictures (width, height)
+CASES = [
+    ("clip_base", clip(128, 2, 208, 2, 16, 48, projection_dim=40), torch.float32, (48, 48), [(48, 48), (31, 77)]),
+    ("clip_gelu", clip(160, 2, 269, 1, 14, 45, projection_dim=7, hidden_act="gelu", layer_norm_eps=0.01), torch.bfloat16, (45, 45),
+     [(45, 45)]),
+    ("clip_one_patch", clip(64, 1, 96, 2, 32, 32, projection_dim=24), torch.float16, (32, 32), [(32, 32)]),
+    ("dinov2_base", config_of("dinov2", 128, 2, 2, 14, 56), torch.float32, (56, 56), [(56, 56), (31, 77)]),
+    ("dinov2_larger", config_of("dinov2", 64, 1, 2, 14, 70, mlp_ratio=3, layer_norm_eps=1e-5), torch.float32, (112, 112), [(112, 112)]),
+    ("dinov2_smaller", config_of("dinov2", 64, 2, 1, 14, 98, hidden_act="relu", qkv_bias=False), torch.float32, (65, 65), [(65, 65)]),
+    ("dinov2_swiglu", config_of("dinov2", 80, 2, 2, 8, 32, use_swiglu_ffn=True), torch.bfloat16, (32, 32), [(32, 32)]),
+    ("dinov2_registers", config_of("dinov2_with_registers", 128, 2, 2, 14, 56, num_register_tokens=4), torch.float32, (56, 56),
+     [(56, 56)]),
+    ("dinov2_registers_larger", config_of("dinov2_with_registers", 64, 1, 1, 14, 70, num_register_tokens=1), torch.float32, (112, 112),
+     [(112, 112)]),
+    ("dinov2_registers_smaller", config_of("dinov2_with_registers", 64, 1, 2, 14, 98, num_register_tokens=7, use_swiglu_ffn=True),
+     torch.float32, (42, 42), [(42, 42)]),
+    ("dinov3_base", config_of("dinov3_vit", 128, 2, 2, 16, 64, intermediate_size=208, num_register_tokens=4), torch.float32, (64, 64),
+     [(64, 64)]),
+    ("dinov3_gated", config_of("dinov3_vit", 72, 1, 2, 16, 224, intermediate_size=101, use_gated_mlp=True, hidden_act="silu",
+                               query_bias=False, value_bias=False), torch.bfloat16, (80, 80), [(80, 80)]),
+    ("dinov3_no_registers", config_of("dinov3_vit", 64, 2, 1, 8, 32, intermediate_size=80, key_bias=True, proj_bias=False,
+                                      mlp_bias=False, rope_theta=50.0), torch.float32, (40, 40), [(40, 40)]),
+]
+
+
+def processor_for(size):
+    """Of every family with a fixed size: squashed to it, as do_center_crop=False and a height and a width say."""
+    return CLIPImageProcessorPil(size={"height": size[0], "width": size[1]}, do_center_crop=False)
+
+
+def record(golden, model, processor, pictures):
+    exact_model = copy.deepcopy(model).double()
+    for k, (width, height) in enumerate(pictures):
+        golden.line(f"picture {width} {height} 1")
+        pixels = processor(Image.fromarray(golden_rule.picture(k, width, height)[0]), return_tensors="pt")["pixel_values"]
+        assert pixels.dtype == torch.float32
+        golden.pixels(k, pixels.reshape(-1, pixels.shape[-1]))
+        answers = []
+        for one, values in ((model, pixels), (exact_model, pixels.double())):
+            answer = one(pixel_values=values, output_hidden_states=True)
+            if hasattr(answer, "image_embeds"):
+                inner = getattr(one, "vision_model", one)
+                answers.append((inner(pixel_values=values, output_hidden_states=True), answer.image_embeds))
+            else:
+                answers.append((answer, None))
+        (answer, embeds), (exact, exact_embeds) = answers
+        golden.output(k, "pooled", 0, answer.pooler_output, exact.pooler_output)
+        golden.output(k, "tokens", 0, answer.last_hidden_state, exact.last_hidden_state)
+        if embeds is not None:
+            golden.output(k, "embeds", 0, embeds, exact_embeds)
+        if k == 0:
+            assert len(answer.hidden_states) == model.config.num_hidden_layers + 1
+            for n, (value, value_exact) in enumerate(zip(answer.hidden_states, exact.hidden_states)):
+                golden.output(k, "layer", n, value, value_exact)
+
+
+def rule_model(model_class, config, dtype):
+    """A model whose weights are made by the rule, from the names that its file has, and the `weight` lines of these."""
+    lines, tensors = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        model_class(config).float().save_pretrained(folder)
+        for name, tensor in sorted(load_file(f"{folder}/model.safetensors").items()):
+            lines.append(golden_rule.fill_tensor(name, tensor, dtype))
+            tensors[name] = tensor
+        save_file(tensors, f"{folder}/model.safetensors", {"format": "pt"})
+        model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return model, lines
+
+
+def make_rule_case(name, config, dtype, size, pictures):
+    golden = Golden(ABOUT)
+    config_class, model_class = CLASSES[config["model_type"]]
+    model, lines = rule_model(model_class, config_class(**config), dtype)
+    processor = processor_for(size)
+    golden.json("config", config)
+    golden.json("preprocessor", json.loads(processor.to_json_string()))
+    for line in lines:
+        golden.line(line)
+    record(golden, model, processor, pictures)
+    golden.write(HERE / f"{name}.golden")
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    for case in CASES:
+        if len(sys.argv) < 2 or case[0].startswith(tuple(sys.argv[1:])):
+            make_rule_case(*case)
+
+
+if __name__ == "__main__":
+    main()
