@@ -15,10 +15,16 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import (CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModelWithProjection, Dinov2Config, Dinov2Model,
-                          Dinov2WithRegistersConfig, Dinov2WithRegistersModel, DINOv3ViTConfig, DINOv3ViTModel)
+                          Dinov2WithRegistersConfig, Dinov2WithRegistersForImageClassification, Dinov2WithRegistersModel,
+                          DINOv3ViTConfig, DINOv3ViTModel, LlavaConfig, LlavaForConditionalGeneration)
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5VisionConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5VisionModel
 
 import golden_rule
+import make_golden_qwen
 from golden_rule import Golden
 
 HERE = pathlib.Path(__file__).resolve().parent / "golden"
@@ -39,6 +45,8 @@ CLASSES = {
     "dinov2": (Dinov2Config, Dinov2Model),
     "dinov2_with_registers": (Dinov2WithRegistersConfig, Dinov2WithRegistersModel),
     "dinov3_vit": (DINOv3ViTConfig, DINOv3ViTModel),
+    "qwen2_vl_vision": (Qwen2VLVisionConfig, Qwen2VisionTransformerPretrainedModel),
+    "qwen3_5_vision": (Qwen3_5VisionConfig, Qwen3_5VisionModel),
 }
 
 # name, config, dtype of the stored weights, sides of the picture that the processor makes, pictures (width, height)
@@ -66,12 +74,25 @@ CASES = [
 ]
 
 
+# name, config, dtype of the stored weights, limits, clips (width, height, frames)
+QWEN_CASES = [
+    ("qwen2_vl_base", dict(model_type="qwen2_vl_vision", embed_dim=160, num_heads=2, depth=2, hidden_size=64, mlp_ratio=2),
+     torch.float32, None, [(84, 140, 1), (28, 28, 1), (150, 201, 1)]),
+    ("qwen2_vl_clip", dict(model_type="qwen2_vl_vision", embed_dim=80, num_heads=1, depth=1, hidden_size=56, mlp_ratio=4,
+                           hidden_act="gelu"), torch.bfloat16, None, [(84, 140, 4), (28, 56, 3)]),
+    ("qwen3_5_base", dict(model_type="qwen3_5_vision", hidden_size=128, num_heads=2, intermediate_size=208, depth=2,
+                          out_hidden_size=96, num_position_embeddings=144), torch.float32, None, [(97, 161, 1), (32, 32, 1)]),
+    ("qwen3_5_clip", dict(model_type="qwen3_5_vision", hidden_size=64, num_heads=1, intermediate_size=96, depth=1,
+                          out_hidden_size=48), torch.bfloat16, None, [(64, 96, 4)]),
+]
+
+
 def processor_for(size):
     """Of every family with a fixed size: squashed to it, as do_center_crop=False and a height and a width say."""
     return CLIPImageProcessorPil(size={"height": size[0], "width": size[1]}, do_center_crop=False)
 
 
-def record(golden, model, processor, pictures):
+def record(golden, model, processor, pictures, projection=None):
     exact_model = copy.deepcopy(model).double()
     for k, (width, height) in enumerate(pictures):
         golden.line(f"picture {width} {height} 1")
@@ -80,10 +101,11 @@ def record(golden, model, processor, pictures):
         golden.pixels(k, pixels.reshape(-1, pixels.shape[-1]))
         answers = []
         for one, values in ((model, pixels), (exact_model, pixels.double())):
-            answer = one(pixel_values=values, output_hidden_states=True)
-            if hasattr(answer, "image_embeds"):
-                inner = getattr(one, "vision_model", one)
-                answers.append((inner(pixel_values=values, output_hidden_states=True), answer.image_embeds))
+            answer = getattr(one, "vision_model", one)(pixel_values=values, output_hidden_states=True)
+            if hasattr(one, "visual_projection"):
+                answers.append((answer, one(pixel_values=values).image_embeds))
+            elif projection is not None:
+                answers.append((answer, answer.pooler_output @ projection.weight.to(values.dtype).T))
             else:
                 answers.append((answer, None))
         (answer, embeds), (exact, exact_embeds) = answers
@@ -123,12 +145,71 @@ def make_rule_case(name, config, dtype, size, pictures):
     golden.write(HERE / f"{name}.golden")
 
 
+def make_qwen_case(name, config, dtype, limits, clips):
+    golden = Golden(ABOUT)
+    config_class, model_class = CLASSES[config["model_type"]]
+    model, lines = rule_model(model_class, config_class(**config), dtype)
+    processor = make_golden_qwen.processor_for(model.config)
+    golden.json("config", config)
+    golden.json("preprocessor", json.loads(processor.to_json_string()))
+    for line in lines:
+        golden.line(line)
+    make_golden_qwen.record(golden, model, processor, limits, clips)
+    golden.write(HERE / f"{name}.golden")
+
+
+def save(name, whole, processor):
+    """A directory as save_pretrained writes it."""
+    shutil.rmtree(HERE / name, ignore_errors=True)
+    whole.save_pretrained(HERE / name)
+    processor.save_pretrained(HERE / name)
+    (HERE / name / "generation_config.json").unlink(missing_ok=True)
+
+
+def make_whole_cases():
+    """A whole CLIP with its text tower, a CLIP tower inside of a LLaVA, and a DINOv2 that classifies."""
+    vision = clip(48, 2, 56, 2, 8, 40)
+    text = dict(vocab_size=20, hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=2,
+                max_position_embeddings=4, bos_token_id=0, eos_token_id=1, pad_token_id=1)
+    whole = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=24, attn_implementation="eager")).float().eval()
+    golden = Golden(ABOUT)
+    golden.line("directory clip_saved")
+    golden_rule.fill(whole, torch.float16)
+    record(golden, whole.vision_model, processor_for((40, 40)), [(29, 40), (40, 40)], whole.visual_projection)
+    save("clip_saved", whole.half(), processor_for((40, 40)))
+    golden.write(HERE / "clip_saved.golden")
+
+    text = dict(model_type="llama", hidden_size=32, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=24)
+    whole = LlavaForConditionalGeneration(LlavaConfig(text_config=text, vision_config=vision, image_token_index=5,
+                                                      attn_implementation="eager")).float().eval()
+    golden = Golden(ABOUT)
+    golden.line("directory llava_saved")
+    golden_rule.fill(whole, torch.bfloat16)
+    record(golden, whole.model.vision_tower, processor_for((40, 40)), [(40, 40)])
+    save("llava_saved", whole.bfloat16(), processor_for((40, 40)))
+    golden.write(HERE / "llava_saved.golden")
+
+    config = Dinov2WithRegistersConfig(**config_of("dinov2_with_registers", 48, 2, 2, 8, 40), num_labels=3, attn_implementation="eager")
+    whole = Dinov2WithRegistersForImageClassification(config).float().eval()
+    golden = Golden(ABOUT)
+    golden.line("directory dinov2_saved")
+    golden_rule.fill(whole, torch.float16)
+    record(golden, whole.dinov2_with_registers, processor_for((56, 56)), [(56, 56)])
+    save("dinov2_saved", whole.half(), processor_for((56, 56)))
+    golden.write(HERE / "dinov2_saved.golden")
+
+
 def main():
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     for case in CASES:
         if len(sys.argv) < 2 or case[0].startswith(tuple(sys.argv[1:])):
             make_rule_case(*case)
+    for case in QWEN_CASES:
+        if len(sys.argv) < 2 or case[0].startswith(tuple(sys.argv[1:])):
+            make_qwen_case(*case)
+    if len(sys.argv) < 2 or "whole" in sys.argv[1:]:
+        make_whole_cases()
 
 
 if __name__ == "__main__":

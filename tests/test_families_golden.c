@@ -12,6 +12,27 @@ static void check_file(void **state) {
     golden_close(&g);
 }
 
+/* The same weights under the key prefixes of models that hold such a tower, and split into shards. */
+static void check_prefixes(void **state) {
+    static const struct {
+        const char *name;
+        const char *const prefixes[3];
+    } cases[] = {
+        {"dinov2_registers", {"dinov2_with_registers.", "backbone.", "model.vision_tower."}},
+        {"dinov3_base", {"model.vision_tower.", "backbone."}},
+        {"qwen2_vl_base", {"visual.", "model.visual."}},
+        {"qwen3_5_base", {"model.visual."}},
+    };
+    size_t i, k;
+    (void)state;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        golden g;
+        golden_open(&g, cases[i].name);
+        for (k = 0; k < 3 && cases[i].prefixes[k]; k++) golden_check(&g, cases[i].prefixes[k], 1 + (uint32_t)k);
+        golden_close(&g);
+    }
+}
+
 #define GOLDEN_FILE(name) {"golden: " name, check_file, NULL, NULL, (void *)(uintptr_t)name}
 
 int main(void) {
@@ -20,7 +41,9 @@ int main(void) {
         GOLDEN_FILE("dinov2_base"),      GOLDEN_FILE("dinov2_larger"),           GOLDEN_FILE("dinov2_smaller"),
         GOLDEN_FILE("dinov2_swiglu"),    GOLDEN_FILE("dinov2_registers"),        GOLDEN_FILE("dinov2_registers_larger"),
         GOLDEN_FILE("dinov2_registers_smaller"), GOLDEN_FILE("dinov3_base"),     GOLDEN_FILE("dinov3_gated"),
-        GOLDEN_FILE("dinov3_no_registers"),
+        GOLDEN_FILE("dinov3_no_registers"), GOLDEN_FILE("qwen2_vl_base"),        GOLDEN_FILE("qwen2_vl_clip"),
+        GOLDEN_FILE("qwen3_5_base"),     GOLDEN_FILE("qwen3_5_clip"),            GOLDEN_FILE("clip_saved"),
+        GOLDEN_FILE("llava_saved"),      GOLDEN_FILE("dinov2_saved"),            cmocka_unit_test(check_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
