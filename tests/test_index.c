@@ -351,7 +351,7 @@ static void another_models_index_is_an_error(void **state) {
     assert_int_equal(search("--query", own[0]), 0);
     assert_said("nearest 1 of 1");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        snprintf(sql, sizeof sql, "UPDATE about SET value = 'of another kind' WHERE key = '%s'", others[i][0]);
+        snprintf(sql, sizeof sql, "UPDATE about SET value = 'PNM another' WHERE key = '%s'", others[i][0]);
         fresh("rules.db");
         assert_int_equal(search("--add", own[0]), 0);
         index_sql(database, sql);
@@ -359,6 +359,10 @@ static void another_models_index_is_an_error(void **state) {
         assert_bad_file(search("--add", own[1]), others[i][1]);
         assert_int_equal(manage("--list"), 0); /* which needs no model */
     }
+    fresh("formats.db"); /* one format more or less changes no row */
+    assert_int_equal(search("--add", own[0]), 0);
+    index_sql(database, "UPDATE about SET value = 'PNM megavit, OTHER library' WHERE key = 'decoder'");
+    assert_int_equal(search("--query", own[0]), 0);
 }
 
 static void another_releases_index_is_no_error(void **state) {

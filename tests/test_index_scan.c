@@ -46,7 +46,7 @@ static void put_rows(index_file *index, int64_t first, int64_t count) {
 }
 
 static int set_up(void **state) {
-    const index_about about = {"width", "200", NULL};
+    const index_about about = {"width", "200", NULL, NULL};
     index_file index;
     (void)state;
     strcpy(folder, "/tmp/megavit-test-XXXXXX");

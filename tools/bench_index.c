@@ -49,7 +49,7 @@ static float *make_centres(uint32_t width) {
 }
 
 static int make(const char *name, int64_t rows, uint32_t width) {
-    index_about about = {"width", "", NULL};
+    index_about about = {"width", "", NULL, NULL};
     index_file index;
     float *centres = make_centres(width), *row = malloc(width * sizeof *row);
     double start = now();

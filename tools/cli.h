@@ -143,12 +143,11 @@ int cli_picture_size(const char *name, uint32_t *width, uint32_t *height);
 int cli_picture_load(cli_picture *picture, const char *name);
 void cli_picture_free(cli_picture *picture);
 
-/* What a file's pixels depend on beside the file, in a few words each: rows that were made with others are not to be compared. */
-typedef struct cli_picture_rules {
-    char decoder[120];
-    const char *orientation;
-} cli_picture_rules;
-void cli_picture_get_rules(cli_picture_rules *rules);
+/* What reads each format, as "JPEG libjpeg-turbo, PNG stb_image", without versions, whose pixels are the same: rows that were made with
+   another are not to be compared. */
+void cli_picture_decoders(char *text, size_t room);
+/* 0: a format that both name is read by another library. */
+int cli_picture_decoders_agree(const char *one, const char *other);
 
 /* ---- a model at work (megavit_session.c) ---- */
 

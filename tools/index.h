@@ -32,8 +32,9 @@ enum {
 /* One thing that an index says about its rows. */
 typedef struct index_about {
     const char *key;
-    char value[128];
+    char value[256];
     const char *rule; /* what a different value means; NULL: it may differ */
+    int (*agrees)(const char *theirs, const char *ours); /* NULL: only what is equal does */
 } index_about;
 
 typedef struct index_block {

@@ -359,7 +359,7 @@ int index_check_about(index_file *index, const index_about *about, uint32_t coun
         int found, status = read_about(index, about[i].key, value, sizeof value, &found);
         if (status) return status;
         if (!found) return fail_damaged(index, "it does not say all that it is about");
-        if (about[i].rule && strcmp(value, about[i].value) != 0)
+        if (about[i].rule && !(about[i].agrees ? about[i].agrees(value, about[i].value) : strcmp(value, about[i].value) == 0))
             return cli_fail(CLI_BAD_FILE, index->name, "%s: it says %s %s, here it is %s", about[i].rule, about[i].key, value, about[i].value);
     }
     return 0;

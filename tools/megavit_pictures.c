@@ -123,8 +123,31 @@ void cli_picture_free(cli_picture *picture) {
     memset(picture, 0, sizeof *picture);
 }
 
-void cli_picture_get_rules(cli_picture_rules *rules) {
-    memset(rules, 0, sizeof *rules);
-    snprintf(rules->decoder, sizeof rules->decoder, "stb_image");
-    rules->orientation = "ignored";
+/* ---- what decodes ---- */
+
+void cli_picture_decoders(char *text, size_t room) {
+    const decoder *by;
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; (by = decode_table(i)) != NULL; i++) {
+        if (!by->library || used >= room) continue;
+        used += (size_t)snprintf(text + used, room - used, "%s%s %.*s", used ? ", " : "", by->name, (int)strcspn(by->library, " "), by->library);
+    }
+}
+
+/* What `text` has behind this format's name; NULL: it does not name it. */
+static const char *library_of(const char *text, const char *format, size_t length) {
+    for (const char *at = text; at; at = strstr(at, ", ") ? strstr(at, ", ") + 2 : NULL)
+        if (strncmp(at, format, length) == 0 && at[length] == ' ') return at + length + 1;
+    return NULL;
+}
+
+int cli_picture_decoders_agree(const char *one, const char *other) {
+    for (const char *at = one; at; at = strstr(at, ", ") ? strstr(at, ", ") + 2 : NULL) {
+        const size_t length = strcspn(at, " "), bytes = strcspn(at, ",");
+        const char *library = library_of(other, at, length);
+        if (bytes <= length + 1) return 0; /* no list of ours */
+        if (library && (strcspn(library, ",") != bytes - length - 1 || strncmp(library, at + length + 1, bytes - length - 1) != 0)) return 0;
+    }
+    return 1;
 }

@@ -22,9 +22,7 @@ typedef struct search_options {
 /* ---- what an index is about ---- */
 
 static uint32_t describe(const search_options *o, const mgv_model_info *info, index_about about[INDEX_ABOUT_MOST]) {
-    cli_picture_rules rules;
     uint32_t count = 0;
-    cli_picture_get_rules(&rules);
     memset(about, 0, INDEX_ABOUT_MOST * sizeof *about);
 #define ABOUT(name, what, ...) \
     about[count].key = name; \
@@ -33,9 +31,11 @@ static uint32_t describe(const search_options *o, const mgv_model_info *info, in
     ABOUT("model", "the index was made with another model", "%016llx", (unsigned long long)info->hash);
     ABOUT("width", "the index holds embeddings of another width", "%u", info->pooled_width);
     ABOUT("resize", "the index was made with another --resize", "%s", o->session.resize == MGV_RESIZE_PILLOW ? "pillow" : "torchvision");
-    ABOUT("decoder", "the index was made by a program that decodes pictures with something else", "%s", rules.decoder);
     ABOUT("alpha", "the index was made with another --alpha", "%s", o->session.alpha == MGV_ALPHA_WHITE ? "white" : "drop");
-    ABOUT("orientation", "the index was made with another rule for pictures that lie on their side", "%s", rules.orientation);
+    ABOUT("orientation", "the index was made with another rule for pictures that lie on their side", "upright");
+    about[count].agrees = cli_picture_decoders_agree;
+    ABOUT("decoder", "the index was made by a program that decodes pictures with other libraries", "%s", "");
+    cli_picture_decoders(about[count - 1].value, sizeof about->value);
     ABOUT("megavit", NULL, "%s", mgv_version());
 #undef ABOUT
     return count;
