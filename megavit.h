@@ -14,8 +14,10 @@
        output of any layer. Decoding PNG or JPEG files stays outside: stb_image does that well.
 
            SigLIP, SigLIP2 of fixed resolution    pooled, tokens, layer N
+           CLIP                                   pooled, embeds, tokens, layer N
+           DINOv2, also with registers, DINOv3    pooled, tokens, layer N
            Qwen3-VL vision towers                 tokens (merged), layer N, DeepStack J
-           Qwen2.5-VL vision towers               tokens (merged), layer N
+           Qwen2-VL, Qwen2.5-VL, Qwen3.5 towers   tokens (merged), layer N
 
        A file that holds a whole vision-language model is fine: what belongs to the text is not read.
 
@@ -383,7 +385,7 @@ typedef struct mgv_model_info {
     uint32_t image_size;       /* side of the square input; 0: any size */
     uint32_t tokens_per_image; /* 0: depends on the picture */
     uint32_t pooled_width;     /* 0: the model has no pooling head */
-    uint32_t embed_width;      /* 0: there are no texts to compare its pictures with */
+    uint32_t embed_width;      /* 0: no projection; of SigLIP pooled vectors themselves are compared with texts */
     uint32_t token_width;      /* columns of MGV_OUTPUT_TOKENS */
     uint32_t deepstack_count;  /* outputs of kind MGV_OUTPUT_DEEPSTACK */
     uint32_t merge;            /* side of the square of patches merged into one output token; 1: none */
@@ -450,7 +452,7 @@ enum {
     MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm.
                               Of Qwen2.5-VL in window order, as transformers gives them; its tokens are in picture order */
     MGV_OUTPUT_DEEPSTACK,  /* [merged tokens, token_width] of DeepStack merger `index` */
-    MGV_OUTPUT_EMBEDS      /* [images, embed_width]: what is compared with texts, transformers' image_embeds, but not normalised */
+    MGV_OUTPUT_EMBEDS      /* [images, embed_width]: CLIP's pooled vectors behind the projection, transformers' image_embeds */
 };
 
 typedef struct mgv_output {
@@ -5332,7 +5334,6 @@ static void mgv__build_siglip_head(mgv__builder *b, uint16_t tokens) {
     op = mgv__push_linear(b, "head fc2", mlp, pooled, "mlp.fc2.weight", "mlp.fc2.bias");
     op->add = pooled;
     mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
-    mgv__push_tap(b, MGV_OUTPUT_EMBEDS, 0);
 }
 
 static void mgv__build_siglip(mgv__builder *b) {

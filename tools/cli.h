@@ -182,6 +182,8 @@ cli_session *cli_session_open(const cli_session_options *options, int *status);
 /* CLI_BAD_FILE, after saying so, if one picture of this model takes more than the command line runs. */
 int cli_check_work(const char *model, const mgv_model_info *info);
 const mgv_model_info *cli_session_info(const cli_session *session);
+/* The vectors that pictures are compared by: embeds, or pooled of a model without. Returns how wide they are; 0: it has neither. */
+uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind);
 /* Makes an engine that fits these pictures. Those that cannot be read are reported and taken out of the list. The worst
    exit code met; CLI_MACHINE or an empty list means that there is nothing to go on with. */
 int cli_session_pictures(cli_session *session, cli_list *pictures);

@@ -79,7 +79,7 @@ static int read_embeddings(labels *l, const char *path, mgv_safetensors *file, u
     if (tensor.rank != 2 || tensor.shape[0] == 0 || tensor.bytes > MAX_LABEL_BYTES)
         return fail_label(path, "'embeddings' must be [labels, width], 256 MiB at most");
     if (tensor.shape[1] != width)
-        return cli_fail(CLI_BAD_FILE, path, "labels of width %llu; the model's pooled embeddings have %u",
+        return cli_fail(CLI_BAD_FILE, path, "labels of width %llu; the model's embeddings have %u",
                         (unsigned long long)tensor.shape[1], width);
     l->count = (uint32_t)tensor.shape[0];
     l->width = width;
@@ -246,16 +246,17 @@ static int print_labels(void *user, const char *name, const mgv_shape *shape, co
 /* ---- the command ---- */
 
 static int classify(const cli_command *command, cli_session *session, const char *path, uint32_t k, cli_list *pictures) {
-    uint32_t width = cli_session_info(session)->pooled_width;
     labels l;
     ranking r;
     mgv_output output;
+    mgv_output_kind kind;
+    uint32_t width = cli_compared_by(cli_session_info(session), &kind);
     int worst;
     if (!width) return cli_usage(command, "this model has no pooling head, and labels are compared with pooled embeddings");
     memset(&l, 0, sizeof l);
     memset(&r, 0, sizeof r);
     memset(&output, 0, sizeof output);
-    output.kind = MGV_OUTPUT_POOLED;
+    output.kind = kind;
     output.normalize = 1;
     r.labels = &l;
     r.k = k;

@@ -19,7 +19,7 @@ typedef struct embed_writer {
     FILE *stream;       /* its */
     int32_t format;
     int rows_vary;      /* token counts depend on the picture */
-    int one_row;        /* pooled */
+    int one_row;        /* pooled, embeds */
     uint64_t pictures, rows, columns;
     uint64_t *offsets;  /* first row of each picture, and one more; only if rows_vary */
     size_t offset_room;
@@ -33,6 +33,7 @@ static const struct {
     int indexed;
 } outputs[] = {
     {"pooled", MGV_OUTPUT_POOLED, 0},
+    {"embeds", MGV_OUTPUT_EMBEDS, 0},
     {"tokens", MGV_OUTPUT_TOKENS, 0},
     {"layer:", MGV_OUTPUT_LAYER, 1},
     {"deepstack:", MGV_OUTPUT_DEEPSTACK, 1},
@@ -58,6 +59,8 @@ static int read_what(const char *text, mgv_output *output) {
 static int check_what(const cli_command *command, const mgv_model_info *info, const mgv_output *output) {
     if (output->kind == MGV_OUTPUT_POOLED && info->pooled_width == 0)
         return cli_usage(command, "this model has no pooling head: ask for --what tokens or layer:N");
+    if (output->kind == MGV_OUTPUT_EMBEDS && info->embed_width == 0)
+        return cli_usage(command, "this model has no projection: ask for --what %s", info->pooled_width ? "pooled" : "tokens");
     if (output->kind == MGV_OUTPUT_LAYER && output->index > info->layers)
         return cli_usage(command, "--what layer:%u: this model has layer:0 to layer:%u", output->index, info->layers);
     if (output->kind == MGV_OUTPUT_DEEPSTACK && info->deepstack_count == 0)
@@ -68,8 +71,9 @@ static int check_what(const cli_command *command, const mgv_model_info *info, co
     return CLI_GO_ON;
 }
 
+static int is_one_row(const mgv_output *output) { return output->kind == MGV_OUTPUT_POOLED || output->kind == MGV_OUTPUT_EMBEDS; }
 static int rows_vary(const mgv_model_info *info, const mgv_output *output) {
-    return output->kind != MGV_OUTPUT_POOLED && info->tokens_per_image == 0;
+    return !is_one_row(output) && info->tokens_per_image == 0;
 }
 
 /* ---- writing ---- */
@@ -180,7 +184,7 @@ static int encode_to_file(cli_session *session, const embed_options *options, co
     writer.file = file;
     writer.stream = cli_file_stream(file);
     writer.format = options->format;
-    writer.one_row = output->kind == MGV_OUTPUT_POOLED;
+    writer.one_row = is_one_row(output);
     writer.rows_vary = rows_vary(cli_session_info(session), output);
     if (writer.format == FORMAT_NPY && writer.rows_vary && cli_file_is_regular(file) && !(offsets = create_offsets(options->output)))
         cli_file_abandon(file);
@@ -205,7 +209,7 @@ static int run_session(const cli_command *command, const embed_options *options,
     int worst = 0, status, with_offsets;
     cli_session_options session_options = options->session;
     cli_session *session;
-    session_options.row_outputs = options->what && output->kind != MGV_OUTPUT_POOLED;
+    session_options.row_outputs = options->what && !is_one_row(output);
     session = cli_session_open(&session_options, &status);
     const mgv_model_info *info;
     if (!session) return status;
@@ -235,7 +239,7 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
         CLI_SESSION_OPTIONS(o.session),
         CLI_BATCH_OPTION(o.session),
         CLI_LIMIT_OPTIONS(o.session),
-        {"--what", CLI_TEXT, &o.what, "WHAT", "pooled, tokens, layer:N or deepstack:J (pooled, or tokens without a pooling head)"},
+        {"--what", CLI_TEXT, &o.what, "WHAT", "pooled, embeds, tokens, layer:N or deepstack:J (pooled, or tokens without a pooling head)"},
         {"--normalize", CLI_FLAG, &o.normalize, NULL, "divide every row by its length"},
         {"--format", CLI_CHOICE, &o.format, "npy|jsonl", "a NumPy array of float32, or one JSON object a line (npy)"},
         {"-o", CLI_TEXT, &o.output, "FILE", "where to (standard output); it appears when it is whole"},
@@ -246,7 +250,7 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
     if (!o.session.model) return cli_usage(command, "--model DIR is missing");
     if (names->count == 0) return cli_usage(command, "there is no IMAGE");
     if (o.what && !read_what(o.what, &output))
-        return cli_usage(command, "--what takes pooled, tokens, layer:N or deepstack:J, not '%s'", o.what);
+        return cli_usage(command, "--what takes pooled, embeds, tokens, layer:N or deepstack:J, not '%s'", o.what);
     if (!o.output && o.format == FORMAT_NPY && isatty(STDOUT_FILENO))
         return cli_usage(command, "npy is not for a terminal: give -o FILE or --format jsonl");
     output.normalize = (uint32_t)o.normalize;
@@ -271,7 +275,7 @@ const cli_command cli_embed = {
     "IMAGE is a picture, a directory (the pictures in it, sorted by name) or - (names on standard input, a line each).\n"
     "Rows come in the order of the pictures. A picture that cannot be read is reported in one line on standard error and\n"
     "left out; the exit code is then 2.\n\n"
-    "npy:   pooled [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
+    "npy:   pooled and embeds [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
     "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end; FILE is -o's,\n"
     "       unless that is a device or a pipe.\n"
     "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits.\n",

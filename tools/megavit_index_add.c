@@ -309,7 +309,7 @@ static int embed_rest(adding *a, cli_session *session, cli_list *pictures) {
     mgv_output output;
     int worst = cli_session_pictures(session, pictures), status = 0;
     memset(&output, 0, sizeof output);
-    output.kind = MGV_OUTPUT_POOLED;
+    cli_compared_by(cli_session_info(session), &output.kind);
     output.normalize = 1;
     if (worst >= CLI_MACHINE) return worst;
     watch_signals();
@@ -346,6 +346,7 @@ static size_t keep_to_embed(picture_file *files, cli_list *pictures) {
 int index_add(index_file *index, const index_about *about, uint32_t about_count, cli_session *session, cli_list *pictures,
               index_changes *changes) {
     const size_t count = pictures->count;
+    mgv_output_kind kind;
     adding a;
     int status, to_write = 1;
     memset(&a, 0, sizeof a);
@@ -353,7 +354,7 @@ int index_add(index_file *index, const index_about *about, uint32_t about_count,
     a.about = about;
     a.about_count = about_count;
     a.changes = changes;
-    a.width = cli_session_info(session)->pooled_width;
+    a.width = cli_compared_by(cli_session_info(session), &kind);
     a.files = calloc(count ? count : 1, sizeof *a.files);
     a.pending = malloc(PENDING_MOST * sizeof *a.pending);
     a.rows = malloc((size_t)PENDING_MOST * a.width * sizeof *a.rows);

@@ -85,6 +85,7 @@ static int inspect_file(const char *path) {
 static void print_outputs(const mgv_model_info *info) {
     printf("outputs   ");
     if (info->pooled_width) printf("pooled [%u], ", info->pooled_width);
+    if (info->embed_width) printf("embeds [%u], ", info->embed_width);
     if (info->tokens_per_image) printf("tokens [%u, %u], ", info->tokens_per_image, info->token_width);
     else printf("tokens [any, %u], ", info->token_width);
     printf("layer:0 to layer:%u", info->layers);

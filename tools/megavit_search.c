@@ -22,6 +22,7 @@ typedef struct search_options {
 /* ---- what an index is about ---- */
 
 static uint32_t describe(const search_options *o, const mgv_model_info *info, index_about about[INDEX_ABOUT_MOST]) {
+    mgv_output_kind kind;
     uint32_t count = 0;
     memset(about, 0, INDEX_ABOUT_MOST * sizeof *about);
 #define ABOUT(name, what, ...) \
@@ -29,7 +30,7 @@ static uint32_t describe(const search_options *o, const mgv_model_info *info, in
     about[count].rule = what; \
     snprintf(about[count++].value, sizeof about->value, __VA_ARGS__)
     ABOUT("model", "the index was made with another model", "%016llx", (unsigned long long)info->hash);
-    ABOUT("width", "the index holds embeddings of another width", "%u", info->pooled_width);
+    ABOUT("width", "the index holds embeddings of another width", "%u", cli_compared_by(info, &kind));
     ABOUT("resize", "the index was made with another --resize", "%s", o->session.resize == MGV_RESIZE_PILLOW ? "pillow" : "torchvision");
     ABOUT("alpha", "the index was made with another --alpha", "%s", o->session.alpha == MGV_ALPHA_WHITE ? "white" : "drop");
     ABOUT("orientation", "the index was made with another rule for pictures that lie on their side", "upright");
@@ -243,7 +244,7 @@ static int embed_queries(cli_session *session, cli_list *pictures, query_list *q
     mgv_output output;
     int worst = cli_session_pictures(session, pictures), status = 0;
     memset(&output, 0, sizeof output);
-    output.kind = MGV_OUTPUT_POOLED;
+    cli_compared_by(cli_session_info(session), &output.kind);
     output.normalize = 1;
     if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, keep_query, queries);
     return status > worst ? status : worst;
@@ -293,6 +294,7 @@ static int change_and_show(const search_options *o, cli_session *session, cli_li
     index_changes changes;
     index_file index;
     query_list queries;
+    mgv_output_kind kind;
     int worst = open_index(o, &index, writing, about, about_count), status = 0;
     memset(&changes, 0, sizeof changes);
     memset(&queries, 0, sizeof queries);
@@ -300,7 +302,7 @@ static int change_and_show(const search_options *o, cli_session *session, cli_li
         index_close(&index);
         return worst;
     }
-    if (session) queries.width = cli_session_info(session)->pooled_width;
+    if (session) queries.width = cli_compared_by(cli_session_info(session), &kind);
     if (writing) worst = change(o, &index, about, about_count, session, pictures, &changes);
     *signal_number = changes.signal;
     if (worst < CLI_MACHINE && !changes.signal && index.database && !index.failed && (o->list || o->duplicates || asked->count)) {
@@ -387,7 +389,7 @@ const cli_command cli_search = {
     "--add   A file whose size and time are those in the index is passed by; one with the bytes of another is taken over without being\n"
     "        embedded; what has changed is embedded anew. What is done is committed every two seconds: after Ctrl-C, or anything worse,\n"
     "        the same --add goes on from there. Paths are kept absolute and without symbolic links.\n"
-    "--query Similarity is the cosine of pooled embeddings. Others may read while one adds; who finds the index in use waits.\n\n"
+    "--query Similarity is the cosine of embeddings: pooled, or embeds of a CLIP. Others may read while one adds; who finds the index in use waits.\n\n"
     "--duplicates: pictures are of one group if a chain of pictures, each so similar to the next, joins them; similarities are to the\n"
     "        first of the group.\n"
     "--json  --query: {\"query\", \"rows\", \"nearest\": [{\"similarity\", \"file\"}...]}; --duplicates: {\"group\": [...]}; --list:\n"

@@ -99,6 +99,10 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
 }
 
 const mgv_model_info *cli_session_info(const cli_session *session) { return &session->info; }
+uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind) {
+    *kind = info->embed_width ? MGV_OUTPUT_EMBEDS : MGV_OUTPUT_POOLED;
+    return info->embed_width ? info->embed_width : info->pooled_width;
+}
 mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
 
 void cli_session_close(cli_session *session) {
