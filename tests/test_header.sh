@@ -110,6 +110,7 @@ for pair in gcc:g++ clang:clang++; do
     matrix "$cc MEGAVIT_NO_THREADS" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_THREADS"
     matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
     matrix "$cc MEGAVIT_PLAN" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN"
+    matrix "$cc MEGAVIT_TEXT" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_TEXT"
     matrix "$cc with CUDA" "$cc" "$cxx" "-DMEGAVIT_CUDA -isystem $cuda"
 done
 matrix "gcc for ARM (NEON)" aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ "-DMEGAVIT_NO_CUDA"
@@ -172,7 +173,7 @@ static inline ssize_t debug_read(int file, void *to, size_t bytes, int line) { (
 #define Status int
 C
 for compiler in gcc clang; do
-    for options in "-DMEGAVIT_NO_CUDA" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD -DMEGAVIT_PLAN" "-DMEGAVIT_CUDA -isystem $cuda"; do
+    for options in "-DMEGAVIT_NO_CUDA -DMEGAVIT_TEXT" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD -DMEGAVIT_PLAN" "-DMEGAVIT_CUDA -isystem $cuda"; do
         if ! command -v $compiler >/dev/null; then
             skip "among the macros of others, $compiler $options" "no $compiler"
             continue
@@ -250,7 +251,7 @@ for compiler in gcc clang; do
             continue
         fi
         check "$compiler $optimise compiles with all warnings" \
-            $compiler -std=c99 $optimise -fPIC -DMEGAVIT_NO_CUDA $common $c_only -c "$scratch/implementation.c" -o "$object"
+            $compiler -std=c99 $optimise -fPIC -DMEGAVIT_NO_CUDA -DMEGAVIT_TEXT $common $c_only -c "$scratch/implementation.c" -o "$object"
         check "$compiler $optimise: no abort, exit, printf, assert, setlocale, signal, atexit, strtod" no_forbidden_symbol "$object"
         check "$compiler $optimise: no writable global" no_writable_global "$object"
         check "$compiler $optimise: every symbol starts with mgv_" only_prefixed_symbols "$object"
