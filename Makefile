@@ -136,12 +136,15 @@ test: $(TESTS) $(BUILD)/megavit $(EXAMPLES)
 
 $(BUILD)/tests/%: tests/%.c
 	@mkdir -p $(@D)
-	$(COMPILE_TEST) $< -o $@ -lcmocka $(LIBS)
+	$(COMPILE_TEST) $< -o $@ $(LIBS) -lcmocka
 
 $(BUILD)/tests/test_index: LIBS += -lsqlite3
 # What finds in an index, without the program.
 $(BUILD)/tests/test_index_scan: LIBS := $(INDEX_OBJECTS) -lsqlite3 $(LIBS)
 $(BUILD)/tests/test_index_scan: $(INDEX_OBJECTS)
+# The decoders of the command line, without the command line.
+$(BUILD)/tests/test_pictures: $(DECODE_OBJECTS)
+$(BUILD)/tests/test_pictures: LIBS := $(DECODE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.

@@ -91,12 +91,12 @@ static void listed_words(char *words, size_t room, const char *first) {
 /* What the help tells of is all that there is: an option that comes or goes is to be written here, too. */
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model --backend --packed --resize --alpha --threads --batch --min-pixels --max-pixels --what --normalize --format -o "},
+        {"embed", "--model --backend --packed --resize --alpha --threads --batch --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
         {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --prune --remove --list --duplicates --query -k "
                    "--threshold --json --wait "},
-        {"classify", "--model --backend --packed --resize --alpha --threads --batch --labels -k "},
+        {"classify", "--model --backend --packed --resize --alpha --threads --batch --no-recurse --files-from --files0-from --labels -k "},
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
         {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},
@@ -799,8 +799,8 @@ static void an_interrupted_program_leaves_nothing(void **state) {
     (void)state;
     write_names(list, 2000); /* longer than the signal takes */
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        const int files = i == 0 ? 2 : 1; /* the first time with offsets */
-        pid_t pid = start_embed(files == 2 ? VARIABLE_MODEL : "examples/model", output, list, numbers[i], SIG_DFL);
+        const int files = i == 0 ? 3 : 2; /* rows and names, the first time with offsets */
+        pid_t pid = start_embed(files == 3 ? VARIABLE_MODEL : "examples/model", output, list, numbers[i], SIG_DFL);
         send_signal(pid, numbers[i], files);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == numbers[i]);
@@ -818,7 +818,7 @@ static void an_ignored_signal_stays_ignored(void **state) {
     (void)state;
     write_names(list, 100);
     pid = start_embed("examples/model", output, list, SIGHUP, SIG_IGN); /* as nohup does */
-    send_signal(pid, SIGHUP, 1);
+    send_signal(pid, SIGHUP, 2);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_true(exists(output));
@@ -1455,28 +1455,6 @@ static void pixels_that_are_not_there_are_missed(void **state) {
     free(bytes);
 }
 
-/* Which files of a directory are pictures their names say; what kind of picture one is its content says. */
-static void a_directory_has_pictures_of_every_extension(void **state) {
-    static const char *const names[] = {"a.png", "b.jpg", "c.jpeg", "d.bmp", "e.gif", "f.tga",
-                                        "g.psd", "h.ppm", "i.pgm", "j.pnm", "k.PNG", "l.JpEg"};
-    static const char *const others[] = {"m.txt", "n.pngx", "png", ".png", "o."};
-    enum { COUNT = sizeof names / sizeof names[0] };
-    char path[256], *at = said_out;
-    (void)state;
-    mkdir(in_scratch("extensions"), 0777);
-    for (size_t i = 0; i < COUNT + sizeof others / sizeof others[0]; i++) {
-        snprintf(path, sizeof path, "%s/extensions/%s", scratch, i < COUNT ? names[i] : others[i - COUNT]);
-        assert_int_equal(symlink(own[0], path), 0);
-    }
-    assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", in_scratch("extensions")), 0);
-    assert_int_equal(lines(said_out), COUNT);
-    for (size_t i = 0; i < COUNT; i++) {
-        snprintf(path, sizeof path, "{\"file\": \"%s/extensions/%s\"", scratch, names[i]);
-        assert_memory_equal(at, path, strlen(path));
-        at = strchr(at, '\n') + 1;
-    }
-}
-
 static void counts_end_at_a_million(void **state) {
     static const char *const beyond[] = {"1048577", "1073741824", "4294967297", "18446744073709551617"};
     (void)state;
@@ -1554,7 +1532,6 @@ int main(void) {
         cmocka_unit_test(files_have_a_largest_size),
         cmocka_unit_test(names_are_written_as_json),
         cmocka_unit_test(pixels_that_are_not_there_are_missed),
-        cmocka_unit_test(a_directory_has_pictures_of_every_extension),
         cmocka_unit_test(counts_end_at_a_million),
         cmocka_unit_test(inspect_counts_the_work),
     };

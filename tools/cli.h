@@ -38,10 +38,15 @@ int cli_fail_output(void);
 
 /* ---- options (megavit_options.c) ---- */
 
+/* Why a file of a folder is left out without being an error. */
+enum { CLI_SKIPPED_CONTENT, CLI_SKIPPED_IRREGULAR, CLI_SKIPPED_FOLDER, CLI_SKIPPED_TWICE, CLI_SKIPPED_GONE, CLI_SKIPS };
+
 /* Names, each a copy that the list owns. */
 typedef struct cli_list {
     char **items;
+    unsigned char *found;      /* of each: 1 if a folder had it, so that it may well be no picture; 0 if somebody named it */
     size_t count, room;
+    size_t skipped[CLI_SKIPS]; /* files of folders that were left out */
 } cli_list;
 /* 0, or CLI_MACHINE after saying so. */
 int cli_list_add(cli_list *list, const char *item);
@@ -117,9 +122,21 @@ void cli_card_name(const cli_card *card, char *text, size_t room);
 
 /* ---- names of pictures (megavit_names.c) ---- */
 
-/* Replaces a directory by the pictures in it, sorted by name, and "-" by the names on standard input, a line each.
-   What could not be read is reported and left out. Returns the worst exit code met. */
-int cli_expand(const cli_list *names, cli_list *pictures);
+/* Where else names come from, and what becomes of folders in folders. */
+typedef struct cli_names {
+    int no_recurse;
+    const char *files_from, *files0_from;
+} cli_names;
+#define CLI_NAMES_OPTIONS(names) \
+    {"--no-recurse", CLI_FLAG, &(names).no_recurse, NULL, "leave folders in folders out"}, \
+    {"--files-from", CLI_TEXT, &(names).files_from, "FILE", "names from a file, a line each; - is standard input"}, \
+    {"--files0-from", CLI_TEXT, &(names).files0_from, "FILE", "the same with a zero byte behind each, as find -print0 gives them"}
+
+/* Replaces a folder by the files in it and in its folders, sorted by path, and "-" by the names on standard input, a line each. Links are
+   followed, and each file comes once. how may be NULL. What could not be read is reported and left out. Returns the worst exit code met. */
+int cli_expand(const cli_list *names, const cli_names *how, cli_list *pictures);
+/* One line about what was left out of folders, with reasons, if there is something. */
+void cli_say_skipped(const cli_list *pictures);
 
 /* ---- pictures (megavit_pictures.c) ---- */
 
@@ -127,6 +144,8 @@ int cli_expand(const cli_list *names, cli_list *pictures);
 int cli_file_read(const char *name, decode_bytes *file, decode_reason *why);
 /* Who reads it; NULL with the reason. The name matters for Targa files alone, which have no signature. */
 const decoder *cli_picture_decoder(const char *name, decode_bytes file, decode_reason *why);
+/* Whether a file of this name should be a picture, so that it is an error where it is none. */
+int cli_is_picture_name(const char *name);
 /* Says that the picture cannot be decoded. */
 int cli_picture_fail(const char *name, const decode_reason *why);
 
@@ -138,7 +157,8 @@ typedef struct cli_picture {
 /* Takes decoded pixels over. */
 void cli_picture_take(cli_picture *picture, const char *name, decode_pixels *pixels);
 /* Width and height, upright. Reports a failure. */
-int cli_picture_size(const char *name, uint32_t *width, uint32_t *height);
+enum { CLI_SKIP = -2 }; /* a folder had it, and it is no picture */
+int cli_picture_size(const char *name, int found, uint32_t *width, uint32_t *height);
 /* Decodes. Reports a failure. The pixels are in the file's own channels; the library turns them into RGB. */
 int cli_picture_load(cli_picture *picture, const char *name);
 void cli_picture_free(cli_picture *picture);
@@ -204,7 +224,7 @@ int cli_check_output(const char *output, const char *model, const char *packed, 
 
 /* A file that appears under its name only when it is whole; one that it replaces gives it its mode. */
 typedef struct cli_file cli_file;
-/* name NULL, or of what standard output is: standard output. A symbolic link stays one: what it points to is written. Reports a failure
+/* name NULL, "-", or of what standard output is: standard output. A symbolic link stays one: what it points to is written. Reports a failure
    and returns NULL. */
 cli_file *cli_file_create(const char *name);
 FILE *cli_file_stream(cli_file *file);
@@ -214,8 +234,8 @@ int cli_file_is_regular(const cli_file *file);
 int cli_file_fail(const cli_file *file);
 /* Makes it appear; reports a failure. The handle is gone afterwards. */
 int cli_file_commit(cli_file *file);
-/* Two that belong together: neither appears before both are whole. beside may be NULL. */
-int cli_file_commit_both(cli_file *file, cli_file *beside);
+/* Some that belong together: none appears before all are whole. Those that are NULL do not count. */
+int cli_file_commit_all(cli_file *const *files, int count);
 /* Makes it appear where there is none yet; one that somebody else has made meanwhile stays. */
 int cli_file_commit_new(cli_file *file);
 /* Forgets it: nothing appears. NULL is allowed. */

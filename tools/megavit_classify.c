@@ -280,6 +280,7 @@ static int classify(const cli_command *command, cli_session *session, const char
 
 static int parse_and_classify(const cli_command *command, int argc, char **argv, cli_list *names, cli_list *pictures) {
     cli_session_options o;
+    cli_names how = {0, NULL, NULL};
     const char *path = NULL;
     uint32_t k = 3;
     cli_session *session;
@@ -288,6 +289,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o),
         CLI_BATCH_OPTION(o),
+        CLI_NAMES_OPTIONS(how),
         {"--labels", CLI_TEXT, &path, "FILE", "a labels file (safetensors): 'embeddings' [labels, width]; metadata names, scale, bias"},
         {"-k", CLI_COUNT, &k, "N", "labels to print of each picture (3)"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
@@ -296,8 +298,8 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
     if (status != CLI_GO_ON) return status;
     if (!o.model) return cli_usage(command, "--model DIR is missing");
     if (!path) return cli_usage(command, "--labels FILE is missing");
-    if (names->count == 0) return cli_usage(command, "there is no IMAGE");
-    worst = cli_expand(names, pictures);
+    if (names->count == 0 && !how.files_from && !how.files0_from) return cli_usage(command, "there is no IMAGE");
+    worst = cli_expand(names, &how, pictures);
     if (worst < CLI_MACHINE && pictures->count) {
         session = cli_session_open(&o, &status);
         if (session) status = classify(command, session, path, k, pictures);

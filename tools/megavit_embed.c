@@ -8,15 +8,20 @@ enum { FORMAT_NPY = 0, FORMAT_JSONL };
 
 typedef struct embed_options {
     cli_session_options session;
+    cli_names names;
     const char *what;
     int normalize;
     int32_t format;
     const char *output;
 } embed_options;
 
+/* The files that are written; of the last two either may be missing. */
+enum { FILE_ROWS, FILE_OFFSETS, FILE_NAMES, FILES };
+static const char *const endings[FILES] = {"", ".offsets.npy", ".names"};
+
 typedef struct embed_writer {
-    cli_file *file;
-    FILE *stream;       /* its */
+    cli_file *files[FILES];
+    FILE *stream;       /* of rows */
     int32_t format;
     int rows_vary;      /* token counts depend on the picture */
     int one_row;        /* pooled, embeds */
@@ -112,10 +117,14 @@ static int write_picture(void *user, const char *name, const mgv_shape *shape, c
     if (writer->rows_vary && note_offset(writer)) return CLI_MACHINE;
     if (writer->format == FORMAT_JSONL) write_json_line(writer, name, shape, rows);
     else cli_write_floats(writer->stream, rows, shape->rows * shape->columns);
+    if (writer->files[FILE_NAMES]) {
+        cli_json_string(cli_file_stream(writer->files[FILE_NAMES]), name);
+        fputc('\n', cli_file_stream(writer->files[FILE_NAMES]));
+    }
     writer->columns = shape->columns;
     writer->rows += shape->rows;
     writer->pictures++;
-    return ferror(writer->stream) ? cli_file_fail(writer->file) : 0;
+    return ferror(writer->stream) ? cli_file_fail(writer->files[FILE_ROWS]) : 0;
 }
 
 /* pooled [n, D]; tokens [n, tokens, D]; tokens of a model whose pictures differ in size [all tokens, D]. */
@@ -133,20 +142,20 @@ static void write_npy_header(embed_writer *writer) {
     cli_npy_header(writer->stream, "<f4", shape, rank);
 }
 
-/* FILE.offsets.npy; NULL after saying that there is no memory. */
-static char *offsets_name(const char *path) {
-    size_t room = strlen(path) + sizeof ".offsets.npy";
+/* FILE.offsets.npy, FILE.names; NULL after saying that there is no memory. */
+static char *name_beside(const char *path, int file) {
+    size_t room = strlen(path) + strlen(endings[file]) + 1;
     char *name = malloc(room);
-    if (name) snprintf(name, room, "%s.offsets.npy", path);
+    if (name) snprintf(name, room, "%s%s", path, endings[file]);
     else cli_fail(CLI_MACHINE, NULL, "out of memory");
     return name;
 }
 
-static cli_file *create_offsets(const char *path) {
-    char *name = offsets_name(path);
-    cli_file *file = name ? cli_file_create(name) : NULL;
+static cli_file *create_beside(const char *path, int file) {
+    char *name = name_beside(path, file);
+    cli_file *created = name ? cli_file_create(name) : NULL;
     free(name);
-    return file;
+    return created;
 }
 
 /* Rows [offsets[i], offsets[i + 1]) belong to picture i. */
@@ -159,48 +168,60 @@ static void write_offsets(embed_writer *writer, FILE *stream) {
 
 /* ---- the command ---- */
 
-static int encode_to_files(cli_session *session, const cli_list *pictures, const mgv_output *output, embed_writer *writer,
-                           cli_file *offsets) {
+static void abandon(embed_writer *writer) {
+    for (int i = 0; i < FILES; i++) cli_file_abandon(writer->files[i]);
+}
+
+static int encode_to_files(cli_session *session, const cli_list *pictures, const mgv_output *output, embed_writer *writer) {
     int worst, status;
     if (writer->format == FORMAT_NPY) write_npy_header(writer); /* its place; the numbers come at the end */
     worst = cli_session_encode(session, pictures, output, write_picture, writer);
     if (worst > CLI_BAD_FILE || writer->pictures == 0 || ferror(writer->stream)) {
-        cli_file_abandon(writer->file);
-        cli_file_abandon(offsets);
+        abandon(writer);
         return worst;
     }
     if (writer->format == FORMAT_NPY) write_npy_header(writer);
-    if (offsets) write_offsets(writer, cli_file_stream(offsets));
-    status = cli_file_commit_both(writer->file, offsets);
+    if (writer->files[FILE_OFFSETS]) write_offsets(writer, cli_file_stream(writer->files[FILE_OFFSETS]));
+    status = cli_file_commit_all(writer->files, FILES);
     return status > worst ? status : worst;
 }
 
+/* What lies beside an array in a file of its own: names always, offsets where pictures have different numbers of rows. */
+static int create_files(const embed_options *options, embed_writer *writer) {
+    writer->files[FILE_ROWS] = cli_file_create(options->output);
+    if (!writer->files[FILE_ROWS]) return 0;
+    if (writer->format != FORMAT_NPY || !cli_file_is_regular(writer->files[FILE_ROWS])) return 1;
+    if (writer->rows_vary && !(writer->files[FILE_OFFSETS] = create_beside(options->output, FILE_OFFSETS))) return 0;
+    writer->files[FILE_NAMES] = create_beside(options->output, FILE_NAMES);
+    return writer->files[FILE_NAMES] != NULL;
+}
+
 static int encode_to_file(cli_session *session, const embed_options *options, const cli_list *pictures, const mgv_output *output) {
-    cli_file *file = cli_file_create(options->output), *offsets = NULL;
     embed_writer writer;
-    int status = CLI_BAD_FILE;
-    if (!file) return CLI_BAD_FILE;
+    int status;
     memset(&writer, 0, sizeof writer);
-    writer.file = file;
-    writer.stream = cli_file_stream(file);
     writer.format = options->format;
     writer.one_row = is_one_row(output);
     writer.rows_vary = rows_vary(cli_session_info(session), output);
-    if (writer.format == FORMAT_NPY && writer.rows_vary && cli_file_is_regular(file) && !(offsets = create_offsets(options->output)))
-        cli_file_abandon(file);
-    else status = encode_to_files(session, pictures, output, &writer, offsets);
+    if (!create_files(options, &writer)) {
+        abandon(&writer);
+        return CLI_BAD_FILE;
+    }
+    writer.stream = cli_file_stream(writer.files[FILE_ROWS]);
+    status = encode_to_files(session, pictures, output, &writer);
     free(writer.offsets);
     return status;
 }
 
-/* Neither the output nor its offsets may be an input: CLI_GO_ON, or the exit code after saying so. */
+/* Neither the output nor what lies beside it may be an input: CLI_GO_ON, or the exit code after saying so. */
 static int check_outputs(const embed_options *options, int with_offsets, const cli_list *pictures) {
-    const char *model = options->session.model, *packed = options->session.packed;
-    int status = cli_check_output(options->output, model, packed, pictures);
-    if (status == CLI_DONE && with_offsets) {
-        char *offsets = offsets_name(options->output);
-        status = offsets ? cli_check_output(offsets, model, packed, pictures) : CLI_MACHINE;
-        free(offsets);
+    int status = CLI_DONE;
+    for (int i = 0; i < FILES && status == CLI_DONE; i++) {
+        char *name;
+        if (i != FILE_ROWS && (options->format != FORMAT_NPY || (i == FILE_OFFSETS && !with_offsets))) continue;
+        name = name_beside(options->output, i);
+        status = name ? cli_check_output(name, options->session.model, options->session.packed, pictures) : CLI_MACHINE;
+        free(name);
     }
     return status == CLI_DONE ? CLI_GO_ON : status;
 }
@@ -239,22 +260,24 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
         CLI_SESSION_OPTIONS(o.session),
         CLI_BATCH_OPTION(o.session),
         CLI_LIMIT_OPTIONS(o.session),
+        CLI_NAMES_OPTIONS(o.names),
         {"--what", CLI_TEXT, &o.what, "WHAT", "pooled, embeds, tokens, layer:N or deepstack:J (pooled, or tokens without a pooling head)"},
         {"--normalize", CLI_FLAG, &o.normalize, NULL, "divide every row by its length"},
         {"--format", CLI_CHOICE, &o.format, "npy|jsonl", "a NumPy array of float32, or one JSON object a line (npy)"},
-        {"-o", CLI_TEXT, &o.output, "FILE", "where to (standard output); it appears when it is whole"},
+        {"-o", CLI_TEXT, &o.output, "FILE", "where to (- or nothing: standard output); it appears when it is whole"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     status = cli_parse(command, options, names, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.session.model) return cli_usage(command, "--model DIR is missing");
-    if (names->count == 0) return cli_usage(command, "there is no IMAGE");
+    if (names->count == 0 && !o.names.files_from && !o.names.files0_from) return cli_usage(command, "there is no IMAGE");
+    if (o.output && strcmp(o.output, "-") == 0) o.output = NULL;
     if (o.what && !read_what(o.what, &output))
         return cli_usage(command, "--what takes pooled, embeds, tokens, layer:N or deepstack:J, not '%s'", o.what);
     if (!o.output && o.format == FORMAT_NPY && isatty(STDOUT_FILENO))
         return cli_usage(command, "npy is not for a terminal: give -o FILE or --format jsonl");
     output.normalize = (uint32_t)o.normalize;
-    worst = cli_expand(names, pictures);
+    worst = cli_expand(names, &o.names, pictures);
     if (worst < CLI_MACHINE && pictures->count > 0) {
         status = run_session(command, &o, pictures, &output);
         if (status > worst) worst = status;
@@ -272,11 +295,12 @@ static int run(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_embed = {
     "embed", "--model DIR [options] IMAGE...", "embeddings of pictures, as a NumPy array or JSON lines",
-    "IMAGE is a picture, a directory (the pictures in it, sorted by name) or - (names on standard input, a line each).\n"
+    "IMAGE is a picture, a folder (the pictures in it and in its folders, sorted by path; what is a picture its content says,\n"
+    "and what is left out is counted on standard error) or - (names on standard input, a line each).\n"
     "Rows come in the order of the pictures. A picture that cannot be read is reported in one line on standard error and\n"
     "left out; the exit code is then 2.\n\n"
     "npy:   pooled and embeds [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
     "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end; FILE is -o's,\n"
-    "       unless that is a device or a pipe.\n"
+    "       unless that is a device or a pipe. FILE.names has the names of the pictures, a JSON string a line, in the order of the rows.\n"
     "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits.\n",
     run};

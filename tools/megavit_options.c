@@ -7,8 +7,12 @@
 static int grow_list(cli_list *list) {
     size_t room = list->room ? list->room * 2 : 16;
     char **items = realloc(list->items, room * sizeof *items);
+    unsigned char *found;
     if (!items) return 0;
     list->items = items;
+    found = realloc(list->found, room);
+    if (!found) return 0;
+    list->found = found;
     list->room = room;
     return 1;
 }
@@ -21,6 +25,7 @@ int cli_list_add(cli_list *list, const char *item) {
         return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu names", list->count + 1);
     }
     memcpy(copy, item, bytes);
+    list->found[list->count] = 0;
     list->items[list->count++] = copy;
     return 0;
 }
@@ -28,6 +33,7 @@ int cli_list_add(cli_list *list, const char *item) {
 void cli_list_free(cli_list *list) {
     for (size_t i = 0; i < list->count; i++) free(list->items[i]);
     free(list->items);
+    free(list->found);
     memset(list, 0, sizeof *list);
 }
 

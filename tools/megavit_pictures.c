@@ -86,23 +86,37 @@ int cli_picture_fail(const char *name, const decode_reason *why) {
     return cli_fail(why->no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "cannot decode the picture: %s", why->text);
 }
 
+/* Files of these names should be pictures; other files of a folder may as well be something else. */
+int cli_is_picture_name(const char *name) {
+    static const char *const extensions[] = {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".gif",
+                                             ".bmp", ".tga", ".psd", ".ppm", ".pgm", ".pbm", ".pnm"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof extensions / sizeof extensions[0]; i++)
+        if (strcasecmp(dot, extensions[i]) == 0) return 1;
+    return 0;
+}
+
 /* The size alone, or the pixels too. */
-static int load(const char *name, decode_info *info, decode_pixels *pixels) {
+static int load(const char *name, int found, decode_info *info, decode_pixels *pixels) {
     decode_bytes file;
     decode_reason why;
     const decoder *by;
     int good, status = 0;
     if (!cli_file_read(name, &file, &why)) return cli_fail(why.no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "%s", why.text);
     by = cli_picture_decoder(name, file, &why);
+    if (!by && found && !cli_is_picture_name(name)) {
+        free((void *)(uintptr_t)file.data);
+        return CLI_SKIP;
+    }
     good = by && decode_look(by, file, info, &why) && (!pixels || decode_load(by, file, info, pixels, &why));
     if (!good) status = cli_picture_fail(name, &why);
     free((void *)(uintptr_t)file.data);
     return status;
 }
 
-int cli_picture_size(const char *name, uint32_t *width, uint32_t *height) {
+int cli_picture_size(const char *name, int found, uint32_t *width, uint32_t *height) {
     decode_info info;
-    int status = load(name, &info, NULL);
+    int status = load(name, found, &info, NULL);
     *width = info.width;
     *height = info.height;
     return status;
@@ -113,7 +127,7 @@ int cli_picture_load(cli_picture *picture, const char *name) {
     decode_pixels pixels;
     int status;
     memset(picture, 0, sizeof *picture);
-    status = load(name, &info, &pixels);
+    status = load(name, 0, &info, &pixels);
     if (!status) cli_picture_take(picture, name, &pixels);
     return status;
 }

@@ -357,8 +357,8 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     if (!o->add.count && !o->query.count && !o->removed.count && !o->prune && !o->list && !o->duplicates)
         return cli_usage(command, "nothing to do: none of --add, --query, --list, --duplicates, --prune, --remove");
     if (!o->session.model && (o->add.count || o->query.count)) return cli_usage(command, "--model DIR is missing");
-    worst = o->add.count ? cli_expand(&o->add, pictures) : 0;
-    if (worst < CLI_MACHINE && o->query.count) status = cli_expand(&o->query, asked);
+    worst = o->add.count ? cli_expand(&o->add, NULL, pictures) : 0;
+    if (worst < CLI_MACHINE && o->query.count) status = cli_expand(&o->query, NULL, asked);
     if (status > worst) worst = status;
     if (worst >= CLI_MACHINE) return worst;
     if (!pictures->count && !asked->count && !o->removed.count && !o->prune && !o->list && !o->duplicates) return worst;

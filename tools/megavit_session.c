@@ -158,7 +158,12 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
         mgv_result result = MGV_OK;
         int bad;
         memset(&image, 0, sizeof image);
-        bad = cli_picture_size(name, &image.width, &image.height);
+        bad = cli_picture_size(name, pictures->found[i], &image.width, &image.height);
+        if (bad == CLI_SKIP) {
+            pictures->skipped[CLI_SKIPPED_CONTENT]++;
+            free(name);
+            continue;
+        }
         if (!bad) result = mgv_model_grid(session->model, &image, session->options.min_pixels, session->options.max_pixels, &grid, &error);
         if (result != MGV_OK) bad = cli_fail_library(name, result, &error);
         if (!bad) bad = check_grid(session, &image, &grid, name);
@@ -172,6 +177,8 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
         if (grid.tokens > session->max_tokens) session->max_tokens = grid.tokens;
         pictures->items[kept++] = name;
     }
+    cli_say_skipped(pictures);
+    if (kept == 0 && !worst) worst = cli_fail(CLI_BAD_FILE, NULL, "there is no picture among %zu files", pictures->count);
     pictures->count = kept;
     if (kept == 0) return worst;
     if (max_images > kept) max_images = (uint32_t)kept;

@@ -69,13 +69,13 @@ static int validate(const mgv_model *model, const cli_session_options *options, 
 /* The pictures to validate with: those named, or made ones. */
 static int gather(const mgv_model *model, cli_list *names, cli_picture **pictures, uint32_t *count) {
     mgv_model_info info;
-    cli_list found = {NULL, 0, 0};
+    cli_list found = {0};
     int status = CLI_DONE;
     mgv_model_get_info(model, &info);
     if (cli_check_work(NULL, &info)) return CLI_BAD_FILE;
     if (!info.image_size) return cli_fail(CLI_BAD_FILE, NULL, "validate wants a model with a fixed picture size: the GPU runs no other");
     if (names->count) {
-        status = cli_expand(names, &found);
+        status = cli_expand(names, NULL, &found);
         if (status == CLI_DONE && found.count == 0) status = cli_fail(CLI_BAD_FILE, NULL, "there are no pictures");
         *count = (uint32_t)found.count;
     }
@@ -117,7 +117,7 @@ static int open_and_validate(const cli_session_options *options, cli_list *names
 
 static int run(const cli_command *command, int argc, char **argv) {
     cli_session_options o;
-    cli_list names = {NULL, 0, 0};
+    cli_list names = {0};
     int status;
     memset(&o, 0, sizeof o);
     {

@@ -18,8 +18,8 @@ struct cli_file {
 
 /* ---- a program that is interrupted leaves no half file behind ---- */
 
-/* The temporary files that are being written, an array and its offsets at most; the one thing that a signal's handler may look at. */
-enum { UNFINISHED_MOST = 2 };
+/* The temporary files that are being written, an array, its offsets and its names at most; the one thing that a signal's handler may look at. */
+enum { UNFINISHED_MOST = 3 };
 static const char *volatile unfinished[UNFINISHED_MOST];
 
 static void remove_unfinished(int number) {
@@ -84,7 +84,7 @@ static int is_of_model(const struct stat *output, const char *directory) {
 
 int cli_check_output(const char *output, const char *model, const char *packed, const cli_list *pictures) {
     struct stat about;
-    if (!output || stat(output, &about) != 0 || !S_ISREG(about.st_mode)) return CLI_DONE;
+    if (!output || strcmp(output, "-") == 0 || stat(output, &about) != 0 || !S_ISREG(about.st_mode)) return CLI_DONE;
     if (is_of_model(&about, model)) return cli_fail(CLI_USAGE, output, "this output would replace a file of the model");
     if (packed && is_named(&about, packed)) return cli_fail(CLI_USAGE, output, "this output would replace the packed weights");
     for (size_t i = 0; pictures && i < pictures->count; i++)
@@ -169,7 +169,9 @@ static int open_temporary(cli_file *file) {
 cli_file *cli_file_create(const char *name) {
     cli_file *file = calloc(1, sizeof *file);
     struct stat about;
-    int is_there = name && stat(name, &about) == 0;
+    int is_there;
+    if (name && strcmp(name, "-") == 0) name = NULL;
+    is_there = name && stat(name, &about) == 0;
     if (is_there && is_standard_output(&about)) name = NULL;
     if (!file || (name && !(file->name = strdup(name)))) return fail_create(file, name);
     if (!name || (is_there && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))) {
@@ -227,21 +229,17 @@ static int appear(cli_file *file) {
     return !file->name && ferror(stdout) ? cli_fail_output() : cli_file_fail(file);
 }
 
-int cli_file_commit(cli_file *file) { return cli_file_commit_both(file, NULL); }
+int cli_file_commit(cli_file *file) { return cli_file_commit_all(&file, 1); }
 
-int cli_file_commit_both(cli_file *file, cli_file *beside) {
-    int status = finish(file);
-    if (!status && beside) status = finish(beside);
-    if (!status) status = appear(file);
-    if (!status && beside) status = appear(beside);
-    if (status) {
-        cli_file_abandon(file);
-        cli_file_abandon(beside);
-        return status;
+int cli_file_commit_all(cli_file *const *files, int count) {
+    int status = 0;
+    for (int i = 0; i < count && !status; i++) status = files[i] ? finish(files[i]) : 0;
+    for (int i = 0; i < count && !status; i++) status = files[i] ? appear(files[i]) : 0;
+    for (int i = 0; i < count; i++) {
+        if (status) cli_file_abandon(files[i]);
+        else if (files[i]) forget(files[i]); /* it has its name now */
     }
-    forget(file); /* it has its name now */
-    if (beside) forget(beside);
-    return 0;
+    return status;
 }
 
 /* A name that somebody else has taken meanwhile is left to him; where there are no hard links, renaming has to do. */

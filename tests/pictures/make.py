@@ -1,0 +1,323 @@
+"""Makes the pictures of this folder and expected.txt: what Pillow and transformers' convert_to_rgb make of each.
+
+Needs Pillow 13, numpy, libjpeg with its header, and heif-enc (libheif-examples). A line of expected.txt is
+    FILE FORMAT WIDTH HEIGHT HASH     the upright picture over white, as RGB: FNV-1a of its bytes, rows from the top
+    FILE FORMAT ~ WIDTH HEIGHT R G B  the same where codecs may differ: means of the channels, within 3
+    FILE FORMAT ! WORDS               an error that says so
+Where Pillow is not followed the rule stands beside the picture. usage: make.py, in this folder"""
+import struct, subprocess, zlib
+import numpy as np
+from PIL import Image, ImageOps
+
+rng = np.random.default_rng(40)
+W, H = 29, 22
+lines = []
+
+
+def noise(width, height, channels):
+    y, x = np.mgrid[0:height, 0:width]
+    planes = [(x * (3 + k) + y * (5 - k) + rng.integers(0, 24, (height, width)) + 128 * ((x // 7 + y // 5) % 2 == k % 2)) % 256 for k in range(channels)]
+    return np.stack(planes, -1).astype(np.uint8)
+
+
+def fnv(values):
+    result = 0xCBF29CE484222325
+    for value in values.tobytes():
+        result = (result ^ value) * 0x100000001B3 % 2**64
+    return f"{result:016x}"
+
+
+def over_white(picture):
+    picture = ImageOps.exif_transpose(picture)
+    if "A" in picture.getbands() or picture.info.get("transparency") is not None:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, (255,) * 4), picture)
+    return np.asarray(picture.convert("RGB"))
+
+
+def expect(name, kind, pixels=None):
+    if pixels is None:
+        pixels = over_white(Image.open(name))
+    if pixels.ndim == 2 or pixels.shape[-1] == 1:
+        pixels = np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, -1)
+    lines.append(f"{name} {kind} {pixels.shape[1]} {pixels.shape[0]} {fnv(np.ascontiguousarray(pixels))}")
+
+
+def about(name, kind, pixels):
+    lines.append(f"{name} {kind} ~ {pixels.shape[1]} {pixels.shape[0]} " + " ".join(f"{m:.1f}" for m in pixels.reshape(-1, 3).mean(0)))
+
+
+def wrong(name, kind, words):
+    lines.append(f"{name} {kind} ! {words}")
+
+
+def write(name, data):
+    with open(name, "wb") as stream:
+        stream.write(data)
+
+
+def read(name):
+    with open(name, "rb") as stream:
+        return stream.read()
+
+
+rgb, rgba, grey, grey_alpha = (Image.fromarray(noise(W, H, c).squeeze()) for c in (3, 4, 1, 2))
+wide = noise(W, H, 3).astype(np.uint16) * 256 + noise(W, H, 3)
+palette = rgb.quantize(50)
+few = rgb.quantize(5)
+
+
+def jpeg():
+    subprocess.run(["cc", "make_jpeg.c", "-o", "/tmp/make_jpeg", "-ljpeg"], check=True)
+    kinds = {"444": (3, 3, 1, 1, 0), "422": (3, 3, 2, 1, 0), "420": (3, 3, 2, 2, 0), "440": (3, 3, 1, 2, 0), "411": (3, 3, 4, 1, 0), "rgb": (3, 2, 1, 1, 0),
+             "grey": (1, 1, 1, 1, 0), "progressive": (3, 3, 2, 2, 1), "scans": (3, 3, 2, 2, 2), "cmyk": (4, 4, 1, 1, 0), "ycck": (4, 5, 2, 2, 0)}
+    for name, (components, space, h, v, scans) in kinds.items():
+        subprocess.run(["/tmp/make_jpeg", f"{name}.jpg", *map(str, (components, space, h, v, scans, W, H, 3 if name == "420" else 0))], check=True)
+        expect(f"{name}.jpg", "JPEG")
+    data = read("cmyk.jpg")
+    at = data.index(b"Adobe") - 4
+    write("cmyk_no_adobe.jpg", data[:at] + data[at + 16:])
+    expect("cmyk_no_adobe.jpg", "JPEG", over_white(Image.open("cmyk.jpg")))
+    data = read("444.jpg")
+    write("junk.jpg", data[:-2] + b"\0junk behind the scan" + data[-2:])
+    expect("junk.jpg", "JPEG", over_white(Image.open("444.jpg")))
+    write("padded.jpg", data[:-2] + bytes(64))
+    expect("padded.jpg", "JPEG", over_white(Image.open("444.jpg")))
+    scan = data.index(b"\xff\xda")
+    write("no_scan.jpg", data[:scan] + b"\xff\xd9")
+    wrong("no_scan.jpg", "JPEG", "before its pixels do")
+    write("half_scan.jpg", data[:scan + 14 + (len(data) - scan) // 2] + b"\xff\xd9")
+    wrong("half_scan.jpg", "JPEG", "before its pixels do")
+    data = read("scans.jpg")
+    last = data.rindex(b"\xff\xda")
+    write("a_scan_less.jpg", data[:last] + b"\xff\xd9")
+    wrong("a_scan_less.jpg", "JPEG", "before its pixels do")
+
+
+def orientation():
+    upright = np.asarray(rgb)
+    for tag in range(10):
+        exif = Image.Exif()
+        exif[274] = tag
+        rgb.save(f"o{tag}.png", exif=exif)
+        expect(f"o{tag}.png", "PNG")
+    exif[274] = 6
+    rgb.save("o6.jpg", exif=exif, quality=90)
+    expect("o6.jpg", "JPEG")
+    rgb.save("o6.webp", exif=exif, lossless=True)
+    expect("o6.webp", "WebP", np.rot90(upright, -1))
+    rgb.save("o6.tif", tiffinfo={274: 6})
+    expect("o6.tif", "TIFF", np.rot90(upright, -1))
+    data = read("o6.png")
+    at = data.index(b"eXIf")
+    broken = data[at:at + 4] + b"MM\0*\xff\xff\xff\xff" + data[at + 12:at + 4 + struct.unpack(">I", data[at - 4:at])[0]]
+    write("o_broken.png", data[:at] + broken + struct.pack(">I", zlib.crc32(broken)) + data[at + len(broken) + 4:])
+    expect("o_broken.png", "PNG", upright)
+    info = b"XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation=\"3\"/>"
+    write("o_xmp.png", data[:33] + chunk(b"iTXt", info) + data[33:at - 4] + data[at + len(broken) + 4:])
+    expect("o_xmp.png", "PNG", np.rot90(upright, 2))
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png_file(width, height, depth, color, rows, before=b"", interlaced=0, first=b"", data=None, last=chunk(b"IEND", b"")):
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced)
+    return b"\x89PNG\r\n\x1a\n" + first + chunk(b"IHDR", header) + before + (chunk(b"IDAT", zlib.compress(rows)) if data is None else data) + last
+
+
+def unfiltered(samples):
+    return b"".join(b"\0" + row.tobytes() for row in samples)
+
+
+def png():
+    for name, picture in (("rgb", rgb), ("rgba", rgba), ("grey", grey), ("grey_alpha", grey_alpha), ("palette", palette), ("bit", grey.convert("1"))):
+        picture.save(f"{name}.png")
+        expect(f"{name}.png", "PNG")
+    few.save("palette4.png", bits=4)
+    expect("palette4.png", "PNG")
+    palette.save("palette_alpha.png", transparency=bytes(range(0, 250, 5)))
+    expect("palette_alpha.png", "PNG")
+    grey.save("grey_key.png", transparency=int(np.asarray(grey)[3, 4]))
+    expect("grey_key.png", "PNG")
+    rgb.save("rgb_key.png", transparency=rgb.getpixel((3, 4)))
+    expect("rgb_key.png", "PNG")
+    write("rgb16.png", png_file(W, H, 16, 2, unfiltered(wide.astype(">u2"))))
+    expect("rgb16.png", "PNG", (wide >> 8).astype(np.uint8))
+    write("grey16.png", png_file(W, H, 16, 0, unfiltered(wide[..., 0].astype(">u2"))))
+    expect("grey16.png", "PNG", (wide[..., 0] >> 8).astype(np.uint8))  # Pillow's I;16 to RGB cuts off at 255
+    key = struct.pack(">H", int(wide[5, 5, 0]))
+    write("grey16_key.png", png_file(W, H, 16, 0, unfiltered(wide[..., 0].astype(">u2")), chunk(b"tRNS", key)))
+    expect("grey16_key.png", "PNG", np.where(wide[..., 0] == wide[5, 5, 0], 255, wide[..., 0] >> 8).astype(np.uint8))
+    nibbles = noise(W, H, 1)[..., 0] >> 4
+    packed = np.pad(nibbles, ((0, 0), (0, W % 2)))
+    packed = (packed[:, ::2] << 4 | packed[:, 1::2]).astype(np.uint8)
+    write("grey4_key.png", png_file(W, H, 4, 0, unfiltered(packed), chunk(b"tRNS", b"\0\5")))
+    expect("grey4_key.png", "PNG", np.where(nibbles == 5, 255, nibbles * 17).astype(np.uint8))  # Pillow compares with 5, not 5 * 17
+    passes = [(0, 8, 0, 8), (4, 8, 0, 8), (0, 4, 4, 8), (2, 4, 0, 4), (0, 2, 2, 4), (1, 2, 0, 2), (0, 1, 1, 2)]
+    rows = b"".join(unfiltered(np.asarray(rgba)[top::down, left::across]) for left, across, top, down in passes)
+    write("interlaced.png", png_file(W, H, 8, 6, rows, interlaced=1))
+    expect("interlaced.png", "PNG")
+    indices = np.tile(np.array([0, 1, 2, 200], np.uint8), (4, 1))
+    write("behind.png", png_file(4, 4, 8, 3, unfiltered(indices), chunk(b"PLTE", bytes([255, 0, 0, 0, 255, 0]))))
+    expect("behind.png", "PNG")
+    swapped = np.asarray(rgb)[..., ::-1]
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    write("apple.png", png_file(W, H, 8, 2, b"", first=chunk(b"CgBI", b"\x50\0\x20\2"), data=chunk(b"IDAT", squeeze.compress(unfiltered(swapped)) + squeeze.flush())))
+    expect("apple.png", "PNG", np.asarray(rgb))
+    data = zlib.compress(unfiltered(np.asarray(rgb)))
+    write("split.png", png_file(W, H, 8, 2, b"", data=b"".join(chunk(b"IDAT", data[i:i + 99]) for i in range(0, len(data), 99)), last=b""))
+    expect("split.png", "PNG", np.asarray(rgb))  # many chunks, and no end
+    write("adler.png", png_file(W, H, 8, 2, b"", data=chunk(b"IDAT", data[:-1] + bytes([data[-1] ^ 1]))))
+    wrong("adler.png", "PNG", "Adler-32")
+    file = bytearray(read("rgb.png"))
+    file[60] ^= 1
+    write("crc.png", bytes(file))
+    wrong("crc.png", "PNG", "CRC of chunk IDAT")
+    write("rows_less.png", png_file(W, H, 8, 2, unfiltered(np.asarray(rgb)[:-1])))
+    wrong("rows_less.png", "PNG", "before its pixels do")
+    write("little_png.png", png_file(20000, 5000, 8, 0, b"\0" * 100))
+    wrong("little_png.png", "PNG", "before its pixels do")
+
+
+def gif_file(width, height, left, top, across, down, indices, transparent=None, interlaced=0, background=3, bits=3, end=True, colors=5):
+    table = bytes(noise(colors, 1, 3)) + bytes(3 * (2**bits - colors))
+    data = b"GIF89a" + struct.pack("<HHBBB", width, height, 0x80 | bits - 1, background, 0) + table
+    if transparent is not None:
+        data += b"\x21\xf9\4" + bytes([1, 0, 0, transparent, 0])
+    data += b"\x2c" + struct.pack("<HHHHB", left, top, across, down, 0x40 if interlaced else 0)
+    clear, buffer, count, out = 1 << bits, 0, 0, bytearray()
+    codes = []
+    for i, index in enumerate(indices):
+        codes += [clear, index] if i % (clear - 2) == 0 else [index]
+    for code in codes + ([clear + 1] if end else []):
+        buffer |= code << count
+        count += bits + 1
+        while count >= 8:
+            out.append(buffer & 255)
+            buffer >>= 8
+            count -= 8
+    out.append(buffer & 255)
+    return data + bytes([bits]) + b"".join(bytes([len(out[i:i + 255])]) + bytes(out[i:i + 255]) for i in range(0, len(out), 255)) + b"\0;"
+
+
+def gif():
+    palette.save("palette.gif")
+    palette.save("interlaced.gif", interlace=1)
+    grey.save("grey.gif")
+    palette.save("animated.gif", save_all=True, append_images=[palette.rotate(180)], duration=20)
+    palette.save("transparent.gif", transparency=5, background=9)
+    indices = rng.integers(0, 8, 80).tolist()
+    write("small.gif", gif_file(20, 14, 3, 2, 10, 8, indices))
+    write("small_transparent.gif", gif_file(20, 14, 3, 2, 10, 8, indices, transparent=1, interlaced=1))
+    write("large.gif", gif_file(6, 4, 3, 2, 10, 8, indices))
+    for name in ("palette", "interlaced", "grey", "animated", "transparent", "small", "small_transparent", "large"):
+        expect(f"{name}.gif", "GIF")
+    write("rows_less.gif", gif_file(10, 8, 0, 0, 10, 8, indices[:70]))
+    wrong("rows_less.gif", "GIF", "before its pixels do")
+
+
+def bmp_targa():
+    for name, picture in (("rgb", rgb), ("rgba", rgba), ("grey", grey), ("bit", grey.convert("1")), ("palette", palette), ("palette4", rgb.quantize(9))):
+        picture.save(f"{name}.bmp")
+        expect(f"{name}.bmp", "BMP")
+    indices = Image.frombytes("P", (4, 4), bytes([0, 1, 2, 200]) * 4)
+    indices.putpalette([255, 0, 0, 0, 255, 0])
+    indices.save("behind.bmp")
+    expect("behind.bmp", "BMP")
+    data = bytearray(read("rgba.bmp"))
+    head = struct.unpack("<I", data[14:18])[0]
+    pixels = data[struct.unpack("<I", data[10:14])[0]:]
+    plain = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54 + len(pixels), 0, 0, 54, 40, W, H, 1, 32, 0, len(pixels), 0, 0, 0, 0) + bytes(pixels)
+    write("rgbx.bmp", plain)
+    expect("rgbx.bmp", "BMP")  # 32 bits without masks: the fourth byte means nothing
+    for name, picture in (("rgb", rgb), ("rgba", rgba), ("grey", grey), ("grey_alpha", grey_alpha), ("palette", palette)):
+        picture.save(f"{name}.tga")
+        expect(f"{name}.tga", "Targa")
+    rgb.quantize(4).convert("RGB").save("packed.tga", compression="tga_rle")
+    expect("packed.tga", "Targa")
+
+
+def pnm():
+    bits = grey.convert("1")
+    for name, picture in (("grey.pgm", grey), ("rgb.ppm", rgb), ("bit.pbm", bits)):
+        picture.save(name)
+        expect(name, "PNM")
+    for most in (1, 15, 100, 254):
+        values = (noise(W, H, 1)[..., 0].astype(int) % (most + 1)).astype(np.uint8)
+        write(f"most{most}.pgm", b"P5\n# a comment\n%d %d\n%d\n" % (W, H, most) + values.tobytes())
+        expect(f"most{most}.pgm", "PNM")
+        write(f"most{most}_text.pgm", b"P2 %d %d %d\n" % (W, H, most) + b" ".join(b"%d" % v for v in values.ravel()) + b"\n")
+        expect(f"most{most}_text.pgm", "PNM")
+    values = wide.astype(int) % 4096
+    write("most4095.ppm", b"P6 %d %d 4095\n" % (W, H) + values.astype(">u2").tobytes())
+    expect("most4095.ppm", "PNM")
+    write("most65535.pgm", b"P5 %d %d 65535\n" % (W, H) + wide[..., 0].astype(">u2").tobytes())
+    expect("most65535.pgm", "PNM", (wide[..., 0] >> 8).astype(np.uint8))  # Pillow's I to RGB cuts off at 255
+    write("text.pbm", b"P1\n%d %d\n" % (W, H) + b"\n".join(b"".join(b"01"[v:v + 1] for v in row) for row in np.asarray(bits).astype(int)) + b"\n")
+    expect("text.pbm", "PNM")
+    write("rows_less.ppm", b"P6 %d %d 255\n" % (W, H) + rgb.tobytes()[:-1])
+    wrong("rows_less.ppm", "PNM", "before its pixels do")
+
+
+def webp_heif():
+    rgb.save("lossy.webp", quality=80)
+    rgba.save("lossy_alpha.webp", quality=80)
+    rgb.save("lossless.webp", lossless=True)
+    rgba.save("lossless_alpha.webp", lossless=True)
+    rgb.save("animated.webp", save_all=True, append_images=[rgb.rotate(180)], duration=50, lossless=True)
+    for name in ("lossy", "lossy_alpha", "lossless", "lossless_alpha", "animated"):
+        expect(f"{name}.webp", "WebP")
+    smooth = Image.fromarray(np.stack([np.mgrid[0:48, 0:64][1] * 3, np.mgrid[0:48, 0:64][0] * 5, np.full((48, 64), 70)], -1).astype(np.uint8))
+    smooth.save("plain.avif", quality=90)
+    about("plain.avif", "AVIF", np.asarray(smooth))
+    exif = Image.Exif()
+    exif[274] = 6
+    smooth.save("o6.avif", quality=90, exif=exif)  # Pillow writes irot, which libheif applies
+    about("o6.avif", "AVIF", np.rot90(np.asarray(smooth), -1))
+    smooth.save("/tmp/smooth.png")
+    subprocess.run(["heif-enc", "-q", "90", "/tmp/smooth.png", "-o", "plain.heic"], check=True, stdout=subprocess.DEVNULL)
+    about("plain.heic", "HEIC", np.asarray(smooth))
+
+
+def tiff():
+    for name, picture, compression in (("rgb", rgb, None), ("lzw", rgb, "tiff_lzw"), ("deflate", rgba, "tiff_adobe_deflate"), ("packbits", grey, "packbits"), ("jpeg", rgb, "jpeg"),
+                                       ("fax", grey.convert("1"), "group4"), ("palette", palette, None), ("grey_alpha", grey_alpha, None)):
+        picture.save(f"{name}.tif", compression=compression)
+        expect(f"{name}.tif", "TIFF")
+    cmyk = Image.fromarray(noise(W, H, 4), "CMYK")
+    cmyk.save("cmyk.tif")
+    expect("cmyk.tif", "TIFF")
+    Image.fromarray(wide[..., 0]).save("grey16.tif")
+    expect("grey16.tif", "TIFF", (wide[..., 0] >> 8).astype(np.uint8))  # Pillow's I;16 to RGB cuts off at 255
+    planes = np.asarray(rgb)
+    offset = 8 + W * H * 3
+    tags = [(256, 3, 1, W), (257, 3, 1, H), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 3, offset), (277, 3, 1, 3), (278, 3, 1, H), (279, 4, 3, offset + 12), (284, 3, 1, 2)]
+    data = b"II*\0" + struct.pack("<I", offset + 24) + planes.transpose(2, 0, 1).tobytes() + struct.pack("<6I", *(8 + i * W * H for i in range(3)), *(W * H,) * 3)
+    data += struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    write("planes.tif", data)
+    expect("planes.tif", "TIFF", planes)
+
+
+def psd():
+    planes = np.asarray(rgb).transpose(2, 0, 1)
+    head = b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, H, W, 8, 3) + bytes(12)
+    write("raw.psd", head + b"\0\0" + planes.tobytes())
+    expect("raw.psd", "PSD", np.asarray(rgb))
+    rows = [bytes([W - 1]) + planes[k, y].tobytes() for k in range(3) for y in range(H)]
+    write("packed.psd", head + b"\0\1" + b"".join(struct.pack(">H", len(row)) for row in rows) + b"".join(rows))
+    expect("packed.psd", "PSD", np.asarray(rgb))
+    write("little.psd", b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 13377, 13377, 8, 3) + bytes(14))
+    wrong("little.psd", "PSD", "before its pixels do")
+
+
+def others():
+    write("xl.jxl", b"\xff\x0a" + bytes(30))
+    wrong("xl.jxl", "JPEG_XL", "does not read")
+
+
+for make in (jpeg, orientation, png, gif, bmp_targa, pnm, webp_heif, tiff, psd, others):
+    make()
+with open("expected.txt", "w") as stream:
+    stream.write("\n".join(lines) + "\n")
