@@ -4500,6 +4500,21 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
    Everything that runs or describes a model reads this list: the CPU backend executes it, the GPU plan lays it out,
    inspect and plan count its work, validation compares after each entry. A new model family is a new builder. */
 
+/* The types that weights may be stored in. An exponent of all ones stands for what is no number. */
+typedef struct mgv__element {
+    mgv_dtype dtype;
+    uint32_t bits, fraction_bits;
+} mgv__element;
+static const mgv__element mgv__elements[] = {{MGV_DTYPE_F32, 32, 23}, {MGV_DTYPE_F16, 16, 10}, {MGV_DTYPE_BF16, 16, 7}};
+
+/* NULL: no weights are stored so. */
+static const mgv__element *mgv__find_element(mgv_dtype dtype) {
+    size_t i;
+    for (i = 0; i < sizeof mgv__elements / sizeof mgv__elements[0]; i++)
+        if (mgv__elements[i].dtype == dtype) return &mgv__elements[i];
+    return NULL;
+}
+
 typedef int32_t mgv__op_kind;
 enum {
     MGV__OP_LINEAR = 0, /* target = activation(source . weight^T + bias) [times channel_scale] [+ table] [+ add] */
@@ -5065,7 +5080,7 @@ static uint32_t mgv__bind(mgv__builder *b, const char *name, uint32_t rank, cons
         mgv__add_reason(b);
         return MGV__NO_TENSOR;
     }
-    if (tensor->dtype != MGV_DTYPE_F32 && tensor->dtype != MGV_DTYPE_F16 && tensor->dtype != MGV_DTYPE_BF16) {
+    if (!mgv__find_element(tensor->dtype)) {
         b->result = mgv__fail(b->error, MGV_ERROR_UNSUPPORTED, "tensor %q is stored as %s; a model may use F32, F16 and BF16", full,
                               mgv_dtype_name(tensor->dtype));
         mgv__add_reason(b);
@@ -5810,10 +5825,9 @@ static uint64_t mgv__model_hash(const mgv_model *model) {
 /* The first element that is NaN or infinite, or the element count. Both show as an exponent of all ones, which another one carries into the
    sign: 64 bits at a time are looked at so until there is one. */
 static uint64_t mgv__find_nonfinite(const void *values, uint64_t bytes, mgv_dtype dtype) {
-    const uint64_t each = dtype == MGV_DTYPE_F32 ? 1 + ((uint64_t)1 << 32) : 1 + ((uint64_t)1 << 16) + ((uint64_t)1 << 32) + ((uint64_t)1 << 48);
-    const uint64_t sign = each << (dtype == MGV_DTYPE_F32 ? 31 : 15);
-    const uint64_t one = each << (dtype == MGV_DTYPE_F32 ? 23 : dtype == MGV_DTYPE_F16 ? 10 : 7), exponent = sign - one;
-    const uint64_t width = mgv_dtype_bits(dtype) / 8;
+    const mgv__element *element = mgv__find_element(dtype);
+    const uint64_t width = element->bits / 8, each = UINT64_MAX / (((uint64_t)1 << (element->bits - 1) << 1) - 1); /* 1 in every element */
+    const uint64_t sign = each << (element->bits - 1), one = each << element->fraction_bits, exponent = sign - one;
     const unsigned char *p = (const unsigned char *)values;
     uint64_t at;
     for (at = 0; at + 8 <= bytes; at += 8) {
@@ -6382,7 +6396,7 @@ enum {
     MGV__CPU_MAX_PANEL = 32             /* columns of the widest panel of any instruction set */
 };
 
-static size_t mgv__cpu_element_bytes(mgv_dtype dtype) { return dtype == MGV_DTYPE_F32 ? 4 : 2; }
+static size_t mgv__cpu_element_bytes(mgv_dtype dtype) { return mgv__find_element(dtype)->bits / 8; }
 static uint32_t mgv__cpu_round_up(uint32_t value, uint32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 static uint32_t mgv__cpu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
