@@ -1020,30 +1020,31 @@ typedef struct mgv__kernel_arguments {
 /* ===============================================================================================================
    IMPLEMENTATION
 
-   Sections, in the order in which data flows. Internal names start with mgv__ and are static.
+   Sections, in the order in which data flows; behind < those that a section uses. All use >>memory. tests/test_sections.sh holds them to
+   it. Internal names start with mgv__ and are static.
 
      >>memory       checked sizes, allocation, messages
      >>json         a strict JSON reader
-     >>files        where files come from; safetensors; a checkpoint of one or many shards
-     >>config       config.json and preprocessor_config.json
-     >>pixels       from pixels to patches: conversion, resize, normalisation
-     >>ops          a model is a list of operations over named buffers
-     >>geometry     which token is where: positions, samples of the position table, ranges of attention, window order
-     >>builders     one function a model family: config + tensors in, list of operations out
-     >>model        open, validate, close
+     >>files        where files come from; safetensors; a checkpoint of one or many shards  < json
+     >>config       config.json and preprocessor_config.json  < json files builders
+     >>pixels       from pixels to patches: conversion, resize, normalisation  < config pixels-avx2
+     >>ops          a model is a list of operations over named buffers  < config
+     >>geometry     which token is where: positions, ranges of attention, window order  < config pixels ops
+     >>builders     one function a model family: config + tensors in, list of operations out  < files config ops
+     >>model        open, validate, close  < files config ops geometry builders
      >>threads      a pool of threads for callers who ask for one
-     >>cpu          the CPU twin of every operation
-     >>pixels-avx2  the vector code of >>pixels
-     >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights
-     >>schedule     what a plan costs, on any machine
-     >>packed       files of packed weights
-     >>engine       what an engine is: capacity, its memory, the CPU backend
-     >>cuda         the CUDA backend: the plan on a GPU
-     >>encode       engines made, encode, poll, wait
-     >>validation   the GPU's operations against their twins on the CPU
+     >>cpu          the CPU twin of every operation  < files config ops geometry
+     >>pixels-avx2  the vector code of >>pixels  < pixels cpu
+     >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights  < files config ops schedule
+     >>schedule     what a plan costs, on any machine  < config ops model plan
+     >>packed       files of packed weights  < files model plan schedule
+     >>engine       what an engine is: capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan schedule cuda
+     >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops model plan schedule packed engine
+     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda
+     >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan engine cuda encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
-     >>tokenizer    from text to ids and back
-     >>cpu-vector   the vector code of >>cpu, once for each instruction set
+     >>tokenizer    from text to ids and back  < json files config unicode
+     >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config cpu
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
 #ifndef MEGAVIT_IMPLEMENTED

@@ -106,19 +106,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
     do {
         part_scores(queries, keys, a);
         part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
-        if (once_more) {
-            float most[2] = {-1e30f, -1e30f};
-            wgmma_wait_group<0>();
-            wgmma_registers_fence(a);
-            wgmma_registers_fence(b);
-            part_largest(a, exist_a, self.lane, most);
-            part_largest(b, exist_b, self.lane, most);
-            latency_join_largest(self, most);
-            most[0] = quad_max(most[0]);
-            most[1] = quad_max(most[1]);
-            part_subtract(a, most);
-            part_subtract(b, most);
-        }
+        if (once_more) part_below_largest(a, b, exist_a, exist_b, self.lane, [&](float (&most)[2]) { latency_join_largest(self, most); });
         uint32_t p_a[A / 4], p_b[B / 4];
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();

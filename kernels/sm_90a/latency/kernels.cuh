@@ -1,8 +1,8 @@
 /* megavit: the latency regime's kernels. One launch runs the whole list of operations of one encode of few images.
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
-   for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: memory, loader, gemm,
-   ../siglip_head/gemv, ../siglip_head/latency_pool, heads. */
+   for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: memory, loader, math, products,
+   gemm, ../siglip_head/gemv, ../siglip_head/latency_pool, heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 

@@ -36,15 +36,10 @@ DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, flo
     math_give_chunk(self);
 }
 
-template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta, image = image_number(op, tile.group, in_group);
-    const uint32_t images = op.rows_total / op.tokens;
-    const uint32_t column = 2 * (self.lane % 4), row = self.warp * 16 + self.lane / 4;
-
-    float s[KEYS / 2];
+/* Scores of all heads and tokens, without the norm: the tokens' columns in blocks of 64, from the ring. */
+template <int KEYS> DEVICE void pool_scores(Math &self, uint32_t blocks, float (&s)[KEYS / 2]) {
     wgmma_registers_zero(s);
-    for (uint32_t block = 0; block < op.k_blocks; block++) {
+    for (uint32_t block = 0; block < blocks; block++) {
         math_wait_stage(self, self.stage);
         const uint32_t base = shared_address(self.shared->stage[self.stage.index]);
         const uint64_t tokens = matrix_descriptor(base), heads = matrix_descriptor(base + KEYS * 128);
@@ -58,17 +53,22 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
         math_leave_stage(self, self.stage.index);
         self.stage.advance();
     }
+}
 
-    /* (mean, rstd) of every token, in the chunk buffer that is this group's until its first chunk is written */
-    const uint32_t table = math_take_chunk(self);
+/* (mean, rstd) of every token, by the whole warpgroup. */
+template <int KEYS> DEVICE void pool_norms(Math &self, const TileSlot &tile, uint32_t in_group, uint32_t exists, uint32_t table) {
     for (uint32_t token = self.thread; token < KEYS; token += 128) {
         float mean = 0, rstd = 0;
-        if (token < op.tokens && image < images) row_statistics(self.arguments, op, tile.group, in_group * op.tokens + token, mean, rstd);
+        if (token < tile.op.tokens && exists)
+            row_statistics(self.arguments, tile.op, tile.group, in_group * tile.op.tokens + token, mean, rstd);
         shared_store_v2f32(table + token * 8, mean, rstd);
     }
     math_group_sync(self);
+}
 
-    const uint32_t u_sum = op.column_sums + row;
+/* The norm folded into scores: rstd (score - mean sum(gamma u)). */
+template <int KEYS> DEVICE void pool_fold_norm(const Math &self, const mgv__kernel_op &op, uint32_t table, float (&s)[KEYS / 2]) {
+    const uint32_t row = self.warp * 16 + self.lane / 4, u_sum = op.column_sums + row;
     const float sums[2] = {row < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum) : 0,
                            row + 8 < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum + 8) : 0};
 #pragma unroll
@@ -76,30 +76,55 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float mean, rstd;
-            shared_load_v2f32(table + (8 * j + column + i) * 8, mean, rstd);
+            shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4) + i) * 8, mean, rstd);
             s[4 * j + i] = rstd * (s[4 * j + i] - mean * sums[0]);
             s[4 * j + 2 + i] = rstd * (s[4 * j + 2 + i] - mean * sums[1]);
         }
     }
-    float rcp_sum[2], offset[2] = {0, 0};
-    softmax_rows<KEYS>(s, op.tokens, self.lane, rcp_sum);
-    uint32_t w[KEYS / 4];
+}
+
+/* Exponentials -> weights as A operands, exp(s) rstd, and their sum over mean, added to a lane's `offset`. table: of the tokens. */
+template <int COUNT> DEVICE void pool_weights(const Math &self, const float (&s)[COUNT], uint32_t table, uint32_t (&w)[COUNT / 2],
+                                              float (&offset)[2]) {
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; j++) {
+    for (int j = 0; j < COUNT / 4; j++) {
         float mean0, rstd0, mean1, rstd1;
-        shared_load_v2f32(table + (8 * j + column) * 8, mean0, rstd0);
-        shared_load_v2f32(table + (8 * j + column + 1) * 8, mean1, rstd1);
-        const uint32_t w0 = cvt_rn_bf16x2(s[4 * j] * rstd0, s[4 * j + 1] * rstd1),
-                       w1 = cvt_rn_bf16x2(s[4 * j + 2] * rstd0, s[4 * j + 3] * rstd1);
-        offset[0] += bf16_low(w0) * mean0 + bf16_high(w0) * mean1;
-        offset[1] += bf16_low(w1) * mean0 + bf16_high(w1) * mean1;
-        w[2 * j] = w0;
-        w[2 * j + 1] = w1;
+        shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4)) * 8, mean0, rstd0);
+        shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4) + 1) * 8, mean1, rstd1);
+        w[2 * j] = cvt_rn_bf16x2(s[4 * j] * rstd0, s[4 * j + 1] * rstd1);
+        w[2 * j + 1] = cvt_rn_bf16x2(s[4 * j + 2] * rstd0, s[4 * j + 3] * rstd1);
+        offset[0] += bf16_low(w[2 * j]) * mean0 + bf16_high(w[2 * j]) * mean1;
+        offset[1] += bf16_low(w[2 * j + 1]) * mean0 + bf16_high(w[2 * j + 1]) * mean1;
     }
+}
+
+/* Adds the weighted sums over the tokens of a stage to z. */
+template <int COUNT> DEVICE void pool_products(const uint32_t (&w)[COUNT], uint64_t tokens, float (&z)[32]) {
+    wgmma_registers_fence(z);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < COUNT / 4; k++)
+        wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], tokens + 128 * k, 1);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(z);
+}
+
+template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
+    const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;
+    float s[KEYS / 2], rcp_sum[2], offset[2] = {0, 0};
+    uint32_t w[KEYS / 4];
+    pool_scores<KEYS>(self, op.k_blocks, s);
+    const uint32_t table = math_take_chunk(self); /* this group's until its first result is written there */
+    pool_norms<KEYS>(self, tile, in_group, exists, table);
+    pool_fold_norm<KEYS>(self, op, table, s);
+    softmax_rows<KEYS>(s, op.tokens, self.lane, rcp_sum);
+    pool_weights(self, s, table, w, offset);
     offset[0] = quad_sum(offset[0]);
     offset[1] = quad_sum(offset[1]);
     math_group_sync(self);
-
     const PoolPart part = pool_part(tile);
     for (uint32_t block = part.first; block < part.end; block++) {
         math_wait_stage(self, self.stage);
@@ -107,14 +132,7 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
             const uint64_t tokens = matrix_descriptor(shared_address(self.shared->stage[self.stage.index]));
             float z[32];
             wgmma_registers_zero(z);
-            wgmma_registers_fence(z);
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < KEYS / 16; k++)
-                wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], tokens + 128 * k, 1);
-            wgmma_commit_group();
-            wgmma_wait_group<0>();
-            wgmma_registers_fence(z);
+            pool_products(w, tokens, z);
             pool_write(self, op, block, z, offset, rcp_sum);
         }
         warp_sync();

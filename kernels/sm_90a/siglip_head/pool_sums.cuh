@@ -23,21 +23,6 @@ DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32
     }
 }
 
-/* Exponentials -> weights as A operands, exp(s) rstd, and their sum over mean. table: of the block. */
-DEVICE void pool_weights(const Math &self, const float (&s)[ONLINE_SCORES], uint32_t table, uint32_t (&w)[ONLINE_SCORES / 2],
-                         float (&offset)[2]) {
-#pragma unroll
-    for (int j = 0; j < ONLINE_SCORES / 4; j++) {
-        float mean0, rstd0, mean1, rstd1;
-        shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4)) * 8, mean0, rstd0);
-        shared_load_v2f32(table + (8 * j + 2 * (self.lane % 4) + 1) * 8, mean1, rstd1);
-        w[2 * j] = cvt_rn_bf16x2(s[4 * j] * rstd0, s[4 * j + 1] * rstd1);
-        w[2 * j + 1] = cvt_rn_bf16x2(s[4 * j + 2] * rstd0, s[4 * j + 3] * rstd1);
-        offset[0] += bf16_low(w[2 * j]) * mean0 + bf16_high(w[2 * j]) * mean1;
-        offset[1] += bf16_low(w[2 * j + 1]) * mean0 + bf16_high(w[2 * j + 1]) * mean1;
-    }
-}
-
 /* All tokens for 64 columns. */
 DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
     const mgv__kernel_op &op = tile.op;
@@ -64,14 +49,7 @@ DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
         for (int i = 0; i < 32; i++) z[i] *= scale[i / 2 & 1];
         math_wait_stage(self, self.stage);
         const uint64_t tokens = matrix_descriptor(shared_address(self.shared->stage[self.stage.index]) + online_box(self.group));
-        wgmma_registers_fence(z);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++)
-            wgmma_m64k16_bf16_rs_transposed_b(z, w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3], tokens + 128 * k, 1);
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(z);
+        pool_products(w, tokens, z);
         math_leave_stage(self, self.stage.index);
         self.stage.advance();
     }

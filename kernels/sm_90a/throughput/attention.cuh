@@ -96,6 +96,21 @@ template <int COUNT> DEVICE void part_subtract(float (&s)[COUNT], const float (&
 #pragma unroll
     for (uint32_t i = 0; i < COUNT; i++) s[i] -= most[i / 2 % 2];
 }
+/* The scores of both parts of a block less each row's largest; join: makes it that of more keys than this warpgroup has. */
+template <int A, int B, class Join>
+DEVICE void part_below_largest(float (&a)[A], float (&b)[B], uint32_t keys_a, uint32_t keys_b, uint32_t lane, Join join) {
+    float most[2] = {-1e30f, -1e30f};
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(a);
+    wgmma_registers_fence(b);
+    part_largest(a, keys_a, lane, most);
+    part_largest(b, keys_b, lane, most);
+    join(most);
+    most[0] = quad_max(most[0]);
+    most[1] = quad_max(most[1]);
+    part_subtract(a, most);
+    part_subtract(b, most);
+}
 /* Far from overflow, and what counts in the sum is far from underflow. */
 DEVICE uint32_t exponentials_fit(float sum) { return sum > 0x1p-64f && sum < 0x1p100f; }
 
@@ -157,18 +172,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         part_scores(queries, keys, a);
         part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
         if (own && block == blocks.end / 2 && !once_more) attention_pass_others(self);
-        if (once_more) {
-            float most[2] = {-1e30f, -1e30f};
-            wgmma_wait_group<0>();
-            wgmma_registers_fence(a);
-            wgmma_registers_fence(b);
-            part_largest(a, tokens_a, self.lane, most);
-            part_largest(b, tokens_b, self.lane, most);
-            most[0] = quad_max(most[0]);
-            most[1] = quad_max(most[1]);
-            part_subtract(a, most);
-            part_subtract(b, most);
-        }
+        if (once_more) part_below_largest(a, b, tokens_a, tokens_b, self.lane, [](float (&)[2]) {});
         uint32_t p_a[A / 4], p_b[B / 4];
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();
