@@ -284,7 +284,12 @@ fuzz: $(FUZZERS:%=build/fuzz/%)
 
 build/fuzz/%: tests/fuzz/%.c
 	@mkdir -p $(@D)
-	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function -DMEGAVIT_NO_CUDA -I. -MMD -MP $< -o $@ $(LIBS)
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function -DMEGAVIT_NO_CUDA $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c,$^) -o $@ $(LIBS)
+
+# An index of megavit search, with pages as small as inputs should be.
+build/fuzz/fuzz_search: tools/megavit_index.c tools/megavit_index_scan.c tools/megavit_write.c
+build/fuzz/fuzz_search: LIBS += -lsqlite3
+build/fuzz/fuzz_search: FUZZ_CFLAGS = -DINDEX_PAGE_BYTES=512
 
 fuzz-smoke: fuzz
 	@tests/fuzz/smoke $(SECONDS) $(FUZZERS)

@@ -20,14 +20,18 @@
 enum {
     INDEX_VERSION = 2,
     INDEX_APPLICATION = 0x4D475649, /* "MGVI"; SQLite keeps it in the file's head, where file(1) looks */
-    INDEX_PAGE_BYTES = 32768,       /* large ones, since blocks are read from end to end */
     INDEX_BLOCK_ROWS = 1024,
     INDEX_CODE_HEAD = 8,            /* bytes of scale and error before a row's bytes */
     INDEX_MAX_WIDTH = 16384,
     INDEX_MAX_ROWS = 0x7FFFFFFF,
-    INDEX_STATEMENTS = 20,
+    INDEX_STATEMENTS = 22,
     INDEX_ABOUT_MOST = 8
 };
+
+/* Of a new index: large pages, since blocks are read from end to end. */
+#ifndef INDEX_PAGE_BYTES
+#define INDEX_PAGE_BYTES 32768
+#endif
 
 /* One thing that an index says about its rows. */
 typedef struct index_about {

@@ -40,7 +40,7 @@ static int execute(index_file *index, const char *sql, const char *what) {
 enum {
     SELECT_ROWS, SELECT_PATH, SELECT_CONTENT, SELECT_SIZE, SELECT_PICTURE, SELECT_EACH, INSERT_PICTURE, UPDATE_PICTURE, DELETE_PICTURE,
     MOVE_PICTURE, SELECT_EMBEDDING, REPLACE_EMBEDDING, DELETE_EMBEDDING, MOVE_EMBEDDING, REPLACE_BLOCK, DELETE_BLOCK, SELECT_ABOUT,
-    COUNT_PICTURES, COUNT_EMBEDDINGS, COUNT_BLOCKS
+    COUNT_PICTURES, COUNT_EMBEDDINGS, COUNT_BLOCKS, PAGE_COUNT, PAGE_BYTES
 };
 static const char *const statement_texts[INDEX_STATEMENTS] = {
     "SELECT max(id) FROM picture",
@@ -63,6 +63,8 @@ static const char *const statement_texts[INDEX_STATEMENTS] = {
     "SELECT count(*) FROM picture",
     "SELECT count(*) FROM embedding",
     "SELECT count(*) FROM code",
+    "PRAGMA page_count",
+    "PRAGMA page_size",
 };
 
 /* Runs a statement with these values, each an i (int64_t), t (text) or b (bytes, and their int count) of `types`. *row: the statement on
@@ -433,18 +435,33 @@ int index_create(index_file *index, const index_about *about, uint32_t count) {
 
 /* ---- transactions ---- */
 
-static int begin(index_file *index, const char *sql) {
+/* The number that a statement gives in its one row; -1: it gives NULL. */
+static int number(index_file *index, int which, int64_t *value) {
     sqlite3_stmt *row;
+    int status = step(index, which, &row, "");
+    *value = row && sqlite3_column_type(row, 0) == SQLITE_INTEGER ? sqlite3_column_int64(row, 0) : -1;
+    if (row) sqlite3_reset(row);
+    return status;
+}
+
+/* How many rows there must be. That many have to fit into the file, so that nobody reserves memory for rows that are none. */
+static int read_rows(index_file *index) {
+    int64_t last = -1, pages = 0, page_bytes = 0;
+    int status = number(index, SELECT_ROWS, &last);
+    if (!status) status = number(index, PAGE_COUNT, &pages);
+    if (!status) status = number(index, PAGE_BYTES, &page_bytes);
+    if (status) return status;
+    if (last < -1 || last >= INDEX_MAX_ROWS || (last + 1) * ((int64_t)index->width * 5 + INDEX_CODE_HEAD) > pages * page_bytes)
+        return fail_damaged(index, "a number of a picture");
+    index->rows = last + 1;
+    return 0;
+}
+
+static int begin(index_file *index, const char *sql) {
     int status = execute(index, sql, "cannot read the index");
     if (status) return status;
     index->in_transaction = 1;
-    status = step(index, SELECT_ROWS, &row, "");
-    if (!status) {
-        index->rows = row && sqlite3_column_type(row, 0) == SQLITE_INTEGER ? sqlite3_column_int64(row, 0) + 1 : 0;
-        if (row && sqlite3_column_type(row, 0) != SQLITE_NULL && (index->rows < 1 || index->rows > INDEX_MAX_ROWS))
-            status = fail_damaged(index, "a number of a picture");
-        if (row) sqlite3_reset(row);
-    }
+    status = read_rows(index);
     if (status) index_roll_back(index);
     return status;
 }
@@ -478,6 +495,10 @@ int index_end(index_file *index) {
     int status;
     struct stat now;
     if (!index->in_transaction) return 0;
+    if (index->failed) { /* what has been said need not be said again */
+        index_roll_back(index);
+        return CLI_BAD_FILE;
+    }
     status = store_block(index, &index->blocks[0]);
     if (!status) status = store_block(index, &index->blocks[1]);
     for (int i = 0; i < INDEX_STATEMENTS; i++) sqlite3_reset(index->statements[i]);
@@ -712,11 +733,9 @@ int index_each(index_file *index, index_visit *visit, void *user) {
 /* ---- all of it ---- */
 
 static int check_count(index_file *index, int which, int64_t wanted) {
-    sqlite3_stmt *row;
-    int status = step(index, which, &row, "");
-    if (!status && (!row || sqlite3_column_int64(row, 0) != wanted)) status = fail_damaged(index, "its tables do not go together");
-    if (row) sqlite3_reset(row);
-    return status;
+    int64_t count;
+    int status = number(index, which, &count);
+    return status || count == wanted ? status : fail_damaged(index, "its tables do not go together");
 }
 
 /* SQLite's own check: every page is where it should be, and every entry of an index has its row. */

@@ -47,16 +47,16 @@ void index_encode(const float *values, uint32_t width, unsigned char *code) {
     put_float((float)(distance(values, width, codes, scale) * 1.000001 + 1e-9), code + 4);
 }
 
-int index_code_holds(const float *values, uint32_t width, const unsigned char *code) {
-    const float scale = get_float(code), error = get_float(code + 4);
-    return isfinite(scale) && isfinite(error) && distance(values, width, (const signed char *)code + INDEX_CODE_HEAD, scale) <= (double)error;
-}
-
 /* Scale and error of a row, which a file may have made anything; 0: they are none. */
 static int read_head(const unsigned char *code, float *scale, float *error) {
     *scale = get_float(code);
     *error = get_float(code + 4);
     return *scale >= 0 && *scale <= 1 && *error >= 0 && *error <= 1;
+}
+
+int index_code_holds(const float *values, uint32_t width, const unsigned char *code) {
+    float scale, error;
+    return read_head(code, &scale, &error) && distance(values, width, (const signed char *)code + INDEX_CODE_HEAD, scale) <= (double)error;
 }
 
 static int fail_head(index_file *index) {
