@@ -284,12 +284,21 @@ fuzz: $(FUZZERS:%=build/fuzz/%)
 
 build/fuzz/%: tests/fuzz/%.c
 	@mkdir -p $(@D)
-	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function -DMEGAVIT_NO_CUDA $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c,$^) -o $@ $(LIBS)
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function -DMEGAVIT_NO_CUDA $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 # An index of megavit search, with pages as small as inputs should be.
 build/fuzz/fuzz_search: tools/megavit_index.c tools/megavit_index_scan.c tools/megavit_write.c
 build/fuzz/fuzz_search: LIBS += -lsqlite3
 build/fuzz/fuzz_search: FUZZ_CFLAGS = -DINDEX_PAGE_BYTES=512
+
+# The decoders with the libraries that are there (libheif is too slow), and without the sums that would keep a fuzzer out.
+FUZZ_DECODERS := $(DECODE_SOURCES:tools/%.c=build/fuzz/tools/%.o) build/fuzz/tools/stb.o
+build/fuzz/fuzz_decode build/fuzz/fuzz_exif: $(FUZZ_DECODERS)
+build/fuzz/fuzz_decode build/fuzz/fuzz_exif: LIBS += $(DECODE_LIBS)
+build/fuzz/tools/stb.o: WARNINGS := -w
+build/fuzz/tools/%.o: tools/%.c
+	@mkdir -p $(@D)
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer-no-link $(WARNINGS) -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION $(filter-out -DMEGAVIT_HEIF,$(DECODE_CFLAGS)) -I. -MMD -MP -c $< -o $@
 
 fuzz-smoke: fuzz
 	@tests/fuzz/smoke $(SECONDS) $(FUZZERS)

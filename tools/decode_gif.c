@@ -66,8 +66,8 @@ static int read_head(decode_bytes file, gif *g, decode_reason *why) {
     }
     while (at < file.length) {
         if (file.data[at] == IMAGE) return read_image(file, at, g, why);
-        if (file.data[at] == EXTENSION && read_extension(file, &at, g)) continue;
-        return file.data[at] == ';' ? decode_fail(why, "there is no picture in it") : decode_fail(why, "its blocks are damaged");
+        if (file.data[at] != EXTENSION) return decode_fail(why, file.data[at] == ';' ? "there is no picture in it" : "its blocks are damaged");
+        if (!read_extension(file, &at, g)) break;
     }
     return decode_cut_short(why);
 }

@@ -58,6 +58,19 @@ static void note_scan(decode_bytes segment, size_t at, jpeg_outline *outline, co
             if (ids[i] == segment.data[1 + 2 * k]) outline->scans |= 1u << i;
 }
 
+#ifndef MEGAVIT_JPEG
+/* stb_image writes behind its tables where there are more codes than 256. */
+static int are_codes_few(decode_bytes segment) {
+    for (size_t at = 0; segment.length - at >= 17;) {
+        size_t sum = 0;
+        for (int i = 1; i <= 16; i++) sum += segment.data[at + (size_t)i];
+        if (sum > 256 || segment.length - at - 17 < sum) return 0;
+        at += 17 + sum;
+    }
+    return 1;
+}
+#endif
+
 static void note_application(decode_bytes segment, int marker, jpeg_outline *outline) {
     static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; /* and the zero behind it */
     if (marker == APP14 && segment.length >= 12 && decode_starts(segment, 0, "Adobe", 5)) outline->adobe = 1;
@@ -82,6 +95,9 @@ int jpeg_read_outline(decode_bytes file, jpeg_outline *outline, decode_reason *w
         segment = decode_part(segment, 2, segment.length - 2);
         if (is_frame(marker) && !read_frame(segment, marker, outline, ids, why)) return 0;
         if (marker == SOS) note_scan(segment, behind - 2, outline, ids);
+#ifndef MEGAVIT_JPEG
+        if (marker == DHT && !are_codes_few(segment)) return decode_fail(why, "its code tables are damaged");
+#endif
         note_application(segment, marker, outline);
     }
     if (!outline->components) return decode_fail(why, "there is no picture in it");

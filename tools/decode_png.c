@@ -58,6 +58,16 @@ static uint32_t adler_of(const unsigned char *bytes, size_t length) {
     return b << 16 | a;
 }
 
+static int differs(uint32_t sum, const unsigned char *stored) {
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* no fuzzer finds a file with right sums */
+    (void)sum;
+    (void)stored;
+    return 0;
+#else
+    return sum != decode_big32(stored);
+#endif
+}
+
 /* ---- chunks ---- */
 
 /* Of Adam7: first pixel and step, across and down. */
@@ -133,7 +143,7 @@ static int read_chunks(decode_bytes file, png *p, decode_reason *why) {
             break;
         }
         ended = p->data_start && memcmp(type, "IDAT", 4) != 0;
-        if (crc_of(table, file.data + at + 4, chunk.length + 4) != decode_big32(chunk.data + chunk.length)) {
+        if (differs(crc_of(table, file.data + at + 4, chunk.length + 4), chunk.data + chunk.length)) {
             if (ended) break;
             return decode_fail(why, "it is damaged: the CRC of chunk %c%c%c%c is wrong", type[0] & 127, type[1] & 127, type[2] & 127, type[3] & 127);
         }
@@ -164,7 +174,7 @@ static int info(decode_bytes file, decode_info *out, decode_reason *why) {
 static uint32_t sample_of(const png *p, const unsigned char *samples, size_t i) {
     static const unsigned char scale[9] = {0, 0xFF, 0x55, 0, 0x11, 0, 0, 0, 1};
     uint16_t wide;
-    if (p->depth < 16) return p->color == PALETTE ? samples[i] : samples[i] / scale[p->depth];
+    if (p->depth < 16) return p->color == PALETTE ? samples[i] : (uint32_t)samples[i] / scale[p->depth];
     memcpy(&wide, samples + 2 * i, 2);
     return wide;
 }
@@ -268,7 +278,7 @@ static unsigned char *inflate_rows(const png *p, const unsigned char *data, size
     else if (written < p->raw_bytes) decode_cut_short(why);
     else if (p->apple) good = 1;
     else if (used > length || length - used < 4) decode_cut_short(why);
-    else if (adler_of(rows, written) != decode_big32(data + used)) decode_fail(why, "it is damaged: the Adler-32 sum of its data is wrong");
+    else if (differs(adler_of(rows, written), data + used)) decode_fail(why, "it is damaged: the Adler-32 sum of its data is wrong");
     else good = 1;
     if (good) return rows;
     free(rows);

@@ -202,7 +202,7 @@ static uint32_t sample(const tiff *t, const unsigned char *row, size_t i) {
         memcpy(&wide, row + 2 * i, 2); /* libtiff has put it into the machine's order */
         return wide >> 8;
     }
-    bit = row[bit / 8] >> (8 - t->bits - bit % 8) & ((1u << t->bits) - 1);
+    bit = ((unsigned)row[bit / 8] >> (8 - t->bits - bit % 8)) & ((1u << t->bits) - 1);
     return (uint32_t)bit * (t->photometric == PHOTOMETRIC_PALETTE ? 1 : scale[t->bits]);
 }
 
