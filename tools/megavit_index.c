@@ -43,7 +43,7 @@ enum {
     COUNT_PICTURES, COUNT_EMBEDDINGS, COUNT_BLOCKS, PAGE_COUNT, PAGE_BYTES
 };
 static const char *const statement_texts[INDEX_STATEMENTS] = {
-    "SELECT max(id) FROM picture",
+    "SELECT CASE coalesce((SELECT min(id) FROM picture), 0) WHEN 0 THEN (SELECT max(id) FROM picture) ELSE -2 END",
     "SELECT id, path, size, mtime, checksum FROM picture WHERE path = ?1",
     "SELECT id, path, size, mtime, checksum FROM picture WHERE size = ?1 AND checksum = ?2 AND id > ?3 ORDER BY id LIMIT 1",
     "SELECT 1 FROM picture WHERE size = ?1 LIMIT 1",
