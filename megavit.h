@@ -8291,11 +8291,10 @@ static void mgv__plan_want(mgv__plan *plan, const mgv__row_outputs *outputs) {
     mgv__plan_lower(plan);
 }
 
-/* Images of a group, where nobody says. One group, or two of the same size, where they have up to 25,100 rows each: measured on
-   SigLIP2-base, 128 images take 6.4% less time in one group than in 60, 60 and 8, and 256 in two 2.4% less than in four of 60 and 16 (in
-   between it is the pass of `megavit plan` that says so). More images come in groups of 11,800 rows and what is left: for 592, groups of
-   60 are 138 tiles of FC2, the longest there are, two rounds of 66 clusters and little more; where some clusters have one more than
-   others, all wait for these (52 images: 1.6% more clocks). */
+/* Images of a group, where nobody says. One group, or two of the same size, where they have up to 25,100 rows each: a small group behind
+   large ones costs more than large ones save. More images come in groups of 11,800 rows and what is left: 60 images of SigLIP2-base are 138
+   tiles of FC2, the longest there are, two rounds of 66 clusters and little more; where some clusters have one more than others, all wait
+   for these (kernels/NOTES.md, groups). */
 static uint32_t mgv__plan_group_images(uint32_t tokens, uint32_t max_images) {
     const uint64_t rows = (uint64_t)max_images * tokens;
     if (rows <= 2 * MGV__PLAN_EQUAL_GROUP_ROWS) return mgv__ceil_div(max_images, rows <= MGV__PLAN_EQUAL_GROUP_ROWS ? 1 : 2);
@@ -8526,8 +8525,8 @@ static int mgv__plan_worth_dealing(const mgv__plan *plan, uint32_t row_tiles) {
 }
 
 /* Tile width of a GEMM: the one whose waves take least time. Of what multiplies normed rows, which has many columns, a second wave that is
-   not full runs beside other operations' tiles: narrower ones are worth it only where they save a wave (measured at 11 to 20 images), or
-   where so few rows are hurried on that the next operation waits for them. Where tiles are dealt no wave is left half empty. */
+   not full runs beside other operations' tiles: narrower ones are worth it only where they save a wave, or where so few rows are hurried
+   on that the next operation waits for them. Where tiles are dealt no wave is left half empty. */
 static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles, const mgv__kernel_op *op) {
     const uint32_t clusters = plan->clusters;
     static const uint32_t widths[] = {256, 192, 128, 64};
@@ -8547,16 +8546,16 @@ static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles
         best_waves = waves;
     }
     /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
-       (measured at up to ten images; 128 columns gain where they are 45 to 84 tiles on 66 clusters, and nothing or less from 90 on). */
+       (128 columns gain where they are up to a third more tiles than clusters, and lose from there on). */
     if (best > 128 && many && 3 * row_tiles * mgv__ceil_div(op->columns, 128) <= 4 * clusters * MGV__CLUSTER) return 128;
     if (best == 256 && many && 8 * row_units <= clusters && row_units * mgv__ceil_div(op->columns, 192) <= 2 * clusters) return 192;
     return best;
 }
 
 /* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster
-   share out K: half as long a tile, for an exchange of sums. Measured on SigLIP2-base: 3 images -5%, 11 to 16 -5 to -7%, 17 to 24 -6 to 0%,
-   28 and 32 +5%; tiles of 128 columns where there were 160: -1 to -2% in one round of them, +1 to +5% in more. It is other arithmetic, so
-   it depends on model and number of rows, never on the card. Not for the head: its rows are so few that narrow tiles do as well. */
+   share out K: half as long a tile, for an exchange of sums, which gains up to 24 images of SigLIP2-base and loses from 28 on; tiles of 128
+   columns gain in one round of them and lose in more. It is other arithmetic, so it depends on model and number of rows, never on the
+   card. Not for the head: its rows are so few that narrow tiles do as well. */
 static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
     const uint32_t narrow_most = mgv__min_u32(plan->split_most, MGV__PLAN_SPLIT_NARROW_MOST);
     uint32_t kind;
@@ -8645,8 +8644,7 @@ static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t 
 static uint32_t mgv__plan_heads(const mgv__kernel_op *k) { return k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u; }
 
 /* Whether each math warpgroup has a head of its own, where it would share one with the other: half as many begins and ends of tiles, and
-   the two need not run in step. Tiles are twice as long, so only where two rounds of them come together (64 images: -1.3%; 32: no
-   difference). It is the same arithmetic. */
+   the two need not run in step. Tiles are twice as long, so only where two rounds of them come together. It is the same arithmetic. */
 static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t pairs) {
     return (uint64_t)mgv__min_u32(images, plan->group_images) * mgv__ceil_div(pairs, MGV__MATH_GROUPS) >= 2 * plan->clusters;
 }
@@ -8720,8 +8718,8 @@ static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t 
     if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
 }
 
-/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (-1.6%; two +0.8%: kernels/NOTES.md).
-   It is other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
+/* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (kernels/NOTES.md, DEEP and THIN). It is
+   other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
    image's, or zeros. */
 static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
     return plan->images == 1 && (op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_ATTENDED) &&
@@ -8777,8 +8775,8 @@ static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, 
 }
 
 /* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
-   tile of a product at most, all wait for that release, and handing it over would put it off (+1.7% at one image).
-   Where a cluster has more it mostly has a tile to go on with: another warp signals (-4.6% at two images). */
+   tile of a product at most, all wait for that release, and handing it over would put it off.
+   Where a cluster has more it mostly has a tile to go on with: another warp signals (kernels/NOTES.md, who signals). */
 static void mgv__plan_signallers(mgv__plan *plan) {
     uint32_t i, more = 0;
     if (plan->regime != MGV__LATENCY) return;
@@ -9737,8 +9735,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
 
 /* Deals the tiles of a schedule: in the order of the list each goes to the cluster that can begin it first, by the pass above. In turn, a
    cluster that has had a longer tile than the others has the next one as soon as they, and all wait for the last. Each cluster's list is
-   still a part of the order of all. H200: 592 images -1.3%, 64 -1.8%, with tiles of 256 columns throughout (kernels/NOTES.md,
-   tiles dealt one by one, which says what it takes the host, too). */
+   still a part of the order of all (kernels/NOTES.md, tiles dealt one by one, which says what it takes the host, too). */
 static void mgv__plan_deal(mgv__plan *plan) {
     const uint32_t tiles = plan->segments[plan->segment_count].first_tile, rows = plan->images * plan->tokens;
     uint32_t next[MGV__PLAN_DEAL_CLUSTERS], at = plan->clusters, tile, c;

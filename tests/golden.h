@@ -578,4 +578,14 @@ static void golden_check(const golden *g, const char *prefix, uint32_t shards) {
     mgv_model_close(model);
 }
 
+/* A test of one file: every output, under the key names that it has. */
+static void golden_check_file(void **state) {
+    golden g;
+    golden_open(&g, (const char *)*state);
+    assert_true(g.output_count > 0);
+    golden_check(&g, "", 1);
+    golden_close(&g);
+}
+#define GOLDEN_FILE(name) {"golden: " name, golden_check_file, NULL, NULL, (void *)(uintptr_t)name}
+
 #endif

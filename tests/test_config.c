@@ -39,6 +39,15 @@ static mgv__config good(const char *config_json, const char *preprocessor_json) 
     return config;
 }
 
+static void expect_shape(const mgv__config *config, uint32_t hidden, uint32_t intermediate, uint32_t layers, uint32_t heads,
+                         uint32_t head_dim) {
+    assert_int_equal(config->hidden, hidden);
+    assert_int_equal(config->intermediate, intermediate);
+    assert_int_equal(config->layers, layers);
+    assert_int_equal(config->heads, heads);
+    assert_int_equal(config->head_dim, head_dim);
+}
+
 static void siglip_defaults_are_the_class_defaults(void **state) {
     static const char *const texts[] = {
         "{\"model_type\":\"siglip\"}", "{\"model_type\":\"siglip_vision_model\"}", "{\"model_type\":\"siglip\",\"vision_config\":null}",
@@ -52,11 +61,7 @@ static void siglip_defaults_are_the_class_defaults(void **state) {
     for (i = 0; i < COUNT_OF(texts); i++) {
         mgv__config config = good(texts[i], no_preprocessor);
         assert_int_equal(config.family, MGV_FAMILY_SIGLIP);
-        assert_int_equal(config.hidden, 768);
-        assert_int_equal(config.intermediate, 3072);
-        assert_int_equal(config.layers, 12);
-        assert_int_equal(config.heads, 12);
-        assert_int_equal(config.head_dim, 64);
+        expect_shape(&config, 768, 3072, 12, 12, 64);
         assert_int_equal(config.channels, 3);
         assert_int_equal(config.patch, 16);
         assert_int_equal(config.image_size, 224);
@@ -96,11 +101,7 @@ static void siglip_so400m(void **state) {
                               "\"processor_class\":\"SiglipProcessor\","
                               "\"resample\":2,\"rescale_factor\":0.00392156862745098,\"size\":{\"height\":384,\"width\":384}}");
     (void)state;
-    assert_int_equal(config.hidden, 1152);
-    assert_int_equal(config.intermediate, 4304);
-    assert_int_equal(config.layers, 27);
-    assert_int_equal(config.heads, 16);
-    assert_int_equal(config.head_dim, 72);
+    expect_shape(&config, 1152, 4304, 27, 16, 72);
     assert_int_equal(config.patch, 14);
     assert_int_equal(config.image_size, 384);
     assert_int_equal(config.position_side, 27);
@@ -136,11 +137,7 @@ static void qwen3_defaults_are_the_class_defaults(void **state) {
     for (i = 0; i < COUNT_OF(texts); i++) {
         mgv__config config = good(texts[i], "{}");
         assert_int_equal(config.family, MGV_FAMILY_QWEN3_VL);
-        assert_int_equal(config.hidden, 1152);
-        assert_int_equal(config.intermediate, 4304);
-        assert_int_equal(config.layers, 27);
-        assert_int_equal(config.heads, 16);
-        assert_int_equal(config.head_dim, 72);
+        expect_shape(&config, 1152, 4304, 27, 16, 72);
         assert_int_equal(config.patch, 16);
         assert_int_equal(config.temporal_patch, 2);
         assert_int_equal(config.merge, 2);

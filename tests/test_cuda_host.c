@@ -73,6 +73,19 @@ static mgv_result make_engine(fixture *f, counting_allocator *counts, mgv_engine
     return result;
 }
 
+/* An engine on a GPU that starts anew, and its end, which leaves nothing behind. */
+static mgv_engine *begin(fixture *f) {
+    mgv_engine *engine;
+    mgv_error error;
+    fake_reset();
+    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    return engine;
+}
+static void end(mgv_engine *engine) {
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* What one encode is made of. */
 typedef struct work {
     mgv_image images[MAX_IMAGES];
@@ -126,8 +139,7 @@ static void test_the_way_through(void **state) {
             if (encode(f, engine, i, &error) != MGV_OK) fail_msg("%s", error.message);
     assert_int_equal(fake.launches, 2 * MAX_IMAGES);
     assert_int_equal(fake.grid, 132);
-    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-    assert_int_equal(fake_alive(), 0);
+    end(engine);
 }
 
 /* Pictures that already lie on the card are read there; results can stay there. */
@@ -138,8 +150,7 @@ static void test_device_memory(void **state) {
     void *pixels, *pooled;
     work w;
     uint32_t i;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     assert_int_equal(fake_calls.Malloc(&pixels, sizeof f->pixels), cudaSuccess);
     assert_int_equal(fake_calls.Malloc(&pooled, sizeof f->pooled), cudaSuccess);
     memcpy(pixels, f->pixels, sizeof f->pixels);
@@ -179,8 +190,7 @@ static void test_creation_fails_at_every_call(void **state) {
         result = make_engine(f, &counts, &engine, &error);
         if (!fake.failed) {
             assert_int_equal(result, MGV_OK);
-            assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-            assert_int_equal(fake_alive(), 0);
+            end(engine);
             break;
         }
         if (result == MGV_OK) { /* of the calls that put the caller's device back, one may fail */
@@ -250,8 +260,7 @@ static void test_encode_fails_at_every_call(void **state) {
                 else if (result != MGV_OK) fail_msg("after a failed %s: %s", fake.failed, after.message);
                 if (c) assert_true(engine->gpu->lost);
             }
-            assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-            assert_int_equal(fake_alive(), 0);
+            end(engine);
             assert_int_equal(counts.live_blocks, 0);
             if (!fake.failed) break;
         }
@@ -269,15 +278,13 @@ static void test_which_errors_end_the_context(void **state) {
     for (i = 0; i < COUNT_OF(cases); i++) {
         mgv_engine *engine;
         mgv_error error;
-        fake_reset();
-        assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+        engine = begin(f);
         fake.fail_name = "cudaLaunchKernelExC";
         fake.fail_code = (cudaError_t)cases[i].code;
         assert_int_equal(encode(f, engine, 2, &error), cases[i].lost ? MGV_ERROR_DEVICE_LOST : MGV_ERROR_DEVICE);
         fake.fail_name = NULL;
         assert_int_equal(encode(f, engine, 2, &error), cases[i].lost ? MGV_ERROR_DEVICE_LOST : MGV_OK);
-        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-        assert_int_equal(fake_alive(), 0);
+        end(engine);
     }
 }
 
@@ -287,8 +294,7 @@ static void test_a_half_enqueued_encode_is_waited_for(void **state) {
     mgv_engine *engine;
     mgv_error error;
     work w;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     make_work(f, &w, 2);
     fake.fail_name = "cudaLaunchKernelExC";
     fake.held = 1;
@@ -318,8 +324,7 @@ static void test_a_half_enqueued_encode_is_waited_for(void **state) {
     assert_int_equal(mgv_poll(engine, NULL), MGV_STATUS_FAILED);
     assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_DEVICE);
     assert_non_null(strstr(error.message, "cudaLaunchKernelExC"));
-    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-    assert_int_equal(fake_alive(), 0);
+    end(engine);
 }
 
 /* The schedule of a batch size is sent in two parts: if the second fails, neither counts, and the others are as they were. */
@@ -330,8 +335,7 @@ static void test_a_half_sent_schedule_does_not_count(void **state) {
     for (n = 1; n < 12; n++) {
         mgv_engine *engine;
         mgv_error error;
-        fake_reset();
-        assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+        engine = begin(f);
         assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
         fake.fail_at = fake.calls + n;
         if (encode(f, engine, 2, &error) != MGV_OK && !engine->gpu->lost) {
@@ -350,8 +354,7 @@ static void test_poll_wait_and_destroy(void **state) {
     mgv_engine *engine;
     mgv_error error;
     work w;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     make_work(f, &w, 2);
     fake.held = 1;
     assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
@@ -370,8 +373,7 @@ static void test_poll_wait_and_destroy(void **state) {
     fake.aborted = 0; /* the next encode is right again */
     assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
     assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK); /* work in flight is waited for */
-    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-    assert_int_equal(fake_alive(), 0);
+    end(engine);
 }
 
 /* In device memory of the caller: none is allocated, none is freed, nothing outside it is touched; too little is refused. */
@@ -438,8 +440,7 @@ static void test_rows(void **state) {
     fake_graph *graph = (fake_graph *)calloc(1, sizeof *graph);
     work w;
     uint32_t i, k;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     assert_int_equal(fake_calls.Malloc(&device, FLOATS * sizeof(float)), cudaSuccess);
     assert_int_equal(fake_calls.MallocHost(&pinned, FLOATS * sizeof(float)), cudaSuccess);
     make_work(f, &w, 2);
@@ -502,8 +503,7 @@ static void test_graphs(void **state) {
     void *pixels, *pooled;
     work w, other;
     uint32_t i, k;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     assert_int_equal(fake_calls.Malloc(&pixels, sizeof f->pixels), cudaSuccess);
     assert_int_equal(fake_calls.MallocHost(&pooled, sizeof f->pooled), cudaSuccess);
     make_work(f, &w, 3);
@@ -577,8 +577,7 @@ static void test_captures_of_others(void **state) {
     mgv_error error;
     work w;
     uint64_t n;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     make_work(f, &w, 2);
     fake.held = 1;
     assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
@@ -594,8 +593,7 @@ static void test_captures_of_others(void **state) {
     assert_int_equal(fake.mode, cudaStreamCaptureModeGlobal);
     assert_int_equal(fake_alive(), 0);
     for (n = 1;; n++) { /* every call of an encode and of a poll fails in turn, but those that put the mode back */
-        fake_reset();
-        assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+        engine = begin(f);
         fake.fail_at = fake.calls + n;
         fake.mode = cudaStreamCaptureModeThreadLocal;
         encode(f, engine, 2, &error);
@@ -618,8 +616,7 @@ static void test_what_a_graph_cannot_hold(void **state) {
     void *pixels, *pooled;
     work w;
     uint32_t i;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
     assert_int_equal(fake_calls.MallocHost(&pixels, sizeof f->pixels), cudaSuccess);
     assert_int_equal(fake_calls.MallocHost(&pooled, sizeof f->pooled), cudaSuccess);
@@ -670,8 +667,7 @@ static void test_maps_of_a_batch(void **state) {
     mgv_engine *engine;
     mgv_error error;
     int i;
-    fake_reset();
-    assert_int_equal(make_engine(f, NULL, &engine, &error), MGV_OK);
+    engine = begin(f);
     fake.refuse_maps = 1;
     assert_int_equal(encode(f, engine, 2, &error), MGV_ERROR_DEVICE);
     assert_non_null(strstr(error.message, "tensor map"));
@@ -683,8 +679,7 @@ static void test_maps_of_a_batch(void **state) {
         assert_int_equal(encode(f, engine, 1, &error), MGV_ERROR_DEVICE);
         assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
     }
-    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-    assert_int_equal(fake_alive(), 0);
+    end(engine);
 }
 
 /* An engine holds a few schedules; those in graphs stay, of the others the one that was not used for longest goes. */
@@ -907,8 +902,7 @@ static void test_dealt_tiles_are_sent(void **state) {
         fake_lists = 9;
         assert_int_equal(encode(f, engine, 1, &error), MGV_OK);
         assert_int_equal(fake_lists, cases[c].lists);
-        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-        assert_int_equal(fake_alive(), 0);
+        end(engine);
     }
 }
 

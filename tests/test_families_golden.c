@@ -4,14 +4,6 @@
 
 #include "golden.h"
 
-static void check_file(void **state) {
-    golden g;
-    golden_open(&g, (const char *)*state);
-    assert_true(g.output_count > 0);
-    golden_check(&g, "", 1);
-    golden_close(&g);
-}
-
 /* The same weights under the key prefixes of models that hold such a tower, and split into shards. */
 static void check_prefixes(void **state) {
     static const struct {
@@ -32,8 +24,6 @@ static void check_prefixes(void **state) {
         golden_close(&g);
     }
 }
-
-#define GOLDEN_FILE(name) {"golden: " name, check_file, NULL, NULL, (void *)(uintptr_t)name}
 
 int main(void) {
     const struct CMUnitTest tests[] = {

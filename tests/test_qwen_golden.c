@@ -4,14 +4,6 @@
 
 #include "golden.h"
 
-static void check_file(void **state) {
-    golden g;
-    golden_open(&g, (const char *)*state);
-    assert_true(g.output_count > 0);
-    golden_check(&g, "", 1);
-    golden_close(&g);
-}
-
 /* The key prefixes of published files, in one file and in shards. */
 static void check_prefixes_and_shards(void **state) {
     static const char *const files[] = {"qwen3_head_dim_72", "qwen2_5_float16"};
@@ -70,8 +62,6 @@ static void check_published_form(void **state) {
         golden_close(&g);
     }
 }
-
-#define GOLDEN_FILE(name) {"golden: " name, check_file, NULL, NULL, (void *)(uintptr_t)name}
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -4,14 +4,6 @@
 
 #include "golden.h"
 
-static void check_file(void **state) {
-    golden g;
-    golden_open(&g, (const char *)*state);
-    assert_true(g.output_count > 0);
-    golden_check(&g, "", 1);
-    golden_close(&g);
-}
-
 /* The same weights under every key prefix that files in the wild have, and split into shards. */
 static void check_prefixes_and_shards(void **state) {
     static const char *const prefixes[] = {"vision_model.",          "vision_tower.",       "vision_tower.vision_model.",
@@ -81,8 +73,6 @@ static void check_headless_model_has_no_pooled(void **state) {
     mgv_model_close(model);
     golden_close(&g);
 }
-
-#define GOLDEN_FILE(name) {"golden: " name, check_file, NULL, NULL, (void *)(uintptr_t)name}
 
 int main(void) {
     const struct CMUnitTest tests[] = {

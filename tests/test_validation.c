@@ -140,17 +140,23 @@ static void note(void *user, const mgv_validation *row) {
     f->rows[f->row_count++] = *row;
 }
 
-static mgv_result validate(fixture *f, uint32_t *failures, mgv_error *error) {
+/* A GPU that starts anew and plays this fixture's part, and what an engine on it is made of. */
+static mgv_engine_desc begin(fixture *f, counting_allocator *counts) {
     mgv_engine_desc desc;
-    counting_allocator counts;
-    mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.kernels = "stands for megavit.fatbin";
     desc.cuda_calls = &fake_calls;
-    desc.allocator = counting_allocator_make(&counts);
+    desc.allocator = counting_allocator_make(counts);
     fake_reset();
     fake.kernel = fake_kernel;
     playing = f;
+    return desc;
+}
+
+static mgv_result validate(fixture *f, uint32_t *failures, mgv_error *error) {
+    counting_allocator counts;
+    const mgv_engine_desc desc = begin(f, &counts);
+    mgv_result result;
     f->row_count = 0;
     result = mgv_validate(f->model, &desc, f->images, IMAGES, note, f, failures, error);
     assert_int_equal(counts.live_blocks, 0);
@@ -287,20 +293,13 @@ static void test_every_call_fails(void **state) {
     int failed = 1;
     memset(&f->fault, 0, sizeof f->fault);
     for (at = 1; failed; at += at < 60 ? 1 : 17) { /* all of the engine's making, then some of each run */
-        mgv_engine_desc desc;
         counting_allocator counts;
+        const mgv_engine_desc desc = begin(f, &counts);
         mgv_error error;
         mgv_result result;
         uint32_t failures;
-        memset(&desc, 0, sizeof desc);
-        desc.kernels = "stands for megavit.fatbin";
-        desc.cuda_calls = &fake_calls;
-        desc.allocator = counting_allocator_make(&counts);
-        fake_reset();
-        fake.kernel = fake_kernel;
         fake.fail_at = at;
         fake.fail_code = cudaErrorMemoryAllocation;
-        playing = f;
         result = mgv_validate(f->model, &desc, f->images, IMAGES, NULL, NULL, &failures, &error);
         failed = fake.failed != NULL;
         if (failed && result == MGV_OK && failures == 0 && strstr(fake.failed, "Destroy") == NULL && strstr(fake.failed, "Free") == NULL &&

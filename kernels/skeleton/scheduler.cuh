@@ -68,9 +68,8 @@ DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
     return left < op.rows_per_group ? left : op.rows_per_group;
 }
 /* Where a row's statistics lie, those of its part `part` (op.stats_columns), in floats. Sixty-four rows of a group lie together, part by
-   part, and in a part row by row: norms are found by a row or two a lane, so what a warp loads or stores of a part lies side by side. Row
-   by row it took six times as many lines from the L2 cache, more than the rows themselves did, and a launch's time depended on where in
-   memory they lay (kernels/NOTES.md, statistics of rows). columns: of the row. */
+   part, and in a part row by row: norms are found by a row or two a lane, so what a warp loads or stores of a part lies side by side
+   (kernels/NOTES.md, statistics of rows). columns: of the row. */
 static constexpr uint32_t STATS_PART = 2 * MGV__STATS_ROWS; /* floats from a part to the next */
 DEVICE size_t stats_place(const mgv__kernel_op &op, uint32_t columns, uint32_t group, uint32_t row, uint32_t part) {
     const uint32_t tile = group * MGV__GROUP_TILES(op.rows_per_group) + row / MGV__STATS_ROWS;
