@@ -399,6 +399,26 @@ typedef struct mgv_model_info {
 } mgv_model_info;
 /* info: filled in. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info);
+
+/* How pictures are prepared: what an image processor of transformers would do, and where each setting comes from. Texts belong to the
+   model; those that end in _from are a file's name, "class defaults" of the processor, or "published": then there is no file, and the
+   settings are those that the family's models were published with. */
+typedef struct mgv_preprocessing_info {
+    const char *processor;     /* transformers' class, such as "SiglipImageProcessor" */
+    int32_t rows_of_patches;   /* mgv_preprocess gives [patches, values of one]; 0: [3, height, width] */
+    int32_t do_resize, do_rescale, do_normalize;
+    int32_t resample;          /* Pillow's number: 1 Lanczos, 2 bilinear, 3 bicubic */
+    uint32_t width, height;    /* of every prepared picture in pixels; 0: depends on the picture */
+    uint64_t min_pixels, max_pixels;           /* limits of the area; 0 where it has none */
+    uint64_t clip_min_pixels, clip_max_pixels; /* the same of clips, of each frame or, where clips_count_frames, of all together */
+    int32_t clips_count_frames;
+    uint32_t max_patches;      /* 0: no such limit */
+    double rescale_factor, mean[3], std[3];
+    char size[128];            /* the rule of sizes in words, such as "shorter side 256, then the middle 224 x 224" */
+    const char *size_from, *clip_size_from, *resample_from, *mean_from, *std_from; /* clip_size_from NULL: no clips, or as pictures */
+} mgv_preprocessing_info;
+/* info: filled in. Any thread. */
+MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_preprocessing_info *info);
 /* Tensor i of the vision tower, in [0, tensor_count). Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, mgv_tensor_info *info);
 
@@ -2948,21 +2968,49 @@ MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, v
    >>config: config.json and preprocessor_config.json */
 
 /* Pillow's numbers, as preprocessor_config.json has them. */
-enum { MGV__RESAMPLE_BILINEAR = 2, MGV__RESAMPLE_BICUBIC = 3 };
+enum { MGV__RESAMPLE_LANCZOS = 1, MGV__RESAMPLE_BILINEAR = 2, MGV__RESAMPLE_BICUBIC = 3 };
 
-/* What preprocessor_config.json says. */
+/* How an image processor chooses the size that a picture is resized to. */
+enum {
+    MGV__SIZE_EXACT = 0, /* width x height */
+    MGV__SIZE_EDGES,     /* the shorter side becomes shortest_edge, the longer one at most longest_edge; sides stay in proportion */
+    MGV__SIZE_WITHIN,    /* as large as fits into width x height; sides stay in proportion */
+    MGV__SIZE_AREA,      /* smart_resize: sides are multiples of factor, their product lies from min_pixels to max_pixels */
+    MGV__SIZE_VOLUME,    /* of a clip: the same for all frames together */
+    MGV__SIZE_PATCHES    /* sides are multiples of the patch, and there are as many patches as max_patches allow */
+};
+
+enum { MGV__MAX_SIDE = 1 << 24 }; /* of a picture: keeps width * height exact in a double */
+
+/* What an image processor does. */
 typedef struct mgv__pixels_config {
+    int32_t size;                        /* MGV__SIZE_* of still pictures */
     int32_t resample;                    /* MGV__RESAMPLE_* */
-    uint32_t fixed_width, fixed_height;  /* every picture becomes this size; 0: smart_resize */
-    uint32_t factor;                     /* smart_resize: sides become multiples of it (patch * merge) */
-    uint64_t min_pixels, max_pixels;     /* smart_resize: limits of the resized area */
+    uint32_t width, height;              /* EXACT, WITHIN */
+    uint32_t shortest_edge, longest_edge;/* EDGES; longest_edge 0: no limit */
+    uint32_t factor;                     /* AREA: patch * merge */
+    uint64_t min_pixels, max_pixels;     /* AREA: limits of the resized area */
     uint64_t clip_min_pixels, clip_max_pixels; /* the same for clips; 0: as for still pictures */
     int32_t clip_counts_frames;          /* the limits of a clip are on frames * width * height */
+    int32_t clips_differ;                /* clips have another mean, std or resampling, which is not run */
+    uint32_t max_patches;                /* PATCHES */
+    uint32_t crop_width, crop_height;    /* what the middle of the resized picture is cut to; 0: no crop */
+    uint32_t only_side;                  /* side of the square that the model takes; 0: it takes any size */
     int32_t do_resize, do_rescale, do_normalize;
+    int32_t in_floats;                   /* the picture is rescaled first and resized in float32, not in bytes */
+    int32_t channels_last;               /* patches are [patch, patch, 3] and not [3, frames, patch, patch] */
     double rescale_factor;
     double mean[3], std[3];
     uint32_t temporal_patch, patch, merge;
 } mgv__pixels_config;
+
+/* Where settings of an image processor come from. */
+typedef struct mgv__provenance {
+    const char *file;      /* NULL: there is none, and they are what the family published */
+    const char *processor; /* transformers' class */
+    uint32_t given;        /* MGV__FROM_* that the file has itself; the others are defaults of the class */
+} mgv__provenance;
+enum { MGV__FROM_SIZE = 1, MGV__FROM_RESAMPLE = 2, MGV__FROM_MEAN = 4, MGV__FROM_STD = 8, MGV__FROM_CROP = 16 };
 
 typedef int32_t mgv__activation;
 enum { MGV__ACT_NONE = 0, MGV__ACT_GELU_TANH, MGV__ACT_GELU_ERF, MGV__ACT_GELU_QUICK, MGV__ACT_SILU, MGV__ACT_RELU };
@@ -3005,6 +3053,7 @@ typedef struct mgv__config {
     char quantised_by[24];       /* the method that quantised the weights, for messages: parts of such a model may be as they were */
     int32_t rope_centered;       /* rotary coordinates go from -1 to 1 across the picture */
     mgv__pixels_config pixels;
+    mgv__provenance pixels_from, clips_from; /* clips_from.processor NULL: no clips, or their limits are those of pictures */
 } mgv__config;
 
 /* One key of a JSON object, and where its value goes. */
@@ -3258,20 +3307,12 @@ static const mgv__field mgv__qwen2_5_fields[] = {
 
 /* ---- Families ---- */
 
-/* What `size` of an image processor says. */
-enum {
-    MGV__SIZE_EXACT = 0, /* height and width, whatever the picture's */
-    MGV__SIZE_AREA       /* limits of the area; sides become multiples of patch * merge (smart_resize) */
-};
-/* What the limits of a clip are on. */
-enum { MGV__CLIPS_NONE = 0 /* still pictures only */, MGV__CLIPS_AREA, MGV__CLIPS_VOLUME /* frames * width * height */ };
-
-/* An image processor of transformers. Both texts are in the words of preprocessor_config.json. */
+/* An image or video processor of transformers. Its rows are below, with what reads the files. */
 typedef struct mgv__processor {
-    int32_t size;          /* MGV__SIZE_* */
-    int32_t clips;         /* MGV__CLIPS_* */
-    const char *defaults;  /* of the class: what a key stands for that its file does not have */
-    const char *published; /* what the family's files have instead: for a directory without one */
+    const char *name;     /* of the class, which may have Fast or Pil behind it */
+    int32_t size;         /* MGV__SIZE_*; EXACT for all that make whole pictures: their `size` has several forms */
+    int32_t in_floats;
+    const char *defaults; /* of the class, in the words of preprocessor_config.json: what a key stands for that the file does not have */
 } mgv__processor;
 
 typedef struct mgv__builder mgv__builder;
@@ -3293,32 +3334,30 @@ typedef struct mgv__family {
     mgv__interpolation interpolation; /* how its position table is read */
     int32_t class_token;   /* a row of its own stands before the patches', and before the register tokens' */
     int32_t rope_centered; /* as in mgv__config */
-    mgv__processor processor;
+    const char *processor, *video_processor; /* of transformers, where the files name none; NULL: takes no clips */
+    const char *published; /* what the family's files say, in the words of processor_config.json: for a directory without such a file */
     mgv__build_function *build;
 } mgv__family;
 
 #define MGV__FIELDS(table) table, sizeof table / sizeof table[0]
 #define MGV__JSON(...) #__VA_ARGS__ /* C tokens as they stand, which JSON's are too */
-enum { MGV__MAX_DEFAULTS_BYTES = 512 };
+enum { MGV__MAX_DEFAULTS_BYTES = 512 }; /* of such a text */
 static const mgv__family mgv__families[] = {
     {MGV_FAMILY_SIGLIP, "SigLIP", {"siglip"}, {"siglip_vision_model"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__siglip_fields),
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
      MGV__TABLE_AS_IT_IS, 0, 0,
-     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
-      MGV__JSON({"resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}), "{}"},
-     mgv__build_siglip},
+     "SiglipImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 3}}), mgv__build_siglip},
     {MGV_FAMILY_QWEN3_VL, "Qwen3-VL", {"qwen3_vl", "qwen3_vl_moe"}, {"qwen3_vl_vision", "qwen3_vl_moe_vision"},
      MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields),
      MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
                 "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
                 "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "rope_theta": 10000}),
      MGV__TABLE_ENDS, 0, 0,
-     {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
-                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
-      MGV__JSON({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
-                 "size": {"shortest_edge": 65536, "longest_edge": 16777216}})},
+     "Qwen2VLImageProcessor", "Qwen3VLVideoProcessor",
+     MGV__JSON({"image_processor": {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+                                    "size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+                "video_processor": {"size": {"shortest_edge": 4096, "longest_edge": 25165824}}}),
      mgv__build_qwen3_vl},
     {MGV_FAMILY_QWEN2_5_VL, "Qwen2.5-VL", {"qwen2_5_vl"}, {"qwen2_5_vl_vision"},
      MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen2_5_fields),
@@ -3326,63 +3365,55 @@ static const mgv__family mgv__families[] = {
                 "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "window_size": 112,
                 "fullatt_block_indexes": [7, 15, 23, 31], "rope_theta": 10000}),
      MGV__TABLE_AS_IT_IS, 0, 0,
-     {MGV__SIZE_AREA, MGV__CLIPS_AREA,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
-                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
-      MGV__JSON({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})},
+     "Qwen2VLImageProcessor", "Qwen2VLVideoProcessor",
+     MGV__JSON({"image_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}},
+                "video_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}}),
      mgv__build_qwen2_5_vl},
     {MGV_FAMILY_CLIP, "CLIP", {"clip"}, {"clip_vision_model"}, MGV__FIELDS(mgv__image_fields), NULL, 0,
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}),
      MGV__TABLE_AS_IT_IS, 1, 0,
-     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}),
-      "{}"},
-     mgv__build_clip},
+     "CLIPImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 3}}), mgv__build_clip},
     {MGV_FAMILY_DINOV2, "DINOv2", {"dinov2"}, {"dinov2"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov2_fields),
      MGV__JSON({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "mlp_ratio": 4, "image_size": 224,
                 "patch_size": 14, "hidden_act": "gelu", "layer_norm_eps": 1e-6}),
      MGV__TABLE_CUBIC, 1, 0,
-     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}),
-      MGV__JSON({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})},
+     "BitImageProcessor", NULL,
+     MGV__JSON({"image_processor": {"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224},
+                                    "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}}),
      mgv__build_dinov2},
     {MGV_FAMILY_DINOV2_REGISTERS, "DINOv2 with registers", {"dinov2_with_registers"}, {"dinov2_with_registers"},
      MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov2_fields),
      MGV__JSON({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "mlp_ratio": 4, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "num_register_tokens": 4}),
      MGV__TABLE_CUBIC_AREA, 1, 0,
-     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}),
-      MGV__JSON({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})},
+     "BitImageProcessor", NULL,
+     MGV__JSON({"image_processor": {"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224},
+                                    "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}}),
      mgv__build_dinov2},
     {MGV_FAMILY_DINOV3, "DINOv3", {"dinov3_vit"}, {"dinov3_vit"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov3_fields),
      MGV__JSON({"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 6, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rope_theta": 100}),
      MGV__TABLE_AS_IT_IS, 1, 1,
-     {MGV__SIZE_EXACT, MGV__CLIPS_NONE,
-      MGV__JSON({"resample": 2, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}), "{}"},
-     mgv__build_dinov3},
+     "DINOv3ViTImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 2}}), mgv__build_dinov3},
     {MGV_FAMILY_QWEN3_5, "Qwen3.5", {"qwen3_5", "qwen3_5_moe"}, {"qwen3_5_vision", "qwen3_5_moe_vision"},
      MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields),
      MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
                 "hidden_act": "gelu_pytorch_tanh", "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584,
                 "num_position_embeddings": 2304, "deepstack_visual_indexes": [], "rope_theta": 10000}),
      MGV__TABLE_ENDS, 0, 0,
-     {MGV__SIZE_AREA, MGV__CLIPS_VOLUME,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
-                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
-      MGV__JSON({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
-                 "size": {"shortest_edge": 65536, "longest_edge": 16777216}})},
+     "Qwen2VLImageProcessor", "Qwen3VLVideoProcessor",
+     MGV__JSON({"image_processor": {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+                                    "size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+                "video_processor": {"size": {"shortest_edge": 4096, "longest_edge": 25165824}}}),
      mgv__build_qwen3_vl},
     {MGV_FAMILY_QWEN2_VL, "Qwen2-VL", {"qwen2_vl"}, {"qwen2_vl_vision"}, MGV__FIELDS(mgv__qwen2_fields), NULL, 0,
      MGV__JSON({"embed_dim": 1280, "hidden_size": 3584, "depth": 32, "num_heads": 16, "mlp_ratio": 4, "patch_size": 14,
                 "hidden_act": "quick_gelu", "temporal_patch_size": 2, "spatial_merge_size": 2, "rope_theta": 10000}),
      MGV__TABLE_AS_IT_IS, 0, 0,
-     {MGV__SIZE_AREA, MGV__CLIPS_AREA,
-      MGV__JSON({"resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
-                 "size": {"shortest_edge": 3136, "longest_edge": 1003520}}),
-      MGV__JSON({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})},
+     "Qwen2VLImageProcessor", "Qwen2VLVideoProcessor",
+     MGV__JSON({"image_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}},
+                "video_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}}),
      mgv__build_qwen2_vl},
 };
 #define MGV__FAMILY_ROWS (sizeof mgv__families / sizeof mgv__families[0])
@@ -3516,176 +3547,399 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     return mgv__config_check(config, file, error);
 }
 
-static mgv_result mgv__read_fixed_size(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
-    static const mgv__field sides[] = {
-        {"height", mgv__read_integer, offsetof(mgv__pixels_config, fixed_height), 1, 16384},
-        {"width", mgv__read_integer, offsetof(mgv__pixels_config, fixed_width), 1, 16384},
-    };
-    if (*value != '{' || mgv__json_member(value, "height") == NULL || mgv__json_member(value, "width") == NULL) {
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of height and width", file, field->key);
-    }
-    return mgv__fields_read(MGV__FIELDS(sides), target, value, file, error);
-}
-/* Areas, in spite of their names: a lower limit and the upper one behind it. */
-static mgv_result mgv__read_area_limits(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
-    static const mgv__field limits[] = {
-        {"shortest_edge", mgv__read_large_integer, 0, 1, 1e12},
-        {"longest_edge", mgv__read_large_integer, sizeof(uint64_t), 1, 1e12},
-    };
-    if (*value != '{') {
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not an object of shortest_edge and longest_edge", file, field->key);
-    }
-    return mgv__fields_read(MGV__FIELDS(limits), target, value, file, error);
-}
-static const mgv__field mgv__pixels_fields[] = { /* transformers, image_processing_backends.py */
-    {"resample", mgv__read_integer, offsetof(mgv__pixels_config, resample), 0, 5},
-    {"do_resize", mgv__read_bool, offsetof(mgv__pixels_config, do_resize), 0, 0},
-    {"do_rescale", mgv__read_bool, offsetof(mgv__pixels_config, do_rescale), 0, 0},
-    {"do_normalize", mgv__read_bool, offsetof(mgv__pixels_config, do_normalize), 0, 0},
-    {"rescale_factor", mgv__read_number, offsetof(mgv__pixels_config, rescale_factor), 1e-12, 1e12},
-    {"image_mean", mgv__read_three_numbers, offsetof(mgv__pixels_config, mean), -1e6, 1e6},
-    {"image_std", mgv__read_three_numbers, offsetof(mgv__pixels_config, std), 1e-6, 1e6},
-    {"do_center_crop", mgv__read_refused, 0, 0, 0},
-    {"do_pad", mgv__read_refused, 0, 0, 0},
-    {"do_pan_and_scan", mgv__read_refused, 0, 0, 0},
-    {"do_image_splitting", mgv__read_refused, 0, 0, 0},
-};
-static const mgv__field mgv__exact_size_fields[] = {
-    {"size", mgv__read_fixed_size, 0, 0, 0},
-};
-MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, max_pixels) == offsetof(mgv__pixels_config, min_pixels) + sizeof(uint64_t),
-                   limits_side_by_side);
-MGV__STATIC_ASSERT(offsetof(mgv__pixels_config, clip_max_pixels) == offsetof(mgv__pixels_config, clip_min_pixels) + sizeof(uint64_t),
-                   clip_limits_side_by_side);
-static const mgv__field mgv__qwen_pixels_fields[] = {
-    {"size", mgv__read_area_limits, offsetof(mgv__pixels_config, min_pixels), 0, 0},
-    {"patch_size", mgv__read_integer, offsetof(mgv__pixels_config, patch), 1, 1024},
-    {"temporal_patch_size", mgv__read_integer, offsetof(mgv__pixels_config, temporal_patch), 1, 64},
-    {"merge_size", mgv__read_integer, offsetof(mgv__pixels_config, merge), 1, 64},
-};
-static const mgv__field mgv__qwen_pixels_overrides[] = { /* older spellings, which win over size */
-    {"min_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, min_pixels), 1, 1e12},
-    {"max_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, max_pixels), 1, 1e12},
-};
-static const mgv__field mgv__qwen_clip_fields[] = {
-    {"size", mgv__read_area_limits, offsetof(mgv__pixels_config, clip_min_pixels), 0, 0},
-};
-static const mgv__field mgv__qwen_clip_overrides[] = {
-    {"min_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, clip_min_pixels), 1, 1e12},
-    {"max_pixels", mgv__read_large_integer, offsetof(mgv__pixels_config, clip_max_pixels), 1, 1e12},
+/* ---- Image processors ----
+
+   Source: transformers 5.24, image_processing_backends.py, image_processing_utils.py, and the files named image_processing_*.py of
+   clip, bit, siglip, siglip2, dinov3_vit, gemma3, qwen2_vl and video_processing_*.py of qwen2_vl and qwen3_vl. */
+
+static const mgv__processor mgv__processors[] = {
+    {"SiglipImageProcessor", MGV__SIZE_EXACT, 0,
+     MGV__JSON({"size": {"height": 224, "width": 224}, "default_to_square": false, "resample": 3, "image_mean": 0.5, "image_std": 0.5})},
+    {"Gemma3ImageProcessor", MGV__SIZE_EXACT, 0,
+     MGV__JSON({"size": {"height": 224, "width": 224}, "resample": 2, "image_mean": 0.5, "image_std": 0.5})},
+    {"CLIPImageProcessor", MGV__SIZE_EXACT, 0,
+     MGV__JSON({"size": {"shortest_edge": 224}, "default_to_square": false, "do_center_crop": true,
+                "crop_size": {"height": 224, "width": 224}, "resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                "image_std": [0.26862954, 0.26130258, 0.27577711]})},
+    {"BitImageProcessor", MGV__SIZE_EXACT, 0,
+     MGV__JSON({"size": {"shortest_edge": 224}, "default_to_square": false, "do_center_crop": true,
+                "crop_size": {"height": 224, "width": 224}, "resample": 3, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                "image_std": [0.26862954, 0.26130258, 0.27577711]})},
+    {"DINOv3ViTImageProcessor", MGV__SIZE_EXACT, 1,
+     MGV__JSON({"size": {"height": 224, "width": 224}, "resample": 2, "image_mean": [0.485, 0.456, 0.406],
+                "image_std": [0.229, 0.224, 0.225]})},
+    {"Qwen2VLImageProcessor", MGV__SIZE_AREA, 0,
+     MGV__JSON({"size": {"shortest_edge": 3136, "longest_edge": 1003520}, "resample": 3,
+                "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]})},
+    {"Qwen2VLVideoProcessor", MGV__SIZE_AREA, 0,
+     MGV__JSON({"size": {"shortest_edge": 100352, "longest_edge": 602112}, "resample": 3,
+                "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]})},
+    {"Qwen3VLVideoProcessor", MGV__SIZE_VOLUME, 0,
+     MGV__JSON({"size": {"shortest_edge": 131072, "longest_edge": 786432}, "resample": 3, "image_mean": 0.5, "image_std": 0.5})},
+    {"Siglip2ImageProcessor", MGV__SIZE_PATCHES, 0,
+     MGV__JSON({"max_num_patches": 256, "resample": 2, "image_mean": 0.5, "image_std": 0.5})},
 };
 
-/* One object's keys. `size` and its older spellings depend on the form that sizes have. */
-static mgv_result mgv__pixels_fields_read(mgv__pixels_config *pixels, const mgv__processor *processor, char *object, const char *file,
-                                          mgv_error *error) {
-    mgv_result result;
-    if (processor->size == MGV__SIZE_EXACT) {
-        result = mgv__fields_read(MGV__FIELDS(mgv__exact_size_fields), pixels, object, file, error);
-    } else {
-        result = mgv__fields_read(MGV__FIELDS(mgv__qwen_pixels_fields), pixels, object, file, error);
-        if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__qwen_pixels_overrides), pixels, object, file, error);
+/* The keys that a size, crop_size or pad_size may have, and which of them may stand together (VALID_SIZE_DICT_KEYS). */
+enum {
+    MGV__KEY_HEIGHT = 0, MGV__KEY_WIDTH, MGV__KEY_SHORTEST, MGV__KEY_LONGEST, MGV__KEY_MAX_HEIGHT, MGV__KEY_MAX_WIDTH, MGV__KEY_MIN_PIXELS,
+    MGV__KEY_MAX_PIXELS, MGV__SIZE_KEYS
+};
+static const char *const mgv__size_key_names[MGV__SIZE_KEYS] = {"height",     "width",     "shortest_edge", "longest_edge",
+                                                               "max_height", "max_width", "min_pixels",    "max_pixels"};
+static const uint32_t mgv__size_key_sets[] = {0x03, 0x04, 0x0C, 0x08, 0x30, 0xC0}; /* by bits of those numbers */
+
+typedef struct mgv__size_keys {
+    int32_t given;
+    uint64_t single;                 /* a plain number instead of keys; 0: none */
+    uint64_t number[MGV__SIZE_KEYS]; /* 0: as good as none, as in Python */
+} mgv__size_keys;
+
+/* What a processor's file says, before its parts are looked at together. */
+typedef struct mgv__processor_settings {
+    mgv__pixels_config pixels;
+    mgv__size_keys size, crop_size, pad_size;
+    uint64_t min_pixels, max_pixels; /* older spellings, which win over size; 0: none */
+    int32_t default_to_square;       /* what a plain number as size means: both sides, or the shorter one */
+    int32_t do_center_crop, do_pad, cap_pixels_per_frame;
+} mgv__processor_settings;
+
+static mgv_result mgv__read_size(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    mgv__field number = {field->key, mgv__read_large_integer, 0, 0, 1e12};
+    mgv__size_keys *size = (mgv__size_keys *)target;
+    char *at = value + 1, *key, *item;
+    uint32_t seen = 0, i, items = 0;
+    mgv_result result = MGV_OK;
+    memset(size, 0, sizeof *size);
+    size->given = 1;
+    if (*value == '{') {
+        while (result == MGV_OK && mgv__json_next(&at, &key, &item)) {
+            for (i = 0; i < MGV__SIZE_KEYS && !mgv__json_is(key, mgv__size_key_names[i]); i++) continue;
+            seen |= 1u << i;
+            if (i == MGV__SIZE_KEYS) continue;
+            number.key = mgv__size_key_names[i];
+            result = number.read(&number, &size->number[i], item, file, error);
+        }
+        for (i = 0; i < sizeof mgv__size_key_sets / sizeof mgv__size_key_sets[0] && seen != mgv__size_key_sets[i]; i++) continue;
+        if (result == MGV_OK && i == sizeof mgv__size_key_sets / sizeof mgv__size_key_sets[0])
+            result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s has other keys than height and width, or shortest_edge "
+                               "and longest_edge", file, field->key);
+        return result;
     }
-    return result == MGV_OK ? mgv__fields_read(MGV__FIELDS(mgv__pixels_fields), pixels, object, file, error) : result;
+    if (*value == '[') {
+        for (; result == MGV_OK && mgv__json_next(&at, NULL, &item); items++)
+            if (items < 2) result = number.read(&number, &size->number[items], item, file, error);
+        if (result == MGV_OK && items != 2)
+            result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is an array of %u, not of height and width", file, field->key,
+                               (uint64_t)items);
+        return result;
+    }
+    return mgv__read_large_integer(field, &size->single, value, file, error);
 }
-/* The defaults of the family's image processor; sizes that can only be the model's are taken from it. */
-static mgv_result mgv__pixels_defaults(mgv__pixels_config *pixels, const mgv__config *config, mgv_error *error) {
-    const mgv__processor *processor = &mgv__find_family(config->family)->processor;
+
+#define MGV__SETTING(member) offsetof(mgv__processor_settings, member)
+static const mgv__field mgv__processor_fields[] = {
+    {"size", mgv__read_size, MGV__SETTING(size), 1, 1e12},
+    {"crop_size", mgv__read_size, MGV__SETTING(crop_size), 1, 1e12},
+    {"pad_size", mgv__read_size, MGV__SETTING(pad_size), 1, 1e12},
+    {"default_to_square", mgv__read_bool, MGV__SETTING(default_to_square), 0, 0},
+    {"resample", mgv__read_integer, MGV__SETTING(pixels.resample), 0, 5},
+    {"do_resize", mgv__read_bool, MGV__SETTING(pixels.do_resize), 0, 0},
+    {"do_rescale", mgv__read_bool, MGV__SETTING(pixels.do_rescale), 0, 0},
+    {"do_normalize", mgv__read_bool, MGV__SETTING(pixels.do_normalize), 0, 0},
+    {"do_center_crop", mgv__read_bool, MGV__SETTING(do_center_crop), 0, 0},
+    {"do_pad", mgv__read_bool, MGV__SETTING(do_pad), 0, 0},
+    {"rescale_factor", mgv__read_number, MGV__SETTING(pixels.rescale_factor), 1e-12, 1e12},
+    {"image_mean", mgv__read_three_numbers, MGV__SETTING(pixels.mean), -1e6, 1e6},
+    {"image_std", mgv__read_three_numbers, MGV__SETTING(pixels.std), 1e-6, 1e6},
+    {"do_pan_and_scan", mgv__read_refused, 0, 0, 0},
+    {"do_image_splitting", mgv__read_refused, 0, 0, 0},
+    {"use_square_size", mgv__read_refused, 0, 0, 0},
+};
+static const mgv__field mgv__patch_fields[] = { /* of processors that make patches */
+    {"min_pixels", mgv__read_large_integer, MGV__SETTING(min_pixels), 1, 1e12},
+    {"max_pixels", mgv__read_large_integer, MGV__SETTING(max_pixels), 1, 1e12},
+    {"max_num_patches", mgv__read_integer, MGV__SETTING(pixels.max_patches), 1, 1e9},
+    {"patch_size", mgv__read_integer, MGV__SETTING(pixels.patch), 1, 1024},
+    {"temporal_patch_size", mgv__read_integer, MGV__SETTING(pixels.temporal_patch), 1, 64},
+    {"merge_size", mgv__read_integer, MGV__SETTING(pixels.merge), 1, 64},
+    {"cap_pixels_per_frame", mgv__read_bool, MGV__SETTING(cap_pixels_per_frame), 0, 0},
+};
+
+/* One object's keys. */
+static mgv_result mgv__settings_read(mgv__processor_settings *settings, const mgv__processor *processor, char *object, const char *file,
+                                     mgv_error *error) {
+    mgv_result result = mgv__fields_read(MGV__FIELDS(mgv__processor_fields), settings, object, file, error);
+    if (result != MGV_OK || processor->size == MGV__SIZE_EXACT) return result;
+    return mgv__fields_read(MGV__FIELDS(mgv__patch_fields), settings, object, file, error);
+}
+static mgv_result mgv__settings_defaults(mgv__processor_settings *settings, const mgv__processor *processor, const mgv__config *config,
+                                         mgv_error *error) {
+    mgv__pixels_config *pixels = &settings->pixels;
     char text[MGV__MAX_DEFAULTS_BYTES];
-    memset(pixels, 0, sizeof *pixels);
+    memset(settings, 0, sizeof *settings);
+    settings->default_to_square = 1;
     pixels->do_resize = pixels->do_rescale = pixels->do_normalize = 1;
     pixels->rescale_factor = 1.0 / 255.0;
     pixels->patch = config->patch;
     pixels->temporal_patch = config->temporal_patch;
     pixels->merge = config->merge;
     pixels->factor = config->patch * config->merge;
-    pixels->fixed_width = pixels->fixed_height = config->image_size;
-    pixels->clip_counts_frames = processor->clips == MGV__CLIPS_VOLUME;
+    pixels->only_side = mgv__config_any_size(config) ? 0 : config->image_size;
+    pixels->in_floats = processor->in_floats;
+    pixels->channels_last = processor->size == MGV__SIZE_PATCHES;
     memcpy(text, processor->defaults, strlen(processor->defaults) + 1);
-    return mgv__pixels_fields_read(pixels, processor, text, "the defaults of the family", error);
+    return mgv__settings_read(settings, processor, text, processor->name, error);
 }
-static mgv_result mgv__pixels_parse(mgv__pixels_config *pixels, const mgv__config *config, char *object, const char *file,
-                                    mgv_error *error) {
-    mgv_result result = mgv__pixels_fields_read(pixels, &mgv__find_family(config->family)->processor, object, file, error);
-    if (result != MGV_OK) return result;
-    if (pixels->resample != MGV__RESAMPLE_BILINEAR && pixels->resample != MGV__RESAMPLE_BICUBIC) {
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i, neither 2 (bilinear) nor 3 (bicubic)", file,
-                         (int64_t)pixels->resample);
+
+/* Which settings an object has itself: MGV__FROM_*. */
+static uint32_t mgv__settings_given(char *object) {
+    static const struct {
+        const char *key;
+        uint32_t from;
+    } rows[] = {
+        {"size", MGV__FROM_SIZE}, {"min_pixels", MGV__FROM_SIZE}, {"max_pixels", MGV__FROM_SIZE}, {"max_num_patches", MGV__FROM_SIZE},
+        {"crop_size", MGV__FROM_CROP}, {"resample", MGV__FROM_RESAMPLE}, {"image_mean", MGV__FROM_MEAN}, {"image_std", MGV__FROM_STD},
+    };
+    uint32_t given = 0;
+    size_t i;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *value = mgv__json_member(object, rows[i].key);
+        if (value != NULL && *value != 'n') given |= rows[i].from;
     }
-    if (!mgv__config_any_size(config) && (pixels->fixed_width != config->image_size || pixels->fixed_height != config->image_size)) {
-        return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, the model takes %u x %u", file,
-                         (uint64_t)pixels->fixed_width, (uint64_t)pixels->fixed_height, (uint64_t)config->image_size,
-                         (uint64_t)config->image_size);
+    return given;
+}
+
+/* A height and a width that are both there, as center crop and padding take them; a plain number stands for both. */
+static int mgv__size_is_square_or_two(const mgv__size_keys *size, uint32_t *width, uint32_t *height) {
+    const uint64_t w = size->single ? size->single : size->number[MGV__KEY_WIDTH];
+    const uint64_t h = size->single ? size->single : size->number[MGV__KEY_HEIGHT];
+    if (w == 0 || h == 0 || w > MGV__MAX_SIDE || h > MGV__MAX_SIDE) return 0;
+    *width = (uint32_t)w;
+    *height = (uint32_t)h;
+    return 1;
+}
+/* The size that every picture has in the end; 0 where that depends on the picture. */
+static void mgv__pixels_fixed_size(const mgv__pixels_config *pixels, uint32_t *width, uint32_t *height) {
+    const int exact = pixels->do_resize && pixels->size == MGV__SIZE_EXACT;
+    *width = pixels->crop_width ? pixels->crop_width : exact ? pixels->width : 0;
+    *height = pixels->crop_height ? pixels->crop_height : exact ? pixels->height : 0;
+}
+/* The form of `size` for processors that make whole pictures; 0: none that they take (resize in image_processing_backends.py). */
+static int mgv__settings_form(mgv__processor_settings *settings) {
+    const mgv__size_keys *size = &settings->size;
+    mgv__pixels_config *pixels = &settings->pixels;
+    const uint64_t *number = size->number;
+    uint64_t shortest = size->single && !settings->default_to_square ? size->single : number[MGV__KEY_SHORTEST];
+    if (shortest > MGV__MAX_SIDE || number[MGV__KEY_LONGEST] > MGV__MAX_SIDE) return 0;
+    if (shortest != 0) {
+        pixels->size = MGV__SIZE_EDGES;
+        pixels->shortest_edge = (uint32_t)shortest;
+        pixels->longest_edge = (uint32_t)number[MGV__KEY_LONGEST];
+        return 1;
     }
-    if (pixels->patch != config->patch || pixels->temporal_patch != config->temporal_patch || pixels->merge != config->merge) {
+    if (number[MGV__KEY_MAX_HEIGHT] != 0 && number[MGV__KEY_MAX_WIDTH] != 0) {
+        if (number[MGV__KEY_MAX_HEIGHT] > MGV__MAX_SIDE || number[MGV__KEY_MAX_WIDTH] > MGV__MAX_SIDE) return 0;
+        pixels->size = MGV__SIZE_WITHIN;
+        pixels->width = (uint32_t)number[MGV__KEY_MAX_WIDTH];
+        pixels->height = (uint32_t)number[MGV__KEY_MAX_HEIGHT];
+        return 1;
+    }
+    pixels->size = MGV__SIZE_EXACT;
+    return mgv__size_is_square_or_two(size, &pixels->width, &pixels->height);
+}
+
+static mgv_result mgv__settings_finish_pictures(mgv__processor_settings *settings, uint32_t given, const char *file, mgv_error *error) {
+    mgv__pixels_config *pixels = &settings->pixels;
+    uint32_t side = pixels->only_side, width = 0, height = 0, i;
+    if (side != 0 && (given & (MGV__FROM_SIZE | MGV__FROM_CROP)) == 0) { /* sizes that can only be the model's */
+        for (i = 0; i < MGV__SIZE_KEYS; i++)
+            if (settings->size.number[i] != 0) settings->size.number[i] = side;
+        for (i = 0; i < MGV__SIZE_KEYS; i++)
+            if (settings->crop_size.number[i] != 0) settings->crop_size.number[i] = side;
+    }
+    if (pixels->do_resize && !mgv__settings_form(settings))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: size is none that a processor of whole pictures takes", file);
+    if (settings->do_center_crop && !mgv__size_is_square_or_two(&settings->crop_size, &pixels->crop_width, &pixels->crop_height))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: do_center_crop is set, and crop_size has no height and width", file);
+    if (pixels->in_floats && !pixels->do_rescale)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: do_rescale is false, and this processor's pictures are floats", file);
+    mgv__pixels_fixed_size(pixels, &width, &height);
+    if (width != 0 && side != 0 && (width != side || height != side))
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, the model takes %u x %u", file, (uint64_t)width,
+                         (uint64_t)height, (uint64_t)side, (uint64_t)side);
+    if (settings->do_pad && settings->pad_size.given) {
+        uint32_t pad_width = 0, pad_height = 0;
+        if (!mgv__size_is_square_or_two(&settings->pad_size, &pad_width, &pad_height) || pad_width != width || pad_height != height)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: do_pad with a pad_size that would add pixels, which is not run", file);
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__settings_finish_patches(mgv__processor_settings *settings, const mgv__processor *processor,
+                                               const mgv__config *config, const char *file, mgv_error *error) {
+    mgv__pixels_config *pixels = &settings->pixels;
+    pixels->size = processor->size;
+    pixels->min_pixels = settings->min_pixels ? settings->min_pixels : settings->size.number[MGV__KEY_SHORTEST];
+    pixels->max_pixels = settings->max_pixels ? settings->max_pixels : settings->size.number[MGV__KEY_LONGEST];
+    if (settings->do_center_crop && !settings->crop_size.given)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: do_center_crop is set, and there is no crop_size", file);
+    if (pixels->patch != config->patch || pixels->temporal_patch != config->temporal_patch || pixels->merge != config->merge)
         return mgv__fail(error, MGV_ERROR_MODEL,
                          "%s: patches of %u pixels and %u frames, merged %u by %u; the model has %u, %u and %u by %u", file,
                          (uint64_t)pixels->patch, (uint64_t)pixels->temporal_patch, (uint64_t)pixels->merge, (uint64_t)pixels->merge,
                          (uint64_t)config->patch, (uint64_t)config->temporal_patch, (uint64_t)config->merge, (uint64_t)config->merge);
-    }
-    if (pixels->min_pixels > pixels->max_pixels) {
+    if (processor->size == MGV__SIZE_PATCHES || !pixels->do_resize) return MGV_OK;
+    if (pixels->min_pixels == 0 || pixels->max_pixels == 0)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: size is not an object of shortest_edge and longest_edge, two areas", file);
+    if (pixels->min_pixels > pixels->max_pixels)
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: at least %u pixels and at most %u", file, pixels->min_pixels, pixels->max_pixels);
-    }
     return MGV_OK;
 }
-/* What a processor was saved with: `own`, a file; or else `key` in processor_config.json, where transformers 5 keeps it; or
-   else nothing, and *object is NULL. *text is to be freed. */
-static mgv_result mgv__processor_read(mgv__source *source, const char *own, const char *key, const char **file, char **text, char **object,
-                                      mgv_error *error) {
-    size_t bytes;
-    int absent;
-    mgv_result result = mgv__source_read_json(source, own, text, &bytes, &absent, error);
-    *object = NULL;
-    *file = own;
+/* All that `object` says to `processor`, checked against the model. */
+static mgv_result mgv__settings_parse(mgv__processor_settings *settings, const mgv__processor *processor, const mgv__config *config,
+                                      char *object, const char *file, mgv_error *error) {
+    const int32_t least = processor->in_floats ? MGV__RESAMPLE_BILINEAR : MGV__RESAMPLE_LANCZOS;
+    mgv_result result = mgv__settings_defaults(settings, processor, config, error);
+    if (result == MGV_OK) result = mgv__settings_read(settings, processor, object, file, error);
     if (result != MGV_OK) return result;
-    if (*text != NULL) {
-        *object = mgv__json_skip_space(*text);
-        return MGV_OK;
+    if (settings->pixels.do_resize && (settings->pixels.resample < least || settings->pixels.resample > MGV__RESAMPLE_BICUBIC)) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: resample %i is not run; %s2 (bilinear) and 3 (bicubic) are", file,
+                         (int64_t)settings->pixels.resample, processor->in_floats ? "" : "1 (Lanczos), ");
     }
-    *file = "processor_config.json";
-    result = mgv__source_read_json(source, *file, text, &bytes, &absent, error);
-    if (result != MGV_OK || *text == NULL) return result;
-    *object = mgv__json_member(mgv__json_skip_space(*text), key);
-    if (*object != NULL && **object != '{') *object = NULL;
+    if (processor->size != MGV__SIZE_EXACT) return mgv__settings_finish_patches(settings, processor, config, file, error);
+    return mgv__settings_finish_pictures(settings, mgv__settings_given(object), file, error);
+}
+
+/* The text of a processor: in *text, to be freed, and in it *object, or NULL where nothing is said. Looked for where transformers looks:
+   under `key` in processor_config.json, then in `own`, then in `other`, which may be NULL; or else what the family published, and *file is
+   NULL. */
+static mgv_result mgv__processor_read(mgv__source *source, const char *key, const char *own, const char *other, const char *published,
+                                      const char **file, char **text, char **object, mgv_error *error) {
+    const char *files[3];
+    size_t bytes, i;
+    int absent;
+    files[0] = "processor_config.json";
+    files[1] = own;
+    files[2] = other;
+    for (i = 0; i < 3 && files[i] != NULL; i++) {
+        mgv_result result = mgv__source_read_json(source, files[i], text, &bytes, &absent, error);
+        if (result != MGV_OK) return result;
+        if (*text == NULL) continue;
+        *file = files[i];
+        *object = mgv__json_skip_space(*text);
+        if (i == 0) *object = mgv__json_member(*object, key);
+        if (*object != NULL && **object == '{') return MGV_OK;
+        if (*object != NULL && **object != 'n') result = mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not an object", files[i], key);
+        mgv__free(&source->allocator, *text);
+        *text = NULL;
+        if (result != MGV_OK) return result;
+    }
+    *file = NULL;
+    *text = (char *)mgv__alloc(&source->allocator, strlen(published) + 1);
+    if (*text == NULL) return mgv__fail_nomem(error, "the defaults of the family", strlen(published));
+    memcpy(*text, published, strlen(published) + 1);
+    *object = mgv__json_member(*text, key);
     return MGV_OK;
 }
-/* Of a video processor only the limits are taken; without one, clips have those of pictures, as in transformers. */
-static mgv_result mgv__clip_limits_read(mgv__pixels_config *pixels, mgv__source *source, mgv_error *error) {
+
+static const mgv__processor *mgv__find_processor(const char *name, size_t length) {
+    size_t i;
+    for (i = 0; i < sizeof mgv__processors / sizeof mgv__processors[0]; i++)
+        if (strlen(mgv__processors[i].name) == length && memcmp(mgv__processors[i].name, name, length) == 0) return &mgv__processors[i];
+    return NULL;
+}
+/* The class that a file names, without the Fast or Pil at its end, and with the name that it had before it was one of image processors; or
+   else that of the family. */
+static mgv_result mgv__processor_class(mgv__source *source, const mgv__family *family, char *object, const char *file,
+                                       const mgv__processor **processor, mgv_error *error) {
+    static const char old[] = "FeatureExtractor";
+    const mgv__processor *own = mgv__find_processor(family->processor, strlen(family->processor));
+    char *value = mgv__json_member(object, "image_processor_type"), name[96];
+    size_t length;
+    *processor = own;
+    if (value == NULL || *value != '"') value = mgv__json_member(object, "feature_extractor_type");
+    if (value == NULL || *value != '"' || (size_t)(mgv__json_skip_string(value) - value) >= sizeof name - sizeof old) return MGV_OK;
+    mgv__json_string(value, name);
+    length = strlen(name);
+    if (length > 4 && strcmp(name + length - 4, "Fast") == 0) length -= 4;
+    else if (length > 3 && strcmp(name + length - 3, "Pil") == 0) length -= 3;
+    else if (length > sizeof old - 1 && strcmp(name + length - (sizeof old - 1), old) == 0) {
+        memcpy(name + length - (sizeof old - 1), "ImageProcessor", sizeof "ImageProcessor");
+        length = strlen(name);
+    }
+    name[length] = 0;
+    *processor = mgv__find_processor(name, length);
+    if (*processor == NULL) {
+        *processor = own;
+        mgv__log(&source->logger, MGV_LOG_WARNING, "%s: %s: image processor %q is not known here; its keys are read as those of %s",
+                 mgv__source_name(source), file, name, own->name);
+    } else if ((*processor)->size != own->size) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s makes no pictures for a tower of %s", file, name, family->name);
+    }
+    return MGV_OK;
+}
+static int mgv__same_but_for_size(const mgv__pixels_config *a, const mgv__pixels_config *b) {
+    return a->resample == b->resample && a->do_resize == b->do_resize && a->do_rescale == b->do_rescale &&
+           a->do_normalize == b->do_normalize && a->rescale_factor == b->rescale_factor && memcmp(a->mean, b->mean, sizeof a->mean) == 0 &&
+           memcmp(a->std, b->std, sizeof a->std) == 0;
+}
+/* The limits of clips. Nothing but them may differ from those of pictures. */
+static mgv_result mgv__clips_read(mgv__config *config, const mgv__family *family, mgv__source *source, mgv_error *error) {
+    const mgv__processor *processor = mgv__find_processor(family->video_processor, strlen(family->video_processor));
+    mgv__pixels_config *pixels = &config->pixels;
+    mgv__processor_settings settings;
     const char *file;
     char *text, *object;
-    mgv_result result = mgv__processor_read(source, "video_preprocessor_config.json", "video_processor", &file, &text, &object, error);
+    mgv_result result = mgv__processor_read(source, "video_processor", "video_preprocessor_config.json", "preprocessor_config.json",
+                                            family->published, &file, &text, &object, error);
     if (result != MGV_OK) return result;
-    if (object != NULL) {
-        result = mgv__fields_read(MGV__FIELDS(mgv__qwen_clip_fields), pixels, object, file, error);
-        if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__qwen_clip_overrides), pixels, object, file, error);
+    pixels->clip_counts_frames = processor->size == MGV__SIZE_VOLUME;
+    if (object != NULL && (file != NULL || config->pixels_from.file == NULL)) {
+        result = mgv__settings_parse(&settings, processor, config, object, file ? file : "what the family published", error);
+        if (result == MGV_OK && file != NULL) {
+            pixels->clips_differ = settings.cap_pixels_per_frame || !mgv__same_but_for_size(pixels, &settings.pixels);
+            config->clips_from.given = mgv__settings_given(object);
+        }
+        config->clips_from.file = file;
+        config->clips_from.processor = processor->name;
     }
-    if (result == MGV_OK && pixels->clip_max_pixels != 0 && pixels->clip_min_pixels > pixels->clip_max_pixels)
-        result = mgv__fail(error, MGV_ERROR_MODEL, "%s: at least %u pixels and at most %u", file, pixels->clip_min_pixels,
-                           pixels->clip_max_pixels);
     mgv__free(&source->allocator, text);
-    return result;
+    if (result != MGV_OK || config->clips_from.processor == NULL) return result;
+    if (settings.pixels.min_pixels == pixels->min_pixels && settings.pixels.max_pixels == pixels->max_pixels) return MGV_OK;
+    pixels->clip_min_pixels = settings.pixels.min_pixels;
+    pixels->clip_max_pixels = settings.pixels.max_pixels;
+    return MGV_OK;
 }
 static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv_error *error) {
-    const mgv__processor *processor = &mgv__find_family(config->family)->processor;
-    const char *file;
-    char *text, *object, published[MGV__MAX_DEFAULTS_BYTES];
-    mgv_result result;
-    result = mgv__pixels_defaults(&config->pixels, config, error);
+    const mgv__family *family = mgv__find_family(config->family);
+    const mgv__processor *processor = NULL;
+    mgv__processor_settings settings;
+    const char *file, *name;
+    char *text, *object;
+    uint32_t width, height;
+    mgv_result result = mgv__processor_read(source, "image_processor", "preprocessor_config.json", NULL, family->published, &file, &text,
+                                            &object, error);
     if (result != MGV_OK) return result;
-    result = mgv__processor_read(source, "preprocessor_config.json", "image_processor", &file, &text, &object, error);
-    if (result != MGV_OK) return result;
-    if (object == NULL) {
-        memcpy(published, processor->published, strlen(processor->published) + 1);
-        object = published;
-        file = "what the family published";
+    name = file ? file : "what the family published";
+    result = mgv__processor_class(source, family, object, name, &processor, error);
+    if (result == MGV_OK) result = mgv__settings_parse(&settings, processor, config, object, name, error);
+    if (result == MGV_OK) {
+        config->pixels = settings.pixels;
+        config->pixels_from.file = file;
+        config->pixels_from.processor = processor->name;
+        config->pixels_from.given = mgv__settings_given(object);
     }
-    result = mgv__pixels_parse(&config->pixels, config, object, file, error);
     mgv__free(&source->allocator, text);
     if (result != MGV_OK) return result;
-    if (config->pixels.fixed_width && mgv__config_any_size(config)) /* the size is the processor's to choose */
-        config->image_size = config->pixels.fixed_width == config->pixels.fixed_height ? config->pixels.fixed_width : 0;
-    if (processor->clips == MGV__CLIPS_NONE) return MGV_OK;
-    return mgv__clip_limits_read(&config->pixels, source, error);
+    mgv__pixels_fixed_size(&config->pixels, &width, &height);
+    if (mgv__config_any_size(config)) config->image_size = width == height ? width : 0; /* the size is the processor's to choose */
+    if (file == NULL)
+        mgv__log(&source->logger, MGV_LOG_WARNING,
+                 "%s: there is no preprocessor_config.json: pictures are prepared as the published files of %s have it",
+                 mgv__source_name(source), family->name);
+    return family->video_processor ? mgv__clips_read(config, family, source, error) : MGV_OK;
 }
+
 /* A name of the Hugging Face hub, owner/name, rather than a path. */
 static int mgv__is_hub_name(const char *path) {
     const char *slash = path ? strchr(path, '/') : NULL;
@@ -3743,7 +3997,6 @@ enum {
 };
 
 enum {
-    MGV__MAX_SIDE = 1 << 24,            /* of a picture: keeps width * height exact in a double */
     MGV__MAX_FRAMES = 1 << 16,
     MGV__MAX_SMART_ASPECT = 200,        /* smart_resize: longer side over shorter */
     MGV__PIXELS_MAX_BANDS = 16,         /* parts of a picture that run at the same time, each with its own rows in the scratch memory */
@@ -3911,10 +4164,101 @@ static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint3
     return MGV_OK;
 }
 
+/* Sides in proportion: the shorter one becomes shortest_edge, unless the longer one would become more than longest_edge
+   (get_resize_output_image_size and get_size_with_aspect_ratio in image_transforms.py). Python's int() of a quotient of whole numbers. */
+static void mgv__pixels_edges(const mgv__pixels_config *config, double *width, double *height) {
+    const double shorter = *width < *height ? *width : *height, longer = *width < *height ? *height : *width;
+    double side = config->shortest_edge, exact = side, other;
+    if (config->longest_edge && mgv__rounded(mgv__as_double(longer / shorter) * side) > config->longest_edge) {
+        exact = mgv__as_double(mgv__as_double(config->longest_edge * shorter) / longer);
+        side = mgv__round_half_even(exact);
+    }
+    if (config->longest_edge && shorter == side) return;
+    other = floor(mgv__as_double(mgv__rounded(exact * longer) / shorter));
+    if (*width <= *height) {
+        *height = other;
+        *width = side;
+    } else {
+        *width = other;
+        *height = side;
+    }
+}
+/* get_image_size_for_max_height_width in image_utils.py. */
+static void mgv__pixels_within(const mgv__pixels_config *config, double *width, double *height) {
+    const double down = mgv__as_double(config->height / *height), across = mgv__as_double(config->width / *width);
+    const double scale = down < across ? down : across;
+    *width = floor(mgv__rounded(*width * scale));
+    *height = floor(mgv__rounded(*height * scale));
+}
+/* Multiples of the patch, `scale` times as large, rounded up. */
+static double mgv__scaled_side(double side, double scale, double patch) {
+    return mgv__at_least(ceil(mgv__as_double(mgv__rounded(side * scale) / patch)) * patch, patch);
+}
+/* The largest scale that gives at most max_patches, by halving as in get_image_size_for_max_num_patches (image_processing_siglip2.py). */
+static void mgv__pixels_budget(double patch, double max_patches, double *width, double *height) {
+    const double precision = 1e-5;
+    double low = mgv__as_double(precision / 10), high = 100;
+    while (mgv__as_double(high - low) >= precision) {
+        const double scale = mgv__as_double(low + high) / 2;
+        const double down = mgv__scaled_side(*height, scale, patch) / patch, across = mgv__scaled_side(*width, scale, patch) / patch;
+        if (down * across <= max_patches) low = scale;
+        else high = scale;
+    }
+    *height = mgv__scaled_side(*height, low, patch);
+    *width = mgv__scaled_side(*width, low, patch);
+}
+
+/* The size that a picture is resized to. */
+static mgv_result mgv__pixels_resized_size(const mgv__pixels_config *config, uint32_t frames, uint64_t min_pixels, uint64_t max_pixels,
+                                           double *width, double *height, mgv_error *error) {
+    const double w = *width, h = *height, patch = config->patch;
+    mgv_result result = MGV_OK;
+    if (!config->do_resize) return MGV_OK;
+    switch (config->size) {
+    case MGV__SIZE_EXACT:
+        *width = config->width;
+        *height = config->height;
+        break;
+    case MGV__SIZE_EDGES: mgv__pixels_edges(config, width, height); break;
+    case MGV__SIZE_WITHIN: mgv__pixels_within(config, width, height); break;
+    case MGV__SIZE_PATCHES:
+        mgv__pixels_budget(patch, max_pixels ? floor((double)max_pixels / patch / patch) : config->max_patches, width, height);
+        break;
+    default: result = mgv__pixels_smart_size(config, frames, min_pixels, max_pixels, width, height, error); break;
+    }
+    if (result != MGV_OK) return result;
+    if (*width >= 1 && *height >= 1 && *width <= MGV__MAX_SIDE && *height <= MGV__MAX_SIDE) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels would become one without pixels, or with a side of "
+                     "more than %u", (uint64_t)w, (uint64_t)h, (uint64_t)MGV__MAX_SIDE);
+}
+
+/* What a picture becomes must be what the model takes. */
+static mgv_result mgv__pixels_check_result(const mgv__pixels_config *config, const mgv_grid *grid, uint32_t width, uint32_t height,
+                                           mgv_error *error) {
+    const char *const why = config->do_resize ? "" : " (do_resize is false)";
+    if (config->only_side && (grid->width != config->only_side || grid->height != config->only_side))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels becomes %u x %u%s; this model takes %u x %u",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)grid->width, (uint64_t)grid->height, why,
+                         (uint64_t)config->only_side, (uint64_t)config->only_side);
+    if (config->size >= MGV__SIZE_AREA && (grid->width % config->factor || grid->height % config->factor))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT,
+                         "a picture of %u x %u pixels; this model does not resize%s and takes multiples of %u", (uint64_t)width,
+                         (uint64_t)height, why, (uint64_t)config->factor);
+    if (config->size == MGV__SIZE_PATCHES && !config->do_resize && grid->tokens > config->max_patches)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels is %u patches%s; this model takes %u at most",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)grid->tokens, why, (uint64_t)config->max_patches);
+    if (grid->h == 0 || grid->w == 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels becomes %u x %u%s, which is smaller than a patch of %u",
+                         (uint64_t)width, (uint64_t)height, (uint64_t)grid->width, (uint64_t)grid->height, why, (uint64_t)config->patch);
+    return MGV_OK;
+}
+
 /* How a picture of this size will be laid out. frames: 0 means 1. min_pixels, max_pixels: 0 for what the config says. */
 static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t width, uint32_t height, uint32_t frames, uint64_t min_pixels,
                                    uint64_t max_pixels, mgv_grid *grid, mgv_error *error) {
     double new_width = width, new_height = height, tokens, bytes;
+    mgv_result result;
+    mgv_grid made;
     if (frames == 0) frames = 1;
     if (width == 0 || height == 0)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels has nothing in it", (uint64_t)width, (uint64_t)height);
@@ -3924,34 +4268,30 @@ static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t wi
     if (frames > 1 && config->temporal_patch == 1)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a clip of %u frames; this model takes still pictures, each frame as one of its own",
                          (uint64_t)frames);
-    if (config->fixed_width && config->do_resize) {
-        new_width = config->fixed_width;
-        new_height = config->fixed_height;
-    } else if (config->fixed_width && (width != config->fixed_width || height != config->fixed_height)) {
-        return mgv__fail(error, MGV_ERROR_ARGUMENT,
-                         "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes %u x %u",
-                         (uint64_t)width, (uint64_t)height, (uint64_t)config->fixed_width, (uint64_t)config->fixed_height);
-    } else if (!config->fixed_width && config->do_resize) {
-        mgv_result result = mgv__pixels_smart_size(config, frames, min_pixels, max_pixels, &new_width, &new_height, error);
-        if (result != MGV_OK) return result;
-    } else if (!config->fixed_width && (width % config->factor || height % config->factor)) {
-        return mgv__fail(error, MGV_ERROR_ARGUMENT,
-                         "a picture of %u x %u pixels; this model does not resize (do_resize is false) and takes multiples of %u",
-                         (uint64_t)width, (uint64_t)height, (uint64_t)config->factor);
+    if (frames > 1 && config->clips_differ)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "a clip of %u frames; this model's video processor resizes or normalises otherwise "
+                         "than its image processor, which is not run", (uint64_t)frames);
+    result = mgv__pixels_resized_size(config, frames, min_pixels, max_pixels, &new_width, &new_height, error);
+    if (result != MGV_OK) return result;
+    if (config->crop_width) {
+        new_width = config->crop_width;
+        new_height = config->crop_height;
     }
     tokens = ceil((double)frames / config->temporal_patch) * floor(new_height / config->patch) * floor(new_width / config->patch);
     bytes = tokens * config->patch * config->patch * config->temporal_patch * 3 * sizeof(float);
     if (tokens > (double)INT32_MAX || bytes > (double)(SIZE_MAX / 2))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels and %u frames would be more tokens than fit into memory",
                          (uint64_t)width, (uint64_t)height, (uint64_t)frames);
-    grid->width = (uint32_t)new_width;
-    grid->height = (uint32_t)new_height;
-    grid->t = (frames + config->temporal_patch - 1) / config->temporal_patch;
-    grid->h = grid->height / config->patch;
-    grid->w = grid->width / config->patch;
-    grid->tokens = grid->t * grid->h * grid->w;
-    grid->merged_tokens = grid->tokens / (config->merge * config->merge);
-    return MGV_OK;
+    made.width = (uint32_t)new_width;
+    made.height = (uint32_t)new_height;
+    made.t = (frames + config->temporal_patch - 1) / config->temporal_patch;
+    made.h = made.height / config->patch;
+    made.w = made.width / config->patch;
+    made.tokens = made.t * made.h * made.w;
+    made.merged_tokens = made.tokens / (config->merge * config->merge);
+    result = mgv__pixels_check_result(config, &made, width, height, error);
+    if (result == MGV_OK) *grid = made;
+    return result;
 }
 
 /* ---- Weights of a resize along one axis ---- */
@@ -3969,12 +4309,13 @@ typedef struct mgv__row_set {
 
 typedef struct mgv__axis {
     uint32_t in, out;
+    uint32_t begin, kept; /* output positions [begin, begin + kept) are needed; below, position 0 is `begin` */
     uint32_t shift;       /* weights are in units of 2^-shift */
     int wide;             /* weights have up to 23 bits; 0: 16 */
     uint32_t taps;        /* room for the weights of one window: a multiple of MGV__PIXELS_TAP_MULTIPLE, filled up with zeros */
     uint32_t longest;     /* the longest window */
-    mgv__window *windows; /* [out], first and end ascending */
-    void *weights;        /* [out, taps], 4 bytes each, as the kernels store them */
+    mgv__window *windows; /* [kept], first and end ascending */
+    void *weights;        /* [kept, taps], 4 bytes each, as the kernels store them */
 } mgv__axis;
 
 /* What of the work exists in more than one instruction set: plain C here, AVX2 in >>pixels-avx2. All give the same bytes. */
@@ -3992,11 +4333,19 @@ typedef struct mgv__pixel_kernels {
                       size_t plane_bytes);
 } mgv__pixel_kernels;
 
-static double mgv__filter_support(int32_t resample) { return resample == MGV__RESAMPLE_BICUBIC ? 2.0 : 1.0; }
-/* Triangle, and the cubic convolution with a = -0.5 of Keys (1981). */
+static double mgv__filter_support(int32_t resample) {
+    return resample == MGV__RESAMPLE_LANCZOS ? 3.0 : resample == MGV__RESAMPLE_BICUBIC ? 2.0 : 1.0;
+}
+static double mgv__sinc(double x) {
+    if (x == 0) return 1;
+    x = mgv__rounded(x * 3.14159265358979323846);
+    return mgv__as_double(sin(x) / x);
+}
+/* Triangle, the cubic convolution with a = -0.5 of Keys (1981), and Lanczos's sinc windowed by its own middle. */
 static double mgv__filter(int32_t resample, double x) {
     if (x < 0) x = -x;
     if (resample == MGV__RESAMPLE_BILINEAR) return x < 1 ? 1 - x : 0;
+    if (resample == MGV__RESAMPLE_LANCZOS) return x < 3 ? mgv__rounded(mgv__sinc(x) * mgv__sinc(mgv__as_double(x / 3))) : 0;
     if (x < 1) return mgv__rounded((mgv__rounded(1.5 * x) - 2.5) * x * x) + 1;
     if (x < 2) return (mgv__rounded((mgv__rounded((x - 5) * x) + 8) * x) - 4) * -0.5;
     return 0;
@@ -4007,8 +4356,8 @@ static uint32_t mgv__axis_taps(int32_t resample, uint32_t in, uint32_t out) {
     uint32_t most = (uint32_t)ceil(mgv__filter_support(resample) * mgv__at_least((double)in / out, 1.0)) * 2 + 1;
     return (most + MGV__PIXELS_TAP_MULTIPLE - 1) / MGV__PIXELS_TAP_MULTIPLE * MGV__PIXELS_TAP_MULTIPLE;
 }
-/* At least out * taps for either filter, growing with in and out. */
-static size_t mgv__axis_weight_count(uint32_t in, uint32_t out) { return 4 * (size_t)in + (7 + MGV__PIXELS_TAP_MULTIPLE) * (size_t)out; }
+/* At least out * taps for every filter, growing with in and out. */
+static size_t mgv__axis_weight_count(uint32_t in, uint32_t out) { return 6 * (size_t)in + (9 + MGV__PIXELS_TAP_MULTIPLE) * (size_t)out; }
 
 /* The window of output position i and its weights, which sum to 1. Pillow's precompute_coeffs; torch's _compute_indices_min_size_weights_aa
    has the same arithmetic. */
@@ -4050,8 +4399,8 @@ static void mgv__axis_fill(mgv__axis *axis, const mgv__pixel_kernels *kernels, m
     axis->shift = mgv__axis_shift(axis, resize, resample, weights);
     axis->wide = resize == MGV_RESIZE_PILLOW;
     axis->longest = 0;
-    for (i = 0; i < axis->out; i++) {
-        mgv__window window = mgv__axis_window(axis, resample, i, weights);
+    for (i = 0; i < axis->kept; i++) {
+        mgv__window window = mgv__axis_window(axis, resample, axis->begin + i, weights);
         for (k = 0; k < window.count; k++) {
             double scaled = weights[k] * (1 << axis->shift);
             weights[k] = scaled < 0 ? ceil(scaled - 0.5) : floor(scaled + 0.5);
@@ -4156,7 +4505,9 @@ typedef struct mgv__pixels_job {
     float *out;
     mgv__pixels_layout layout;
     uint32_t planes;         /* of the source: 1 or 3 */
-    uint32_t rows, columns;  /* of the resized picture that are needed */
+    uint32_t rows, columns;  /* of the resized picture that are needed, the first ones being down.begin and across.begin */
+    uint32_t left, above;    /* columns and rows of zeros before them, where the picture is smaller than its crop */
+    uint32_t rows_out, columns_out; /* that are written, such zeros among them */
     int resize_across, resize_down, down_first;
     int over_white;          /* the source has alpha that is not to be dropped */
     mgv__axis across, down;
@@ -4165,6 +4516,7 @@ typedef struct mgv__pixels_job {
     unsigned char *slots;    /* [bands] */
     mgv__pixels_needs needs;
     float table[3][256];     /* from a byte to the value the model sees */
+    float rescaled[256];     /* in_floats */
 } mgv__pixels_job;
 
 /* Where a band keeps its rows. Planes lie one behind the other. */
@@ -4183,17 +4535,31 @@ static int mgv__down_comes_first(mgv_resize resize, uint32_t width, uint32_t hei
     return resize == MGV_RESIZE_PILLOW && less_height > 0 && less_height > less_width * 2;
 }
 
+/* torchvision's rescale, in float. */
+static float mgv__rescaled(const mgv__pixels_config *config, uint32_t byte) {
+    volatile float value = (float)byte, factor = (float)config->rescale_factor;
+    value = value * factor;
+    return value;
+}
+/* A rescaled value as the model sees it. */
+static float mgv__normalised(const mgv__pixels_config *config, uint32_t channel, float rescaled) {
+    volatile float value = rescaled, mean = (float)config->mean[channel], std = (float)config->std[channel];
+    if (!config->do_normalize) return value;
+    value = value - mean;
+    value = value / std;
+    return value;
+}
 /* What a byte becomes. Pillow's processors scale in double and normalise in float (transformers, image_transforms.py, rescale and
    normalize); torchvision's fold the scale into mean and std (image_processing_backends.py, _fuse_mean_std_and_rescale_factor). */
 static float mgv__pixel_value(const mgv__pixels_config *config, mgv_resize resize, uint32_t channel, uint32_t byte) {
     volatile float value = (float)byte, mean = (float)config->mean[channel], std = (float)config->std[channel];
+    if (config->in_floats) return mgv__normalised(config, channel, mgv__rescaled(config, byte));
     if (resize == MGV_RESIZE_TORCHVISION && config->do_rescale && config->do_normalize) {
         volatile float inverse = (float)(1.0 / config->rescale_factor);
         mean = mean * inverse;
         std = std * inverse;
     } else if (resize == MGV_RESIZE_TORCHVISION && config->do_rescale) {
-        volatile float factor = (float)config->rescale_factor;
-        value = value * factor;
+        value = mgv__rescaled(config, byte);
     } else if (config->do_rescale) {
         value = (float)mgv__rounded((double)byte * config->rescale_factor);
     }
@@ -4206,7 +4572,7 @@ static float mgv__pixel_value(const mgv__pixels_config *config, mgv_resize resiz
 /* Where the sample of channel 0 at column x of row y of this frame goes, and how far apart the channels are. */
 static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint32_t slice, uint32_t x, uint32_t y, size_t *channel_step) {
     const mgv_grid *grid = job->grid;
-    size_t patch = job->config->patch, merge = job->config->merge, slices = job->config->temporal_patch, token;
+    size_t patch = job->config->patch, merge = job->config->merge, slices = job->config->temporal_patch, token, inside;
     if (job->layout == MGV__PIXELS_CHW) {
         *channel_step = (size_t)grid->height * grid->width;
         return job->out + (size_t)frame * 3 * *channel_step + (size_t)y * grid->width + x;
@@ -4214,8 +4580,9 @@ static float *mgv__pixels_place(const mgv__pixels_job *job, uint32_t frame, uint
     token = (y / patch / merge) * (grid->w / merge) + x / patch / merge;
     token = (token * merge + y / patch % merge) * merge + x / patch % merge;
     token += (size_t)(frame / slices) * grid->h * grid->w;
-    *channel_step = slices * patch * patch;
-    return job->out + token * 3 * *channel_step + slice * patch * patch + y % patch * patch + x % patch;
+    inside = y % patch * patch + x % patch;
+    *channel_step = job->config->channels_last ? 1 : slices * patch * patch;
+    return job->out + token * 3 * slices * patch * patch + (job->config->channels_last ? 3 * inside : slice * patch * patch + inside);
 }
 
 /* Columns [begin, end) of a finished row as RGB. `out` holds bytes here. */
@@ -4231,14 +4598,16 @@ static void mgv__pixels_store_rgb8(const mgv__pixels_job *job, uint32_t frame, u
     }
 }
 
-/* Writes columns [begin, end) of a finished row. The last frame of a clip fills what is left of its temporal patch. */
+/* Writes columns [begin, end) of a finished row, of bytes or of floats that were rescaled before. The last frame of a clip fills what is
+   left of its temporal patch. */
 static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32_t y, uint32_t begin, uint32_t end,
-                              const unsigned char *row, size_t plane_bytes) {
-    uint32_t slices = job->layout == MGV__PIXELS_PATCHES ? job->config->temporal_patch : 1;
+                              const unsigned char *row, const float *floats, size_t plane_samples) {
+    const uint32_t slices = job->layout == MGV__PIXELS_PATCHES ? job->config->temporal_patch : 1;
+    const size_t step = job->layout == MGV__PIXELS_PATCHES && job->config->channels_last ? 3 : 1;
     uint32_t slice = frame % slices, last = frame + 1 == mgv__image_frames(job->image) ? slices : slice + 1;
     uint32_t x, next, channel, i;
     if (job->layout == MGV__PIXELS_RGB8) {
-        mgv__pixels_store_rgb8(job, frame, y, begin, end, row, plane_bytes);
+        mgv__pixels_store_rgb8(job, frame, y, begin, end, row, plane_samples);
         return;
     }
     for (; slice < last; slice++) {
@@ -4248,11 +4617,29 @@ static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32
             next = job->layout == MGV__PIXELS_CHW ? end : (x / job->config->patch + 1) * job->config->patch;
             if (next > end) next = end;
             for (channel = 0; channel < 3; channel++) {
-                const unsigned char *samples = row + (job->planes == 3 ? channel : 0) * plane_bytes + (x - begin);
+                const size_t first = (job->planes == 3 ? channel : 0) * plane_samples + (x - begin);
                 const float *table = job->table[channel];
-                for (i = 0; i < next - x; i++) target[channel * channel_step + i] = table[samples[i]];
+                for (i = 0; i < next - x && floats; i++)
+                    target[channel * channel_step + i * step] = mgv__normalised(job->config, channel, floats[first + i]);
+                for (i = 0; i < next - x && !floats; i++) target[channel * channel_step + i * step] = table[row[first + i]];
             }
         }
+    }
+}
+/* Before a picture that is smaller than its crop is written into the middle: black everywhere. */
+static void mgv__pixels_blacken(const mgv__pixels_job *job, mgv_resize resize) {
+    const size_t pixels = job->layout == MGV__PIXELS_PATCHES ? (size_t)job->rows_out * job->columns_out
+                                                             : (size_t)job->grid->height * job->grid->width;
+    const size_t patch = (size_t)job->config->patch * job->config->patch;
+    const size_t run = job->layout == MGV__PIXELS_CHW ? pixels : job->config->channels_last ? 1 : patch;
+    size_t i, k;
+    if (job->layout == MGV__PIXELS_RGB8) {
+        memset(job->out, 0, 3 * pixels);
+        return;
+    }
+    for (i = 0; i < 3 * pixels; i += run) {
+        const float black = mgv__pixel_value(job->config, resize, (uint32_t)(i / run % 3), 0);
+        for (k = 0; k < run; k++) job->out[i + k] = black;
     }
 }
 
@@ -4298,8 +4685,8 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
     const mgv__pixel_kernels *kernels = job->kernels;
     const uint32_t pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
     const mgv__window *across = job->across.windows, *down = job->down.windows;
-    const uint32_t source_begin = job->resize_across ? across[begin].first : begin;
-    const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : end;
+    const uint32_t source_begin = job->resize_across ? across[begin].first : job->across.begin + begin;
+    const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : job->across.begin + end;
     const uint32_t source_width = source_end - source_begin, width = end - begin;
     const int ringed = job->resize_across && job->resize_down && !job->down_first;
     mgv__row_set source, ring;
@@ -4322,11 +4709,120 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
         } else {
             unsigned char *planes = job->resize_across ? slot->planar : slot->row;
             if (job->resize_down) mgv__pixels_down_first(job, slot, &source, y, source_width, planes);
-            else mgv__pixels_take(job, source.base + (ptrdiff_t)y * source.stride, source_width, planes, source_width);
+            else mgv__pixels_take(job, source.base + (ptrdiff_t)(job->down.begin + y) * source.stride, source_width, planes, source_width);
             if (job->resize_across)
                 kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin, slot->row, width);
         }
-        mgv__pixels_store(job, frame, y, begin, end, slot->row, width);
+        mgv__pixels_store(job, frame, job->above + y, job->left + begin, job->left + end, slot->row, NULL, width);
+    }
+}
+
+/* ---- Resizing floats: torchvision's resize of float32, as PyTorch 2.15 computes it on x86 with FMA ----
+
+   aten/src/ATen/native/cpu/UpSampleKernel.cpp, _compute_indices_min_size_weights_aa and interpolate_aa_single_dim; the first product of a
+   sum stands alone, then come groups of four whose products are rounded, and what is left is fused: so the compiler took that loop. Across
+   comes first, and the order shows in the last bit. */
+
+static float mgv__float_product(float a, float b) {
+    volatile float product = a * b;
+    return product;
+}
+static float mgv__float_filter(int32_t resample, float x) {
+    if (x < 0) x = -x;
+    if (resample == MGV__RESAMPLE_BILINEAR) return x < 1 ? 1 - x : 0;
+    if (x < 1) return fmaf(mgv__float_product(fmaf(1.5f, x, -2.5f), x), x, 1.0f);
+    if (x < 2) return fmaf(fmaf(fmaf(-0.5f, x, 2.5f), x, -4.0f), x, 2.0f);
+    return 0;
+}
+static mgv__window mgv__float_window(const mgv__axis *axis, int32_t resample, uint32_t i, float *weights) {
+    volatile float scale = (float)axis->in / (float)axis->out, support, inverse, center, low, high, sum = 0;
+    double first, end;
+    mgv__window window;
+    uint32_t k;
+    support = (float)(mgv__filter_support(resample) * (scale >= 1 ? (double)scale : 1.0));
+    inverse = scale >= 1 ? (float)mgv__as_double(1.0 / (double)scale) : 1.0f;
+    center = (float)mgv__rounded((double)scale * (i + 0.5));
+    low = center - support;
+    high = center + support;
+    first = mgv__as_double((double)low + 0.5);
+    end = mgv__as_double((double)high + 0.5);
+    window.first = first > 0 ? (uint32_t)first : 0;
+    window.count = (end < axis->in ? (uint32_t)end : axis->in) - window.first;
+    for (k = 0; k < window.count; k++) {
+        volatile float place = (float)(k + window.first);
+        place = place - center;
+        place = (float)mgv__rounded(mgv__as_double((double)place + 0.5) * (double)inverse);
+        weights[k] = mgv__float_filter(resample, place);
+        sum = sum + weights[k];
+    }
+    for (k = 0; k < window.count; k++) {
+        volatile float weight = weights[k] / sum;
+        weights[k] = weight;
+    }
+    return window;
+}
+static void mgv__float_axis_fill(mgv__axis *axis, int32_t resample) {
+    float *weights = (float *)axis->weights;
+    uint32_t i;
+    axis->longest = 0;
+    for (i = 0; i < axis->kept; i++) {
+        axis->windows[i] = mgv__float_window(axis, resample, axis->begin + i, weights + (size_t)i * axis->taps);
+        if (axis->windows[i].count > axis->longest) axis->longest = axis->windows[i].count;
+    }
+}
+/* The weighted sum of output position i over samples that lie `stride` apart, of which `modulus` are kept. Sample 0 is of `origin`. */
+static float mgv__float_sum(const mgv__axis *axis, uint32_t i, const float *samples, size_t stride, uint32_t origin, uint32_t modulus) {
+    const float *weights = (const float *)axis->weights + (size_t)i * axis->taps;
+    const uint32_t count = axis->windows[i].count, rounded = 1 + (count - 1) / 4 * 4;
+    uint32_t at = (axis->windows[i].first - origin) % modulus, k;
+    float sum = 0;
+    for (k = 0; k < count; k++) {
+        const float sample = samples[at * stride];
+        if (k == 0) sum = mgv__float_product(sample, weights[k]);
+        else if (k < rounded) sum += mgv__float_product(sample, weights[k]);
+        else sum = fmaf(sample, weights[k], sum);
+        if (++at == modulus) at = 0;
+    }
+    return sum;
+}
+/* A source row, rescaled and resized across, in planes of `end - begin` floats. */
+static void mgv__float_row(const mgv__pixels_job *job, const mgv__pixels_slot *slot, const unsigned char *source, uint32_t begin,
+                           uint32_t end, uint32_t source_begin, uint32_t source_width, float *target) {
+    float *samples = (float *)(void *)slot->raw;
+    uint32_t plane, x;
+    mgv__pixels_take(job, source, source_width, slot->planar, source_width);
+    for (plane = 0; plane < job->planes; plane++, target += end - begin) {
+        const unsigned char *bytes = slot->planar + (size_t)plane * source_width;
+        for (x = 0; x < source_width; x++) samples[x] = job->rescaled[bytes[x]];
+        for (x = begin; x < end; x++)
+            target[x - begin] = job->resize_across ? mgv__float_sum(&job->across, x, samples, 1, source_begin, source_width)
+                                                   : samples[x - begin];
+    }
+}
+/* mgv__pixels_tile in floats. The ring holds two rows more than the longest window: one to be finished in. */
+static void mgv__float_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end,
+                            uint32_t top, uint32_t bottom) {
+    const mgv__window *across = job->across.windows, *down = job->down.windows;
+    const uint32_t source_begin = job->resize_across ? across[begin].first : job->across.begin + begin;
+    const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : job->across.begin + end;
+    const uint32_t width = end - begin, longest = job->resize_down ? job->down.longest : 1;
+    const size_t row_floats = (size_t)width * job->planes;
+    float *ring = (float *)(void *)slot->ring, *finished = ring + longest * row_floats;
+    const size_t pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
+    const unsigned char *source = mgv__image_row(job->image, frame, 0) + source_begin * pixel_bytes;
+    const ptrdiff_t stride = (ptrdiff_t)mgv__image_stride(job->image);
+    uint32_t y, ready = 0;
+    size_t i;
+    for (y = top; y < bottom; y++) {
+        const uint32_t first = job->resize_down ? down[y].first : job->down.begin + y;
+        const uint32_t behind = job->resize_down ? first + down[y].count : first + 1;
+        if (ready < first) ready = first;
+        for (; ready < behind; ready++)
+            mgv__float_row(job, slot, source + (ptrdiff_t)ready * stride, begin, end, source_begin, source_end - source_begin,
+                           ring + (ready % longest) * row_floats);
+        for (i = 0; i < row_floats; i++)
+            finished[i] = job->resize_down ? mgv__float_sum(&job->down, y, ring + i, row_floats, 0, longest) : ring[i];
+        mgv__pixels_store(job, frame, job->above + y, job->left + begin, job->left + end, NULL, finished, width);
     }
 }
 
@@ -4345,7 +4841,9 @@ static void mgv__pixels_band(void *context, uint32_t index) {
     for (frame = 0; frame < mgv__image_frames(job->image); frame++) {
         for (begin = 0; begin < job->columns; begin += job->strip) {
             uint32_t left = job->columns - begin;
-            mgv__pixels_tile(job, &slot, frame, begin, begin + (left < job->strip ? left : job->strip), top, bottom);
+            const uint32_t end = begin + (left < job->strip ? left : job->strip);
+            if (job->config->in_floats) mgv__float_tile(job, &slot, frame, begin, end, top, bottom);
+            else mgv__pixels_tile(job, &slot, frame, begin, end, top, bottom);
         }
     }
 }
@@ -4358,7 +4856,7 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
     int i;
     memset(needs, 0, sizeof *needs);
     for (i = 0; i < 2; i++) {
-        size_t most = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, in[i], min_out[i]);
+        size_t most = mgv__axis_taps(MGV__RESAMPLE_LANCZOS, in[i], min_out[i]);
         if (most > taps) taps = most;
         if (!mgv__mul(max_out[i], sizeof(mgv__window), &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->windows[i])) return 0;
         if (!mgv__mul(mgv__axis_weight_count(in[i], max_out[i]), sizeof(int32_t), &bytes)) return 0;
@@ -4369,7 +4867,7 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
     if (!mgv__mul(width, 3, &bytes) || !mgv__add(bytes, MGV__PIXELS_TAP_MULTIPLE, &bytes)) return 0;
     if (!mgv__align_up(bytes, MGV__ALIGNMENT, &needs->planar)) return 0;
     if (!mgv__mul(max_out_width, 3, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->row)) return 0;
-    ring = mgv__axis_taps(MGV__RESAMPLE_BICUBIC, height, min_out_height);
+    ring = mgv__axis_taps(MGV__RESAMPLE_LANCZOS, height, min_out_height);
     if (!mgv__mul(ring, 3 * MGV__PIXELS_MIN_STRIP, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->ring)) return 0;
     if (needs->ring < MGV__PIXELS_RING_BYTES) needs->ring = MGV__PIXELS_RING_BYTES;
     if (!mgv__add(needs->raw, needs->planar, &needs->slot) || !mgv__add(needs->slot, needs->row, &needs->slot) ||
@@ -4385,24 +4883,30 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
 
 /* What a configuration may say. Everything below relies on it; pixel values cannot overflow within these limits. */
 static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv_error *error) {
+    uint32_t width, height;
     int i;
-    if (config->resample != MGV__RESAMPLE_BILINEAR && config->resample != MGV__RESAMPLE_BICUBIC)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "resample %i; 2 (bilinear) and 3 (bicubic) are there", (int64_t)config->resample);
+    if (config->do_resize && (config->resample < MGV__RESAMPLE_LANCZOS || config->resample > MGV__RESAMPLE_BICUBIC))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "resample %i; 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are there",
+                         (int64_t)config->resample);
     if (!config->patch || !config->merge || !config->temporal_patch || config->patch > MGV__MAX_SIDE || config->merge > MGV__MAX_SIDE ||
         config->temporal_patch > MGV__MAX_FRAMES)
         return mgv__fail(error, MGV_ERROR_MODEL, "patches of %u pixels and %u frames, merged %u by %u", (uint64_t)config->patch,
                          (uint64_t)config->temporal_patch, (uint64_t)config->merge, (uint64_t)config->merge);
-    if ((config->fixed_width == 0) != (config->fixed_height == 0) || config->fixed_width > MGV__MAX_SIDE ||
-        config->fixed_height > MGV__MAX_SIDE)
-        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u", (uint64_t)config->fixed_width,
-                         (uint64_t)config->fixed_height);
-    if (config->fixed_width && (config->fixed_width < config->patch || config->fixed_height < config->patch))
-        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u is smaller than a patch of %u", (uint64_t)config->fixed_width,
-                         (uint64_t)config->fixed_height, (uint64_t)config->patch);
-    if (!config->fixed_width && (config->factor != (uint64_t)config->patch * config->merge || config->factor > MGV__MAX_SIDE))
+    mgv__pixels_fixed_size(config, &width, &height);
+    if ((width == 0) != (height == 0) || width > MGV__MAX_SIDE || height > MGV__MAX_SIDE)
+        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u", (uint64_t)width, (uint64_t)height);
+    if (width && (width < config->patch || height < config->patch))
+        return mgv__fail(error, MGV_ERROR_MODEL, "a picture size of %u x %u is smaller than a patch of %u", (uint64_t)width,
+                         (uint64_t)height, (uint64_t)config->patch);
+    if (config->do_resize && ((config->size == MGV__SIZE_EXACT && (!config->width || !config->height)) ||
+                              (config->size == MGV__SIZE_WITHIN && (!config->width || !config->height)) ||
+                              (config->size == MGV__SIZE_EDGES && !config->shortest_edge) ||
+                              (config->size == MGV__SIZE_PATCHES && !config->max_patches)))
+        return mgv__fail(error, MGV_ERROR_MODEL, "no size that pictures become");
+    if (config->size >= MGV__SIZE_AREA && (config->factor != (uint64_t)config->patch * config->merge || config->factor > MGV__MAX_SIDE))
         return mgv__fail(error, MGV_ERROR_MODEL, "pictures in multiples of %u pixels; %u patches of %u are needed",
                          (uint64_t)config->factor, (uint64_t)config->merge, (uint64_t)config->patch);
-    if (!config->fixed_width && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
+    if (config->do_resize && config->size == MGV__SIZE_AREA && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
         return mgv__fail(error, MGV_ERROR_MODEL, "a picture area from %u to %u pixels", config->min_pixels, config->max_pixels);
     if (config->do_rescale && !(fabs(config->rescale_factor) >= 1e-12 && fabs(config->rescale_factor) <= 1e12))
         return mgv__fail(error, MGV_ERROR_MODEL, "rescale_factor must lie between 1e-12 and 1e12");
@@ -4415,26 +4919,58 @@ static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv
     return MGV_OK;
 }
 
+/* The least that the sides of a picture of at most max_width x max_height are resized to: where windows are longest. */
+static void mgv__pixels_least_size(const mgv__pixels_config *config, uint32_t max_width, uint32_t max_height, uint32_t *width,
+                                   uint32_t *height) {
+    *width = *height = 1;
+    if (!config->do_resize) {
+        *width = max_width;
+        *height = max_height;
+    } else if (config->size == MGV__SIZE_EXACT) {
+        *width = config->width;
+        *height = config->height;
+    } else if (config->size == MGV__SIZE_EDGES && config->longest_edge == 0) {
+        *width = *height = config->shortest_edge;
+    } else if (config->size >= MGV__SIZE_AREA) {
+        *width = *height = config->size == MGV__SIZE_PATCHES ? config->patch : config->factor;
+    }
+}
 /* Scratch memory for any picture of at most max_width x max_height that becomes at most max_tokens tokens. Checks the configuration too. */
 static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, uint32_t max_width, uint32_t max_height, uint32_t max_tokens,
                                             size_t *bytes, mgv_error *error) {
     mgv__pixels_needs needs;
     mgv_result result = mgv__pixels_config_check(config, error);
-    uint32_t widest = config->fixed_width, highest = config->fixed_height;
+    uint32_t widest, highest, narrowest, lowest;
     if (result != MGV_OK) return result;
     if (max_width == 0 || max_height == 0 || max_width > MGV__MAX_SIDE || max_height > MGV__MAX_SIDE)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "pictures of at most %u x %u pixels; from 1 to %u a side can be", (uint64_t)max_width,
                          (uint64_t)max_height, (uint64_t)MGV__MAX_SIDE);
-    if (!config->fixed_width) {
-        double side = (double)max_tokens * config->patch * config->patch / config->factor;
-        widest = highest = side < config->factor ? config->factor : side > (double)MGV__MAX_SIDE ? (uint32_t)MGV__MAX_SIDE : (uint32_t)side;
+    mgv__pixels_fixed_size(config, &widest, &highest);
+    if (widest == 0) {
+        const double shortest = config->size >= MGV__SIZE_AREA ? config->factor : config->patch;
+        double side = (double)max_tokens * config->patch * config->patch / shortest + (config->size < MGV__SIZE_AREA ? config->patch : 0);
+        widest = highest = side < shortest ? (uint32_t)shortest : side > (double)MGV__MAX_SIDE ? (uint32_t)MGV__MAX_SIDE : (uint32_t)side;
     }
-    if (!mgv__pixels_needs_of(max_width, max_height, widest, highest, config->fixed_width ? widest : config->factor,
-                              config->fixed_width ? highest : config->factor, &needs))
+    mgv__pixels_least_size(config, max_width, max_height, &narrowest, &lowest);
+    if (!mgv__pixels_needs_of(max_width, max_height, widest, highest, narrowest, lowest, &needs))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "pictures of %u x %u pixels do not fit into this machine's address space",
                          (uint64_t)max_width, (uint64_t)max_height);
     *bytes = needs.total;
     return MGV_OK;
+}
+
+/* Where a crop begins in the resized picture; less than 0: behind so many zeros. torchvision has one more of an odd number of them at the
+   end, Pillow's processors at the beginning (center_crop in image_processing_backends.py and in image_transforms.py). */
+static int64_t mgv__crop_begin(mgv_resize resize, uint32_t resized, uint32_t crop) {
+    if (resized >= crop) return (resized - crop) / 2;
+    return -(int64_t)((crop - resized + (resize == MGV_RESIZE_PILLOW ? 1 : 0)) / 2);
+}
+/* The part of an axis that is needed: `limit` positions of the crop at most. *zeros: what comes before it. */
+static void mgv__axis_crop(mgv__axis *axis, mgv_resize resize, uint32_t crop, uint32_t limit, uint32_t *zeros) {
+    const int64_t begin = mgv__crop_begin(resize, axis->out, crop);
+    *zeros = begin < 0 ? (uint32_t)-begin : 0;
+    axis->begin = begin < 0 ? 0 : (uint32_t)begin;
+    axis->kept = axis->out - axis->begin < limit - *zeros ? axis->out - axis->begin : limit - *zeros;
 }
 
 /* See mgv__pixels_prepare; the result does not depend on `kernels` either. */
@@ -4444,8 +4980,9 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     mgv__pixels_job job;
     mgv__axis *axes[2];
     unsigned char *memory = (unsigned char *)scratch;
-    double *weights = (double *)scratch;
+    double *weights = (double *)scratch, width = grid->width, height = grid->height;
     uint32_t i, byte;
+    if (config->in_floats) resize = MGV_RESIZE_TORCHVISION; /* there is no processor of Pillow's for such models */
     memset(&job, 0, sizeof job);
     job.kernels = kernels;
     job.config = config;
@@ -4455,32 +4992,51 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     job.layout = layout;
     job.planes = mgv__pixel_formats[image->format].planes;
     job.over_white = mgv__pixel_formats[image->format].alpha && image->alpha == MGV_ALPHA_WHITE;
-    job.rows = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
-    job.columns = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
-    job.resize_across = grid->width != image->width;
-    job.resize_down = grid->height != image->height;
-    job.down_first = mgv__down_comes_first(resize, image->width, image->height, grid->width, grid->height);
-    mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, grid->width, grid->height, &job.needs);
+    job.rows_out = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
+    job.columns_out = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
+    if (config->crop_width) {
+        width = image->width;
+        height = image->height;
+        (void)mgv__pixels_resized_size(config, 1, 0, 0, &width, &height, NULL); /* the grid has been made with it */
+    }
+    job.across.in = image->width;
+    job.across.out = (uint32_t)width;
+    job.down.in = image->height;
+    job.down.out = (uint32_t)height;
+    mgv__axis_crop(&job.across, resize, grid->width, job.columns_out, &job.left);
+    mgv__axis_crop(&job.down, resize, grid->height, job.rows_out, &job.above);
+    job.columns = job.across.kept;
+    job.rows = job.down.kept;
+    job.resize_across = job.across.out != image->width;
+    job.resize_down = job.down.out != image->height;
+    job.down_first = mgv__down_comes_first(resize, image->width, image->height, job.across.out, job.down.out);
+    mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, job.across.out, job.down.out, &job.needs);
     memory += job.needs.window;
     axes[0] = &job.across;
     axes[1] = &job.down;
     for (i = 0; i < 2; i++) {
-        axes[i]->in = i ? image->height : image->width;
-        axes[i]->out = i ? grid->height : grid->width;
         axes[i]->taps = mgv__axis_taps(config->resample, axes[i]->in, axes[i]->out);
         axes[i]->windows = (mgv__window *)(void *)memory;
         memory += job.needs.windows[i];
         axes[i]->weights = memory;
         memory += job.needs.weights[i];
-        if (axes[i]->in != axes[i]->out) mgv__axis_fill(axes[i], job.kernels, resize, config->resample, weights);
+        if (axes[i]->in == axes[i]->out) continue;
+        if (config->in_floats) mgv__float_axis_fill(axes[i], config->resample);
+        else mgv__axis_fill(axes[i], job.kernels, resize, config->resample, weights);
     }
     job.slots = memory;
     job.strip = job.columns;
-    if (job.resize_across && job.resize_down && !job.down_first && (uint64_t)job.strip * 3 * job.down.longest > job.needs.ring)
+    if (config->in_floats) {
+        const size_t fit = job.needs.ring / (3 * sizeof(float)) / ((size_t)(job.resize_down ? job.down.longest : 1) + 1);
+        if (fit < job.strip) job.strip = (uint32_t)fit;
+    } else if (job.resize_across && job.resize_down && !job.down_first && (uint64_t)job.strip * 3 * job.down.longest > job.needs.ring) {
         job.strip = (uint32_t)(job.needs.ring / 3 / job.down.longest);
+    }
+    for (byte = 0; byte < 256; byte++) job.rescaled[byte] = mgv__rescaled(config, byte);
     for (i = 0; i < 3; i++) {
         for (byte = 0; byte < 256; byte++) job.table[i][byte] = mgv__pixel_value(config, resize, i, byte);
     }
+    if (job.rows < job.rows_out || job.columns < job.columns_out) mgv__pixels_blacken(&job, resize);
     job.bands = parallel && parallel->run && parallel->threads > 1 ? parallel->threads : 1;
     if (job.bands > MGV__PIXELS_MAX_BANDS) job.bands = MGV__PIXELS_MAX_BANDS;
     if (job.bands > job.rows) job.bands = job.rows;
@@ -5767,10 +6323,12 @@ static uint64_t mgv__hash_end(const mgv__hash *hash) {
 }
 
 static void mgv__hash_pixels_config(mgv__hash *hash, const mgv__pixels_config *p) {
+    uint32_t width, height, rarer[7];
     int i;
+    mgv__pixels_fixed_size(p, &width, &height);
     mgv__hash_number(hash, p->resample);
-    mgv__hash_number(hash, p->fixed_width);
-    mgv__hash_number(hash, p->fixed_height);
+    mgv__hash_number(hash, width);
+    mgv__hash_number(hash, height);
     mgv__hash_number(hash, p->factor);
     mgv__hash_number(hash, (double)p->min_pixels);
     mgv__hash_number(hash, (double)p->max_pixels);
@@ -5784,6 +6342,18 @@ static void mgv__hash_pixels_config(mgv__hash *hash, const mgv__pixels_config *p
     for (i = 0; i < 3; i++) {
         mgv__hash_number(hash, p->mean[i]);
         mgv__hash_number(hash, p->std[i]);
+    }
+    rarer[0] = p->size == MGV__SIZE_EXACT || p->size == MGV__SIZE_AREA ? 0 : (uint32_t)p->size;
+    rarer[1] = p->shortest_edge;
+    rarer[2] = p->longest_edge;
+    rarer[3] = p->crop_width || p->size == MGV__SIZE_WITHIN ? p->width : 0;
+    rarer[4] = p->crop_width || p->size == MGV__SIZE_WITHIN ? p->height : 0;
+    rarer[5] = p->max_patches;
+    rarer[6] = (uint32_t)p->in_floats;
+    for (i = 0; i < 7; i++) {
+        if (rarer[i] == 0) continue;
+        mgv__hash_number(hash, i);
+        mgv__hash_number(hash, rarer[i]);
     }
 }
 
@@ -6053,6 +6623,59 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
         grid.tokens = grid.merged_tokens = info->tokens_per_image;
         for (i = 0; i < model->program.op_count; i++) info->flops_per_image += mgv__op_flops_of(c, &model->program.ops[i], &grid);
     }
+    return MGV_OK;
+}
+
+static const char *mgv__setting_from(const mgv__provenance *from, uint32_t setting) {
+    if (from->file == NULL) return "published";
+    return from->given & setting ? from->file : "class defaults";
+}
+static void mgv__describe_size(const mgv__pixels_config *p, char *text, size_t capacity) {
+    size_t used;
+    if (!p->do_resize) mgv__print(text, capacity, "not resized");
+    else if (p->size == MGV__SIZE_EXACT) mgv__print(text, capacity, "%u x %u", (uint64_t)p->width, (uint64_t)p->height);
+    else if (p->size == MGV__SIZE_WITHIN)
+        mgv__print(text, capacity, "at most %u x %u, in proportion", (uint64_t)p->width, (uint64_t)p->height);
+    else if (p->size == MGV__SIZE_PATCHES)
+        mgv__print(text, capacity, "at most %u patches of %u x %u", (uint64_t)p->max_patches, (uint64_t)p->patch, (uint64_t)p->patch);
+    else if (p->size == MGV__SIZE_AREA)
+        mgv__print(text, capacity, "%u to %u pixels, sides multiples of %u", p->min_pixels, p->max_pixels, (uint64_t)p->factor);
+    else if (p->longest_edge)
+        mgv__print(text, capacity, "shorter side %u, longer side at most %u", (uint64_t)p->shortest_edge, (uint64_t)p->longest_edge);
+    else mgv__print(text, capacity, "shorter side %u", (uint64_t)p->shortest_edge);
+    used = strlen(text);
+    if (p->crop_width)
+        mgv__print(text + used, capacity - used, ", then the middle %u x %u", (uint64_t)p->crop_width, (uint64_t)p->crop_height);
+}
+MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_preprocessing_info *info) {
+    const mgv__provenance *from;
+    const mgv__pixels_config *p;
+    if (!model || !info) return MGV_ERROR_ARGUMENT;
+    from = &model->config.pixels_from;
+    p = &model->config.pixels;
+    memset(info, 0, sizeof *info);
+    info->processor = from->processor;
+    info->rows_of_patches = p->size >= MGV__SIZE_AREA;
+    info->do_resize = p->do_resize;
+    info->do_rescale = p->do_rescale;
+    info->do_normalize = p->do_normalize;
+    info->resample = p->resample;
+    mgv__pixels_fixed_size(p, &info->width, &info->height);
+    info->min_pixels = p->min_pixels;
+    info->max_pixels = p->max_pixels;
+    info->clip_min_pixels = p->clip_min_pixels ? p->clip_min_pixels : p->min_pixels;
+    info->clip_max_pixels = p->clip_max_pixels ? p->clip_max_pixels : p->max_pixels;
+    info->clips_count_frames = p->clip_counts_frames;
+    info->max_patches = p->max_patches;
+    info->rescale_factor = p->rescale_factor;
+    memcpy(info->mean, p->mean, sizeof info->mean);
+    memcpy(info->std, p->std, sizeof info->std);
+    mgv__describe_size(p, info->size, sizeof info->size);
+    info->size_from = mgv__setting_from(from, MGV__FROM_SIZE | MGV__FROM_CROP);
+    info->resample_from = mgv__setting_from(from, MGV__FROM_RESAMPLE);
+    info->mean_from = mgv__setting_from(from, MGV__FROM_MEAN);
+    info->std_from = mgv__setting_from(from, MGV__FROM_STD);
+    if (model->config.clips_from.processor) info->clip_size_from = mgv__setting_from(&model->config.clips_from, MGV__FROM_SIZE);
     return MGV_OK;
 }
 
@@ -10342,14 +10965,13 @@ static mgv_result mgv__engine_check_limits(const mgv_engine_desc *desc, const mg
     const mgv__pixels_config *pixels = &config->pixels;
     const uint64_t least = desc->min_pixels ? desc->min_pixels : pixels->min_pixels;
     const uint64_t most = desc->max_pixels ? desc->max_pixels : pixels->max_pixels;
-    const uint32_t width = pixels->fixed_width ? pixels->fixed_width : pixels->factor; /* of the smallest picture without a resize */
-    const uint32_t height = pixels->fixed_width ? pixels->fixed_height : pixels->factor;
+    const uint32_t side = pixels->only_side ? pixels->only_side : pixels->factor; /* of the smallest picture without a resize */
     if (least && most && least > most)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", least, most);
-    if (!pixels->do_resize && (width > desc->max_width || height > desc->max_height))
+    if (!pixels->do_resize && !pixels->crop_width && (side > desc->max_width || side > desc->max_height))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "max_width and max_height are %u x %u, but this model does not resize (do_resize is "
                          "false) and takes no picture smaller than %u x %u",
-                         (uint64_t)desc->max_width, (uint64_t)desc->max_height, (uint64_t)width, (uint64_t)height);
+                         (uint64_t)desc->max_width, (uint64_t)desc->max_height, (uint64_t)side, (uint64_t)side);
     if (desc->max_tokens < config->merge * config->merge + config->prefix)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but the smallest picture of this model has %u",
                          (uint64_t)desc->max_tokens, (uint64_t)config->merge * config->merge + config->prefix);
@@ -11844,7 +12466,7 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     if (result == MGV_OK) result = mgv__engine_picture(engine, &taken, &grid, error);
     if (result != MGV_OK) return result;
     pixels = &engine->model->config.pixels;
-    if (pixels->fixed_width) {
+    if (pixels->size < MGV__SIZE_AREA) {
         shape->rows = 3 * (uint64_t)grid.height;
         shape->columns = grid.width;
     } else {
@@ -11858,7 +12480,7 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
     if (mgv__image_overlaps(&taken, pixel_values, need * sizeof(float)))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: pixel_values overlap the picture that they are made of");
     mgv__pixels_prepare(pixels, engine->desc.resize, &taken, &grid, engine->pixels_scratch, &engine->desc.parallel, pixel_values,
-                        pixels->fixed_width ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
+                        pixels->size < MGV__SIZE_AREA ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
     return MGV_OK;
 }
 

@@ -644,6 +644,7 @@ static const char *hopper_model(void) {
     if (exists(directory)) return directory;
     assert_int_equal(mkdir(directory, 0777), 0);
     write_all(in_scratch("hopper/config.json"), config, sizeof config - 1);
+    write_all(in_scratch("hopper/preprocessor_config.json"), "{}", 2);
     header[0] = '{';
     for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         unsigned long long shape[4] = {1, 1, 1, 1}, start = at;
@@ -678,6 +679,7 @@ static const char *linked_model(void) {
     bytes = read_all(in_scratch("hopper/config.json"), config, sizeof config);
     mkdir(in_scratch("linked"), 0777);
     write_all(in_scratch("linked/config.json"), config, bytes);
+    write_all(in_scratch("linked/preprocessor_config.json"), "{}", 2);
     point("linked/model.safetensors", weights);
     return in_scratch("linked");
 }

@@ -76,8 +76,8 @@ static void siglip_defaults_are_the_class_defaults(void **state) {
         assert_int_equal(config.window_size, 0);
         assert_true(config.rope_theta == 0);
         assert_int_equal(config.pixels.resample, MGV__RESAMPLE_BICUBIC);
-        assert_int_equal(config.pixels.fixed_width, 224);
-        assert_int_equal(config.pixels.fixed_height, 224);
+        assert_int_equal(config.pixels.width, 224);
+        assert_int_equal(config.pixels.height, 224);
         assert_true(config.pixels.do_resize && config.pixels.do_rescale && config.pixels.do_normalize);
         assert_true(config.pixels.rescale_factor == 1 / 255.0);
         assert_true(config.pixels.mean[0] == 0.5 && config.pixels.mean[2] == 0.5 && config.pixels.std[0] == 0.5 &&
@@ -109,7 +109,7 @@ static void siglip_so400m(void **state) {
     assert_int_equal(config.use_head, 0);
     assert_true(config.epsilon == 0.05f);
     assert_int_equal(config.pixels.resample, MGV__RESAMPLE_BILINEAR);
-    assert_int_equal(config.pixels.fixed_width, 384);
+    assert_int_equal(config.pixels.width, 384);
     assert_true(config.pixels.mean[0] == 0.5 && config.pixels.mean[1] == 0.25 && config.pixels.mean[2] == 0.125);
     assert_true(config.pixels.std[0] == 0.75 && config.pixels.std[1] == 0.75 && config.pixels.std[2] == 0.75);
     assert_true(config.pixels.rescale_factor == 0.00392156862745098);
@@ -153,7 +153,7 @@ static void qwen3_defaults_are_the_class_defaults(void **state) {
         assert_int_equal(config.activation, MGV__ACT_GELU_TANH);
         assert_true(config.rope_theta == 10000);
         assert_true(config.epsilon == 1e-6f);
-        assert_int_equal(config.pixels.fixed_width, 0);
+        assert_int_equal(config.pixels.width, 0);
         assert_int_equal(config.pixels.factor, 32);
         assert_int_equal(config.pixels.min_pixels, 3136);
         assert_int_equal(config.pixels.max_pixels, 1003520);
@@ -289,15 +289,15 @@ static void limits_of_clips(void **state) {
          MGV_OK},
         {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":{\"size\":{\"longest_edge\":77,"
                                                                    "\"shortest_edge\":7}}}", 7, 77, MGV_OK},
-        {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":null}", 0, 0, MGV_OK},
-        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{}", 0, 0, MGV_OK},
-        {"{\"model_type\":\"qwen3_vl\"}", "unrelated.json", "{", 0, 0, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "processor_config.json", "{\"video_processor\":null}", 4096, 25165824, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{}", 131072, 786432, MGV_OK},
+        {"{\"model_type\":\"qwen3_vl\"}", "unrelated.json", "{", 4096, 25165824, MGV_OK},
         {"{\"model_type\":\"siglip\"}", "video_preprocessor_config.json", "{", 0, 0, MGV_OK},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{", 0, 0, MGV_ERROR_FORMAT},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":7,\"shortest_edge\":9}}", 0, 0,
          MGV_ERROR_MODEL},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":{\"longest_edge\":0,\"shortest_edge\":0}}", 0, 0,
-         MGV_ERROR_MODEL},
+         MGV_ERROR_UNSUPPORTED},
         {"{\"model_type\":\"qwen3_vl\"}", "video_preprocessor_config.json", "{\"size\":224}", 0, 0, MGV_ERROR_UNSUPPORTED},
     };
     size_t i;
@@ -434,14 +434,12 @@ static const bad_case bad_cases[] = {
     {Q25("\"fullatt_block_indexes\":{}"), NULL, MODEL, "not an array"},
     {Q25("\"fullatt_block_indexes\":[3,1]"), NULL, MODEL, "ascending"},
     {"{\"model_type\":\"siglip\"}", "", MGV_ERROR_FORMAT, "preprocessor_config.json"},
-    {"{\"model_type\":\"siglip\"}", "{\"resample\":1}", UNSUPPORTED, "resample 1"},
+    {"{\"model_type\":\"siglip\"}", "{\"resample\":4}", UNSUPPORTED, "resample 4"},
     {"{\"model_type\":\"siglip\"}", "{\"resample\":6}", MODEL, "resample"},
     {"{\"model_type\":\"siglip\"}", "{\"resample\":\"bicubic\"}", MODEL, "resample"},
-    {"{\"model_type\":\"siglip\"}", "{\"size\":224}", UNSUPPORTED, "size"},
-    {"{\"model_type\":\"siglip\"}", "{\"size\":{\"shortest_edge\":224}}", UNSUPPORTED, "size"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":224}}", UNSUPPORTED, "size"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"width\":224}}", UNSUPPORTED, "size"},
-    {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":0,\"width\":224}}", MODEL, "height"},
+    {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":0,\"width\":224}}", UNSUPPORTED, "size"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":224,\"width\":225}}", MODEL, "225 x 224"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":225,\"width\":224}}", MODEL, "224 x 225"},
     {"{\"model_type\":\"siglip\"}", "{\"size\":{\"height\":256,\"width\":256}}", MODEL, "256 x 256 pixels, the model takes 224 x 224"},
@@ -456,12 +454,12 @@ static const bad_case bad_cases[] = {
     {"{\"model_type\":\"siglip\"}", "{\"image_std\":[0.5,0.5,0]}", MODEL, "image_std"},
     {"{\"model_type\":\"siglip\"}", "{\"image_std\":[0.5,0.5,-0.5]}", MODEL, "image_std"},
     {"{\"model_type\":\"siglip\"}", "{\"do_center_crop\":true}", UNSUPPORTED, "do_center_crop"},
-    {"{\"model_type\":\"siglip\"}", "{\"do_pad\":true}", UNSUPPORTED, "do_pad"},
+    {"{\"model_type\":\"siglip\"}", "{\"do_pad\":true,\"pad_size\":225}", UNSUPPORTED, "do_pad"},
     {Q3("\"depth\":25"), "{\"patch_size\":14}", MODEL, "patches of 14 pixels"},
     {Q3("\"depth\":25"), "{\"merge_size\":1}", MODEL, "merged 1 by 1"},
     {Q3("\"depth\":25"), "{\"temporal_patch_size\":1}", MODEL, "1 frames"},
     {Q3("\"depth\":25"), "{\"size\":224}", UNSUPPORTED, "size"},
-    {Q3("\"depth\":25"), "{\"size\":{\"shortest_edge\":0}}", MODEL, "shortest_edge"},
+    {Q3("\"depth\":25"), "{\"size\":{\"shortest_edge\":0}}", UNSUPPORTED, "size"},
     {Q3("\"depth\":25"), "{\"size\":{\"longest_edge\":2000000000000}}", MODEL, "longest_edge"},
     {Q3("\"depth\":25"), "{\"min_pixels\":5,\"max_pixels\":4}", MODEL, "at least 5 pixels and at most 4"},
     {Q3("\"depth\":25"), "{\"min_pixels\":-5}", MODEL, "min_pixels"},

@@ -44,8 +44,9 @@ static mgv__pixels_config make_config(int32_t resample, uint32_t width, uint32_t
     int i;
     memset(&config, 0, sizeof config);
     config.resample = resample;
-    config.fixed_width = width;
-    config.fixed_height = height;
+    config.size = width ? MGV__SIZE_EXACT : MGV__SIZE_AREA;
+    config.width = width;
+    config.height = height;
     config.factor = patch * merge;
     config.min_pixels = 65536;
     config.max_pixels = 16777216;
@@ -432,7 +433,7 @@ static void windows_fit_their_room(void **state) {
     (void)state;
     for (in = 1; in < 700; in += 1 + in / 8) {
         for (out = 1; out < 300; out += 1 + out / 8) {
-            for (filter = MGV__RESAMPLE_BILINEAR; filter <= MGV__RESAMPLE_BICUBIC; filter++) {
+            for (filter = MGV__RESAMPLE_LANCZOS; filter <= MGV__RESAMPLE_BICUBIC; filter++) {
                 mgv__axis axis;
                 mgv__window before = {0, 0};
                 memset(&axis, 0, sizeof axis);
@@ -473,12 +474,14 @@ static void wide_pictures_are_resized_in_strips(void **state) {
     narrow.do_rescale = narrow.do_normalize = 0;
     out = prepare(&narrow, MGV_RESIZE_TORCHVISION, &image, MGV__PIXELS_CHW, NULL, &grid, &count);
     across.in = WIDTH;
-    across.out = 4096;
+    across.out = across.kept = 4096;
+    across.begin = 0;
     across.windows = windows;
     across.weights = weights;
     across.taps = mgv__axis_taps(3, WIDTH, 4096);
     down.in = HEIGHT;
-    down.out = 14;
+    down.out = down.kept = 14;
+    down.begin = 0;
     down.windows = down_windows;
     down.weights = down_weights;
     down.taps = mgv__axis_taps(3, HEIGHT, 14);
@@ -604,6 +607,7 @@ static void without_resizing(void **state) {
     out = prepare(&fixed, MGV_RESIZE_PILLOW, &image, MGV__PIXELS_CHW, NULL, &grid, &count);
     assert_true(out[64 * 48 + 65] == mgv__pixel_value(&fixed, MGV_RESIZE_PILLOW, 1, pixels[65 * 3 + 1]));
     free(out);
+    fixed.only_side = 64;
     assert_int_equal(mgv__pixels_grid(&fixed, 48, 64, 1, 0, 0, &grid, &error), MGV_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "48 x 64"));
     assert_int_equal(mgv__pixels_grid(&any, 64, 48, 1, 0, 0, &grid, &error), MGV_ERROR_ARGUMENT);
@@ -755,16 +759,16 @@ static void bad_sizes(void **state) {
 }
 
 typedef void (*spoil)(mgv__pixels_config *config);
-static void spoil_resample(mgv__pixels_config *c) { c->resample = 1; }
+static void spoil_resample(mgv__pixels_config *c) { c->resample = 4; }
 static void spoil_patch(mgv__pixels_config *c) { c->patch = 0; }
 static void spoil_merge(mgv__pixels_config *c) { c->merge = 0; }
 static void spoil_temporal(mgv__pixels_config *c) { c->temporal_patch = 0; }
 static void spoil_factor(mgv__pixels_config *c) { c->factor = 31; }
 static void spoil_factor_wraps(mgv__pixels_config *c) { c->factor = 0, c->patch = c->merge = 65536; }
-static void spoil_width(mgv__pixels_config *c) { c->fixed_width = 32; }
-static void spoil_height(mgv__pixels_config *c) { c->fixed_height = 32; }
-static void spoil_small(mgv__pixels_config *c) { c->fixed_width = c->fixed_height = 15; }
-static void spoil_large(mgv__pixels_config *c) { c->fixed_width = c->fixed_height = 1u << 31; }
+static void spoil_width(mgv__pixels_config *c) { c->crop_width = 32; }
+static void spoil_height(mgv__pixels_config *c) { c->crop_height = 32; }
+static void spoil_small(mgv__pixels_config *c) { c->crop_width = c->crop_height = 15; }
+static void spoil_large(mgv__pixels_config *c) { c->crop_width = c->crop_height = 1u << 31; }
 static void spoil_limits(mgv__pixels_config *c) { c->min_pixels = c->max_pixels + 1; }
 static void spoil_min(mgv__pixels_config *c) { c->min_pixels = 0; }
 static void spoil_rescale(mgv__pixels_config *c) { c->rescale_factor = 0; }
@@ -780,7 +784,7 @@ static void bad_configurations(void **state) {
         mgv_result result;
         const char *rule;
     } cases[] = {
-        {spoil_resample, MGV_ERROR_UNSUPPORTED, "resample 1"}, {spoil_patch, MGV_ERROR_MODEL, "patches of 0"}, {spoil_merge, MGV_ERROR_MODEL, "merged 0"},
+        {spoil_resample, MGV_ERROR_UNSUPPORTED, "resample 4"}, {spoil_patch, MGV_ERROR_MODEL, "patches of 0"}, {spoil_merge, MGV_ERROR_MODEL, "merged 0"},
         {spoil_temporal, MGV_ERROR_MODEL, "0 frames"}, {spoil_factor, MGV_ERROR_MODEL, "multiples of 31"}, {spoil_factor_wraps, MGV_ERROR_MODEL, "multiples of 0"},
         {spoil_width, MGV_ERROR_MODEL, "32 x 0"}, {spoil_height, MGV_ERROR_MODEL, "0 x 32"}, {spoil_small, MGV_ERROR_MODEL, "smaller than a patch"},
         {spoil_large, MGV_ERROR_MODEL, "2147483648"}, {spoil_limits, MGV_ERROR_MODEL, "16777217 to 16777216"}, {spoil_min, MGV_ERROR_MODEL, "from 0"},

@@ -395,7 +395,7 @@ static void test_text_tensors_are_not_read(void **state) {
     if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
     mgv_model_close(model);
     assert_true(counts.bytes_read > 0);
-    if (counts.bytes_read > file_bytes - text_bytes + json_bytes) {
+    if (counts.bytes_read > file_bytes - text_bytes + 2 * json_bytes) { /* clips ask for the file of pictures again */
         fail_msg("%llu bytes read of %llu, of which %llu are text", (unsigned long long)counts.bytes_read, (unsigned long long)file_bytes,
                  (unsigned long long)text_bytes);
     }

@@ -70,8 +70,8 @@ int main(int argc, char **argv) {
             double plain_ms, vector_ms;
             memset(&config, 0, sizeof config);
             config.resample = variant / 2 ? MGV__RESAMPLE_BICUBIC : MGV__RESAMPLE_BILINEAR;
-            config.fixed_width = cases[i].new_width;
-            config.fixed_height = cases[i].new_height;
+            config.width = cases[i].new_width;
+            config.height = cases[i].new_height;
             config.do_resize = config.do_rescale = config.do_normalize = 1;
             config.rescale_factor = 1.0 / 255;
             config.mean[0] = config.mean[1] = config.mean[2] = config.std[0] = config.std[1] = config.std[2] = 0.5;

@@ -31,6 +31,8 @@ void cli_json_floats(FILE *stream, const float *values, uint64_t count);
 int cli_fail(int status, const char *file, const char *format, ...);
 /* The same for what the library said. */
 int cli_fail_library(const char *file, mgv_result result, const mgv_error *error);
+/* Prints what the library warns of as "megavit: warning: message" on stderr. */
+mgv_logger cli_logger(void);
 /* The line alone. */
 void cli_print_message(const char *file, const char *format, va_list arguments);
 /* Says, once in the program's life, that standard output did not take everything, with errno's reason if there is one; CLI_BAD_FILE. */
@@ -207,6 +209,7 @@ uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind);
 /* Makes an engine that fits these pictures. Those that cannot be read are reported and taken out of the list. The worst
    exit code met; CLI_MACHINE or an empty list means that there is nothing to go on with. */
 int cli_session_pictures(cli_session *session, cli_list *pictures);
+const mgv_model *cli_session_model(const cli_session *session);
 mgv_engine *cli_session_engine(cli_session *session);
 void cli_session_close(cli_session *session);
 

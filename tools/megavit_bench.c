@@ -295,6 +295,7 @@ static int open_model(bench *b) {
     uint32_t threads = b->options.threads ? b->options.threads : cores > 0 ? (uint32_t)cores : 1;
     memset(&desc, 0, sizeof desc);
     desc.path = b->options.model;
+    desc.logger = cli_logger();
     result = mgv_model_open(&b->model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_get_info(b->model, &b->info);
     if (result != MGV_OK) return cli_fail_library(b->options.model, result, &error);

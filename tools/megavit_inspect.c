@@ -106,23 +106,48 @@ static void print_model(const mgv_model_info *info) {
            info->dtype == MGV_DTYPE_NONE ? "mixed" : mgv_dtype_name(info->dtype));
     if (info->flops_per_image > 0) printf("work      %.4g GFLOP an image\n", info->flops_per_image * 1e-9);
     else printf("work      depends on the picture: see megavit plan\n");
-    printf("hash      %016llx\n\n", (unsigned long long)info->hash);
+    printf("hash      %016llx\n", (unsigned long long)info->hash);
+}
+
+static void print_three(const char *name, const double *values, const char *from) {
+    printf("%-10s%.8g %.8g %.8g (%s)\n", name, values[0], values[1], values[2], from);
+}
+/* How pictures are prepared, and the file that each setting came from. */
+static void print_preprocessing(const mgv_preprocessing_info *rules) {
+    static const char *const filters[] = {"nearest", "Lanczos", "bilinear", "bicubic"};
+    printf("processor %s\nsize      %s (%s)\n", rules->processor, rules->size, rules->size_from);
+    if (rules->clip_size_from)
+        printf("clips     %llu to %llu pixels%s (%s)\n", (unsigned long long)rules->clip_min_pixels,
+               (unsigned long long)rules->clip_max_pixels, rules->clips_count_frames ? " in all frames" : " a frame", rules->clip_size_from);
+    if (rules->do_resize) printf("resample  %s (%s)\n", filters[rules->resample], rules->resample_from);
+    if (!rules->do_rescale) printf("rescale   no\n");
+    if (rules->do_normalize) {
+        print_three("mean", rules->mean, rules->mean_from);
+        print_three("std", rules->std, rules->std_from);
+    } else {
+        printf("mean, std not normalised\n");
+    }
 }
 
 static int inspect_model(const char *path) {
     mgv_model *model = NULL;
     mgv_model_desc desc;
     mgv_model_info info;
+    mgv_preprocessing_info rules;
     mgv_error error;
     mgv_result result;
     totals sum;
     memset(&desc, 0, sizeof desc);
     memset(&sum, 0, sizeof sum);
     desc.path = path;
+    desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_get_info(model, &info);
+    if (result == MGV_OK) result = mgv_model_get_preprocessing(model, &rules);
     if (result != MGV_OK) return cli_fail_library(path, result, &error);
     print_model(&info);
+    print_preprocessing(&rules);
+    putchar('\n');
     print_table_head();
     for (uint32_t i = 0; i < info.tensor_count; i++) {
         mgv_tensor_info tensor;

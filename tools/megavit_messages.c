@@ -84,6 +84,12 @@ int cli_fail(int status, const char *file, const char *format, ...) {
     return status;
 }
 
+static void print_warning(void *user, int32_t level, const char *message) {
+    (void)user;
+    if (level <= MGV_LOG_WARNING) cli_fail(0, "warning", "%s", message);
+}
+mgv_logger cli_logger(void) { return (mgv_logger){.user = NULL, .log = print_warning}; }
+
 int cli_fail_library(const char *file, mgv_result result, const mgv_error *error) {
     int status = CLI_BAD_FILE;
     switch (result) {

@@ -23,6 +23,7 @@ static int pack(const char *directory, const char *architecture, const char *pat
     int status = CLI_DONE;
     memset(&desc, 0, sizeof desc);
     desc.path = directory;
+    desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
     if (result == MGV_OK) result = mgv_model_packed_bytes(model, architecture, &bytes, &error);
     if (result == MGV_OK) packed = malloc((size_t)bytes);

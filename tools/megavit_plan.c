@@ -148,6 +148,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (status != CLI_GO_ON) return status;
     memset(&desc, 0, sizeof desc);
     desc.path = o.model;
+    desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
     status = plan_model(model, o.model, &image, &o, multiprocessors);

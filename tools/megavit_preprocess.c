@@ -3,21 +3,22 @@
 #include <string.h>
 #include "tools/cli.h"
 
-/* transformers' shapes: [1, 3, height, width] for models of one size, rows of patches for the others. */
-static int write_pixels(const cli_session *session, const char *path, const mgv_grid *grid, const mgv_shape *shape, const float *values) {
+/* transformers' shapes: [1, 3, height, width], or rows of patches. */
+static int write_pixels(int rows_of_patches, const char *path, const mgv_grid *grid, const mgv_shape *shape, const float *values) {
     cli_file *file = cli_file_create(path);
     uint64_t image[4] = {1, 3, grid->height, grid->width}, patches[2] = {shape->rows, shape->columns};
     FILE *stream;
     if (!file) return CLI_BAD_FILE;
     stream = cli_file_stream(file);
-    if (cli_session_info(session)->image_size) cli_npy_header(stream, "<f4", image, 4);
-    else cli_npy_header(stream, "<f4", patches, 2);
+    if (rows_of_patches) cli_npy_header(stream, "<f4", patches, 2);
+    else cli_npy_header(stream, "<f4", image, 4);
     cli_write_floats(stream, values, shape->rows * shape->columns);
     return cli_file_commit(file);
 }
 
 static int preprocess_picture(cli_session *session, const cli_picture *picture, const char *path) {
     mgv_engine *engine = cli_session_engine(session);
+    mgv_preprocessing_info rules;
     mgv_grid grid;
     mgv_shape shape;
     mgv_error error;
@@ -27,14 +28,15 @@ static int preprocess_picture(cli_session *session, const cli_picture *picture, 
     mgv_result result = mgv_engine_grid(engine, &picture->image, &grid, &error);
     if (result == MGV_OK) result = mgv_preprocess(engine, &picture->image, NULL, 0, &shape, &error);
     if (result != MGV_OK) return cli_fail_library(picture->name, result, &error);
+    mgv_model_get_preprocessing(cli_session_model(session), &rules);
     count = shape.rows * shape.columns;
     values = count <= SIZE_MAX / sizeof *values ? malloc((size_t)count * sizeof *values) : NULL;
     if (!values) return cli_fail(CLI_MACHINE, NULL, "out of memory for %llu floats", (unsigned long long)count);
     result = mgv_preprocess(engine, &picture->image, values, count, &shape, &error);
-    if (result == MGV_OK) status = write_pixels(session, path, &grid, &shape, values);
+    if (result == MGV_OK) status = write_pixels(rules.rows_of_patches, path, &grid, &shape, values);
     else status = cli_fail_library(picture->name, result, &error);
     free(values);
-    if (!status && cli_session_info(session)->image_size == 0) printf("grid_thw %u %u %u\n", grid.t, grid.h, grid.w);
+    if (!status && rules.rows_of_patches) printf("grid_thw %u %u %u\n", grid.t, grid.h, grid.w);
     return status;
 }
 
@@ -82,6 +84,6 @@ static int run(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_preprocess = {
     "preprocess", "--model DIR [--resize pillow|torchvision] -o FILE.npy IMAGE", "the pixel values that the model sees, as a NumPy array",
-    "Models of one size: [1, 3, height, width] float32. Others: [patches, values of a patch], and a line 'grid_thw T H W' on\n"
+    "[1, 3, height, width] float32, or for Qwen and NaFlex [patches, values of a patch], and a line 'grid_thw T H W' on\n"
     "standard output.\n",
     run};

@@ -75,6 +75,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
     mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.path = options->model;
+    desc.logger = cli_logger();
     if (!session) {
         *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
         return NULL;
@@ -103,6 +104,7 @@ uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind) {
     *kind = info->embed_width ? MGV_OUTPUT_EMBEDS : MGV_OUTPUT_POOLED;
     return info->embed_width ? info->embed_width : info->pooled_width;
 }
+const mgv_model *cli_session_model(const cli_session *session) { return session->model; }
 mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
 
 void cli_session_close(cli_session *session) {

@@ -105,6 +105,7 @@ static int open_and_validate(const cli_session_options *options, cli_list *names
     int status = CLI_DONE;
     memset(&desc, 0, sizeof desc);
     desc.path = options->model;
+    desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
     if (result != MGV_OK) return cli_fail_library(options->model, result, &error);
     if (names->count || options->batch) status = gather_and_validate(model, options, names, options->batch);

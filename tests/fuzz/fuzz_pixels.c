@@ -48,8 +48,8 @@ static mgv__pixels_config take_config(fuzz_input *input) {
     config.temporal_patch = 1 + (uint32_t)take(input, 1) % 3;
     config.factor = config.patch * config.merge;
     if (flags & 128) {
-        config.fixed_width = take_side(input);
-        config.fixed_height = take_side(input);
+        config.width = take_side(input);
+        config.height = take_side(input);
         config.merge = 1;
     } else {
         config.min_pixels = take(input, 2);

@@ -1,0 +1,153 @@
+/* Image processors: what is made of a picture under the settings of a model directory is bit for bit what transformers makes of it, and
+   what transformers refuses is refused. tests/golden/processors.txt is made by tests/make_processor_vectors.py. */
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+#include "support.h"
+
+static uint8_t *make_picture(uint64_t seed, size_t bytes) {
+    uint8_t *data = (uint8_t *)malloc(bytes);
+    size_t i;
+    for (i = 0; i < bytes; i++) {
+        uint64_t z = seed + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+        data[i] = (uint8_t)(z >> 56);
+    }
+    return data;
+}
+static uint64_t hash_floats(const float *values, size_t count) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        hash = (hash ^ bits) * 0x100000001B3u;
+    }
+    return hash;
+}
+/* NaFlex has a processor before it has a tower. */
+static mgv_result read_naflex(const char *preprocessor_json, mgv__config *config, mgv_error *error) {
+    mgv__processor_settings settings;
+    char text[512];
+    mgv_result result;
+    memset(config, 0, sizeof *config);
+    config->patch = 16;
+    config->merge = config->temporal_patch = 1;
+    snprintf(text, sizeof text, "%s", preprocessor_json);
+    result = mgv__settings_parse(&settings, mgv__find_processor("Siglip2ImageProcessor", 21), config, text, "preprocessor_config.json",
+                                 error);
+    config->pixels = settings.pixels;
+    return result;
+}
+static mgv_result read_config(const char *config_json, const char *preprocessor_json, mgv__config *config, mgv_error *error) {
+    mgv_memory_file files[2];
+    mgv_model_desc desc;
+    mgv__source source;
+    if (strstr(config_json, "siglip2_vision_model")) return read_naflex(preprocessor_json, config, error);
+    memset(&desc, 0, sizeof desc);
+    desc.memory_files = files;
+    desc.memory_file_count = 2;
+    files[0].name = "config.json";
+    files[0].data = config_json;
+    files[0].bytes = strlen(config_json);
+    files[1].name = "preprocessor_config.json";
+    files[1].data = preprocessor_json;
+    files[1].bytes = strlen(preprocessor_json);
+    assert_int_equal(mgv__source_open(&source, &desc, error), MGV_OK);
+    return mgv__config_read(config, &source, error);
+}
+
+/* Bands one after the other, last first. */
+static void run_backwards(void *user, uint32_t count, mgv_task task, void *context) {
+    (void)user;
+    while (count > 0) task(context, --count);
+}
+
+/* Hash of the answer, or 0 where the picture is refused. Scratch memory and answer are exactly as large as was asked for. */
+static uint64_t prepare(const mgv__config *config, mgv_resize resize, const mgv_image *image, uint32_t threads, unsigned long *rows,
+                        unsigned long *columns, mgv_error *error) {
+    const mgv__pixels_config *pixels = &config->pixels;
+    const mgv__pixels_layout layout = pixels->size < MGV__SIZE_AREA ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES;
+    mgv_parallel_for parallel = {NULL, threads, run_backwards};
+    mgv_grid grid;
+    size_t bytes, count, i;
+    void *scratch = NULL;
+    float *out;
+    uint64_t hash;
+    if (mgv__pixels_grid(pixels, image->width, image->height, 1, 0, 0, &grid, error) != MGV_OK) return 0;
+    if (mgv__pixels_scratch_bytes(pixels, image->width, image->height, grid.tokens, &bytes, error) != MGV_OK) return 0;
+    *rows = layout == MGV__PIXELS_CHW ? 3 * (unsigned long)grid.height : grid.tokens;
+    *columns = layout == MGV__PIXELS_CHW ? grid.width : 3ul * pixels->temporal_patch * pixels->patch * pixels->patch;
+    count = *rows * *columns;
+    assert_int_equal(posix_memalign(&scratch, 64, bytes + 64), 0);
+    memset(scratch, 0xA5, bytes + 64);
+    out = (float *)malloc(count * sizeof(float));
+    memset(out, 0xFF, count * sizeof(float));
+    mgv__pixels_prepare(pixels, resize, image, &grid, scratch, &parallel, out, layout);
+    for (i = bytes; i < bytes + 64; i++) assert_int_equal(((uint8_t *)scratch)[i], 0xA5);
+    hash = hash_floats(out, count);
+    free(scratch);
+    free(out);
+    return hash;
+}
+
+static void as_transformers(void **state) {
+    FILE *stream = fopen("tests/golden/processors.txt", "r");
+    char line[2048];
+    unsigned checked = 0, refused = 0, wrong = 0;
+    (void)state;
+    assert_non_null(stream);
+    while (fgets(line, sizeof line, stream) != NULL) {
+        char *field[9], *at = line;
+        unsigned long rows = 0, columns = 0;
+        mgv__config config;
+        mgv_error error;
+        mgv_image image;
+        uint8_t *data;
+        uint64_t hash = 0;
+        uint32_t threads;
+        int count = 0;
+        if (*line == '#') continue;
+        line[strcspn(line, "\n")] = 0;
+        for (; count < 9 && at != NULL; count++) {
+            field[count] = at;
+            at = strchr(at, '\t');
+            if (at != NULL) *at++ = 0;
+        }
+        assert_true(count == 9 || count == 7);
+        memset(&image, 0, sizeof image);
+        image.width = (uint32_t)strtoul(field[3], NULL, 10);
+        image.height = (uint32_t)strtoul(field[4], NULL, 10);
+        data = make_picture(strtoul(field[5], NULL, 10), 3 * (size_t)image.width * image.height);
+        image.pixels = data;
+        memset(&error, 0, sizeof error);
+        for (threads = 1; threads < 8; threads += 6) {
+            const mgv_resize resize = strcmp(field[0], "pillow") == 0 ? MGV_RESIZE_PILLOW : MGV_RESIZE_TORCHVISION;
+            hash = 0;
+            if (read_config(field[1], field[2], &config, &error) == MGV_OK)
+                hash = prepare(&config, resize, &image, threads, &rows, &columns, &error);
+            if (count == 7 ? hash != 0 : hash != strtoull(field[8], NULL, 16) || rows != strtoul(field[6], NULL, 10) ||
+                                             columns != strtoul(field[7], NULL, 10)) {
+                print_message("%s %s %s of %s x %s: %lu x %lu %s\n", field[0], field[1], field[2], field[3], field[4], rows, columns,
+                              hash ? "" : error.message);
+                wrong++;
+                break;
+            }
+        }
+        checked++;
+        refused += count == 7;
+        free(data);
+    }
+    fclose(stream);
+    print_message("%u answers, %u of them refusals\n", checked, refused);
+    assert_int_equal(wrong, 0);
+    assert_true(checked > 300 && refused > 15);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_transformers),
+    };
+    return cmocka_run_group_tests_name("processors", tests, NULL, NULL);
+}
