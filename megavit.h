@@ -441,10 +441,10 @@ enum {
 typedef int32_t mgv_place;
 enum { MGV_PLACE_HOST = 0, MGV_PLACE_DEVICE };
 
-/* One picture, or one video clip of equal frames. Grey is replicated. pixels points to the left end of the top row of the first frame; where a stride is negative, what follows lies
-   below it in memory (a picture stored bottom row first: pixels = start + (height - 1) * row, stride = -row). Rows may lie at any address;
-   a side is at most 16,777,216 pixels. Nothing outside the rows is read. Zero the struct and set what you need. In an array all struct_size
-   must be equal. */
+/* One picture, or one video clip of equal frames. Grey is replicated. pixels points to the left end of the top row of the first frame;
+   where a stride is negative, what follows lies below it in memory (a picture stored bottom row first: pixels = start + (height - 1) * row,
+   stride = -row). Rows may lie at any address; a side is at most 16,777,216 pixels. Nothing outside the rows is read. Zero the struct and
+   set what you need. In an array all struct_size must be equal. */
 typedef struct mgv_image {
     uint32_t struct_size;
     mgv_pixel_format format;
@@ -12199,9 +12199,9 @@ static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *er
     mgv__cuda_fail(calls, error, code, "cudaEventQuery", "encoding");
     return MGV_STATUS_FAILED;
 }
-/* Looking at the card has failed. One error that may pass ends the encode, but not the engine: that is busy until the stream has gone through
-   what was enqueued. A second one says failed at once, so that nobody waits for a card that does not answer; the next mgv_encode looks
-   again. */
+/* Looking at the card has failed. One error that may pass ends the encode, but not the engine: that is busy until the stream has gone
+   through what was enqueued. A second one says failed at once, so that nobody waits for a card that does not answer; the next mgv_encode
+   looks again. */
 static void mgv__gpu_look_failed(mgv_engine *engine, mgv__gpu *gpu, const mgv_error *error) {
     mgv__job *job = &engine->job;
     const int again = job->abandoned;
