@@ -48,7 +48,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 DECODE_SOURCES := $(sort $(wildcard tools/decode*.c)) tools/exif.c
 DECODE_OBJECTS := $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
-CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_OBJECTS)
+CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/pipeline.o $(DECODE_OBJECTS)
 
 # Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads PNG, JPEG, BMP, Targa and PSD.
 # WITHOUT="webp tiff" leaves some out.
@@ -104,7 +104,7 @@ help:
 $(BUILD)/megavit: $(CLI_OBJECTS)
 	$(CC) $(CFLAGS) $^ -o $@ $(DECODE_LIBS) -lsqlite3 $(LIBS) $(CUDA_LIBS)
 
-$(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
+$(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/pipeline.o: $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(COMPILE) -c $< -o $@
 
@@ -142,6 +142,8 @@ $(BUILD)/tests/test_index: LIBS += -lsqlite3
 # What finds in an index, without the program.
 $(BUILD)/tests/test_index_scan: LIBS := $(INDEX_OBJECTS) -lsqlite3 $(LIBS)
 $(BUILD)/tests/test_index_scan: $(INDEX_OBJECTS)
+$(BUILD)/tests/test_pipeline: $(BUILD)/tools/pipeline.o
+$(BUILD)/tests/test_pipeline: LIBS := $(BUILD)/tools/pipeline.o $(LIBS)
 # The decoders of the command line, without the command line.
 $(BUILD)/tests/test_pictures: $(DECODE_OBJECTS)
 $(BUILD)/tests/test_pictures: LIBS := $(DECODE_OBJECTS) $(DECODE_LIBS) $(LIBS)

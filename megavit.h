@@ -73,7 +73,8 @@
        4. Outputs are asked for, several at once if you like: MGV_OUTPUT_POOLED, _TOKENS, _LAYER (index N), _DEEPSTACK
           (index J). Work that no output needs is not done. Rows of all pictures follow each other; models that take
           pictures of any size have a different number of token rows for each: mgv_engine_grid tells it beforehand.
-       5. mgv_preprocess gives the pixel values alone, as transformers' image processors do.
+       5. mgv_preprocess gives the pixel values alone, as transformers' image processors do. mgv_model_prepare does the longest part of
+          that without an engine, on threads of yours: examples/pipeline.c.
 
    OPTIONS
        Define these before the header is included; those marked * matter only where the implementation is.
@@ -459,7 +460,7 @@ typedef struct mgv_image {
     mgv_place place;
     int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
     mgv_alpha alpha;
-    uint32_t reserved;
+    uint32_t prepared;     /* not 0: mgv_model_prepare made it, so it has the model's size and is not resized again */
 } mgv_image;
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -671,6 +672,13 @@ MEGAVIT_API mgv_result mgv_engine_shape(const mgv_engine *engine, const mgv_imag
    capacity in floats. Blocks. */
 MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image, float *pixel_values, uint64_t capacity, mgv_shape *shape,
                                       mgv_error *error);
+
+/* The part of preprocessing that takes longest, without an engine, for threads of yours that get pictures ready while an engine works: the
+   picture at the model's size, RGB8, without alpha, not yet normalised. pixels: room for `capacity` bytes, 3 * width * height of
+   mgv_model_grid for each frame. prepared: filled in; every engine of the model takes it in place of the picture and gives the same bits, if
+   resize, min_pixels and max_pixels are its own. Host memory only. Allocates while it runs, by the model's allocator. Any thread. */
+MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image *image, mgv_resize resize, uint64_t min_pixels,
+                                         uint64_t max_pixels, void *pixels, uint64_t capacity, mgv_image *prepared, mgv_error *error);
 
 typedef struct mgv_encode_desc {
     uint32_t struct_size;
@@ -5044,11 +5052,29 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     else mgv__pixels_band(&job, 0);
 }
 
+/* What is done with this picture: one that mgv_model_prepare made has its size already. as_it_is: room for that. */
+static const mgv__pixels_config *mgv__pixels_config_for(const mgv__pixels_config *config, const mgv_image *image,
+                                                        mgv__pixels_config *as_it_is) {
+    if (!image->prepared) return config;
+    *as_it_is = *config;
+    as_it_is->do_resize = 0;
+    return as_it_is;
+}
+
 /* The pixels of a checked picture as the model sees them. grid: from mgv__pixels_grid. scratch: mgv__pixels_scratch_bytes, on a
    64-byte boundary. out: float32, see mgv__pixels_layout. The result does not depend on `parallel`, which may be NULL. */
 static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid,
                                 void *scratch, const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
-    mgv__pixels_prepare_with(mgv__pixel_kernels_here(), config, resize, image, grid, scratch, parallel, out, layout);
+    mgv__pixels_config as_it_is;
+    mgv__pixels_prepare_with(mgv__pixel_kernels_here(), mgv__pixels_config_for(config, image, &as_it_is), resize, image, grid, scratch, parallel,
+                             out, layout);
+}
+
+/* Scratch memory for one picture alone and one thread; 0: more than can be addressed. */
+static size_t mgv__pixels_scratch_for(const mgv_image *image, const mgv_grid *grid) {
+    mgv__pixels_needs needs;
+    if (!mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, grid->width, grid->height, &needs)) return 0;
+    return needs.total - (MGV__PIXELS_MAX_BANDS - 1) * needs.slot;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -5374,7 +5400,9 @@ static uint32_t mgv__fixed_tokens(const mgv__config *config) {
 /* How a picture of this size will be laid out. min_pixels, max_pixels: 0 for what the config says. */
 static mgv_result mgv__picture_grid(const mgv__config *config, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
                                     mgv_grid *grid, mgv_error *error) {
-    mgv_result result = mgv__pixels_grid(&config->pixels, image->width, image->height, image->frames, min_pixels, max_pixels, grid, error);
+    mgv__pixels_config as_it_is;
+    const mgv__pixels_config *pixels = mgv__pixels_config_for(&config->pixels, image, &as_it_is);
+    mgv_result result = mgv__pixels_grid(pixels, image->width, image->height, image->frames, min_pixels, max_pixels, grid, error);
     if (result != MGV_OK) return result;
     grid->tokens += config->prefix;
     if (config->merge == 1) grid->merged_tokens = grid->tokens;
@@ -12057,7 +12085,7 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
         if (image->place == MGV_PLACE_HOST && !gpu->capturing) {
             mgv_grid grid;
             from = gpu->pinned_pixels + i * gpu->image_bytes;
-            mgv__pixels_grid(pixels, image->width, image->height, image->frames, 0, 0, &grid, NULL); /* checked before */
+            mgv__picture_grid(&engine->model->config, image, 0, 0, &grid, NULL); /* checked before */
             mgv__pixels_prepare(pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
                                 (float *)(void *)(gpu->pinned_pixels + i * gpu->image_bytes), MGV__PIXELS_RGB8);
         }
@@ -12481,6 +12509,51 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_preprocess: pixel_values overlap the picture that they are made of");
     mgv__pixels_prepare(pixels, engine->desc.resize, &taken, &grid, engine->pixels_scratch, &engine->desc.parallel, pixel_values,
                         pixels->size < MGV__SIZE_AREA ? MGV__PIXELS_CHW : MGV__PIXELS_PATCHES);
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image *image, mgv_resize resize, uint64_t min_pixels,
+                                         uint64_t max_pixels, void *pixels, uint64_t capacity, mgv_image *prepared, mgv_error *error) {
+    mgv_image taken;
+    mgv_grid grid;
+    uint64_t bytes;
+    size_t scratch_bytes;
+    unsigned char *scratch;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !image || !pixels || !prepared)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_prepare: model, image, pixels or prepared is NULL");
+    memset(prepared, 0, sizeof *prepared);
+    if (resize != MGV_RESIZE_PILLOW && resize != MGV_RESIZE_TORCHVISION)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION", (int64_t)resize);
+    result = mgv__take_image(&taken, image, 0, error);
+    if (result == MGV_OK) result = mgv__pixels_check(&taken, error);
+    if (result == MGV_OK && taken.place != MGV_PLACE_HOST)
+        result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_prepare takes pixels in host memory");
+    if (result == MGV_OK) result = mgv__picture_grid(&model->config, &taken, min_pixels, max_pixels, &grid, error);
+    if (result != MGV_OK) return result;
+    bytes = (uint64_t)mgv__image_frames(&taken) * 3 * grid.width * grid.height; /* fits: mgv__pixels_grid has looked */
+    if (capacity < bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "mgv_model_prepare: %u bytes; the prepared picture takes %u", capacity, bytes);
+    if (mgv__image_overlaps(&taken, pixels, bytes))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_prepare: the prepared picture would lie over the one that is read");
+    scratch_bytes = mgv__pixels_scratch_for(&taken, &grid);
+    if (scratch_bytes == 0 || scratch_bytes > SIZE_MAX - MGV__ALIGNMENT)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels does not fit into this machine's address space",
+                         (uint64_t)taken.width, (uint64_t)taken.height);
+    scratch_bytes += MGV__ALIGNMENT;
+    scratch = (unsigned char *)mgv__alloc(&model->allocator, scratch_bytes);
+    if (!scratch) return mgv__fail_nomem(error, "scratch memory of a picture", scratch_bytes);
+    mgv__pixels_prepare(&model->config.pixels, resize, &taken, &grid, scratch + (MGV__ALIGNMENT - (uintptr_t)scratch % MGV__ALIGNMENT) % MGV__ALIGNMENT,
+                        NULL, (float *)pixels, MGV__PIXELS_RGB8);
+    mgv__free(&model->allocator, scratch);
+    prepared->format = MGV_PIXELS_RGB8;
+    prepared->pixels = pixels;
+    prepared->bytes = bytes;
+    prepared->width = grid.width;
+    prepared->height = grid.height;
+    prepared->frames = taken.frames;
+    prepared->prepared = 1;
     return MGV_OK;
 }
 
