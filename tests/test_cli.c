@@ -94,7 +94,7 @@ static void help_is_0_and_names_every_option(void **state) {
         {"embed", "--model --backend --packed --resize --alpha --threads --batch --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --prune --remove --list --duplicates --query -k "
+        {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query -k "
                    "--threshold --json --wait "},
         {"classify", "--model --backend --packed --resize --alpha --threads --batch --no-recurse --files-from --files0-from --labels -k "},
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
@@ -866,6 +866,11 @@ static void a_gpu_that_is_not_there_is_3(void **state) {
     if (status == 0) skip();
     assert_int_equal(status, 3);
     assert_int_equal(lines(said_err), 1);
+    if (strstr(said_err, "has no CUDA backend")) {
+        assert_non_null(strstr(said_err, "make build/cuda/megavit CUDA="));
+        assert_int_equal(run("bench", "--model", MODEL, "--backend", "cuda"), 3);
+        assert_non_null(strstr(said_err, "make build/cuda/megavit CUDA="));
+    }
     assert_false(exists(in_scratch("gpu.npy")));
     assert_int_equal(run("embed", "--model", MODEL, "--backend", "cpu", "-o", in_scratch("cpu.npy"), own[0]), 0);
     assert_int_equal(run("embed", "--model", MODEL, "--backend", "auto", "-o", in_scratch("auto.npy"), own[0]), 0);

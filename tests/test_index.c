@@ -264,6 +264,30 @@ static void a_changed_picture_that_is_none_loses_its_row(void **state) {
     assert_null(strstr(said_out, "00001.ppm"));
 }
 
+/* Whatever else lies in a folder is looked at again and again, and is no error. */
+static void a_folder_may_have_other_files(void **state) {
+    (void)state;
+    fresh("mixed.db");
+    make_library("mixed", 0, 3);
+    make_library("mixed/2024", 3, 2);
+    write_all(in_scratch("mixed/notes.txt"), "no picture", 10);
+    write_all(in_scratch("mixed/2024/more.txt"), "nor this", 8);
+    assert_int_equal(search("--add", in_scratch("mixed")), 0);
+    assert_said("5 added; 5 rows");
+    assert_non_null(strstr(said_err, "skipped in folders: 2 no pictures"));
+    assert_int_equal(search("--add", in_scratch("mixed")), 0);
+    assert_said("5 unchanged; 5 rows");
+    assert_int_equal(search("--no-recurse", "--add", in_scratch("mixed")), 0);
+    assert_said("3 unchanged; 5 rows");
+    assert_int_equal(run_from(in_scratch("stdout"), "search", "--model", MODEL, "--index", database, "--files-from", "-", NULL), 2); /* no names of files */
+    fresh("none.db");
+    assert_int_equal(mkdir(in_scratch("texts"), 0777), 0);
+    write_all(in_scratch("texts/notes.txt"), "no picture", 10);
+    assert_int_equal(search("--add", in_scratch("texts")), 2);
+    assert_non_null(strstr(said_err, "there is no picture to add"));
+    assert_false(exists(database));
+}
+
 static void prune_takes_out_what_is_gone(void **state) {
     char path[512];
     (void)state;
@@ -832,6 +856,7 @@ int main(void) {
         cmocka_unit_test(only_what_changed_is_embedded),
         cmocka_unit_test(a_copied_row_is_the_embedded_one),
         cmocka_unit_test(a_changed_picture_that_is_none_loses_its_row),
+        cmocka_unit_test(a_folder_may_have_other_files),
         cmocka_unit_test(prune_takes_out_what_is_gone),
         cmocka_unit_test(remove_takes_names_and_directories),
         cmocka_unit_test(names_of_an_index_steer_no_terminal),

@@ -171,6 +171,18 @@ void cli_picture_decoders(char *text, size_t room);
 /* 0: a format that both name is read by another library. */
 int cli_picture_decoders_agree(const char *one, const char *other);
 
+/* ---- the backend (megavit_backend.c) ---- */
+
+/* CLI_MACHINE, after saying how to build one that has it, if this program has no such backend. */
+int cli_check_backend(mgv_backend backend);
+/* Why --backend auto became the CPU: to be watched while an engine is made, and said once in the program's life where a person with a GPU
+   would want to know it. */
+typedef struct cli_fallback {
+    char reason[512];
+} cli_fallback;
+void cli_watch_fallback(cli_fallback *fallback, mgv_logger *logger);
+void cli_say_fallback(const cli_fallback *fallback);
+
 /* ---- a model at work (megavit_session.c) ---- */
 
 typedef struct cli_session_options {
@@ -179,6 +191,7 @@ typedef struct cli_session_options {
     uint32_t batch, threads;
     uint32_t row_outputs;            /* token and layer outputs of one call */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
+    int may_find_none;               /* no picture among the files is no error */
 } cli_session_options;
 /* The rows of an option table that fill one. */
 #define CLI_SESSION_OPTIONS(options) \

@@ -76,15 +76,18 @@ static int read_batches(const cli_command *command, const char *text, uint32_t *
 static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, int *status) {
     mgv_engine *engine = NULL;
     mgv_engine_desc desc;
+    cli_fallback fallback;
     mgv_error error;
     mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.backend = backend;
+    cli_watch_fallback(&fallback, &desc.logger);
     desc.packed_path = b->options.packed;
     desc.max_images = batch;
     desc.max_row_outputs = b->output != MGV_OUTPUT_POOLED;
     if (b->threads) desc.parallel = mgv_threads_parallel_for(b->threads);
     result = mgv_engine_create(&engine, b->model, &desc, &error);
+    cli_say_fallback(&fallback);
     if (result != MGV_OK) *status = cli_fail_library(NULL, result, &error);
     return engine;
 }
@@ -379,7 +382,8 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (!b.options.model) return cli_usage(command, "--model is missing");
     status = read_batches(command, b.batches, batches, &count);
     if (status != CLI_GO_ON) return status;
-    status = cli_check_output(b.json, b.options.model, b.options.packed, NULL);
+    status = cli_check_backend(b.options.backend);
+    if (status == CLI_DONE) status = cli_check_output(b.json, b.options.model, b.options.packed, NULL);
     return status == CLI_DONE ? run_batches(&b, batches, count) : status;
 }
 

@@ -119,17 +119,13 @@ static int judge_file(index_file *index, picture_file *file) {
     return status;
 }
 
-static int judge_files(index_file *index, picture_file *files, size_t count, index_changes *changes, int *to_write) {
+static int judge_files(index_file *index, picture_file *files, size_t count, index_changes *changes) {
     int status = index_begin_reading(index), ended;
-    *to_write = 0;
     for (size_t i = 0; !status && i < count; i++) {
         if (files[i].state == FILE_UNCHANGED) continue;
         if (files[i].path) status = judge_file(index, &files[i]);
-        if (files[i].state == FILE_UNCHANGED) changes->unchanged++;
-        else *to_write = 1;
+        changes->unchanged += files[i].state == FILE_UNCHANGED;
     }
-    /* Before hours of work go into it. */
-    if (!status && *to_write) status = index_check_whole(index);
     ended = index_end(index);
     return status ? status : ended;
 }
@@ -147,8 +143,20 @@ typedef struct adding {
     float *rows;         /* and their embeddings: [PENDING_MOST][width] */
     uint32_t pending_count, width;
     int status;          /* of what became of the last row */
+    int is_checked;
     struct timespec last_commit;
 } adding;
+
+/* Before the first change, and before hours of work go into one. */
+static int check_before_writing(adding *a) {
+    int status, ended;
+    if (a->is_checked || a->index->is_empty) return 0;
+    a->is_checked = 1;
+    status = index_begin_reading(a->index);
+    if (!status) status = index_check_whole(a->index);
+    ended = index_end(a->index);
+    return status ? status : ended;
+}
 
 static double seconds_since(const struct timespec *start) {
     struct timespec now;
@@ -195,18 +203,21 @@ static int touch(index_file *index, const picture_file *file, index_changes *cha
 }
 
 /* What needs no embedding. */
-static int write_known(index_file *index, picture_file *files, size_t count, index_changes *changes) {
+static int write_known(adding *a, size_t count) {
+    index_file *index = a->index;
+    picture_file *files = a->files;
     struct timespec last;
     float *room = malloc(index->width * sizeof *room);
     int status = room ? 0 : fail_memory(), writing = 0;
     for (size_t i = 0; !status && i < count; i++) {
         if (files[i].state != FILE_TOUCHED && files[i].state != FILE_COPY) continue;
         if (!writing) {
-            status = index_begin_writing(index);
+            status = check_before_writing(a);
+            if (!status) status = index_begin_writing(index);
             writing = 1;
             clock_gettime(CLOCK_MONOTONIC, &last);
         }
-        if (!status) status = files[i].state == FILE_TOUCHED ? touch(index, &files[i], changes) : take_over(index, &files[i], room, changes);
+        if (!status) status = files[i].state == FILE_TOUCHED ? touch(index, &files[i], a->changes) : take_over(index, &files[i], room, a->changes);
         if (!status && seconds_since(&last) >= COMMIT_SECONDS) {
             status = index_end(index);
             writing = 0;
@@ -293,7 +304,8 @@ static int forget_unreadable(adding *a) {
         index_row row;
         int found;
         if (a->files[i].state != FILE_CHANGED) continue;
-        if (!writing) status = index_begin_writing(a->index);
+        if (!writing) status = check_before_writing(a);
+        if (!writing && !status) status = index_begin_writing(a->index);
         writing = 1;
         if (!status) status = index_find_path(a->index, a->files[i].path, &row, &found);
         if (!status && found) status = index_remove(a->index, row.id);
@@ -314,6 +326,8 @@ static int embed_rest(adding *a, cli_session *session, cli_list *pictures) {
     if (worst >= CLI_MACHINE) return worst;
     watch_signals();
     clock_gettime(CLOCK_MONOTONIC, &a->last_commit);
+    if (pictures->count) status = check_before_writing(a);
+    if (status) return status;
     if (pictures->count) status = cli_session_encode(session, pictures, &output, take_picture, a);
     a->changes->signal = stopped_by;
     if (status == STOPPED) status = 0;
@@ -331,11 +345,12 @@ static size_t keep_to_embed(picture_file *files, cli_list *pictures) {
     for (size_t i = 0; i < pictures->count; i++) {
         picture_file file = files[i];
         if (file.state == FILE_NEW || file.state == FILE_CHANGED) {
+            char *name = pictures->items[i];
             files[i] = files[kept];
             files[kept] = file;
-            file.name = pictures->items[kept];
-            pictures->items[kept] = pictures->items[i];
-            pictures->items[i] = file.name;
+            pictures->items[i] = pictures->items[kept];
+            pictures->items[kept] = name;
+            pictures->found[kept] = pictures->found[i];
             kept++;
         }
     }
@@ -348,7 +363,7 @@ int index_add(index_file *index, const index_about *about, uint32_t about_count,
     const size_t count = pictures->count;
     mgv_output_kind kind;
     adding a;
-    int status, to_write = 1;
+    int status;
     memset(&a, 0, sizeof a);
     a.index = index;
     a.about = about;
@@ -361,8 +376,8 @@ int index_add(index_file *index, const index_about *about, uint32_t about_count,
     status = a.files && a.pending && a.rows ? look_at_files(pictures, a.files) : fail_memory();
     if (!status) status = mark_repeated(a.files, count);
     if (!status && !index->is_empty) {
-        status = judge_files(index, a.files, count, changes, &to_write);
-        if (!status && to_write) status = write_known(index, a.files, count, changes);
+        status = judge_files(index, a.files, count, changes);
+        if (!status) status = write_known(&a, count);
     }
     if (!status) a.file_count = keep_to_embed(a.files, pictures);
     if (!status && a.file_count) status = embed_rest(&a, session, pictures);

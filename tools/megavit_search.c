@@ -14,10 +14,13 @@ typedef struct search_options {
     cli_session_options session;
     const char *index;
     cli_list add, query, removed;
+    cli_names names;
     uint32_t k, wait_seconds;
     double threshold; /* below -1: not given */
     int prune, list, duplicates, json;
 } search_options;
+
+static int is_adding(const search_options *o) { return o->add.count || o->names.files_from || o->names.files0_from; }
 
 /* ---- what an index is about ---- */
 
@@ -84,6 +87,7 @@ static int change(const search_options *o, index_file *index, const index_about 
     if (status > worst) worst = status;
     if (pictures->count && worst < CLI_MACHINE) status = index_add(index, about, about_count, session, pictures, changes);
     if (status > worst) worst = status;
+    if (index->is_empty && !worst) worst = cli_fail(CLI_BAD_FILE, NULL, "there is no picture to add");
     if (index->is_empty || !index->database || index->failed) return worst;
     status = count_rows(index, &rows);
     if (!status) print_changes(o, changes, rows);
@@ -246,6 +250,7 @@ static int embed_queries(cli_session *session, cli_list *pictures, query_list *q
     memset(&output, 0, sizeof output);
     cli_compared_by(cli_session_info(session), &output.kind);
     output.normalize = 1;
+    if (!worst && !pictures->count) worst = cli_fail(CLI_BAD_FILE, NULL, "there is no picture to ask with");
     if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, keep_query, queries);
     return status > worst ? status : worst;
 }
@@ -281,7 +286,7 @@ static int show(const search_options *o, index_file *index, const query_list *qu
 static int open_index(const search_options *o, index_file *index, int writing, const index_about *about, uint32_t about_count) {
     int status = index_open(index, o->index, writing, o->wait_seconds);
     if (status) return status;
-    if (index->is_empty && !o->add.count)
+    if (index->is_empty && !is_adding(o))
         return access(o->index, F_OK) != 0 ? cli_fail(CLI_BAD_FILE, o->index, "cannot open the index: %s", strerror(errno))
                                            : cli_fail(CLI_BAD_FILE, o->index, "the index is empty: nothing was ever added to it");
     return index->is_empty ? 0 : index_check_about(index, about, about_count);
@@ -319,7 +324,7 @@ static int change_and_show(const search_options *o, cli_session *session, cli_li
 
 static int search(const cli_command *command, const search_options *o, cli_list *pictures, cli_list *asked) {
     int status = 0, signal_number = 0;
-    cli_session *session = o->add.count || o->query.count ? cli_session_open(&o->session, &status) : NULL;
+    cli_session *session = is_adding(o) || o->query.count ? cli_session_open(&o->session, &status) : NULL;
     if (status) return status;
     if (session && !cli_session_info(session)->pooled_width)
         status = cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
@@ -340,6 +345,7 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
         CLI_BATCH_OPTION(o->session),
         {"--index", CLI_TEXT, &o->index, "FILE", "the index, one SQLite file; --add makes it"},
         {"--add", CLI_NAMES, &o->add, "IMAGE...", "put in what is new or has changed"},
+        CLI_NAMES_OPTIONS(o->names),
         {"--prune", CLI_FLAG, &o->prune, NULL, "take out the pictures whose files are gone"},
         {"--remove", CLI_NAMES, &o->removed, "NAME...", "take out these, or all below these directories"},
         {"--list", CLI_FLAG, &o->list, NULL, "print the files that are in it, a line each"},
@@ -354,10 +360,10 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     status = cli_parse(command, options, NULL, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o->index) return cli_usage(command, "--index FILE is missing");
-    if (!o->add.count && !o->query.count && !o->removed.count && !o->prune && !o->list && !o->duplicates)
+    if (!is_adding(o) && !o->query.count && !o->removed.count && !o->prune && !o->list && !o->duplicates)
         return cli_usage(command, "nothing to do: none of --add, --query, --list, --duplicates, --prune, --remove");
-    if (!o->session.model && (o->add.count || o->query.count)) return cli_usage(command, "--model DIR is missing");
-    worst = o->add.count ? cli_expand(&o->add, NULL, pictures) : 0;
+    if (!o->session.model && (is_adding(o) || o->query.count)) return cli_usage(command, "--model DIR is missing");
+    worst = is_adding(o) ? cli_expand(&o->add, &o->names, pictures) : 0;
     if (worst < CLI_MACHINE && o->query.count) status = cli_expand(&o->query, NULL, asked);
     if (status > worst) worst = status;
     if (worst >= CLI_MACHINE) return worst;
@@ -373,6 +379,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     memset(&o, 0, sizeof o);
     o.threshold = -2;
     o.wait_seconds = 60;
+    o.session.may_find_none = 1;
     status = parse_and_search(command, argc, argv, &o, &pictures, &asked);
     cli_list_free(&o.add);
     cli_list_free(&o.query);
@@ -385,7 +392,7 @@ static int run(const cli_command *command, int argc, char **argv) {
 const cli_command cli_search = {
     "search", "--index FILE [--model DIR] [--add IMAGE...] [--query IMAGE...] [options]",
     "keep embeddings in one file, find the nearest pictures",
-    "IMAGE is a picture, a directory or - (names on standard input). --add and --query need --model.\n\n"
+    "IMAGE is a picture, a folder or - (names on standard input). --add and --query need --model; --files-from is --add's.\n\n"
     "--add   A file whose size and time are those in the index is passed by; one with the bytes of another is taken over without being\n"
     "        embedded; what has changed is embedded anew. What is done is committed every two seconds: after Ctrl-C, or anything worse,\n"
     "        the same --add goes on from there. Paths are kept absolute and without symbolic links.\n"

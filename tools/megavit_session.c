@@ -80,6 +80,11 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
         *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
         return NULL;
     }
+    *status = cli_check_backend(options->backend);
+    if (*status) {
+        free(session);
+        return NULL;
+    }
     session->options = *options;
     if (!session->options.batch) session->options.batch = DEFAULT_BATCH;
     session->options.threads = cli_thread_count(options);
@@ -119,9 +124,11 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
     mgv_engine_desc desc;
     mgv_error error;
     mgv_result result;
+    cli_fallback fallback;
     uint64_t bytes;
     memset(&desc, 0, sizeof desc);
     desc.backend = session->options.backend;
+    cli_watch_fallback(&fallback, &desc.logger);
     desc.packed_path = session->options.packed;
     desc.resize = session->options.resize;
     desc.max_images = max_images;
@@ -144,6 +151,7 @@ static int make_engine(cli_session *session, uint32_t max_width, uint32_t max_he
         return cli_fail(CLI_BAD_FILE, session->options.model, "an engine for it takes %.0f GiB of memory, and the command line gives it %d",
                         (double)bytes / (1 << 30), MAX_ENGINE_GIB);
     if (result == MGV_OK) result = mgv_engine_create(&session->engine, session->model, &desc, &error);
+    cli_say_fallback(&fallback);
     return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
 }
 
@@ -180,7 +188,7 @@ int cli_session_pictures(cli_session *session, cli_list *pictures) {
         pictures->items[kept++] = name;
     }
     cli_say_skipped(pictures);
-    if (kept == 0 && !worst) worst = cli_fail(CLI_BAD_FILE, NULL, "there is no picture among %zu files", pictures->count);
+    if (kept == 0 && !worst && !session->options.may_find_none) worst = cli_fail(CLI_BAD_FILE, NULL, "there is no picture among %zu files", pictures->count);
     pictures->count = kept;
     if (kept == 0) return worst;
     if (max_images > kept) max_images = (uint32_t)kept;
@@ -265,10 +273,17 @@ static int load_checked(cli_session *session, cli_picture *picture, const char *
     return CLI_BAD_FILE;
 }
 
+/* On a terminal: how many, how fast, and how long it will still take. */
 static void show_progress(size_t done, size_t count, double seconds) {
+    double left = done ? seconds / (double)done * (double)(count - done) : 0;
+    char line[128];
+    int used;
     if (!isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\r%zu of %zu pictures, %.1f a second ", done, count, seconds > 0 ? (double)done / seconds : 0.0);
-    if (done == count) fputc('\n', stderr);
+    used = snprintf(line, sizeof line, "%zu of %zu pictures, %.1f a second", done, count, seconds > 0 ? (double)done / seconds : 0.0);
+    if (done < count && left < 90) snprintf(line + used, sizeof line - (size_t)used, ", %.0f s to go", left);
+    else if (done < count && left < 5400) snprintf(line + used, sizeof line - (size_t)used, ", %.0f min to go", left / 60);
+    else if (done < count) snprintf(line + used, sizeof line - (size_t)used, ", %.1f h to go", left / 3600);
+    fprintf(stderr, "\r%-76s%s", line, done == count ? "\n" : "");
 }
 
 static double seconds_since(const struct timespec *start) {
