@@ -286,7 +286,8 @@ fuzz: $(FUZZERS:%=build/fuzz/%)
 
 build/fuzz/%: tests/fuzz/%.c
 	@mkdir -p $(@D)
-	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function -DMEGAVIT_NO_CUDA $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c %.o,$^) -o $@ $(LIBS)
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer $(WARNINGS) -Wno-unused-function $(CUDA_CFLAGS) $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c %.o,$^) -o $@ $(LIBS)
+build/fuzz/fuzz_api: CUDA_CFLAGS := -isystem tests/machine/include
 
 # An index of megavit search, with pages as small as inputs should be.
 build/fuzz/fuzz_search: tools/megavit_index.c tools/megavit_index_scan.c tools/megavit_write.c

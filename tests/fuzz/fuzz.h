@@ -20,6 +20,27 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
         } \
     } while (0)
 
+/* The bytes of an input, one choice after the other. */
+typedef struct fuzz_input {
+    const uint8_t *data;
+    size_t size, at;
+} fuzz_input;
+/* A number in [least, most], at most 256 of them; zeros follow the last byte. */
+static inline uint32_t fuzz_take(fuzz_input *in, uint32_t least, uint32_t most) {
+    const uint32_t byte = in->at < in->size ? in->data[in->at] : 0;
+    in->at++;
+    return least + byte % (most - least + 1);
+}
+/* One in so many. */
+static inline int fuzz_rarely(fuzz_input *in, uint32_t many) { return fuzz_take(in, 0, many - 1) == many - 1; }
+/* A number at which something may end. */
+static inline uint32_t fuzz_extreme(fuzz_input *in) {
+    static const uint32_t numbers[] = {0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 32, 63, 64, 65, 96, 127, 128, 192, 255, 256, 257, 511, 512, 1000,
+                                       1023, 1024, 1025, 4095, 4096, 16383, 16384, 16385, 65535, 65536, 65537, 1048575, 1048576, 1048577,
+                                       16777216, 16777217, 2147483647u, 2147483648u, 4294967294u, 4294967295u};
+    return numbers[fuzz_take(in, 0, sizeof numbers / sizeof numbers[0] - 1)];
+}
+
 static inline uint64_t fuzz_hash(const uint8_t *data, size_t size) { /* FNV-1a */
     uint64_t hash = 0xCBF29CE484222325u;
     size_t i;

@@ -11,18 +11,6 @@
 
 enum { MAX_TENSORS = 128, MAX_TOKENS = 256 };
 
-typedef struct input {
-    const uint8_t *data;
-    size_t size, at;
-} input;
-
-/* A number in [least, most]; zeros follow the last byte. */
-static uint32_t take(input *in, uint32_t least, uint32_t most) {
-    uint32_t byte = in->at < in->size ? in->data[in->at] : 0;
-    in->at++;
-    return least + byte % (most - least + 1);
-}
-
 /* ---- a model's files in memory ---- */
 
 enum { MISSING = 1, MISSHAPEN };
@@ -60,7 +48,7 @@ static void emit(void *user, const char *name, const uint64_t *dims, uint32_t ra
 }
 
 /* Weights are the input's bytes over and over, as eighths in [-16, 16), which BF16 holds exactly, scaled down. */
-static void fill_weights(uint8_t *to, size_t bytes, int bf16, const input *in) {
+static void fill_weights(uint8_t *to, size_t bytes, int bf16, const fuzz_input *in) {
     size_t width = bf16 ? 2 : 4, i;
     for (i = 0; i < bytes / width; i++) {
         float value = in->size ? (float)(int8_t)(in->data[(i * 7 + i / in->size) % in->size]) / 512.0f : 0.0f;
@@ -71,7 +59,7 @@ static void fill_weights(uint8_t *to, size_t bytes, int bf16, const input *in) {
     }
 }
 
-static uint8_t *make_weights(tower *t, builder *b, const input *in, size_t *bytes) {
+static uint8_t *make_weights(tower *t, builder *b, const fuzz_input *in, size_t *bytes) {
     uint8_t *file;
     size_t i;
     t->emit = emit;
@@ -87,24 +75,24 @@ static uint8_t *make_weights(tower *t, builder *b, const input *in, size_t *byte
     return file;
 }
 
-static void choose(input *in, tower *t, char *config, size_t capacity) {
-    uint32_t heads = take(in, 1, 3), head_dim, image, window;
+static void choose(fuzz_input *in, tower *t, char *config, size_t capacity) {
+    uint32_t heads = fuzz_take(in, 1, 3), head_dim, image, window;
     int used;
     memset(t, 0, sizeof *t);
-    t->family = (mgv_family)take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN2_5_VL);
-    head_dim = t->family == MGV_FAMILY_SIGLIP ? take(in, 1, 20) : 4 * take(in, 1, 5);
+    t->family = (mgv_family)fuzz_take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN2_5_VL);
+    head_dim = t->family == MGV_FAMILY_SIGLIP ? fuzz_take(in, 1, 20) : 4 * fuzz_take(in, 1, 5);
     t->hidden = heads * head_dim;
-    t->intermediate = take(in, 1, 20);
-    t->layers = take(in, 1, 3);
-    t->patch = take(in, 1, 4);
-    t->side = take(in, 1, 5);
-    t->merge = take(in, 1, 3);
-    t->temporal = take(in, 1, 3);
-    t->out = take(in, 1, 20);
-    t->deepstack_count = t->layers > 1 ? take(in, 0, 1) : 0;
-    window = take(in, 0, 3);
-    image = t->patch * t->side + take(in, 0, t->patch - 1);
-    t->prefix = take(in, 0, 1) ? (t->family == MGV_FAMILY_SIGLIP ? "vision_model." : "model.visual.") : "";
+    t->intermediate = fuzz_take(in, 1, 20);
+    t->layers = fuzz_take(in, 1, 3);
+    t->patch = fuzz_take(in, 1, 4);
+    t->side = fuzz_take(in, 1, 5);
+    t->merge = fuzz_take(in, 1, 3);
+    t->temporal = fuzz_take(in, 1, 3);
+    t->out = fuzz_take(in, 1, 20);
+    t->deepstack_count = t->layers > 1 ? fuzz_take(in, 0, 1) : 0;
+    window = fuzz_take(in, 0, 3);
+    image = t->patch * t->side + fuzz_take(in, 0, t->patch - 1);
+    t->prefix = fuzz_take(in, 0, 1) ? (t->family == MGV_FAMILY_SIGLIP ? "vision_model." : "model.visual.") : "";
     if (t->family == MGV_FAMILY_SIGLIP) {
         snprintf(config, capacity,
                  "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
@@ -155,7 +143,7 @@ static void encode(mgv_engine *engine, const mgv_image *image, mgv_output_kind k
     REQUIRE(memcmp(floats, floats + each, each * sizeof(float)) == 0 && memcmp(floats, floats + 2 * each, each * sizeof(float)) == 0);
 }
 
-static void run_model(const mgv_model *model, input *in) {
+static void run_model(const mgv_model *model, fuzz_input *in) {
     mgv_engine_desc desc;
     mgv_engine *engine;
     mgv_model_info info;
@@ -174,9 +162,9 @@ static void run_model(const mgv_model *model, input *in) {
     desc.max_pixels = 1024;
     REQUIRE(mgv_engine_create(&engine, model, &desc, &error) == MGV_OK);
     memset(&image, 0, sizeof image);
-    image.width = take(in, 1, 40);
-    image.height = take(in, 1, 40);
-    image.frames = info.family == MGV_FAMILY_SIGLIP ? 1 : take(in, 1, 3);
+    image.width = fuzz_take(in, 1, 40);
+    image.height = fuzz_take(in, 1, 40);
+    image.frames = info.family == MGV_FAMILY_SIGLIP ? 1 : fuzz_take(in, 1, 3);
     image.bytes = (uint64_t)image.width * image.height * 3 * image.frames;
     pixels = (uint8_t *)malloc((size_t)image.bytes);
     REQUIRE(pixels != NULL);
@@ -194,7 +182,7 @@ static void run_model(const mgv_model *model, input *in) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static builder b;
-    input in = {data, size, 0};
+    fuzz_input in = {data, size, 0};
     fuzz_allocator counts;
     mgv_memory_file files[2];
     mgv_model_desc desc;
@@ -206,9 +194,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t bytes;
     uint8_t *weights;
     memset(&b, 0, sizeof b);
-    b.damage = take(&in, 0, 5);
-    b.damaged = take(&in, 0, 63);
-    b.bf16 = (int)take(&in, 0, 1);
+    b.damage = fuzz_take(&in, 0, 5);
+    b.damaged = fuzz_take(&in, 0, 63);
+    b.bf16 = (int)fuzz_take(&in, 0, 1);
     choose(&in, &t, config, sizeof config);
     weights = make_weights(&t, &b, &in, &bytes);
     memset(&desc, 0, sizeof desc);
