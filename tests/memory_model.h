@@ -11,6 +11,9 @@
 /* Needs megavit.h before it. */
 #include "tower.h"
 
+#ifndef MEMORY_MODEL_ELEMENTS
+#define MEMORY_MODEL_ELEMENTS (1u << 24)
+#endif
 enum { MEMORY_MODEL_TENSORS = 512, MEMORY_MODEL_NAME = 128 };
 
 typedef struct memory_model {
@@ -18,7 +21,7 @@ typedef struct memory_model {
         char name[MEMORY_MODEL_NAME];
         uint64_t begin, elements; /* in the data of bf16 */
     } tensors[MEMORY_MODEL_TENSORS];
-    uint32_t tensor_count;
+    uint32_t tensor_count, left_out; /* left_out: more than are meant to lie in memory; the model is not whole then */
     char *header;
     size_t header_bytes, room;
     uint64_t elements;
@@ -31,14 +34,16 @@ static inline void memory_model_emit(void *user, const char *name, const uint64_
     memory_model *m = (memory_model *)user;
     uint64_t elements = 1;
     uint32_t i;
-    if (m->tensor_count == MEMORY_MODEL_TENSORS) abort();
+    for (i = 0; i < rank && elements <= MEMORY_MODEL_ELEMENTS; i++) elements *= dims[i]; /* dims have 32 bits */
+    if (m->tensor_count == MEMORY_MODEL_TENSORS || elements > MEMORY_MODEL_ELEMENTS - m->elements) {
+        m->left_out++;
+        return;
+    }
     if (m->room - m->header_bytes < 512) m->header = (char *)realloc(m->header, m->room = 2 * m->room + 4096);
     m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", m->tensor_count ? "," : "{",
                                        name);
-    for (i = 0; i < rank; i++) {
-        elements *= dims[i];
+    for (i = 0; i < rank; i++)
         m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "%s%llu", i ? "," : "", (unsigned long long)dims[i]);
-    }
     m->header_bytes += (size_t)sprintf(m->header + m->header_bytes, "],\"data_offsets\":[%llu,%llu]}",
                                        (unsigned long long)(2 * m->elements), (unsigned long long)(2 * (m->elements + elements)));
     snprintf(m->tensors[m->tensor_count].name, MEMORY_MODEL_NAME, "%s", name);
@@ -68,6 +73,7 @@ static inline void memory_model_fill(memory_model *m, const char *part, float va
 
 /* Weights are random, in [-0.3, 0.3). config and preprocessor (NULL: none) must stay. */
 static inline void memory_model_make(memory_model *m, const tower *of, const char *config, const char *preprocessor) {
+    const uint64_t one = 1;
     tower t = *of;
     uint32_t state = 12345;
     uint64_t i;
@@ -75,6 +81,7 @@ static inline void memory_model_make(memory_model *m, const tower *of, const cha
     t.emit = memory_model_emit;
     t.user = m;
     tower_tensors(&t);
+    if (!m->header) memory_model_emit(m, "nothing", &one, 1);
     m->header[m->header_bytes++] = '}'; /* there is room for 512 more when a tensor begins */
     m->file = (uint8_t *)malloc((size_t)(8 + m->header_bytes + 2 * m->elements));
     for (i = 0; i < 8; i++) m->file[i] = (uint8_t)((uint64_t)m->header_bytes >> 8 * i);

@@ -23,7 +23,7 @@ enum {
     PICTURES = 6, PICTURE_BYTES = 8192, LONGEST = 40, /* sides up to here fit */
     MOST_IMAGES = 4, MOST_OUTPUTS = 3,
     ROW_FLOATS = 16384, CARD_FLOATS = 4096, /* that an output has room for */
-    MOST_STEPS = 60, MOST_WORKSPACE = 2 << 20
+    MOST_STEPS = 60, MOST_WORKSPACE = 2 << 20, DIRTY_BYTES = 1 << 16
 };
 
 typedef struct slot {
@@ -58,7 +58,7 @@ static fuzz_allocator counts;      /* of the engines */
 
 static void *api_alloc(void *user, size_t bytes) {
     void *block = bytes > 4u << 20 ? NULL : fuzz_alloc(user, bytes);
-    if (block) memset(block, 0xA5, bytes); /* not zero, as memory is that others have used */
+    if (block) memset(block, 0xA5, bytes < DIRTY_BYTES ? bytes : DIRTY_BYTES); /* not zero, as memory is that others have used */
     return block;
 }
 static void run_backwards(void *user, uint32_t count, mgv_task task, void *context) {
@@ -128,7 +128,7 @@ static void choose_workspace(fuzz_input *in, slot *s, mgv_engine_desc *d) {
         if (result == MGV_OK && bytes < MOST_WORKSPACE) {
             const uint32_t less = fuzz_rarely(in, 4) ? fuzz_take(in, 0, 64) : 0, misfit = fuzz_take(in, 0, 64);
             s->workspace = (uint8_t *)malloc((size_t)bytes + misfit - less + 1);
-            memset(s->workspace, 0xEE, (size_t)bytes + misfit - less);
+            memset(s->workspace, 0xEE, bytes < DIRTY_BYTES ? (size_t)bytes - less : DIRTY_BYTES);
             d->workspace = s->workspace + misfit;
             d->workspace_bytes = bytes - less;
         }
