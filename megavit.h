@@ -676,7 +676,8 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
 /* The part of preprocessing that takes longest, without an engine, for threads of yours that get pictures ready while an engine works: the
    picture at the model's size, RGB8, without alpha, not yet normalised. pixels: room for `capacity` bytes, 3 * width * height of
    mgv_model_grid for each frame. prepared: filled in; every engine of the model takes it in place of the picture and gives the same bits, if
-   resize, min_pixels and max_pixels are its own. Host memory only. Allocates while it runs, by the model's allocator. Any thread. */
+   resize, min_pixels and max_pixels are its own. Host memory only. MGV_ERROR_UNSUPPORTED: the model's pictures are resized in floats (DINOv3).
+   Allocates while it runs, by the model's allocator. Any thread. */
 MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image *image, mgv_resize resize, uint64_t min_pixels,
                                          uint64_t max_pixels, void *pixels, uint64_t capacity, mgv_image *prepared, mgv_error *error);
 
@@ -4981,6 +4982,18 @@ static void mgv__axis_crop(mgv__axis *axis, mgv_resize resize, uint32_t crop, ui
     axis->kept = axis->out - axis->begin < limit - *zeros ? axis->out - axis->begin : limit - *zeros;
 }
 
+/* The size that a checked picture is resized to, of which the grid holds the middle where there is a crop. */
+static void mgv__pixels_before_crop(const mgv__pixels_config *config, const mgv_image *image, const mgv_grid *grid, uint32_t *width,
+                                    uint32_t *height) {
+    double w = image->width, h = image->height;
+    *width = grid->width;
+    *height = grid->height;
+    if (!config->crop_width) return;
+    (void)mgv__pixels_resized_size(config, 1, 0, 0, &w, &h, NULL); /* the grid has been made with it */
+    *width = (uint32_t)w;
+    *height = (uint32_t)h;
+}
+
 /* See mgv__pixels_prepare; the result does not depend on `kernels` either. */
 static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mgv__pixels_config *config, mgv_resize resize,
                                      const mgv_image *image, const mgv_grid *grid, void *scratch, const mgv_parallel_for *parallel,
@@ -4988,7 +5001,7 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     mgv__pixels_job job;
     mgv__axis *axes[2];
     unsigned char *memory = (unsigned char *)scratch;
-    double *weights = (double *)scratch, width = grid->width, height = grid->height;
+    double *weights = (double *)scratch;
     uint32_t i, byte;
     if (config->in_floats) resize = MGV_RESIZE_TORCHVISION; /* there is no processor of Pillow's for such models */
     memset(&job, 0, sizeof job);
@@ -5002,15 +5015,9 @@ static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mg
     job.over_white = mgv__pixel_formats[image->format].alpha && image->alpha == MGV_ALPHA_WHITE;
     job.rows_out = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
     job.columns_out = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
-    if (config->crop_width) {
-        width = image->width;
-        height = image->height;
-        (void)mgv__pixels_resized_size(config, 1, 0, 0, &width, &height, NULL); /* the grid has been made with it */
-    }
     job.across.in = image->width;
-    job.across.out = (uint32_t)width;
     job.down.in = image->height;
-    job.down.out = (uint32_t)height;
+    mgv__pixels_before_crop(config, image, grid, &job.across.out, &job.down.out);
     mgv__axis_crop(&job.across, resize, grid->width, job.columns_out, &job.left);
     mgv__axis_crop(&job.down, resize, grid->height, job.rows_out, &job.above);
     job.columns = job.across.kept;
@@ -5058,6 +5065,8 @@ static const mgv__pixels_config *mgv__pixels_config_for(const mgv__pixels_config
     if (!image->prepared) return config;
     *as_it_is = *config;
     as_it_is->do_resize = 0;
+    as_it_is->crop_width = as_it_is->crop_height = 0;
+    as_it_is->max_patches = UINT32_MAX; /* the limit was kept, or the caller's own */
     return as_it_is;
 }
 
@@ -5071,9 +5080,11 @@ static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize res
 }
 
 /* Scratch memory for one picture alone and one thread; 0: more than can be addressed. */
-static size_t mgv__pixels_scratch_for(const mgv_image *image, const mgv_grid *grid) {
+static size_t mgv__pixels_scratch_for(const mgv__pixels_config *config, const mgv_image *image, const mgv_grid *grid) {
     mgv__pixels_needs needs;
-    if (!mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, grid->width, grid->height, &needs)) return 0;
+    uint32_t width, height;
+    mgv__pixels_before_crop(config, image, grid, &width, &height);
+    if (!mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, width, height, &needs)) return 0;
     return needs.total - (MGV__PIXELS_MAX_BANDS - 1) * needs.slot;
 }
 
@@ -12514,6 +12525,7 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
 
 MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image *image, mgv_resize resize, uint64_t min_pixels,
                                          uint64_t max_pixels, void *pixels, uint64_t capacity, mgv_image *prepared, mgv_error *error) {
+    mgv__pixels_config as_it_is;
     mgv_image taken;
     mgv_grid grid;
     uint64_t bytes;
@@ -12526,6 +12538,8 @@ MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image
     memset(prepared, 0, sizeof *prepared);
     if (resize != MGV_RESIZE_PILLOW && resize != MGV_RESIZE_TORCHVISION)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION", (int64_t)resize);
+    if (model->config.pixels.in_floats && model->config.pixels.do_resize)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "mgv_model_prepare: this model's pictures are resized in floats and not in bytes");
     result = mgv__take_image(&taken, image, 0, error);
     if (result == MGV_OK) result = mgv__pixels_check(&taken, error);
     if (result == MGV_OK && taken.place != MGV_PLACE_HOST)
@@ -12537,7 +12551,7 @@ MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image
         return mgv__fail(error, MGV_ERROR_CAPACITY, "mgv_model_prepare: %u bytes; the prepared picture takes %u", capacity, bytes);
     if (mgv__image_overlaps(&taken, pixels, bytes))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_prepare: the prepared picture would lie over the one that is read");
-    scratch_bytes = mgv__pixels_scratch_for(&taken, &grid);
+    scratch_bytes = mgv__pixels_scratch_for(mgv__pixels_config_for(&model->config.pixels, &taken, &as_it_is), &taken, &grid);
     if (scratch_bytes == 0 || scratch_bytes > SIZE_MAX - MGV__ALIGNMENT)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels does not fit into this machine's address space",
                          (uint64_t)taken.width, (uint64_t)taken.height);

@@ -4,13 +4,46 @@
 #include "megavit.h"
 #include "support.h"
 
-static mgv_model *open_model(const char *path) {
+static size_t read_file(const char *directory, const char *name, void *bytes, size_t room) {
+    char path[256];
+    FILE *stream;
+    size_t length;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    stream = fopen(path, "rb");
+    assert_non_null(stream);
+    length = fread(bytes, 1, room, stream);
+    assert_true(length < room);
+    fclose(stream);
+    return length;
+}
+
+/* preprocessor: what stands in preprocessor_config.json; NULL: the file's own. */
+static mgv_model *open_model(const char *path, const char *preprocessor) {
+    enum { ROOM = 1 << 20 };
+    unsigned char *config = (unsigned char *)malloc(ROOM), *weights = (unsigned char *)malloc(ROOM);
+    mgv_memory_file files[3];
     mgv_model_desc desc;
     mgv_model *model = NULL;
     mgv_error error;
     memset(&desc, 0, sizeof desc);
     desc.path = path;
+    if (preprocessor) {
+        files[0].name = "config.json";
+        files[0].data = config;
+        files[0].bytes = read_file(path, "config.json", config, ROOM);
+        files[1].name = "model.safetensors";
+        files[1].data = weights;
+        files[1].bytes = read_file(path, "model.safetensors", weights, ROOM);
+        files[2].name = "preprocessor_config.json";
+        files[2].data = preprocessor;
+        files[2].bytes = strlen(preprocessor);
+        desc.path = NULL;
+        desc.memory_files = files;
+        desc.memory_file_count = 3;
+    }
     if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    free(config);
+    free(weights);
     return model;
 }
 
@@ -56,25 +89,34 @@ static float *encode(const mgv_model *model, const mgv_engine_desc *desc, const 
 }
 
 static void a_prepared_picture_gives_the_same_bits(void **state) {
+    static const char crop[] = "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 57}, \"do_center_crop\": true, "
+                               "\"crop_size\": {\"height\": 40, \"width\": 40}, \"resample\": 3}";
+    static const char black[] = "{\"image_processor_type\": \"CLIPImageProcessor\", \"size\": {\"shortest_edge\": 31}, \"do_center_crop\": true, "
+                                "\"crop_size\": {\"height\": 40, \"width\": 40}, \"resample\": 1}";
     static const struct {
-        const char *model;
+        const char *model, *preprocessor;
         mgv_pixel_format format;
         uint32_t width, height, frames;
         uint64_t min_pixels, max_pixels;
     } cases[] = {
-        {"tests/golden/siglip_saved_bfloat16", MGV_PIXELS_RGB8, 97, 61, 0, 0, 0},
-        {"tests/golden/siglip_saved_bfloat16", MGV_PIXELS_RGBA8, 40, 130, 0, 0, 0},
-        {"tests/golden/siglip_saved_bfloat16", MGV_PIXELS_GRAY_ALPHA8, 40, 40, 0, 0, 0},
-        {"tests/golden/qwen3_saved", MGV_PIXELS_BGR8, 200, 150, 0, 0, 0},
-        {"tests/golden/qwen3_saved", MGV_PIXELS_GRAY8, 50, 300, 0, 0, 0},
-        {"tests/golden/qwen3_saved", MGV_PIXELS_RGB8, 90, 70, 3, 0, 0},
+        {"tests/golden/siglip_saved_bfloat16", NULL, MGV_PIXELS_RGB8, 97, 61, 0, 0, 0},
+        {"tests/golden/siglip_saved_bfloat16", NULL, MGV_PIXELS_RGBA8, 40, 130, 0, 0, 0},
+        {"tests/golden/siglip_saved_bfloat16", NULL, MGV_PIXELS_GRAY_ALPHA8, 40, 40, 0, 0, 0},
+        {"tests/golden/qwen3_saved", NULL, MGV_PIXELS_BGR8, 200, 150, 0, 0, 0},
+        {"tests/golden/qwen3_saved", NULL, MGV_PIXELS_GRAY8, 50, 300, 0, 0, 0},
+        {"tests/golden/qwen3_saved", NULL, MGV_PIXELS_RGB8, 90, 70, 3, 0, 0},
+        {"tests/golden/clip_saved", NULL, MGV_PIXELS_RGB8, 97, 61, 0, 0, 0},
+        {"tests/golden/clip_saved", crop, MGV_PIXELS_RGB8, 97, 61, 0, 0, 0}, /* the middle of what is resized */
+        {"tests/golden/clip_saved", crop, MGV_PIXELS_RGBA8, 30, 200, 0, 0, 0},
+        {"tests/golden/clip_saved", black, MGV_PIXELS_RGB8, 97, 61, 0, 0, 0}, /* which is smaller than the crop: black around it */
+        {"tests/golden/dinov2_saved", NULL, MGV_PIXELS_RGB8, 300, 100, 0, 0, 0},
         /* limits between which no multiple of the factor lies: what comes out is beyond one of them, and must not be resized again */
-        {"tests/golden/qwen3_saved", MGV_PIXELS_RGB8, 100, 100, 0, 5000, 5001},
+        {"tests/golden/qwen3_saved", NULL, MGV_PIXELS_RGB8, 100, 100, 0, 5000, 5001},
     };
     unsigned char *pixels = (unsigned char *)malloc(1 << 20), *prepared_pixels = (unsigned char *)malloc(1 << 20);
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases) * 2; i++) {
-        mgv_model *model = open_model(cases[i / 2].model);
+        mgv_model *model = open_model(cases[i / 2].model, cases[i / 2].preprocessor);
         mgv_image image = make_picture(cases[i / 2].format, cases[i / 2].width, cases[i / 2].height, cases[i / 2].frames ? cases[i / 2].frames : 1, pixels), prepared;
         mgv_engine_desc desc;
         mgv_grid grid, again;
@@ -109,7 +151,7 @@ static void a_prepared_picture_gives_the_same_bits(void **state) {
 }
 
 static void what_cannot_be_prepared(void **state) {
-    mgv_model *model = open_model("tests/golden/siglip_saved_bfloat16");
+    mgv_model *model = open_model("tests/golden/siglip_saved_bfloat16", NULL);
     unsigned char pixels[64 * 64 * 3], out[40 * 40 * 3];
     mgv_image image = make_picture(MGV_PIXELS_RGB8, 64, 64, 1, pixels), prepared;
     mgv_grid grid;
@@ -131,6 +173,19 @@ static void what_cannot_be_prepared(void **state) {
     image.place = MGV_PLACE_HOST;
     image.prepared = 1; /* but of another size */
     assert_int_equal(mgv_model_grid(model, &image, 0, 0, &grid, &error), MGV_ERROR_ARGUMENT);
+    mgv_model_close(model);
+}
+
+/* DINOv3's processor resizes floats, of which bytes would be another picture. */
+static void a_model_whose_pictures_are_resized_in_floats(void **state) {
+    mgv_model *model = open_model("tests/golden/dinov2_saved", "{\"image_processor_type\": \"DINOv3ViTImageProcessor\", \"size\": {\"height\": 56, "
+                                                               "\"width\": 56}}");
+    unsigned char pixels[64 * 64 * 3], out[56 * 56 * 3];
+    mgv_image image = make_picture(MGV_PIXELS_RGB8, 64, 64, 1, pixels), prepared;
+    mgv_error error;
+    (void)state;
+    assert_int_equal(mgv_model_prepare(model, &image, 0, 0, 0, out, sizeof out, &prepared, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "in floats"));
     mgv_model_close(model);
 }
 
@@ -164,6 +219,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prepared_picture_gives_the_same_bits),
         cmocka_unit_test(what_cannot_be_prepared),
+        cmocka_unit_test(a_model_whose_pictures_are_resized_in_floats),
         cmocka_unit_test(memory_of_a_preparation),
     };
     return cmocka_run_group_tests_name("prepare", tests, NULL, NULL);
