@@ -3451,7 +3451,8 @@ static mgv_result mgv__defaults_read(const mgv__field *fields, size_t count, voi
 static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__family **family, char **vision, mgv_error *error) {
     char *type = mgv__json_member(root, "model_type"), *inner_type = NULL, known[256] = "";
     size_t i;
-    *vision = mgv__json_member(root, "vision_config");
+    *vision = mgv__json_member(root, "vision_config_dict"); /* old files of CLIP have both, and transformers takes this one */
+    if (*vision == NULL || **vision == 'n') *vision = mgv__json_member(root, "vision_config");
     if (*vision != NULL && **vision == 'n') *vision = NULL;
     if (*vision != NULL && **vision != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: vision_config is not an object", file);
     if (*vision != NULL) inner_type = mgv__json_member(*vision, "model_type");
@@ -5952,12 +5953,12 @@ static void mgv__set_axial_rotary(mgv__rotary *rotary, uint32_t head_dim, float 
     }
 }
 
-/* Patches to rows: a convolution whose stride is its size. patches: the first of all buffers. */
+/* Patches to rows: a convolution whose stride is its size, over frames too where they are of video. patches: the first of all buffers. */
 static uint16_t mgv__add_patches(mgv__builder *b) {
     const mgv__config *c = b->config;
     return mgv__add_buffer(b, "patches", MGV__ROWS_PATCHES, c->channels * c->temporal_patch * c->patch * c->patch);
 }
-static mgv__op *mgv__push_patch_embed(mgv__builder *b, uint16_t patches, uint16_t target, const char *base, int bias) {
+static mgv__op *mgv__push_patch_embed(mgv__builder *b, uint16_t patches, uint16_t target, const char *base, int video, int bias) {
     const mgv__config *c = b->config;
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "patch embed", patches, target);
     char name[MGV__NAME_BYTES];
@@ -5965,7 +5966,7 @@ static mgv__op *mgv__push_patch_embed(mgv__builder *b, uint16_t patches, uint16_
     uint32_t rank = 0;
     shape[rank++] = c->hidden;
     shape[rank++] = c->channels;
-    if (c->temporal_patch > 1) shape[rank++] = c->temporal_patch;
+    if (video) shape[rank++] = c->temporal_patch;
     shape[rank++] = c->patch;
     shape[rank++] = c->patch;
     op->part_count = 1;
@@ -6030,7 +6031,7 @@ static void mgv__build_siglip(mgv__builder *b) {
     mgv__op *op;
     mgv__find_prefix(b, "embeddings.patch_embedding.weight");
     mgv__enter(b, -1, "embeddings.");
-    op = mgv__push_patch_embed(b, patches, buffers.stream, "patch_embedding", 1);
+    op = mgv__push_patch_embed(b, patches, buffers.stream, "patch_embedding", 0, 1);
     op->table = mgv__bind_matrix(b, "position_embedding.weight", mgv__table_entries(c), c->hidden);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     mgv__build_layers(b, &mgv__siglip_layer, &buffers);
@@ -6073,7 +6074,7 @@ static void mgv__build_clip(mgv__builder *b) {
     mgv__op *op;
     mgv__find_prefix(b, "embeddings.class_embedding");
     mgv__enter(b, -1, "embeddings.");
-    op = mgv__push_patch_embed(b, patches, embedded, "patch_embedding", 0);
+    op = mgv__push_patch_embed(b, patches, embedded, "patch_embedding", 0, 0);
     op->table = table = mgv__bind_matrix(b, "position_embedding.weight", mgv__table_entries(c), c->hidden);
     op = mgv__push(b, MGV__OP_PREPEND, "class token", embedded, buffers.normed);
     op->part_count = 1;
@@ -6121,7 +6122,7 @@ static void mgv__build_dino(mgv__builder *b, const mgv__layer_kind *kind, const 
     mgv__op *op;
     mgv__find_prefix(b, "embeddings.cls_token");
     mgv__enter(b, -1, "embeddings.");
-    op = mgv__push_patch_embed(b, patches, embedded, patch_embed, 1);
+    op = mgv__push_patch_embed(b, patches, embedded, patch_embed, 0, 1);
     shape[0] = shape[1] = 1;
     shape[2] = c->hidden;
     if (c->position_side != 0) {
@@ -6228,7 +6229,7 @@ static void mgv__build_qwen3_vl(mgv__builder *b) {
         merge_normed = mgv__add_buffer(b, "merge normed", MGV__ROWS_MERGED, c->hidden * c->merge * c->merge);
         deepstack = mgv__add_buffer(b, "deepstack", MGV__ROWS_MERGED, c->out_hidden);
     }
-    op = mgv__push_patch_embed(b, buffers.patches, buffers.layer.stream, "patch_embed.proj", 1);
+    op = mgv__push_patch_embed(b, buffers.patches, buffers.layer.stream, "patch_embed.proj", 1, 1);
     op->table = mgv__bind_matrix(b, "pos_embed.weight", mgv__table_entries(c), c->hidden);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     for (layer = 0; layer < c->layers; layer++) {
@@ -6259,7 +6260,7 @@ static int mgv__attends_whole_frame(const mgv__config *config, uint32_t layer) {
 static void mgv__build_qwen2_vl(mgv__builder *b) {
     const mgv__config *c = b->config;
     mgv__qwen_buffers buffers = mgv__begin_qwen(b);
-    mgv__push_patch_embed(b, buffers.patches, buffers.layer.stream, "patch_embed.proj", 0);
+    mgv__push_patch_embed(b, buffers.patches, buffers.layer.stream, "patch_embed.proj", 1, 0);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     mgv__build_layers(b, &mgv__qwen2_layer, &buffers.layer);
     mgv__enter(b, -1, "merger.");
@@ -6276,7 +6277,7 @@ static void mgv__build_qwen2_5_vl(mgv__builder *b) {
     uint16_t merged = mgv__add_buffer(b, "merged", MGV__ROWS_MERGED, c->out_hidden);
     uint32_t layer;
     mgv__op *op;
-    mgv__push_patch_embed(b, buffers.patches, embedded, "patch_embed.proj", 0);
+    mgv__push_patch_embed(b, buffers.patches, embedded, "patch_embed.proj", 1, 0);
     mgv__push(b, MGV__OP_GATHER, "window order", embedded, buffers.layer.stream);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
     for (layer = 0; layer < c->layers; layer++)

@@ -10,14 +10,16 @@ static void check_config(const mgv__config *config) {
     const mgv__pixels_config *pixels = &config->pixels;
     mgv_error error;
     uint32_t i;
-    REQUIRE(config->family == MGV_FAMILY_SIGLIP || config->family == MGV_FAMILY_QWEN3_VL || config->family == MGV_FAMILY_QWEN2_5_VL);
+    REQUIRE(mgv__find_family(config->family) != NULL);
     REQUIRE(config->hidden >= 1 && config->hidden <= 16384 && config->heads >= 1 && config->head_dim * config->heads == config->hidden);
     REQUIRE(config->head_dim <= MGV__MAX_HEAD_DIM && config->layers >= 1 && config->layers <= 512);
-    REQUIRE(config->intermediate >= 1 && config->out_hidden >= 1 && config->channels == 3);
+    REQUIRE(config->intermediate >= 1 && config->intermediate <= 65536 && config->out_hidden >= 1 && config->channels == 3);
+    REQUIRE(config->prefix <= 65537 && (config->prefix == 0 || config->merge == 1) && config->registers <= config->prefix);
     REQUIRE(config->patch >= 1 && config->merge >= 1 && config->temporal_patch >= 1);
     REQUIRE(config->epsilon > 0 && config->epsilon <= 1);
-    REQUIRE((config->image_size == 0) == (config->family != MGV_FAMILY_SIGLIP));
-    REQUIRE(config->image_size == 0 || config->position_side == config->image_size / config->patch);
+    REQUIRE(config->image_size != 0 || mgv__config_any_size(config));
+    REQUIRE(config->image_size == 0 || mgv__config_any_size(config) || config->position_side == config->image_size / config->patch);
+    REQUIRE(config->rope_theta == 0 || config->head_dim % 4 == 0);
     REQUIRE(config->rope_theta >= 0 && isfinite(config->rope_theta));
     REQUIRE(config->deepstack_count <= MGV__MAX_DEEPSTACK && config->full_attention_count <= MGV__MAX_FULL_ATTENTION);
     for (i = 0; i < config->deepstack_count; i++) {

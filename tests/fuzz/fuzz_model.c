@@ -75,12 +75,39 @@ static uint8_t *make_weights(tower *t, builder *b, const fuzz_input *in, size_t 
     return file;
 }
 
+static int is_qwen(mgv_family family) {
+    return family == MGV_FAMILY_QWEN3_VL || family == MGV_FAMILY_QWEN2_5_VL || family == MGV_FAMILY_QWEN3_5 ||
+           family == MGV_FAMILY_QWEN2_VL;
+}
+
+/* A tower of patches of one square picture. The width of MLPs follows from hidden where the config has only their ratio. */
+static void choose_square(fuzz_input *in, tower *t, uint32_t heads, uint32_t image, char *config, size_t capacity) {
+    static const char *const types[] = {"siglip_vision_model", "clip_vision_model", "dinov2", "dinov2_with_registers", "dinov3_vit"};
+    const int dinov2 = t->family == MGV_FAMILY_DINOV2 || t->family == MGV_FAMILY_DINOV2_REGISTERS;
+    const uint32_t ratio = fuzz_take(in, 2, 4); /* a gated MLP of 1 would have no columns */
+    int used;
+    t->gated = dinov2 || t->family == MGV_FAMILY_DINOV3 ? fuzz_take(in, 0, 1) : 0;
+    t->registers = t->family == MGV_FAMILY_DINOV2_REGISTERS || t->family == MGV_FAMILY_DINOV3 ? fuzz_take(in, 0, 5) : 0;
+    if (dinov2) t->intermediate = t->gated ? (t->hidden * ratio * 2 / 3 + 7) / 8 * 8 : t->hidden * ratio;
+    used = snprintf(config, capacity,
+                    "{\"model_type\":\"%s\",\"hidden_size\":%u,\"num_hidden_layers\":%u,\"num_attention_heads\":%u,\"patch_size\":%u,"
+                    "\"image_size\":%u,\"intermediate_size\":%u",
+                    types[t->family == MGV_FAMILY_SIGLIP ? 0 : t->family - MGV_FAMILY_CLIP + 1], t->hidden, t->layers, heads, t->patch,
+                    image, t->intermediate);
+    if (dinov2)
+        used += snprintf(config + used, capacity - (size_t)used, ",\"mlp_ratio\":%u,\"use_swiglu_ffn\":%s", ratio,
+                         t->gated ? "true" : "false");
+    if (t->family == MGV_FAMILY_DINOV3)
+        used += snprintf(config + used, capacity - (size_t)used, ",\"use_gated_mlp\":%s", t->gated ? "true" : "false");
+    snprintf(config + used, capacity - (size_t)used, ",\"num_register_tokens\":%u}", t->registers);
+}
+
 static void choose(fuzz_input *in, tower *t, char *config, size_t capacity) {
     uint32_t heads = fuzz_take(in, 1, 3), head_dim, image, window;
     int used;
     memset(t, 0, sizeof *t);
-    t->family = (mgv_family)fuzz_take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN2_5_VL);
-    head_dim = t->family == MGV_FAMILY_SIGLIP ? fuzz_take(in, 1, 20) : 4 * fuzz_take(in, 1, 5);
+    t->family = (mgv_family)fuzz_take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN2_VL);
+    head_dim = is_qwen(t->family) || t->family == MGV_FAMILY_DINOV3 ? 4 * fuzz_take(in, 1, 5) : fuzz_take(in, 1, 20);
     t->hidden = heads * head_dim;
     t->intermediate = fuzz_take(in, 1, 20);
     t->layers = fuzz_take(in, 1, 3);
@@ -89,23 +116,30 @@ static void choose(fuzz_input *in, tower *t, char *config, size_t capacity) {
     t->merge = fuzz_take(in, 1, 3);
     t->temporal = fuzz_take(in, 1, 3);
     t->out = fuzz_take(in, 1, 20);
-    t->deepstack_count = t->layers > 1 ? fuzz_take(in, 0, 1) : 0;
+    t->deepstack_count = t->layers > 1 && t->family == MGV_FAMILY_QWEN3_VL ? fuzz_take(in, 0, 1) : 0;
     window = fuzz_take(in, 0, 3);
     image = t->patch * t->side + fuzz_take(in, 0, t->patch - 1);
-    t->prefix = fuzz_take(in, 0, 1) ? (t->family == MGV_FAMILY_SIGLIP ? "vision_model." : "model.visual.") : "";
-    if (t->family == MGV_FAMILY_SIGLIP) {
+    t->prefix = fuzz_take(in, 0, 1) ? (is_qwen(t->family) ? "model.visual." : "vision_model.") : "";
+    if (!is_qwen(t->family)) {
+        choose_square(in, t, heads, image, config, capacity);
+        return;
+    }
+    if (t->family == MGV_FAMILY_QWEN2_VL) {
+        t->intermediate = t->hidden * 2;
         snprintf(config, capacity,
-                 "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
-                 "\"num_attention_heads\":%u,\"patch_size\":%u,\"image_size\":%u}",
-                 t->hidden, t->intermediate, t->layers, heads, t->patch, image);
+                 "{\"model_type\":\"qwen2_vl_vision\",\"embed_dim\":%u,\"hidden_size\":%u,\"depth\":%u,\"num_heads\":%u,"
+                 "\"patch_size\":%u,\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"mlp_ratio\":2}",
+                 t->hidden, t->out, t->layers, heads, t->patch, t->merge, t->temporal);
         return;
     }
     used = snprintf(config, capacity,
                     "{\"model_type\":\"%s\",\"hidden_size\":%u,\"intermediate_size\":%u,\"depth\":%u,\"num_heads\":%u,\"patch_size\":%u,"
                     "\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"out_hidden_size\":%u,",
-                    t->family == MGV_FAMILY_QWEN3_VL ? "qwen3_vl_vision" : "qwen2_5_vl_vision", t->hidden, t->intermediate, t->layers,
-                    heads, t->patch, t->merge, t->temporal, t->out);
-    if (t->family == MGV_FAMILY_QWEN3_VL)
+                    t->family == MGV_FAMILY_QWEN3_VL   ? "qwen3_vl_vision"
+                    : t->family == MGV_FAMILY_QWEN3_5 ? "qwen3_5_vision"
+                                                      : "qwen2_5_vl_vision",
+                    t->hidden, t->intermediate, t->layers, heads, t->patch, t->merge, t->temporal, t->out);
+    if (t->family != MGV_FAMILY_QWEN2_5_VL)
         snprintf(config + used, capacity - (size_t)used, "\"num_position_embeddings\":%u,\"deepstack_visual_indexes\":[%s]}",
                  t->side * t->side, t->deepstack_count ? "1" : "");
     else
@@ -162,9 +196,15 @@ static void run_model(const mgv_model *model, fuzz_input *in) {
     desc.max_pixels = 1024;
     REQUIRE(mgv_engine_create(&engine, model, &desc, &error) == MGV_OK);
     memset(&image, 0, sizeof image);
+<<<<<<< HEAD
     image.width = fuzz_take(in, 1, 40);
     image.height = fuzz_take(in, 1, 40);
     image.frames = info.family == MGV_FAMILY_SIGLIP ? 1 : fuzz_take(in, 1, 3);
+=======
+    image.width = fuzz_take(in, 1, 40);
+    image.height = fuzz_take(in, 1, 40);
+    image.frames = is_qwen(info.family) ? fuzz_take(in, 1, 3) : 1;
+>>>>>>> 4156f18 (Families at the limits of their configs; the fuzzers of configs and models know them; an old CLIP's vision_config_dict)
     image.bytes = (uint64_t)image.width * image.height * 3 * image.frames;
     pixels = (uint8_t *)malloc((size_t)image.bytes);
     REQUIRE(pixels != NULL);
