@@ -14159,6 +14159,7 @@ typedef struct mgv__trie { mgv__trie_node *nodes; } mgv__trie;
 typedef struct mgv__added {
     uint32_t id;
     int left, right, normalized, special; /* eats white space on its left, right; is looked for in normalised text; is left out of texts */
+    uint32_t offset, bytes;               /* what is looked for, and what it is in texts: in the pool */
 } mgv__added;
 
 /* Where two symbols become one. */
@@ -14509,7 +14510,7 @@ static mgv_result mgv__normalize_text(mgv__tokenize_call *call, const char **tex
         out->bytes = 0;
         result = mgv__normalize_function(steps->step[i].kind)(call, &steps->step[i], *text, *bytes, out);
         if (result != MGV_OK) return result;
-        *text = out->data;
+        *text = out->bytes ? out->data : ""; /* a buffer that nothing was put into is NULL */
         *bytes = out->bytes;
     }
     return MGV_OK;
@@ -15321,7 +15322,7 @@ static mgv_result mgv__detokenize_one(mgv__detokenize_call *call, const char *na
         default: result = mgv__step_from_bytes(&call->base, name, bytes, out); break;
         }
         if (result != MGV_OK) return result;
-        name = out->data;
+        name = out->bytes ? out->data : "";
         bytes = out->bytes;
     }
     if (steps->count == 0 && call->state.tokens > 0) result = mgv__emit_bytes(call, " ", 1);
@@ -15374,7 +15375,8 @@ static mgv_result mgv__detokenize_all(mgv__detokenize_call *call, const uint32_t
             result = mgv__byte_run(call, ids + i, count - i, &run, &broken);
             run_end = i + run;
         }
-        if (result == MGV_OK && i < run_end && broken) result = mgv__emit_broken(call, 1);
+        if (result == MGV_OK && added != NULL) result = mgv__detokenize_one(call, t->pool + added->offset, added->bytes);
+        else if (result == MGV_OK && i < run_end && broken) result = mgv__emit_broken(call, 1);
         else if (result == MGV_OK) result = mgv__detokenize_one(call, t->pool + t->offsets[ids[i]], t->lengths[ids[i]]);
     }
     return result;
@@ -15396,8 +15398,11 @@ static int mgv__is_python_space(mgv__tokenize_call *call, const char *p) {
 }
 /* CLIPTokenizer takes white space off both ends. */
 static void mgv__strip_text(mgv__tokenize_call *call) {
-    const char *begin = call->text.data, *end = begin + call->text.bytes;
+    const char *begin, *end;
     uint32_t code;
+    if (call->text.bytes == 0) return;
+    begin = call->text.data;
+    end = begin + call->text.bytes;
     while (begin < end && mgv__is_python_space(call, begin)) begin += mgv__utf8_read(begin, &code);
     while (begin < end && mgv__is_python_space(call, mgv__utf8_before(end))) end = mgv__utf8_before(end);
     if (begin < end) memmove(call->text.data, begin, (size_t)(end - begin));
@@ -16050,7 +16055,8 @@ static mgv_result mgv__read_merges(mgv__tokenizer_reader *r, char *merges) {
 /* What of a model is no vocabulary; a class of tokenizers may say otherwise than the file. */
 static mgv_result mgv__read_model_flags(mgv__tokenizer_reader *r, char *model) {
     mgv_tokenizer *t = r->t;
-    const char *prefix = mgv__json_member(model, "continuing_subword_prefix"), *dropout = mgv__json_member(model, "dropout"), *name;
+    const char *prefix = mgv__json_member(model, "continuing_subword_prefix"), *dropped = mgv__json_member(model, "dropout"), *name;
+    double dropout = 0;
     char *suffix = mgv__json_member(model, "end_of_word_suffix"), *unknown = mgv__json_member(model, "unk_token");
     uint32_t bytes;
     size_t count;
@@ -16063,7 +16069,7 @@ static mgv_result mgv__read_model_flags(mgv__tokenizer_reader *r, char *model) {
     if (result == MGV_OK && prefix != NULL && *prefix != 'n' && !mgv__json_is(prefix, "")) {
         result = mgv__fail(r->error, MGV_ERROR_UNSUPPORTED, "%s: a BPE with a continuing_subword_prefix", r->file);
     }
-    if (result == MGV_OK && dropout != NULL && *dropout != 'n' && *dropout != '0') {
+    if (result == MGV_OK && dropped != NULL && *dropped != 'n' && (!mgv__json_double(dropped, &dropout) || dropout != 0)) {
         result = mgv__fail(r->error, MGV_ERROR_UNSUPPORTED, "%s: a BPE with dropout, whose ids are left to chance", r->file);
     }
     if (result != MGV_OK || unknown == NULL || *unknown == 'n') return result;
@@ -16207,45 +16213,49 @@ static mgv_result mgv__read_added_list(mgv__tokenizer_reader *r, char *list) {
     }
     return result;
 }
-/* The trees that added tokens are found with; those of normalised text have gone through the normalizers themselves. */
+/* What is looked for of each added token: those of normalised text go through the normalizers themselves. */
+static mgv_result mgv__added_names(mgv__tokenizer_reader *r) {
+    mgv_tokenizer *t = r->t;
+    mgv__tokenize_call call;
+    uint32_t i;
+    mgv_result result = MGV_OK;
+    mgv__tokenize_begin(&call, t, &t->allocator, r->error);
+    for (i = 0; i < t->added_count && result == MGV_OK; i++) {
+        mgv__added *added = &t->added[i];
+        const char *text = t->pool + t->offsets[added->id];
+        size_t bytes = t->lengths[added->id];
+        added->offset = t->offsets[added->id];
+        added->bytes = (uint32_t)bytes;
+        if (!added->normalized || t->normalizers.count == 0) continue;
+        result = mgv__normalize_text(&call, &text, &bytes);
+        if (result == MGV_OK) result = mgv__pool_room(r, bytes);
+        if (result != MGV_OK) break;
+        if (bytes) memcpy(t->pool + t->pool_bytes, text, bytes);
+        added->offset = (uint32_t)t->pool_bytes;
+        added->bytes = (uint32_t)bytes;
+        t->pool_bytes += bytes;
+    }
+    mgv__tokenize_end(&call);
+    return result;
+}
+/* The trees that they are found with. */
 static mgv_result mgv__added_trees(mgv__tokenizer_reader *r) {
     mgv_tokenizer *t = r->t;
     mgv__named *names;
-    mgv__tokenize_call call;
-    char **copies;
     uint32_t i, raw = 0, normalized = t->added_count;
-    mgv_result result = MGV_OK;
-    if (t->added_count == 0) return MGV_OK;
+    mgv_result result = mgv__added_names(r);
+    if (t->added_count == 0 || result != MGV_OK) return result;
     names = (mgv__named *)mgv__alloc_array(&t->allocator, t->added_count, sizeof *names);
-    copies = (char **)mgv__alloc_array(&t->allocator, t->added_count, sizeof *copies);
-    mgv__tokenize_begin(&call, t, &t->allocator, r->error);
-    if (names == NULL || copies == NULL) result = mgv__fail_nomem(r->error, "the added tokens", t->added_count);
-    for (i = 0; i < t->added_count && copies != NULL; i++) copies[i] = NULL;
-    for (i = 0; i < t->added_count && result == MGV_OK; i++) {
-        const mgv__added *added = &t->added[i];
-        const char *text = t->pool + t->offsets[added->id];
-        size_t bytes = t->lengths[added->id];
-        mgv__named *name = &names[added->normalized ? --normalized : raw++];
-        name->id = added->id;
-        if (added->normalized) {
-            result = mgv__normalize_text(&call, &text, &bytes);
-            copies[i] = result == MGV_OK ? (char *)mgv__alloc(&t->allocator, bytes) : NULL;
-            if (copies[i] == NULL) {
-                if (result == MGV_OK) result = mgv__fail_nomem(r->error, "the added tokens", bytes);
-                break;
-            }
-            memcpy(copies[i], text, bytes);
-            text = copies[i];
-        }
-        name->name = text;
-        name->bytes = (uint32_t)bytes;
+    if (names == NULL) return mgv__fail_nomem(r->error, "the added tokens", t->added_count);
+    for (i = 0; i < t->added_count; i++) {
+        mgv__named *name = &names[t->added[i].normalized ? --normalized : raw++];
+        name->id = t->added[i].id;
+        name->name = t->pool + t->added[i].offset;
+        name->bytes = t->added[i].bytes;
     }
-    if (result == MGV_OK) result = mgv__trie_build(r, &t->added_raw, names, raw);
+    result = mgv__trie_build(r, &t->added_raw, names, raw);
     if (result == MGV_OK) result = mgv__trie_build(r, &t->added_normalized, names + normalized, t->added_count - normalized);
-    for (i = 0; i < t->added_count && copies != NULL; i++) mgv__free(&t->allocator, copies[i]);
-    mgv__free(&t->allocator, copies);
     mgv__free(&t->allocator, names);
-    mgv__tokenize_end(&call);
     return result;
 }
 
@@ -16444,23 +16454,29 @@ static mgv_result mgv__read_word(mgv__tokenizer_reader *r, char *root, const cha
     if (result == MGV_OK && string != NULL && bytes < room) memcpy(out, string, bytes + 1);
     return result;
 }
-static mgv_result mgv__read_small(mgv__tokenizer_reader *r, const char *name, char **text) {
-    size_t bytes;
+/* Its object is at the very begin of *text; NULL: there is no such file. */
+static mgv_result mgv__read_object(mgv__tokenizer_reader *r, const char *name, char **text) {
+    size_t bytes, space;
     int absent;
+    mgv_result result;
     r->file = name;
-    return mgv__source_read_json(&r->source, name, text, &bytes, &absent, r->error);
+    result = mgv__source_read_json(&r->source, name, text, &bytes, &absent, r->error);
+    if (result != MGV_OK || *text == NULL) return result;
+    space = (size_t)(mgv__json_skip_space(*text) - *text);
+    if (space > 0) memmove(*text, *text + space, bytes + 1 - space);
+    return MGV_OK;
 }
 /* tokenizer_config.json, which stays in *config, and config.json; both may be missing. */
 static mgv_result mgv__read_tokenizer_config(mgv__tokenizer_reader *r, char **config) {
     char *model = NULL;
     int lower = -1;
-    mgv_result result = mgv__read_small(r, "tokenizer_config.json", config);
+    mgv_result result = mgv__read_object(r, "tokenizer_config.json", config);
     if (result == MGV_OK && *config != NULL) {
         result = mgv__read_word(r, *config, "tokenizer_class", r->tokenizer_class, sizeof r->tokenizer_class);
     }
     if (result == MGV_OK && *config != NULL) result = mgv__read_flag(r, *config, "do_lower_case", &lower);
     r->lower_case = lower;
-    if (result == MGV_OK) result = mgv__read_small(r, "config.json", &model);
+    if (result == MGV_OK) result = mgv__read_object(r, "config.json", &model);
     if (result == MGV_OK && model != NULL) result = mgv__read_word(r, model, "model_type", r->model_type, sizeof r->model_type);
     mgv__free(&r->source.allocator, model);
     return result;
@@ -16687,13 +16703,13 @@ static mgv_result mgv__read_directory(mgv__tokenizer_reader *r, char *config, co
     char *text = NULL;
     size_t bytes = 0, i;
     int absent = 1;
-    mgv_result result = mgv__read_small(r, "tokenizer.json", &text);
+    mgv_result result = mgv__read_object(r, "tokenizer.json", &text);
     if (result == MGV_OK && text != NULL) result = mgv__read_tokenizer_json(r, text, row);
     if (result != MGV_OK || text != NULL) {
         mgv__free(&r->source.allocator, text);
         return result;
     }
-    result = mgv__read_small(r, "vocab.json", &text);
+    result = mgv__read_object(r, "vocab.json", &text);
     if (result == MGV_OK && text != NULL) result = mgv__read_vocab_and_merges(r, text, config, row);
     mgv__free(&r->source.allocator, text);
     if (result != MGV_OK || text != NULL) return result;

@@ -49,6 +49,7 @@ typedef struct cli_list {
     unsigned char *found;      /* of each: 1 if a folder had it, so that it may well be no picture; 0 if somebody named it */
     size_t count, room;
     size_t skipped[CLI_SKIPS]; /* files of folders that were left out */
+    size_t plain; /* of operands: how many stood before "--" */
 } cli_list;
 /* 0, or CLI_MACHINE after saying so. */
 int cli_list_add(cli_list *list, const char *item);
@@ -89,7 +90,8 @@ int cli_read_number(const char **text, uint64_t most, uint64_t *number);
 /* Says what is wrong with the command line and where to read more; CLI_USAGE. */
 int cli_usage(const cli_command *command, const char *format, ...);
 
-extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_pack, cli_bench, cli_validate;
+extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_pack, cli_bench, cli_validate,
+    cli_tokenize;
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 
@@ -139,6 +141,17 @@ typedef struct cli_names {
 int cli_expand(const cli_list *names, const cli_names *how, cli_list *pictures);
 /* One line about what was left out of folders, with reasons, if there is something. */
 void cli_say_skipped(const cli_list *pictures);
+
+/* ---- texts (megavit_texts.c) ---- */
+
+/* Copies the words to texts; "-" before "--" becomes the lines of standard input. 0, or the exit code after saying why. */
+int cli_read_texts(const cli_list *words, cli_list *texts);
+/* The tokenizer of a directory. NULL after saying why, with *status set. */
+mgv_tokenizer *cli_tokenizer_open(const char *name, int32_t lower_case, int *status);
+/* The text's ids, to be freed; NULL after saying why, with *status set. */
+uint32_t *cli_tokenize_text(const mgv_tokenizer *tokenizer, const char *text, uint32_t flags, uint64_t *count, int *status);
+#define CLI_LOWER_CASE_OPTION(value) \
+    {"--lower-case", CLI_CHOICE, &(value), "auto|yes|no", "texts in lower case (auto: as transformers does with these files)"}
 
 /* ---- pictures (megavit_pictures.c) ---- */
 

@@ -121,6 +121,7 @@ int cli_parse(const cli_command *command, const cli_option *options, cli_list *o
         names = NULL;
         if (strcmp(word, "--") == 0) {
             options_ended = 1;
+            if (operands) operands->plain = operands->count;
             continue;
         }
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
@@ -144,5 +145,6 @@ int cli_parse(const cli_command *command, const cli_option *options, cli_list *o
         status = set_option(command, option, text);
         if (status != CLI_GO_ON) return status;
     }
+    if (operands && !options_ended) operands->plain = operands->count;
     return CLI_GO_ON;
 }
