@@ -122,7 +122,8 @@
 
        mgv_encode on a stream that is being captured makes the encode part of a CUDA graph: it reads the same addresses at every replay
        and writes the same ones. Encode as many pictures once before, so that their schedule is on the GPU (an engine holds eight batch
-       sizes; graphs keep theirs). Pictures must be RGB8 of the model's size in device or page-locked memory, and rows are not normalised.
+       sizes; graphs keep theirs). Pictures must be RGB8 of the model's size in device or page-locked memory and are taken as they are, and
+       rows are not normalised.
        If mgv_encode fails, end the capture and throw the graph away. Replays are encodes of the engine: order them among each other and
        with mgv_encode. After cudaGraphLaunch, mgv_wait and mgv_poll tell how the replays since the last mgv_wait ended;
        MGV_ERROR_TIMEOUT there means that the rows of one of them are not to be used. mgv_wait says so once, and the next replay
@@ -145,7 +146,8 @@
        the number of pictures of an encode chooses the schedule, and some schedules add in another order (one picture of
        SigLIP2-base, two, three to seven, eight, nine to 24, 25 to 48, more): compare bits between encodes of as many, with
        the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error
-       bound. Resizing and normalising give the same bits everywhere, those of Pillow or torchvision.
+       bound. Resizing and normalising give the same bits everywhere, those of Pillow or torchvision (with Lanczos's filter where
+       the C library's sin is right to the last bit).
 
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
@@ -356,7 +358,8 @@ typedef struct mgv_memory_file {
 typedef struct mgv_model_desc {
     uint32_t struct_size;
     uint32_t memory_file_count;
-    const char *path;                    /* a directory; or NULL, and the files come from memory_files */
+    const char *path;                    /* a directory, also models--owner--name of a Hugging Face cache; or NULL, and the files come
+                                            from memory_files */
     const mgv_memory_file *memory_files; /* needed only during the call */
     mgv_file_io io;                      /* how files of `path` are read */
     mgv_allocator allocator;
@@ -364,7 +367,8 @@ typedef struct mgv_model_desc {
     uint64_t max_header_bytes;           /* of a safetensors header or a JSON file; 0: 100,000,000 */
 } mgv_model_desc;
 
-/* Opens, reads and checks a whole model. Blocks for as long as reading takes. Any thread. */
+/* Opens, reads and checks a whole model. Blocks for as long as reading takes. A message names the directory first. What is taken for
+   granted where files say nothing goes to the logger as a warning. Any thread. */
 MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *desc, mgv_error *error);
 /* Frees it. NULL is allowed. No engine that uses the model may be alive. */
 MEGAVIT_API void mgv_model_close(mgv_model *model);
@@ -444,8 +448,9 @@ enum { MGV_PLACE_HOST = 0, MGV_PLACE_DEVICE };
 
 /* One picture, or one video clip of equal frames. Grey is replicated. pixels points to the left end of the top row of the first frame;
    where a stride is negative, what follows lies below it in memory (a picture stored bottom row first: pixels = start + (height - 1) * row,
-   stride = -row). Rows may lie at any address; a side is at most 16,777,216 pixels. Nothing outside the rows is read. Zero the struct and
-   set what you need. In an array all struct_size must be equal. */
+   stride = -row). Rows may lie at any address; a side is at most 16,777,216 pixels. Nothing outside the rows is read. Pictures in device
+   memory have the model's size and are taken as they are: neither resized nor cropped. Zero the struct and set what you need. In an array
+   all struct_size must be equal. */
 typedef struct mgv_image {
     uint32_t struct_size;
     mgv_pixel_format format;
@@ -1055,7 +1060,7 @@ typedef struct mgv__kernel_arguments {
      >>memory       checked sizes, allocation, messages
      >>json         a strict JSON reader
      >>files        where files come from; safetensors; a checkpoint of one or many shards  < json
-     >>config       config.json and preprocessor_config.json  < json files builders
+     >>config       config.json, families, image processors and their files  < json files builders
      >>pixels       from pixels to patches: conversion, resize, normalisation  < config pixels-avx2
      >>ops          a model is a list of operations over named buffers  < config
      >>geometry     which token is where: positions, ranges of attention, window order  < config pixels ops
@@ -2974,7 +2979,7 @@ MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, v
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
-   >>config: config.json and preprocessor_config.json */
+   >>config: config.json, families, image processors and their files */
 
 /* Pillow's numbers, as preprocessor_config.json has them. */
 enum { MGV__RESAMPLE_LANCZOS = 1, MGV__RESAMPLE_BILINEAR = 2, MGV__RESAMPLE_BICUBIC = 3 };
@@ -3775,6 +3780,9 @@ static mgv_result mgv__settings_finish_pictures(mgv__processor_settings *setting
     if (pixels->in_floats && !pixels->do_rescale)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: do_rescale is false, and this processor's pictures are floats", file);
     mgv__pixels_fixed_size(pixels, &width, &height);
+    if (width != 0 && (width < pixels->patch || height < pixels->patch))
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, less than a patch of %u", file, (uint64_t)width,
+                         (uint64_t)height, (uint64_t)pixels->patch);
     if (width != 0 && side != 0 && (width != side || height != side))
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: pictures become %u x %u pixels, the model takes %u x %u", file, (uint64_t)width,
                          (uint64_t)height, (uint64_t)side, (uint64_t)side);
@@ -4638,16 +4646,17 @@ static void mgv__pixels_store(const mgv__pixels_job *job, uint32_t frame, uint32
 }
 /* Before a picture that is smaller than its crop is written into the middle: black everywhere. */
 static void mgv__pixels_blacken(const mgv__pixels_job *job, mgv_resize resize) {
-    const size_t pixels = job->layout == MGV__PIXELS_PATCHES ? (size_t)job->rows_out * job->columns_out
-                                                             : (size_t)job->grid->height * job->grid->width;
-    const size_t patch = (size_t)job->config->patch * job->config->patch;
-    const size_t run = job->layout == MGV__PIXELS_CHW ? pixels : job->config->channels_last ? 1 : patch;
+    const size_t patch = (size_t)job->config->temporal_patch * job->config->patch * job->config->patch;
+    const size_t plane = (size_t)job->grid->height * job->grid->width, frames = mgv__image_frames(job->image);
+    const size_t values = 3 * (job->layout == MGV__PIXELS_PATCHES ? (size_t)job->grid->t * job->grid->h * job->grid->w * patch
+                                                                  : frames * plane);
+    const size_t run = job->layout == MGV__PIXELS_CHW ? plane : job->config->channels_last ? 1 : patch;
     size_t i, k;
     if (job->layout == MGV__PIXELS_RGB8) {
-        memset(job->out, 0, 3 * pixels);
+        memset(job->out, 0, values);
         return;
     }
-    for (i = 0; i < 3 * pixels; i += run) {
+    for (i = 0; i < values; i += run) {
         const float black = mgv__pixel_value(job->config, resize, (uint32_t)(i / run % 3), 0);
         for (k = 0; k < run; k++) job->out[i + k] = black;
     }
@@ -4918,6 +4927,8 @@ static mgv_result mgv__pixels_config_check(const mgv__pixels_config *config, mgv
                          (uint64_t)config->factor, (uint64_t)config->merge, (uint64_t)config->patch);
     if (config->do_resize && config->size == MGV__SIZE_AREA && (config->min_pixels == 0 || config->min_pixels > config->max_pixels))
         return mgv__fail(error, MGV_ERROR_MODEL, "a picture area from %u to %u pixels", config->min_pixels, config->max_pixels);
+    if (config->in_floats && !config->do_rescale)
+        return mgv__fail(error, MGV_ERROR_MODEL, "pictures are resized in floats, which wants do_rescale");
     if (config->do_rescale && !(fabs(config->rescale_factor) >= 1e-12 && fabs(config->rescale_factor) <= 1e12))
         return mgv__fail(error, MGV_ERROR_MODEL, "rescale_factor must lie between 1e-12 and 1e12");
     for (i = 0; i < 3 && config->do_normalize; i++) {
@@ -8721,6 +8732,9 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          (uint64_t)b[MGV__DEVICE_HEAD_MLP].columns);
     if (c->image_size == 0)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of one size; use the CPU backend");
+    if (c->pixels.in_floats)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes pictures of bytes, and %s makes floats; use the CPU backend",
+                         c->pixels_from.processor);
     if (c->patch % 2)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
     if (c->channels != 3)

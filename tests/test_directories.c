@@ -351,6 +351,165 @@ static void lost_shards(void **state) {
     free_directory(&d);
 }
 
+/* ---- image processors ---- */
+
+/* The config of a directory with these files; NULL: it is not there. */
+static void read_settings(directory *d, const char *model, const char *nested, const char *own, const char *video, mgv__config *config) {
+    char text[256];
+    mgv_model_desc desc;
+    mgv__source source;
+    mgv_error error;
+    memset(d, 0, sizeof *d);
+    snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", model);
+    put_text(d, "m/config.json", text);
+    if (nested) put_text(d, "m/processor_config.json", nested);
+    if (own) put_text(d, "m/preprocessor_config.json", own);
+    if (video) put_text(d, "m/video_preprocessor_config.json", video);
+    memset(&desc, 0, sizeof desc);
+    desc.path = "m";
+    desc.io = fake_files_make(&d->state, d->files, d->count);
+    desc.logger.user = d;
+    desc.logger.log = note;
+    assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+    if (mgv__config_read(config, &source, &error) != MGV_OK) fail_msg("%s %s %s: %s", model, nested, own, error.message);
+    assert_int_equal(d->state.open_now, 0);
+}
+/* Where transformers 5.24 looks, and in that order. */
+static void settings_are_looked_for_in_order(void **state) {
+    static const char nested[] = "{\"image_processor\":{\"image_mean\":0.1},\"video_processor\":{\"image_mean\":0.1,\"min_pixels\":3001}}";
+    static const char half[] = "{\"image_processor\":{\"image_mean\":0.1},\"video_processor\":null}";
+    static const char none[] = "{\"processor_class\":\"Qwen3VLProcessor\"}";
+    static const char own[] = "{\"image_mean\":0.2,\"min_pixels\":3002}", video[] = "{\"image_mean\":0.3,\"min_pixels\":3003}";
+    static const struct {
+        const char *nested, *own, *video;
+        double mean;              /* of pictures */
+        uint64_t least;           /* of clips; 0: as pictures */
+        const char *file, *clips; /* that they come from */
+    } cases[] = {
+        {nested, own, video, 0.1, 3001, "processor_config.json", "processor_config.json"},
+        {half, own, video, 0.1, 3003, "processor_config.json", "video_preprocessor_config.json"},
+        {half, own, NULL, 0.1, 3002, "processor_config.json", "preprocessor_config.json"},
+        {half, NULL, NULL, 0.1, 0, "processor_config.json", NULL},
+        {none, own, video, 0.2, 3003, "preprocessor_config.json", "video_preprocessor_config.json"},
+        {NULL, own, video, 0.2, 3003, "preprocessor_config.json", "video_preprocessor_config.json"},
+        {NULL, own, NULL, 0.2, 3002, "preprocessor_config.json", "preprocessor_config.json"},
+        {none, NULL, video, 0.5, 3003, NULL, "video_preprocessor_config.json"},
+        {none, NULL, NULL, 0.5, 4096, NULL, NULL},
+    };
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        directory d;
+        mgv__config config;
+        read_settings(&d, "qwen3_vl", cases[i].nested, cases[i].own, cases[i].video, &config);
+        if (config.pixels.mean[1] != cases[i].mean || config.pixels.clip_min_pixels != cases[i].least)
+            fail_msg("case %zu: %g, %llu", i, config.pixels.mean[1], (unsigned long long)config.pixels.clip_min_pixels);
+        assert_true(config.pixels_from.file == cases[i].file || strcmp(config.pixels_from.file, cases[i].file) == 0);
+        assert_true(config.clips_from.file == cases[i].clips || strcmp(config.clips_from.file, cases[i].clips) == 0);
+        assert_int_equal(strstr(d.log, "there is no preprocessor_config.json") != NULL, cases[i].file == NULL);
+        free_directory(&d);
+    }
+}
+/* Clips that would be resized or normalised otherwise than pictures are refused; pictures are not. */
+static void clips_that_differ_are_refused(void **state) {
+    static const char *const videos[] = {
+        "{\"image_mean\":0.5}", "{\"image_mean\":0.2,\"image_std\":0.5}", "{\"image_mean\":0.2,\"image_std\":0.25,\"resample\":2}",
+        "{\"image_mean\":0.2,\"image_std\":0.25,\"cap_pixels_per_frame\":true}",
+        "{\"image_mean\":0.2,\"image_std\":0.25,\"do_rescale\":false}",
+    };
+    directory d;
+    mgv__config config;
+    mgv_grid grid;
+    mgv_error error;
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(videos); i++) {
+        read_settings(&d, "qwen3_vl", NULL, "{\"image_mean\":0.2,\"image_std\":0.25}", videos[i], &config);
+        assert_int_equal(mgv__pixels_grid(&config.pixels, 100, 100, 1, 0, 0, &grid, &error), MGV_OK);
+        assert_int_equal(mgv__pixels_grid(&config.pixels, 100, 100, 2, 0, 0, &grid, &error), MGV_ERROR_UNSUPPORTED);
+        free_directory(&d);
+    }
+    read_settings(&d, "qwen3_vl", NULL, "{\"image_mean\":0.2,\"image_std\":0.25}", "{\"image_mean\":0.2,\"image_std\":0.25}", &config);
+    assert_int_equal(mgv__pixels_grid(&config.pixels, 100, 100, 2, 0, 0, &grid, &error), MGV_OK);
+    free_directory(&d);
+}
+static void what_families_published(void **state) {
+    static const struct {
+        const char *model, *processor;
+        double mean;
+        int32_t resample, size;
+        uint32_t fixed, shortest;
+        uint64_t least, most;
+    } cases[] = {
+        {"siglip", "SiglipImageProcessor", 0.5, 3, MGV__SIZE_EXACT, 224, 0, 0, 0},
+        {"clip", "CLIPImageProcessor", 0.48145466, 3, MGV__SIZE_EDGES, 224, 224, 0, 0},
+        {"dinov2", "BitImageProcessor", 0.485, 3, MGV__SIZE_EDGES, 224, 256, 0, 0},
+        {"dinov2_with_registers", "BitImageProcessor", 0.485, 3, MGV__SIZE_EDGES, 224, 256, 0, 0},
+        {"dinov3_vit", "DINOv3ViTImageProcessor", 0.485, 2, MGV__SIZE_EXACT, 224, 0, 0, 0},
+        {"qwen2_vl", "Qwen2VLImageProcessor", 0.48145466, 3, MGV__SIZE_AREA, 0, 0, 3136, 12845056},
+        {"qwen2_5_vl", "Qwen2VLImageProcessor", 0.48145466, 3, MGV__SIZE_AREA, 0, 0, 3136, 12845056},
+        {"qwen3_vl", "Qwen2VLImageProcessor", 0.5, 3, MGV__SIZE_AREA, 0, 0, 65536, 16777216},
+        {"qwen3_5", "Qwen2VLImageProcessor", 0.5, 3, MGV__SIZE_AREA, 0, 0, 65536, 16777216},
+    };
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        directory d;
+        mgv__config config;
+        uint32_t width, height;
+        read_settings(&d, cases[i].model, NULL, NULL, NULL, &config);
+        mgv__pixels_fixed_size(&config.pixels, &width, &height);
+        assert_string_equal(config.pixels_from.processor, cases[i].processor);
+        assert_null(config.pixels_from.file);
+        assert_true(config.pixels.mean[0] == cases[i].mean);
+        assert_int_equal(config.pixels.resample, cases[i].resample);
+        assert_int_equal(config.pixels.size, cases[i].size);
+        assert_int_equal(width, cases[i].fixed);
+        assert_int_equal(height, cases[i].fixed);
+        assert_int_equal(config.pixels.shortest_edge, cases[i].shortest);
+        assert_int_equal(config.pixels.min_pixels, cases[i].least);
+        assert_int_equal(config.pixels.max_pixels, cases[i].most);
+        assert_non_null(strstr(d.log, "there is no preprocessor_config.json"));
+        free_directory(&d);
+    }
+}
+/* The class that a file names decides what its missing keys stand for. */
+static void classes_by_name(void **state) {
+    static const struct {
+        const char *model, *name, *processor; /* NULL: not known */
+    } cases[] = {
+        {"siglip", "CLIPImageProcessor", "CLIPImageProcessor"}, {"siglip", "CLIPImageProcessorFast", "CLIPImageProcessor"},
+        {"siglip", "CLIPImageProcessorPil", "CLIPImageProcessor"}, {"siglip", "Gemma3ImageProcessor", "Gemma3ImageProcessor"},
+        {"siglip", "ConvNextImageProcessor", NULL}, {"siglip", "Fast", NULL}, {"siglip", "", NULL},
+        {"qwen2_vl", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessor"}, {"qwen2_vl", "Qwen2_5_VLImageProcessor", NULL},
+    };
+    directory d;
+    mgv__config config;
+    mgv_model *model;
+    mgv_error error;
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"image_processor_type\":\"%s\"}", cases[i].name);
+        read_settings(&d, cases[i].model, NULL, text, NULL, &config);
+        if (cases[i].processor) assert_string_equal(config.pixels_from.processor, cases[i].processor);
+        assert_int_equal(strstr(d.log, "is not known here") != NULL, cases[i].processor == NULL);
+        free_directory(&d);
+    }
+    read_settings(&d, "clip", NULL, "{\"feature_extractor_type\":\"CLIPFeatureExtractor\",\"size\":224,\"crop_size\":224}", NULL, &config);
+    assert_string_equal(config.pixels_from.processor, "CLIPImageProcessor");
+    assert_int_equal(config.pixels.shortest_edge, 224);
+    assert_string_equal(d.log, "");
+    put_text(&d, "m/preprocessor_config.json", "{\"image_processor_type\":\"Qwen2VLImageProcessor\"}");
+    assert_int_equal(open_at(&d, "m", &model, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "Qwen2VLImageProcessor makes no pictures for a tower of CLIP"));
+    put_text(&d, "m/processor_config.json", "{\"image_processor\":[]}");
+    assert_int_equal(open_at(&d, "m", &model, &error), MGV_ERROR_MODEL);
+    assert_non_null(strstr(error.message, "processor_config.json: image_processor is not an object"));
+    free_directory(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_files_are_named),
@@ -362,6 +521,10 @@ int main(void) {
         cmocka_unit_test(a_cache_root_means_its_main_snapshot),
         cmocka_unit_test(long_paths_leave_room_for_the_sentence),
         cmocka_unit_test(lost_shards),
+        cmocka_unit_test(settings_are_looked_for_in_order),
+        cmocka_unit_test(clips_that_differ_are_refused),
+        cmocka_unit_test(what_families_published),
+        cmocka_unit_test(classes_by_name),
     };
     return cmocka_run_group_tests_name("directories", tests, NULL, NULL);
 }

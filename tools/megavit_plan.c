@@ -81,6 +81,13 @@ static int read_size(const cli_command *command, const char *text, mgv_image *im
     return CLI_GO_ON;
 }
 
+/* Of pictures where nobody says it: those of the model, which it does not resize. */
+static uint32_t usual_side(const mgv_model *model) {
+    mgv_model_info info;
+    mgv_model_get_info(model, &info);
+    return info.image_size ? info.image_size : 448;
+}
+
 static int collect(op_list *list, const mgv_model *model, const mgv_grid *grid) {
     list->op_count = mgv_model_op_count(model);
     list->ops = malloc(list->op_count * sizeof *list->ops);
@@ -120,7 +127,7 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
-    const char *size = "448x448";
+    const char *size = NULL;
     cli_session_options o;
     uint32_t multiprocessors = 0;
     mgv_image image;
@@ -130,7 +137,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     const cli_option options[] = {
         {"--model", CLI_TEXT, &o.model, "DIR", "the model: a directory as Hugging Face stores it"},
         {"--batch", CLI_COUNT, &o.batch, "N", "pictures in one call (1)"},
-        {"--size", CLI_TEXT, &size, "WxH", "their size in pixels (448x448); a model of fixed size resizes to its own"},
+        {"--size", CLI_TEXT, &size, "WxH", "their size in pixels (the model's, or 448x448); a model of fixed size resizes to its own"},
         {"--frames", CLI_COUNT, &image.frames, "N", "frames of each, for clips (1)"},
         {"--backend", CLI_CHOICE, &o.backend, "auto|cpu|cuda", "cpu: operations only; cuda: no GPU schedule is an error"},
         {"--sms", CLI_COUNT, &multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200)"},
@@ -144,13 +151,14 @@ static int run(const cli_command *command, int argc, char **argv) {
     int status = cli_parse(command, options, NULL, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.model) return cli_usage(command, "--model is missing");
-    status = read_size(command, size, &image);
+    if (size) status = read_size(command, size, &image);
     if (status != CLI_GO_ON) return status;
     memset(&desc, 0, sizeof desc);
     desc.path = o.model;
     desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
+    if (!size) image.width = image.height = usual_side(model);
     status = plan_model(model, o.model, &image, &o, multiprocessors);
     mgv_model_close(model);
     return status;

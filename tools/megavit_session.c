@@ -37,6 +37,7 @@ static int check_limits(const cli_session *session) {
     mgv_grid grid;
     mgv_error error;
     mgv_result result;
+    if (!options->min_pixels && !options->max_pixels) return CLI_DONE; /* what a model's files say is not the command line's */
     memset(&square, 0, sizeof square);
     square.width = square.height = 512;
     result = mgv_model_grid(session->model, &square, options->min_pixels, options->max_pixels, &grid, &error);

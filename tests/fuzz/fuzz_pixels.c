@@ -47,14 +47,28 @@ static mgv__pixels_config take_config(fuzz_input *input) {
     config.merge = 1 + (uint32_t)take(input, 1) % 3;
     config.temporal_patch = 1 + (uint32_t)take(input, 1) % 3;
     config.factor = config.patch * config.merge;
-    if (flags & 128) {
-        config.width = take_side(input);
-        config.height = take_side(input);
-        config.merge = 1;
-    } else {
-        config.min_pixels = take(input, 2);
-        config.max_pixels = config.min_pixels + take(input, 2);
+    config.size = (int32_t)(take(input, 1) % (MGV__SIZE_PATCHES + 1));
+    if (config.size == MGV__SIZE_VOLUME) config.size = MGV__SIZE_AREA;
+    config.width = take_side(input);
+    config.height = take_side(input);
+    if (config.size == MGV__SIZE_EDGES) {
+        config.shortest_edge = take_side(input);
+        config.longest_edge = flags & 128 ? take_side(input) : 0;
     }
+    config.min_pixels = take(input, 2);
+    config.max_pixels = config.min_pixels + take(input, 2);
+    config.max_patches = (uint32_t)take(input, 2);
+    if (config.size < MGV__SIZE_AREA || config.size == MGV__SIZE_PATCHES) {
+        config.merge = 1;
+        config.factor = config.patch;
+    }
+    if (config.size < MGV__SIZE_AREA && flags & 128) {
+        config.crop_width = take_side(input);
+        config.crop_height = take_side(input);
+    }
+    config.in_floats = config.size < MGV__SIZE_AREA && take(input, 1) % 2;
+    config.channels_last = config.size == MGV__SIZE_PATCHES;
+    if (config.channels_last) config.temporal_patch = 1;
     config.rescale_factor = take_double(input);
     for (i = 0; i < 3; i++) {
         config.mean[i] = take_double(input);
