@@ -196,15 +196,9 @@ static void run_model(const mgv_model *model, fuzz_input *in) {
     desc.max_pixels = 1024;
     REQUIRE(mgv_engine_create(&engine, model, &desc, &error) == MGV_OK);
     memset(&image, 0, sizeof image);
-<<<<<<< HEAD
-    image.width = fuzz_take(in, 1, 40);
-    image.height = fuzz_take(in, 1, 40);
-    image.frames = info.family == MGV_FAMILY_SIGLIP ? 1 : fuzz_take(in, 1, 3);
-=======
     image.width = fuzz_take(in, 1, 40);
     image.height = fuzz_take(in, 1, 40);
     image.frames = is_qwen(info.family) ? fuzz_take(in, 1, 3) : 1;
->>>>>>> 4156f18 (Families at the limits of their configs; the fuzzers of configs and models know them; an old CLIP's vision_config_dict)
     image.bytes = (uint64_t)image.width * image.height * 3 * image.frames;
     pixels = (uint8_t *)malloc((size_t)image.bytes);
     REQUIRE(pixels != NULL);
