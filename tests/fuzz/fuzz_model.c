@@ -218,13 +218,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static builder b;
     fuzz_input in = {data, size, 0};
     fuzz_allocator counts;
-    mgv_memory_file files[2];
+    mgv_memory_file files[3];
     mgv_model_desc desc;
     mgv_model *model;
     mgv_error error;
     mgv_result result;
     tower t;
-    char config[512];
+    char config[512], preprocessor[96];
     size_t bytes;
     uint8_t *weights;
     memset(&b, 0, sizeof b);
@@ -242,7 +242,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     files[1].data = weights;
     files[1].bytes = bytes;
     desc.memory_files = files;
-    desc.memory_file_count = 2;
+    /* of DINO the processor decides how large pictures become, and its own 224 pixels are many patches of one pixel */
+    snprintf(preprocessor, sizeof preprocessor, "{\"do_center_crop\":false,\"size\":{\"height\":%u,\"width\":%u}}", t.patch * t.side,
+             t.patch * t.side);
+    files[2].name = "preprocessor_config.json";
+    files[2].data = preprocessor;
+    files[2].bytes = strlen(preprocessor);
+    desc.memory_file_count = t.family >= MGV_FAMILY_DINOV2 && t.family <= MGV_FAMILY_DINOV3 ? 3 : 2;
     desc.allocator = fuzz_allocator_make(&counts, data, size);
     result = mgv_model_open(&model, &desc, &error);
     if (counts.failed) {
