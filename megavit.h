@@ -13,7 +13,7 @@
        model.safetensors or its shards), takes pixels, and gives embeddings: pooled vectors, token vectors, and the
        output of any layer. Decoding PNG or JPEG files stays outside: stb_image does that well.
 
-           SigLIP, SigLIP2 of fixed resolution    pooled, tokens, layer N
+           SigLIP, SigLIP2, also NaFlex           pooled, tokens, layer N
            CLIP                                   pooled, embeds, tokens, layer N
            DINOv2, also with registers, DINOv3    pooled, tokens, layer N
            Qwen3-VL vision towers                 tokens (merged), layer N, DeepStack J
@@ -25,7 +25,7 @@
        It does not train, does not download, does not decode picture files, does not start threads, open files or
        print unless you ask for it, and does not run text towers. It has no global state.
 
-       Not supported: NaFlex variants of SigLIP2, quantised weights, pictures of more than 8 bits a channel.
+       Not supported: quantised weights, pictures of more than 8 bits a channel.
 
    QUICK START
        Error handling left out; examples/embed.c has it, and is hardly longer.
@@ -376,7 +376,7 @@ MEGAVIT_API void mgv_model_close(mgv_model *model);
 typedef int32_t mgv_family;
 enum {
     MGV_FAMILY_NONE = 0, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN3_VL, MGV_FAMILY_QWEN2_5_VL, MGV_FAMILY_CLIP, MGV_FAMILY_DINOV2,
-    MGV_FAMILY_DINOV2_REGISTERS, MGV_FAMILY_DINOV3, MGV_FAMILY_QWEN3_5, MGV_FAMILY_QWEN2_VL
+    MGV_FAMILY_DINOV2_REGISTERS, MGV_FAMILY_DINOV3, MGV_FAMILY_QWEN3_5, MGV_FAMILY_QWEN2_VL, MGV_FAMILY_SIGLIP2
 };
 
 typedef struct mgv_model_info {
@@ -3263,20 +3263,29 @@ static const mgv__field mgv__image_fields[] = { /* transformers, SiglipVisionCon
     {"num_hidden_layers", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
     {"num_attention_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
     {"num_channels", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
-    {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
     {"patch_size", mgv__read_side, offsetof(mgv__config, patch), 1, 1024},
     {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
     {"layer_norm_eps", mgv__read_float, offsetof(mgv__config, epsilon), 1e-30, 1},
 };
 static const mgv__field mgv__siglip_fields[] = {
+    {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
     {"vision_use_head", mgv__read_bool, offsetof(mgv__config, use_head), 0, 0},
 };
+static const mgv__field mgv__siglip2_fields[] = { /* transformers, Siglip2VisionConfig */
+    {"num_patches", mgv__read_square, offsetof(mgv__config, position_side), 1, 1048576},
+    {"vision_use_head", mgv__read_bool, offsetof(mgv__config, use_head), 0, 0},
+};
+static const mgv__field mgv__clip_fields[] = {
+    {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
+};
 static const mgv__field mgv__dinov2_fields[] = { /* transformers, Dinov2Config and Dinov2WithRegistersConfig */
+    {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
     {"mlp_ratio", mgv__read_float, offsetof(mgv__config, mlp_ratio), 1e-3, 1024},
     {"use_swiglu_ffn", mgv__read_bool, offsetof(mgv__config, gated), 0, 0},
     {"num_register_tokens", mgv__read_integer, offsetof(mgv__config, registers), 0, 65536},
 };
 static const mgv__field mgv__dinov3_fields[] = {
+    {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
     {"use_gated_mlp", mgv__read_bool, offsetof(mgv__config, gated), 0, 0},
     {"num_register_tokens", mgv__read_integer, offsetof(mgv__config, registers), 0, 65536},
     {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
@@ -3362,6 +3371,12 @@ static const mgv__family mgv__families[] = {
                 "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
      MGV__TABLE_AS_IT_IS, 0, 0,
      "SiglipImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 3}}), mgv__build_siglip},
+    {MGV_FAMILY_SIGLIP2, "SigLIP2 NaFlex", {"siglip2"}, {"siglip2_vision_model"}, MGV__FIELDS(mgv__image_fields),
+     MGV__FIELDS(mgv__siglip2_fields),
+     MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "patch_size": 16,
+                "num_patches": 256, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
+     MGV__TABLE_LINEAR_AREA, 0, 0,
+     "Siglip2ImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 2}}), mgv__build_siglip},
     {MGV_FAMILY_QWEN3_VL, "Qwen3-VL", {"qwen3_vl", "qwen3_vl_moe"}, {"qwen3_vl_vision", "qwen3_vl_moe_vision"},
      MGV__FIELDS(mgv__qwen_fields), MGV__FIELDS(mgv__qwen3_fields),
      MGV__JSON({"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16, "patch_size": 16,
@@ -3383,7 +3398,7 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"image_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}},
                 "video_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}}),
      mgv__build_qwen2_5_vl},
-    {MGV_FAMILY_CLIP, "CLIP", {"clip"}, {"clip_vision_model"}, MGV__FIELDS(mgv__image_fields), NULL, 0,
+    {MGV_FAMILY_CLIP, "CLIP", {"clip"}, {"clip_vision_model"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__clip_fields),
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}),
      MGV__TABLE_AS_IT_IS, 1, 0,
@@ -5976,10 +5991,14 @@ static mgv__op *mgv__push_patch_embed(mgv__builder *b, uint16_t patches, uint16_
     uint64_t shape[5];
     uint32_t rank = 0;
     shape[rank++] = c->hidden;
-    shape[rank++] = c->channels;
-    if (video) shape[rank++] = c->temporal_patch;
-    shape[rank++] = c->patch;
-    shape[rank++] = c->patch;
+    if (c->pixels.channels_last) { /* a matrix */
+        shape[rank++] = b->program.buffers[patches].columns;
+    } else {
+        shape[rank++] = c->channels;
+        if (video) shape[rank++] = c->temporal_patch;
+        shape[rank++] = c->patch;
+        shape[rank++] = c->patch;
+    }
     op->part_count = 1;
     op->part_columns[0] = c->hidden;
     mgv__print(name, sizeof name, "%s.weight", base);
@@ -5999,8 +6018,9 @@ static uint16_t mgv__push_pick(mgv__builder *b, uint16_t source) {
     return picked;
 }
 
-/* SigLIP and fixed-resolution SigLIP2. Source: transformers, models/siglip/modeling_siglip.py (SiglipVisionTransformer,
-   SiglipEncoderLayer, SiglipMultiheadAttentionPoolingHead). */
+/* SigLIP and SigLIP2. Sources: transformers, models/siglip/modeling_siglip.py (SiglipVisionTransformer, SiglipEncoderLayer,
+   SiglipMultiheadAttentionPoolingHead) and, for the NaFlex variants, models/siglip2/modeling_siglip2.py (Siglip2VisionTransformer): every
+   picture by itself has no patches to be masked. */
 static const mgv__layer_kind mgv__siglip_layer = {
     "encoder.layers.%u.", {"layer_norm1", "layer_norm2"}, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
     NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 0,

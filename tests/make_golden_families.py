@@ -1,4 +1,4 @@
-"""Writes tests/golden/{clip,dinov2,dinov3,qwen2_vl,qwen3_5}*: small towers of these families and transformers' answers in fp32.
+"""Writes tests/golden/{clip,dinov2,dinov3,qwen2_vl,qwen3_5,siglip2,llava}*: small towers of these families and transformers' answers in fp32.
 
     python tests/make_golden_families.py        with torch 2.15, transformers 5.24, Pillow, numpy
 
@@ -16,12 +16,15 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import (CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModelWithProjection, Dinov2Config, Dinov2Model,
                           Dinov2WithRegistersConfig, Dinov2WithRegistersForImageClassification, Dinov2WithRegistersModel,
-                          DINOv3ViTConfig, DINOv3ViTModel, LlavaConfig, LlavaForConditionalGeneration)
+                          DINOv3ViTConfig, DINOv3ViTImageProcessor, DINOv3ViTModel, LlavaConfig, LlavaForConditionalGeneration,
+                          Siglip2VisionConfig, Siglip2VisionModel)
+from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5VisionConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5VisionModel
+from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 import golden_rule
 import make_golden_qwen
@@ -49,13 +52,17 @@ CLASSES = {
     "qwen3_5_vision": (Qwen3_5VisionConfig, Qwen3_5VisionModel),
 }
 
-# name, config, dtype of the stored weights, sides of the picture that the processor makes, pictures (width, height)
+# name, config, dtype of the stored weights, sides of the picture that the processor makes or which processor, pictures (width, height)
 CASES = [
     ("clip_base", clip(128, 2, 208, 2, 16, 48, projection_dim=40), torch.float32, (48, 48), [(48, 48), (31, 77)]),
+    ("clip_crop", clip(64, 1, 96, 1, 16, 48, projection_dim=24), torch.float32, "clip", [(48, 48), (31, 77), (160, 90)]),
     ("clip_gelu", clip(160, 2, 269, 1, 14, 45, projection_dim=7, hidden_act="gelu", layer_norm_eps=0.01), torch.bfloat16, (45, 45),
      [(45, 45)]),
     ("clip_one_patch", clip(64, 1, 96, 2, 32, 32, projection_dim=24), torch.float16, (32, 32), [(32, 32)]),
     ("dinov2_base", config_of("dinov2", 128, 2, 2, 14, 56), torch.float32, (56, 56), [(56, 56), (31, 77)]),
+    ("dinov2_crop", config_of("dinov2", 64, 1, 1, 14, 70), torch.float32, "bit", [(31, 77), (160, 90)]),
+    ("dinov3_floats", config_of("dinov3_vit", 64, 1, 1, 16, 64, intermediate_size=96, num_register_tokens=4), torch.float32, "dinov3",
+     [(97, 70), (20, 33)]),
     ("dinov2_larger", config_of("dinov2", 64, 1, 2, 14, 70, mlp_ratio=3, layer_norm_eps=1e-5), torch.float32, (112, 112), [(112, 112)]),
     ("dinov2_smaller", config_of("dinov2", 64, 2, 1, 14, 98, hidden_act="relu", qkv_bias=False), torch.float32, (65, 65), [(65, 65)]),
     ("dinov2_swiglu", config_of("dinov2", 80, 2, 2, 8, 32, use_swiglu_ffn=True), torch.bfloat16, (32, 32), [(32, 32)]),
@@ -86,9 +93,25 @@ QWEN_CASES = [
                           out_hidden_size=48), torch.bfloat16, None, [(64, 96, 4)]),
 ]
 
+# name, config, dtype of the stored weights, max_num_patches, pictures (width, height)
+NAFLEX_CASES = [
+    ("siglip2_base", dict(model_type="siglip2_vision_model", hidden_size=128, num_attention_heads=2, intermediate_size=208,
+                          num_hidden_layers=2, patch_size=8, num_patches=36), torch.float32, 64,
+     [(97, 61), (40, 40), (4, 300), (200, 90)]),
+    ("siglip2_no_head", dict(model_type="siglip2_vision_model", hidden_size=64, num_attention_heads=1, intermediate_size=96,
+                             num_hidden_layers=1, patch_size=4, num_patches=256, vision_use_head=False), torch.bfloat16, 30, [(50, 71)]),
+]
+
 
 def processor_for(size):
-    """Of every family with a fixed size: squashed to it, as do_center_crop=False and a height and a width say."""
+    """Of every family with a fixed size: squashed to it, as do_center_crop=False and a height and a width say; or a family's own."""
+    if size == "clip":
+        return CLIPImageProcessorPil(size={"shortest_edge": 48}, crop_size={"height": 48, "width": 48})
+    if size == "bit":
+        return BitImageProcessorPil(size={"shortest_edge": 64}, crop_size={"height": 56, "width": 56},
+                                    image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225])
+    if size == "dinov3":
+        return DINOv3ViTImageProcessor(size={"height": 64, "width": 80})
     return CLIPImageProcessorPil(size={"height": size[0], "width": size[1]}, do_center_crop=False)
 
 
@@ -158,6 +181,31 @@ def make_qwen_case(name, config, dtype, limits, clips):
     golden.write(HERE / f"{name}.golden")
 
 
+def make_naflex_case(name, config, dtype, max_patches, pictures):
+    golden = Golden(ABOUT)
+    model, lines = rule_model(Siglip2VisionModel, Siglip2VisionConfig(**config), dtype)
+    exact_model = copy.deepcopy(model).double()
+    processor = Siglip2ImageProcessorPil(patch_size=config["patch_size"], max_num_patches=max_patches)
+    golden.json("config", config)
+    golden.json("preprocessor", json.loads(processor.to_json_string()))
+    for line in lines:
+        golden.line(line)
+    for k, (width, height) in enumerate(pictures):
+        golden.line(f"picture {width} {height} 1")
+        inputs = processor(Image.fromarray(golden_rule.picture(k, width, height)[0]), return_tensors="pt")
+        rows = int(inputs["spatial_shapes"][0].prod())
+        golden.pixels(k, inputs["pixel_values"][0, :rows])
+        keys = dict(pixel_attention_mask=inputs["pixel_attention_mask"], spatial_shapes=inputs["spatial_shapes"], output_hidden_states=True)
+        answer, exact = model(inputs["pixel_values"], **keys), exact_model(inputs["pixel_values"].double(), **keys)
+        if config.get("vision_use_head", True):
+            golden.output(k, "pooled", 0, answer.pooler_output, exact.pooler_output)
+        golden.output(k, "tokens", 0, answer.last_hidden_state[0, :rows], exact.last_hidden_state[0, :rows])
+        for n, (value, value_exact) in enumerate(zip(answer.hidden_states, exact.hidden_states)):
+            if k == 0:
+                golden.output(k, "layer", n, value[0, :rows], value_exact[0, :rows])
+    golden.write(HERE / f"{name}.golden")
+
+
 def save(name, whole, processor):
     """A directory as save_pretrained writes it."""
     shutil.rmtree(HERE / name, ignore_errors=True)
@@ -208,6 +256,9 @@ def main():
     for case in QWEN_CASES:
         if len(sys.argv) < 2 or case[0].startswith(tuple(sys.argv[1:])):
             make_qwen_case(*case)
+    for case in NAFLEX_CASES:
+        if len(sys.argv) < 2 or case[0].startswith(tuple(sys.argv[1:])):
+            make_naflex_case(*case)
     if len(sys.argv) < 2 or "whole" in sys.argv[1:]:
         make_whole_cases()
 

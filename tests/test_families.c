@@ -197,6 +197,53 @@ static void test_projections(void **state) {
     check_projection(70000, 8, MGV_ERROR_MODEL, "onto 70000 columns");
 }
 
+/* NaFlex: as many patches as the processor allows, from one to more than memory holds. */
+static void test_naflex_budgets(void **state) {
+    static const struct {
+        const char *preprocessor;
+        uint32_t width, height;
+        mgv_result result;
+        uint32_t h, w;
+    } budgets[] = {
+        {"{\"max_num_patches\":1}", 64, 48, MGV_OK, 1, 1},
+        {"{\"max_num_patches\":12}", 64, 48, MGV_OK, 3, 4},
+        {"{\"max_num_patches\":1000000000}", 5, 5, MGV_OK, 125, 125}, /* enlarged a hundred times at most */
+        {"{\"max_num_patches\":1000000000}", 4096, 4096, MGV_OK, 31622, 31622},
+        {"{\"max_num_patches\":16}", 16777216, 1, MGV_OK, 1, 16}, /* no side is shorter than a patch at any scale */
+    };
+    size_t i;
+    (void)state;
+    for (i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        memory_model files;
+        mgv_model *model = NULL;
+        mgv_image image;
+        mgv_grid grid;
+        mgv_error error;
+        mgv_result result;
+        tower t;
+        memset(&t, 0, sizeof t);
+        memset(&image, 0, sizeof image);
+        t.family = MGV_FAMILY_SIGLIP2;
+        t.hidden = 8;
+        t.intermediate = 9;
+        t.layers = 1;
+        t.patch = 4;
+        t.side = 3;
+        t.prefix = "vision_model.";
+        memory_model_make(&files, &t,
+                          "{\"model_type\":\"siglip2_vision_model\",\"hidden_size\":8,\"num_attention_heads\":2,\"num_hidden_layers\":1,"
+                          "\"patch_size\":4,\"num_patches\":9,\"intermediate_size\":9}", budgets[i].preprocessor);
+        if (memory_model_open(&files, NULL, &model, &error) != MGV_OK) fail_msg("%s", error.message);
+        image.width = budgets[i].width;
+        image.height = budgets[i].height;
+        result = mgv_model_grid(model, &image, 0, 0, &grid, &error);
+        if (result != budgets[i].result) fail_msg("%s: %s", budgets[i].preprocessor, result ? error.message : "fits");
+        if (result == MGV_OK) assert_true(grid.h == budgets[i].h && grid.w == budgets[i].w && grid.tokens == grid.h * grid.w);
+        mgv_model_close(model);
+        memory_model_free(&files);
+    }
+}
+
 /* transformers takes an old file's vision_config_dict before its vision_config. */
 static void test_vision_config_dict(void **state) {
     static const struct {
@@ -225,6 +272,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_projections),
+        cmocka_unit_test(test_naflex_budgets),
         cmocka_unit_test(test_vision_config_dict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* CLIP, DINOv2, DINOv3 and the smaller Qwen families against transformers: every output of the small models in tests/golden. */
+/* CLIP, DINOv2, DINOv3, SigLIP2 NaFlex, Qwen2-VL and Qwen3.5 against transformers: every output of the small models in tests/golden. */
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 
@@ -33,7 +33,9 @@ int main(void) {
         GOLDEN_FILE("dinov2_registers_smaller"), GOLDEN_FILE("dinov3_base"),     GOLDEN_FILE("dinov3_gated"),
         GOLDEN_FILE("dinov3_no_registers"), GOLDEN_FILE("qwen2_vl_base"),        GOLDEN_FILE("qwen2_vl_clip"),
         GOLDEN_FILE("qwen3_5_base"),     GOLDEN_FILE("qwen3_5_clip"),            GOLDEN_FILE("clip_saved"),
-        GOLDEN_FILE("llava_saved"),      GOLDEN_FILE("dinov2_saved"),            cmocka_unit_test(check_prefixes),
+        GOLDEN_FILE("llava_saved"),      GOLDEN_FILE("dinov2_saved"),            GOLDEN_FILE("clip_crop"),
+        GOLDEN_FILE("dinov2_crop"),      GOLDEN_FILE("dinov3_floats"),           GOLDEN_FILE("siglip2_base"),
+        GOLDEN_FILE("siglip2_no_head"),  cmocka_unit_test(check_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

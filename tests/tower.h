@@ -63,7 +63,8 @@ static inline void tower_clip_layers(const tower *t) {
 
 static inline void tower_siglip(const tower *t) {
     const uint64_t d = t->hidden, f = t->intermediate;
-    tower_tensor(t, "embeddings.", "patch_embedding.weight", d, 3, t->patch, t->patch, 0);
+    if (t->family == MGV_FAMILY_SIGLIP) tower_tensor(t, "embeddings.", "patch_embedding.weight", d, 3, t->patch, t->patch, 0);
+    else tower_tensor(t, "embeddings.", "patch_embedding.weight", d, 3 * (uint64_t)t->patch * t->patch, 0, 0, 0);
     tower_tensor(t, "embeddings.", "patch_embedding.bias", d, 0, 0, 0, 0);
     tower_tensor(t, "embeddings.", "position_embedding.weight", (uint64_t)t->side * t->side, d, 0, 0, 0);
     tower_clip_layers(t);
@@ -187,7 +188,7 @@ static inline void tower_qwen2_5(const tower *t) {
 }
 
 static inline void tower_tensors(const tower *t) {
-    if (t->family == MGV_FAMILY_SIGLIP) tower_siglip(t);
+    if (t->family == MGV_FAMILY_SIGLIP || t->family == MGV_FAMILY_SIGLIP2) tower_siglip(t);
     if (t->family == MGV_FAMILY_CLIP) tower_clip(t);
     if (t->family == MGV_FAMILY_DINOV2 || t->family == MGV_FAMILY_DINOV2_REGISTERS || t->family == MGV_FAMILY_DINOV3) tower_dino(t);
     if (t->family == MGV_FAMILY_QWEN2_VL) tower_qwen2(t);
