@@ -91,12 +91,12 @@ static void listed_words(char *words, size_t room, const char *first) {
 /* What the help tells of is all that there is: an option that comes or goes is to be written here, too. */
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model --backend --packed --resize --alpha --threads --batch --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
+        {"embed", "--model --backend --packed --resize --alpha --threads --batch --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --alpha --threads --batch --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query -k "
+        {"search", "--model --backend --packed --resize --alpha --threads --batch --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query -k "
                    "--threshold --json --wait "},
-        {"classify", "--model --backend --packed --resize --alpha --threads --batch --no-recurse --files-from --files0-from --labels -k "},
+        {"classify", "--model --backend --packed --resize --alpha --threads --batch --memory --no-recurse --files-from --files0-from --labels -k "},
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
         {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},
@@ -1408,7 +1408,9 @@ static void files_have_a_largest_size(void **state) {
     write_pnm(in_scratch("large.ppm"), 3, 40, 40, pixels);
     free(pixels);
     assert_int_equal(truncate(in_scratch("large.ppm"), (off_t)1 << 30), 0);
-    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("large.npy"), in_scratch("large.ppm")), 0);
+    assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("large.npy"), in_scratch("large.ppm")), "large.ppm");
+    assert_non_null(strstr(said_err, "--memory 4097"));
+    assert_int_equal(run("embed", "--model", MODEL, "--memory", "4097", "-o", in_scratch("large.npy"), in_scratch("large.ppm")), 0);
     assert_int_equal(truncate(in_scratch("large.ppm"), ((off_t)1 << 30) + 1), 0);
     assert_bad_file(run("embed", "--model", MODEL, "-o", in_scratch("large.npy"), in_scratch("large.ppm")), "large.ppm");
     assert_non_null(strstr(said_err, "more than 1073741824 bytes"));

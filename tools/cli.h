@@ -155,8 +155,10 @@ uint32_t *cli_tokenize_text(const mgv_tokenizer *tokenizer, const char *text, ui
 
 /* ---- pictures (megavit_pictures.c) ---- */
 
-/* A whole file, in memory to be freed; 0 with the reason. Only regular files, so that it does not block, and each is opened once. */
-int cli_file_read(const char *name, decode_bytes *file, decode_reason *why);
+/* Opens a file and tells its size; -1 with the reason. Only regular files, so that it does not block. Any thread. */
+int cli_file_open(const char *name, size_t *bytes, decode_reason *why);
+/* Reads all of them into memory to be freed, and closes the descriptor; 0 with the reason. Any thread. */
+int cli_file_take(int descriptor, size_t bytes, decode_bytes *file, decode_reason *why);
 /* Who reads it; NULL with the reason. The name matters for Targa files alone, which have no signature. */
 const decoder *cli_picture_decoder(const char *name, decode_bytes file, decode_reason *why);
 /* Whether a file of this name should be a picture, so that it is an error where it is none. */
@@ -171,10 +173,9 @@ typedef struct cli_picture {
 } cli_picture;
 /* Takes decoded pixels over. */
 void cli_picture_take(cli_picture *picture, const char *name, decode_pixels *pixels);
-/* Width and height, upright. Reports a failure. */
-enum { CLI_SKIP = -2 }; /* a folder had it, and it is no picture */
-int cli_picture_size(const char *name, int found, uint32_t *width, uint32_t *height);
-/* Decodes. Reports a failure. The pixels are in the file's own channels; the library turns them into RGB. */
+enum { CLI_SKIP = -2 }; /* instead of an exit code: a folder had it, and it is no picture */
+/* Reads and decodes, with CLI_MEMORY_MB at most. Reports a failure. The pixels are in the file's own channels; the library turns them into
+   RGB. */
 int cli_picture_load(cli_picture *picture, const char *name);
 void cli_picture_free(cli_picture *picture);
 
@@ -202,6 +203,7 @@ typedef struct cli_session_options {
     const char *model, *packed;
     int32_t backend, resize, alpha;
     uint32_t batch, threads;
+    uint32_t memory;                 /* megabytes of files and pictures at a time */
     uint32_t row_outputs;            /* token and layer outputs of one call */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
     int may_find_none;               /* no picture among the files is no error */
@@ -217,24 +219,27 @@ typedef struct cli_session_options {
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); on a CPU the result does not depend on it"}
 
+enum { CLI_MEMORY_MB = 1024 };
+#define CLI_MEMORY_OPTION(options) \
+    {"--memory", CLI_COUNT, &(options).memory, "MB", "for files and decoded pictures at a time, beside model and batch (1024)"}
+
 #define CLI_LIMIT_OPTIONS(options) \
     {"--min-pixels", CLI_PIXELS, &(options).min_pixels, "N", "models of any picture size: the least area to resize to (the model's)"}, \
     {"--max-pixels", CLI_PIXELS, &(options).max_pixels, "N", "and the largest: fewer pixels are fewer tokens"}
 
-/* --threads, or as many as there are cores. */
+/* --threads, or as many as there are cores that this process may use. */
 uint32_t cli_thread_count(const cli_session_options *options);
 
 typedef struct cli_session cli_session;
-/* Opens the model alone; cli_session_pictures makes the engine. NULL after saying why, with *status set. */
+/* Opens the model alone; engines are made as pictures come. NULL after saying why, with *status set. */
 cli_session *cli_session_open(const cli_session_options *options, int *status);
 /* CLI_BAD_FILE, after saying so, if one picture of this model takes more than the command line runs. */
 int cli_check_work(const char *model, const mgv_model_info *info);
 const mgv_model_info *cli_session_info(const cli_session *session);
 /* The vectors that pictures are compared by: embeds, or pooled of a model without. Returns how wide they are; 0: it has neither. */
 uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind);
-/* Makes an engine that fits these pictures. Those that cannot be read are reported and taken out of the list. The worst
-   exit code met; CLI_MACHINE or an empty list means that there is nothing to go on with. */
-int cli_session_pictures(cli_session *session, cli_list *pictures);
+/* Makes an engine that fits this picture; reports a failure. */
+int cli_session_fit(cli_session *session, const cli_picture *picture);
 const mgv_model *cli_session_model(const cli_session *session);
 mgv_engine *cli_session_engine(cli_session *session);
 void cli_session_close(cli_session *session);
@@ -243,7 +248,7 @@ void cli_session_close(cli_session *session);
 typedef int cli_sink(void *user, const char *name, const mgv_shape *shape, const float *rows);
 /* Decodes and encodes the pictures in batches and hands every picture's rows to sink, in order. A bad picture is reported
    and skipped. Returns the worst exit code met. */
-int cli_session_encode(cli_session *session, const cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user);
+int cli_session_encode(cli_session *session, cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user);
 
 /* ---- files that we write (megavit_write.c) ---- */
 

@@ -266,10 +266,7 @@ static int classify(const cli_command *command, cli_session *session, const char
         if (!r.probability) worst = cli_fail(CLI_MACHINE, NULL, "out of memory for %u labels", l.count);
     }
     if (!worst) {
-        int status = 0;
-        worst = cli_session_pictures(session, pictures);
-        if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, print_labels, &r);
-        if (status > worst) worst = status;
+        worst = cli_session_encode(session, pictures, &output, print_labels, &r);
     }
     free(r.probability);
     free(l.embeddings);
@@ -289,6 +286,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o),
         CLI_BATCH_OPTION(o),
+        CLI_MEMORY_OPTION(o),
         CLI_NAMES_OPTIONS(how),
         {"--labels", CLI_TEXT, &path, "FILE", "a labels file (safetensors): 'embeddings' [labels, width]; metadata names, scale, bias"},
         {"-k", CLI_COUNT, &k, "N", "labels to print of each picture (3)"},

@@ -172,11 +172,11 @@ static void abandon(embed_writer *writer) {
     for (int i = 0; i < FILES; i++) cli_file_abandon(writer->files[i]);
 }
 
-static int encode_to_files(cli_session *session, const cli_list *pictures, const mgv_output *output, embed_writer *writer) {
+static int encode_to_files(cli_session *session, cli_list *pictures, const mgv_output *output, embed_writer *writer) {
     int worst, status;
     if (writer->format == FORMAT_NPY) write_npy_header(writer); /* its place; the numbers come at the end */
     worst = cli_session_encode(session, pictures, output, write_picture, writer);
-    if (worst > CLI_BAD_FILE || writer->pictures == 0 || ferror(writer->stream)) {
+    if (writer->pictures == 0 || ferror(writer->stream)) {
         abandon(writer);
         return worst;
     }
@@ -196,7 +196,7 @@ static int create_files(const embed_options *options, embed_writer *writer) {
     return writer->files[FILE_NAMES] != NULL;
 }
 
-static int encode_to_file(cli_session *session, const embed_options *options, const cli_list *pictures, const mgv_output *output) {
+static int encode_to_file(cli_session *session, const embed_options *options, cli_list *pictures, const mgv_output *output) {
     embed_writer writer;
     int status;
     memset(&writer, 0, sizeof writer);
@@ -227,7 +227,7 @@ static int check_outputs(const embed_options *options, int with_offsets, const c
 }
 
 static int run_session(const cli_command *command, const embed_options *options, cli_list *pictures, mgv_output *output) {
-    int worst = 0, status, with_offsets;
+    int status, with_offsets;
     cli_session_options session_options = options->session;
     cli_session *session;
     session_options.row_outputs = options->what && !is_one_row(output);
@@ -241,13 +241,9 @@ static int run_session(const cli_command *command, const embed_options *options,
     if (status == CLI_GO_ON && !options->output && with_offsets && pictures->count > 1)
         status = cli_usage(command, "the tokens of several pictures need -o FILE for FILE.offsets.npy, or --format jsonl");
     if (status == CLI_GO_ON && options->output) status = check_outputs(options, with_offsets, pictures);
-    if (status == CLI_GO_ON) {
-        worst = cli_session_pictures(session, pictures);
-        status = 0;
-        if (worst < CLI_MACHINE && pictures->count > 0) status = encode_to_file(session, options, pictures, output);
-    }
+    if (status == CLI_GO_ON) status = encode_to_file(session, options, pictures, output);
     cli_session_close(session);
-    return status > worst ? status : worst;
+    return status;
 }
 
 static int embed(const cli_command *command, int argc, char **argv, cli_list *names, cli_list *pictures) {
@@ -259,6 +255,7 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o.session),
         CLI_BATCH_OPTION(o.session),
+        CLI_MEMORY_OPTION(o.session),
         CLI_LIMIT_OPTIONS(o.session),
         CLI_NAMES_OPTIONS(o.names),
         {"--what", CLI_TEXT, &o.what, "WHAT", "pooled, embeds, tokens, layer:N or deepstack:J (pooled, or tokens without a pooling head)"},
@@ -298,7 +295,9 @@ const cli_command cli_embed = {
     "IMAGE is a picture, a folder (the pictures in it and in its folders, sorted by path; what is a picture its content says,\n"
     "and what is left out is counted on standard error) or - (names on standard input, a line each).\n"
     "Rows come in the order of the pictures. A picture that cannot be read is reported in one line on standard error and\n"
-    "left out; the exit code is then 2.\n\n"
+    "left out; the exit code is then 2. Threads read, decode and resize ahead of the model: --memory bounds files and pixels that are\n"
+    "decoded, and 2 * (batch + threads) pictures of the model's size wait at most. If the machine fails half-way, the rows that are\n"
+    "done are written, the other pictures named, and the exit code is 3.\n\n"
     "npy:   pooled and embeds [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
     "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end; FILE is -o's,\n"
     "       unless that is a device or a pipe. FILE.names has the names of the pictures, a JSON string a line, in the order of the rows.\n"

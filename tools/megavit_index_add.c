@@ -319,11 +319,10 @@ static int forget_unreadable(adding *a) {
 /* Embeds what is left in the list. */
 static int embed_rest(adding *a, cli_session *session, cli_list *pictures) {
     mgv_output output;
-    int worst = cli_session_pictures(session, pictures), status = 0;
+    int worst = 0, status = 0;
     memset(&output, 0, sizeof output);
     cli_compared_by(cli_session_info(session), &output.kind);
     output.normalize = 1;
-    if (worst >= CLI_MACHINE) return worst;
     watch_signals();
     clock_gettime(CLOCK_MONOTONIC, &a->last_commit);
     if (pictures->count) status = check_before_writing(a);

@@ -11,8 +11,7 @@
 
 #define MAX_FILE_BYTES (1024u * 1024u * 1024u) /* no picture of so many pixels as decoders take needs more */
 
-/* A regular file; whatever else might block. -1 with the reason. */
-static int open_picture(const char *name, size_t *bytes, decode_reason *why) {
+int cli_file_open(const char *name, size_t *bytes, decode_reason *why) {
     struct stat about;
     int descriptor = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (descriptor < 0 || fstat(descriptor, &about) != 0) decode_fail(why, "cannot open the picture: %s", strerror(errno));
@@ -40,23 +39,14 @@ static int read_whole(int descriptor, unsigned char *data, size_t bytes, decode_
     }
 }
 
-int cli_file_read(const char *name, decode_bytes *file, decode_reason *why) {
-    unsigned char *data = NULL;
-    size_t bytes = 0;
-    int descriptor = open_picture(name, &bytes, why), good = 0;
-    memset(file, 0, sizeof *file);
-    if (descriptor < 0) return 0;
-    data = malloc(bytes + 1);
-    if (data) good = read_whole(descriptor, data, bytes, why);
-    else decode_no_memory(why);
+int cli_file_take(int descriptor, size_t bytes, decode_bytes *file, decode_reason *why) {
+    unsigned char *data = malloc(bytes + 1);
+    int good = data ? read_whole(descriptor, data, bytes, why) : decode_no_memory(why);
     close(descriptor);
-    if (!good) {
-        free(data);
-        return 0;
-    }
     file->data = data;
     file->length = bytes;
-    return 1;
+    if (!good) free(data);
+    return good;
 }
 
 static int is_targa_name(const char *name) {
@@ -96,40 +86,25 @@ int cli_is_picture_name(const char *name) {
     return 0;
 }
 
-/* The size alone, or the pixels too. */
-static int load(const char *name, int found, decode_info *info, decode_pixels *pixels) {
-    decode_bytes file;
-    decode_reason why;
-    const decoder *by;
-    int good, status = 0;
-    if (!cli_file_read(name, &file, &why)) return cli_fail(why.no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "%s", why.text);
-    by = cli_picture_decoder(name, file, &why);
-    if (!by && found && !cli_is_picture_name(name)) {
-        free((void *)(uintptr_t)file.data);
-        return CLI_SKIP;
-    }
-    good = by && decode_look(by, file, info, &why) && (!pixels || decode_load(by, file, info, pixels, &why));
-    if (!good) status = cli_picture_fail(name, &why);
-    free((void *)(uintptr_t)file.data);
-    return status;
-}
-
-int cli_picture_size(const char *name, int found, uint32_t *width, uint32_t *height) {
-    decode_info info;
-    int status = load(name, found, &info, NULL);
-    *width = info.width;
-    *height = info.height;
-    return status;
-}
-
 int cli_picture_load(cli_picture *picture, const char *name) {
+    decode_bytes file;
     decode_info info;
     decode_pixels pixels;
-    int status;
+    decode_reason why;
+    const decoder *by;
+    size_t bytes = 0;
+    int descriptor = cli_file_open(name, &bytes, &why), good;
     memset(picture, 0, sizeof *picture);
-    status = load(name, 0, &info, &pixels);
-    if (!status) cli_picture_take(picture, name, &pixels);
-    return status;
+    if (descriptor < 0 || !cli_file_take(descriptor, bytes, &file, &why))
+        return cli_fail(why.no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "%s", why.text);
+    by = cli_picture_decoder(name, file, &why);
+    good = by && decode_look(by, file, &info, &why);
+    if (good && info.memory > (uint64_t)CLI_MEMORY_MB << 20) good = decode_fail(&why, "it takes more than %d MB", CLI_MEMORY_MB);
+    if (good) good = decode_load(by, file, &info, &pixels, &why);
+    free((void *)(uintptr_t)file.data);
+    if (!good) return cli_picture_fail(name, &why);
+    cli_picture_take(picture, name, &pixels);
+    return 0;
 }
 
 void cli_picture_free(cli_picture *picture) {

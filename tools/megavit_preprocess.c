@@ -63,13 +63,11 @@ static int preprocess(const cli_command *command, int argc, char **argv, cli_lis
     session = cli_session_open(&o, &status);
     if (session) {
         cli_picture picture;
-        status = cli_session_pictures(session, names);
-        if (!status) status = cli_picture_load(&picture, names->items[0]);
-        if (!status) {
-            picture.image.alpha = o.alpha;
-            status = preprocess_picture(session, &picture, output);
-            cli_picture_free(&picture);
-        }
+        status = cli_picture_load(&picture, names->items[0]);
+        picture.image.alpha = o.alpha;
+        if (!status) status = cli_session_fit(session, &picture);
+        if (!status) status = preprocess_picture(session, &picture, output);
+        cli_picture_free(&picture);
     }
     cli_session_close(session);
     return status;

@@ -246,13 +246,13 @@ static int keep_query(void *user, const char *name, const mgv_shape *shape, cons
 
 static int embed_queries(cli_session *session, cli_list *pictures, query_list *queries) {
     mgv_output output;
-    int worst = cli_session_pictures(session, pictures), status = 0;
+    int status;
     memset(&output, 0, sizeof output);
     cli_compared_by(cli_session_info(session), &output.kind);
     output.normalize = 1;
-    if (!worst && !pictures->count) worst = cli_fail(CLI_BAD_FILE, NULL, "there is no picture to ask with");
-    if (worst < CLI_MACHINE && pictures->count) status = cli_session_encode(session, pictures, &output, keep_query, queries);
-    return status > worst ? status : worst;
+    status = cli_session_encode(session, pictures, &output, keep_query, queries);
+    if (!status && !queries->names.count) status = cli_fail(CLI_BAD_FILE, NULL, "there is no picture to ask with");
+    return status;
 }
 
 static int answer(const search_options *o, index_file *index, const query_list *queries, uint32_t threads) {
@@ -343,6 +343,7 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o->session),
         CLI_BATCH_OPTION(o->session),
+        CLI_MEMORY_OPTION(o->session),
         {"--index", CLI_TEXT, &o->index, "FILE", "the index, one SQLite file; --add makes it"},
         {"--add", CLI_NAMES, &o->add, "IMAGE...", "put in what is new or has changed"},
         CLI_NAMES_OPTIONS(o->names),
