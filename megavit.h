@@ -355,6 +355,19 @@ typedef struct mgv_memory_file {
     uint64_t bytes;
 } mgv_memory_file;
 
+/* A model of pictures and texts has two towers, whose rows are compared with each other. A handle is one of them: open the directory
+   twice for both. */
+typedef int32_t mgv_tower;
+enum { MGV_TOWER_VISION = 0, MGV_TOWER_TEXT /* of SigLIP, SigLIP2, CLIP */ };
+
+typedef int32_t mgv_lower_case;
+enum {
+    MGV_LOWER_CASE_AUTO = 0, /* as transformers 5.24 does with these files. For a SigLIP2 checkpoint of model_type "siglip" with a
+                                GemmaTokenizer that is no, although it was trained on lower case and its do_lower_case says so */
+    MGV_LOWER_CASE_YES,
+    MGV_LOWER_CASE_NO
+};
+
 typedef struct mgv_model_desc {
     uint32_t struct_size;
     uint32_t memory_file_count;
@@ -365,6 +378,8 @@ typedef struct mgv_model_desc {
     mgv_allocator allocator;
     mgv_logger logger;
     uint64_t max_header_bytes;           /* of a safetensors header or a JSON file; 0: 100,000,000 */
+    mgv_tower tower;                     /* which of a model's towers the handle is */
+    mgv_lower_case lower_case;           /* of texts; see >>tokenizer's part below */
 } mgv_model_desc;
 
 /* Opens, reads and checks a whole model. Blocks for as long as reading takes. A message names the directory first. What is taken for
@@ -401,6 +416,13 @@ typedef struct mgv_model_info {
     uint64_t bytes;            /* of the weights in memory */
     double flops_per_image;    /* 1 multiply-add = 2; 0 where it depends on the picture */
     uint64_t hash;             /* of config, preprocessing and every weight: equal models have equal hashes */
+    mgv_tower tower;           /* what this handle is */
+    int32_t has_vision, has_text; /* towers that the files hold, of those that are known here */
+    uint32_t text_width;       /* columns of MGV_OUTPUT_TEXT; 0: a vision tower */
+    uint32_t max_text_tokens;  /* ids of a text, at most; of SigLIP always as many */
+    uint32_t vocabulary;       /* ids are below it */
+    int32_t has_tokenizer;     /* texts may be UTF-8; else they are ids */
+    double logit_scale, logit_bias; /* as stored: a pair's score is cosine * exp(logit_scale) + logit_bias; 0 where there are none */
 } mgv_model_info;
 /* info: filled in. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info);
@@ -479,7 +501,9 @@ enum {
     MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm.
                               Of Qwen2.5-VL in window order, as transformers gives them; its tokens are in picture order */
     MGV_OUTPUT_DEEPSTACK,  /* [merged tokens, token_width] of DeepStack merger `index` */
-    MGV_OUTPUT_EMBEDS      /* [images, embed_width]: CLIP's pooled vectors behind the projection, transformers' image_embeds */
+    MGV_OUTPUT_EMBEDS,     /* [images, embed_width]: CLIP's pooled vectors behind the projection, transformers' image_embeds */
+    MGV_OUTPUT_TEXT        /* [texts, text_width]: transformers' text_embeds before they are divided by their norm; a text tower has POOLED,
+                              TOKENS and LAYER too */
 };
 
 typedef struct mgv_output {
@@ -650,6 +674,8 @@ typedef struct mgv_engine_desc {
     void *device_workspace;      /* CUDA: device memory for everything that the engine needs there, or NULL to allocate it */
     uint64_t device_workspace_bytes; /* at least mgv_engine_device_workspace_bytes() */
     const struct mgv__cuda_calls *cuda_calls; /* for tests: the CUDA calls to make instead of the runtime's, see >>cuda; must stay */
+    uint32_t max_text_bytes;     /* of one text in UTF-8; 0: 4096. max_images counts texts, and max_tokens their ids */
+    uint32_t reserved;
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -686,6 +712,16 @@ MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image
 MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image *image, mgv_resize resize, uint64_t min_pixels,
                                          uint64_t max_pixels, void *pixels, uint64_t capacity, mgv_image *prepared, mgv_error *error);
 
+/* One text: UTF-8, or ids, which are then used as they are. A text of too many ids is cut as transformers cuts it, and the log says so: its
+   special tokens stay. SigLIP's texts are padded to the full length, as their tower was trained. Zero the struct and set what you need. */
+typedef struct mgv_text {
+    uint32_t struct_size;
+    uint32_t id_count;     /* 0: utf8 is meant */
+    const uint32_t *ids;
+    const char *utf8;      /* need not be terminated */
+    uint64_t bytes;
+} mgv_text;
+
 typedef struct mgv_encode_desc {
     uint32_t struct_size;
     uint32_t image_count;
@@ -694,6 +730,9 @@ typedef struct mgv_encode_desc {
     uint32_t output_count;
     uint32_t reserved;
     void *stream; /* cudaStream_t, which may be being captured; NULL: the legacy default stream. The CPU backend takes no stream. */
+    const mgv_text *texts; /* for a text tower, instead of images; need stay only during mgv_encode */
+    uint32_t text_count;
+    uint32_t reserved2;
 } mgv_encode_desc;
 
 typedef int32_t mgv_status;
@@ -750,14 +789,6 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
    SiglipTokenizer (lower case, no punctuation) come before the file's. Character classes, lower case and NFC are of Unicode 15.0. */
 
 typedef struct mgv_tokenizer mgv_tokenizer;
-
-typedef int32_t mgv_lower_case;
-enum {
-    MGV_LOWER_CASE_AUTO = 0, /* as transformers 5.24 does with these files. For a SigLIP2 checkpoint of model_type "siglip" with a
-                                GemmaTokenizer that is no, although it was trained on lower case and its do_lower_case says so */
-    MGV_LOWER_CASE_YES,
-    MGV_LOWER_CASE_NO
-};
 
 typedef struct mgv_tokenizer_info {
     const char *model;         /* "BPE" or "Unigram" */
@@ -2043,6 +2074,7 @@ typedef struct mgv__source {
     const mgv_memory_file *memory_files; /* NULL: io is used */
     uint32_t memory_file_count;
     uint64_t max_header_bytes;
+    mgv_tower tower;                     /* that is read */
     char snapshot[MGV__SNAPSHOT_BYTES];  /* what stands between path and names: "", or "snapshots/<revision>/" of a Hugging Face cache */
 } mgv__source;
 
@@ -2078,6 +2110,9 @@ static mgv_result mgv__source_open(mgv__source *source, const mgv_model_desc *de
     source->memory_files = full.memory_files;
     source->memory_file_count = full.memory_file_count;
     source->max_header_bytes = full.max_header_bytes ? full.max_header_bytes : 100000000;
+    source->tower = full.tower;
+    if (full.tower != MGV_TOWER_VISION && full.tower != MGV_TOWER_TEXT)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_tower", (int64_t)full.tower);
     /* Positions in JSON are kept in 32 bits. */
     if (source->max_header_bytes > UINT32_MAX - 1) source->max_header_bytes = UINT32_MAX - 1;
     result = mgv__allocator_check(&source->allocator, error);
@@ -3066,6 +3101,10 @@ typedef struct mgv__config {
     float rope_theta;            /* base of the rotary frequencies; 0: no rotary positions */
     char quantised_by[24];       /* the method that quantised the weights, for messages: parts of such a model may be as they were */
     int32_t rope_centered;       /* rotary coordinates go from -1 to 1 across the picture */
+    uint32_t vocabulary;         /* of a text tower; 0: a vision tower */
+    uint32_t positions;          /* text: ids, at most */
+    uint32_t eos;                /* CLIP's texts: the id at whose first place the text is read; 2: at its largest id */
+    int32_t has_vision, has_text;
     mgv__pixels_config pixels;
     mgv__provenance pixels_from, clips_from; /* clips_from.processor NULL: no clips, or their limits are those of pictures */
 } mgv__config;
@@ -3340,6 +3379,7 @@ typedef struct mgv__processor {
 
 typedef struct mgv__builder mgv__builder;
 typedef void mgv__build_function(mgv__builder *b); /* see >>builders */
+static mgv__build_function mgv__build_siglip_text, mgv__build_clip_text;
 static mgv__build_function mgv__build_siglip, mgv__build_clip, mgv__build_dinov2, mgv__build_dinov3, mgv__build_qwen2_vl,
                            mgv__build_qwen2_5_vl, mgv__build_qwen3_vl;
 
@@ -3575,6 +3615,77 @@ static mgv_result mgv__config_parse(mgv__config *config, char *root, const char 
     if (family->class_token) config->prefix = 1 + config->registers;
     if (config->position_side != 0) config->position_first = (uint32_t)family->class_token;
     return mgv__config_check(config, file, error);
+}
+
+/* ---- Text towers ---- */
+
+static const mgv__field mgv__text_fields[] = { /* transformers, SiglipTextConfig, Siglip2TextConfig, CLIPTextConfig */
+    {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
+    {"intermediate_size", mgv__read_integer, offsetof(mgv__config, intermediate), 1, 65536},
+    {"num_hidden_layers", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
+    {"num_attention_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
+    {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
+    {"layer_norm_eps", mgv__read_float, offsetof(mgv__config, epsilon), 1e-30, 1},
+    {"vocab_size", mgv__read_integer, offsetof(mgv__config, vocabulary), 1, 16777216},
+    {"max_position_embeddings", mgv__read_integer, offsetof(mgv__config, positions), 1, 65536},
+    {"eos_token_id", mgv__read_integer, offsetof(mgv__config, eos), 0, 16777215},
+};
+typedef struct mgv__text_family {
+    mgv_family family;
+    const char *types[4]; /* model_type of whole models, and of the tower alone */
+    const char *defaults;
+    mgv__build_function *build;
+} mgv__text_family;
+static const mgv__text_family mgv__text_families[] = {
+    {MGV_FAMILY_SIGLIP, {"siglip", "siglip2", "siglip_text_model", "siglip2_text_model"},
+     MGV__JSON({"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+                "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}), mgv__build_siglip_text},
+    {MGV_FAMILY_CLIP, {"clip", "clip_text_model"},
+     MGV__JSON({"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8,
+                "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "eos_token_id": 49407}),
+     mgv__build_clip_text},
+};
+/* NULL: none of that model_type. */
+static const mgv__text_family *mgv__find_text_family(char *root) {
+    const char *type = mgv__json_member(root, "model_type");
+    size_t i;
+    for (i = 0; type != NULL && i < sizeof mgv__text_families / sizeof mgv__text_families[0]; i++)
+        if (mgv__json_is_one_of(type, mgv__text_families[i].types)) return &mgv__text_families[i];
+    return NULL;
+}
+/* The text tower of a model, from text_config, or from the top level of a tower alone. Old files of CLIP have text_config_dict too, and
+   transformers takes it and the class's defaults instead. */
+static mgv_result mgv__text_config_parse(mgv__config *config, char *root, const char *file, mgv_error *error) {
+    const mgv__text_family *family = mgv__find_text_family(root);
+    char *text = mgv__json_member(root, "text_config_dict");
+    mgv_result result;
+    if (family == NULL) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: a model_type without a text tower that is known here, which are those of SigLIP, "
+                         "SigLIP2 and CLIP", file);
+    }
+    if (text == NULL || *text == 'n') text = mgv__json_member(root, "text_config");
+    if (text == NULL || *text == 'n') text = root;
+    if (*text != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: text_config is not an object", file);
+    memset(config, 0, sizeof *config);
+    config->family = family->family;
+    config->channels = 3;
+    config->temporal_patch = config->merge = config->patch = 1;
+    mgv__config_find_quantisation(config, root);
+    result = mgv__defaults_read(MGV__FIELDS(mgv__text_fields), config, family->defaults, error);
+    if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__text_fields), config, text, file, error);
+    if (result != MGV_OK) return result;
+    config->head_dim = config->hidden / config->heads;
+    config->out_hidden = config->hidden;
+    return mgv__config_check(config, file, error);
+}
+
+static mgv__build_function *mgv__find_build(const mgv__config *config) {
+    const mgv__family *family = mgv__find_family(config->family);
+    size_t i;
+    if (!config->vocabulary) return family ? family->build : NULL;
+    for (i = 0; i < sizeof mgv__text_families / sizeof mgv__text_families[0]; i++)
+        if (mgv__text_families[i].family == config->family) return mgv__text_families[i].build;
+    return NULL;
 }
 
 /* ---- Image processors ----
@@ -3998,9 +4109,10 @@ static mgv_result mgv__config_explain_absence(mgv__source *source, mgv_error *er
 /* config.json, and what belongs to it for preprocessing. A failed call leaves config without meaning. */
 static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv_error *error) {
     static const char file[] = "config.json";
-    char *text;
+    const mgv__family *vision_family;
+    char *text, *root, *vision;
     size_t bytes;
-    int absent, found;
+    int absent, found, has_text;
     mgv_result result = mgv__source_read_json(source, file, &text, &bytes, &absent, error);
     if (result == MGV_OK && absent) {
         result = mgv__source_enter_snapshot(source, &found, error);
@@ -4008,10 +4120,13 @@ static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv
         if (result == MGV_OK && text == NULL) result = mgv__config_explain_absence(source, error);
     }
     if (result != MGV_OK) return result;
-    result = mgv__config_parse(config, mgv__json_skip_space(text), file, error);
+    root = mgv__json_skip_space(text);
+    has_text = mgv__find_text_family(root) != NULL && mgv__json_member(root, "patch_size") == NULL;
+    result = (source->tower == MGV_TOWER_TEXT ? mgv__text_config_parse : mgv__config_parse)(config, root, file, error);
+    config->has_text = has_text;
+    config->has_vision = source->tower == MGV_TOWER_VISION || mgv__config_find_vision(root, file, &vision_family, &vision, NULL) == MGV_OK;
     mgv__free(&source->allocator, text);
-    if (result != MGV_OK) return result;
-    return mgv__pixels_read(config, source, error);
+    return result == MGV_OK && source->tower == MGV_TOWER_VISION ? mgv__pixels_read(config, source, error) : result;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -5440,7 +5555,9 @@ static mgv_result mgv__picture_grid(const mgv__config *config, const mgv_image *
                                     mgv_grid *grid, mgv_error *error) {
     mgv__pixels_config as_it_is;
     const mgv__pixels_config *pixels = mgv__pixels_config_for(&config->pixels, image, &as_it_is);
-    mgv_result result = mgv__pixels_grid(pixels, image->width, image->height, image->frames, min_pixels, max_pixels, grid, error);
+    mgv_result result;
+    if (config->vocabulary) return mgv__fail(error, MGV_ERROR_ARGUMENT, "this handle is a model's text tower, which takes no pictures");
+    result = mgv__pixels_grid(pixels, image->width, image->height, image->frames, min_pixels, max_pixels, grid, error);
     if (result != MGV_OK) return result;
     grid->tokens += config->prefix;
     if (config->merge == 1) grid->merged_tokens = grid->tokens;
@@ -5813,8 +5930,8 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
         if (length < anchor_length || strcmp(name + length - anchor_length, anchor) != 0) continue;
         if (length > anchor_length && name[length - anchor_length - 1] != '.') continue;
         if (found) {
-            b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "both %q and %q could begin the vision tower; one file must hold one tower",
-                                  found, name);
+            b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "both %q and %q could begin the %s tower; one file must hold one tower",
+                                  found, name, b->config->vocabulary ? "text" : "vision");
             return;
         }
         found = name;
@@ -5822,7 +5939,8 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
     }
     if (!found) {
         b->result = mgv__fail(b->error, MGV_ERROR_MODEL,
-                              "no tensor is named %q: the files hold no vision tower of the kind that config.json describes", anchor);
+                              "no tensor is named %q: the files hold no %s tower of the kind that config.json describes", anchor,
+                              b->config->vocabulary ? "text" : "vision");
         mgv__add_reason(b);
         return;
     }
@@ -6071,27 +6189,73 @@ static void mgv__build_siglip(mgv__builder *b) {
     if (c->use_head) mgv__build_siglip_head(b, tokens);
 }
 
-/* The projection of CLIP lies beside the towers: in a whole model, and in a saved CLIPVisionModelWithProjection. Towers inside of
-   vision-language models have none. */
-static void mgv__push_visual_projection(mgv__builder *b, uint16_t pooled) {
-    static const char tower[] = "vision_model.";
-    const size_t tower_length = sizeof tower - 1, length = strlen(b->prefix);
+/* A projection of CLIP lies beside the towers: in a whole model, and in a saved CLIPVisionModelWithProjection or
+   CLIPTextModelWithProjection. Towers inside of vision-language models have none: 0. */
+static int mgv__push_projection(mgv__builder *b, uint16_t pooled, const char *tower, const char *name, mgv_output_kind kind) {
+    const size_t tower_length = strlen(tower), length = strlen(b->prefix);
     const mgv__tensor *tensor;
     uint64_t columns;
     uint16_t embeds;
     if (length >= tower_length && strcmp(b->prefix + length - tower_length, tower) == 0) b->prefix[length - tower_length] = 0;
-    tensor = mgv__find(b, "visual_projection.weight");
-    if (!tensor) return;
+    tensor = mgv__find(b, name);
+    if (!tensor) return 0;
     columns = tensor->rank > 0 ? tensor->shape[0] : 0;
     if (columns == 0 || columns > MGV__MAX_PROJECTION) {
         if (b->result == MGV_OK)
             b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q projects onto %u columns; from 1 to %u can be", tensor->name,
                                   columns, (uint64_t)MGV__MAX_PROJECTION);
-        return;
+        return 0;
     }
     embeds = mgv__add_buffer(b, "embeds", MGV__ROWS_IMAGES, (uint32_t)columns);
-    mgv__push_linear(b, "projection", pooled, embeds, "visual_projection.weight", NULL);
-    mgv__push_tap(b, MGV_OUTPUT_EMBEDS, 0);
+    mgv__push_linear(b, "projection", pooled, embeds, name, NULL);
+    mgv__push_tap(b, kind, 0);
+    return 1;
+}
+
+/* Text towers: ids and positions to rows, the layers, the last norm. Returns the row that stands for the text. Sources: transformers,
+   models/siglip/modeling_siglip.py (SiglipTextTransformer), models/clip/modeling_clip.py (CLIPTextTransformer). */
+static const mgv__layer_kind mgv__causal_layer = {
+    "encoder.layers.%u.", {"layer_norm1", "layer_norm2"}, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
+    NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 1,
+};
+static uint16_t mgv__build_text(mgv__builder *b, const mgv__layer_kind *kind) {
+    const mgv__config *c = b->config;
+    mgv__layer_buffers buffers = mgv__add_layer_buffers(b);
+    uint16_t tokens = mgv__add_buffer(b, "tokens", MGV__ROWS_TOKENS, c->hidden);
+    uint16_t picked = mgv__add_buffer(b, "text row", MGV__ROWS_IMAGES, c->hidden);
+    mgv__op *op;
+    mgv__find_prefix(b, "embeddings.token_embedding.weight");
+    mgv__enter(b, -1, "embeddings.");
+    op = mgv__push(b, MGV__OP_EMBED, "embed", buffers.stream, buffers.stream);
+    op->part_count = 1;
+    op->part_columns[0] = c->hidden;
+    op->weight[0] = mgv__bind_matrix(b, "token_embedding.weight", c->vocabulary, c->hidden);
+    op->table = mgv__bind_matrix(b, "position_embedding.weight", c->positions, c->hidden);
+    mgv__push_tap(b, MGV_OUTPUT_LAYER, 0);
+    mgv__build_layers(b, kind, &buffers);
+    mgv__push_norm(b, "final norm", buffers.stream, tokens, "final_layer_norm.weight", "final_layer_norm.bias", c->epsilon);
+    mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
+    mgv__push(b, MGV__OP_PICK, "text row", tokens, picked);
+    return picked;
+}
+static void mgv__build_siglip_text(mgv__builder *b) {
+    const uint16_t picked = mgv__build_text(b, &mgv__siglip_layer);
+    const mgv__tensor *head = mgv__find(b, "head.weight");
+    const uint64_t columns = head && head->rank > 0 ? head->shape[0] : 0;
+    uint16_t text;
+    if (columns > MGV__MAX_PROJECTION && b->result == MGV_OK) {
+        b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "tensor %q projects onto %u columns; from 1 to %u can be", head->name, columns,
+                              (uint64_t)MGV__MAX_PROJECTION);
+    }
+    text = mgv__add_buffer(b, "text", MGV__ROWS_IMAGES, b->result == MGV_OK && columns ? (uint32_t)columns : b->config->hidden);
+    mgv__push_linear(b, "head", picked, text, "head.weight", "head.bias");
+    mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
+    mgv__push_tap(b, MGV_OUTPUT_TEXT, 0);
+}
+static void mgv__build_clip_text(mgv__builder *b) {
+    const uint16_t picked = mgv__build_text(b, &mgv__causal_layer);
+    mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
+    if (!mgv__push_projection(b, picked, "text_model.", "text_projection.weight", MGV_OUTPUT_TEXT)) mgv__push_tap(b, MGV_OUTPUT_TEXT, 0);
 }
 
 /* CLIP. Source: transformers, models/clip/modeling_clip.py (CLIPVisionEmbeddings, CLIPVisionModel, CLIPVisionModelWithProjection). */
@@ -6118,7 +6282,7 @@ static void mgv__build_clip(mgv__builder *b) {
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0); /* of the last layer, which no norm follows */
     mgv__push_norm(b, "post norm", mgv__push_pick(b, buffers.stream), pooled, "post_layernorm.weight", "post_layernorm.bias", c->epsilon);
     mgv__push_tap(b, MGV_OUTPUT_POOLED, 0);
-    mgv__push_visual_projection(b, pooled);
+    (void)mgv__push_projection(b, pooled, "vision_model.", "visual_projection.weight", MGV_OUTPUT_EMBEDS);
 }
 
 /* DINOv2 with and without register tokens, and DINOv3. Sources: transformers, models/dinov2/modeling_dinov2.py,
@@ -6340,6 +6504,8 @@ struct mgv_model {
     uint64_t weight_bytes;
     uint64_t parameters;
     uint64_t hash;
+    mgv_tokenizer *tokenizer; /* of a text tower; NULL: there are no files of one, or MEGAVIT_TEXT was not defined */
+    double logit_scale, logit_bias;
 };
 
 /* A hash of 64 bits for telling models apart, not for security: four lanes of multiply and rotate over 8-byte words,
@@ -6564,20 +6730,62 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
 }
 
 static mgv_result mgv__model_build(mgv_model *model, mgv__checkpoint *checkpoint, mgv_error *error) {
-    const mgv__family *family = mgv__find_family(model->config.family);
+    mgv__build_function *build = mgv__find_build(&model->config);
     mgv__builder builder;
-    if (!family) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "no builder for this model family");
+    if (!build) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "no builder for this model family");
     memset(&builder, 0, sizeof builder);
     builder.config = &model->config;
     builder.checkpoint = checkpoint;
     builder.allocator = &model->allocator;
     builder.error = error;
-    family->build(&builder);
+    build(&builder);
     model->program = builder.program;
     model->tensors = builder.tensors;
     model->tensor_count = builder.tensor_count;
     return builder.result;
 }
+
+/* One number that lies beside the towers; *number stays as it is where there is none. */
+static mgv_result mgv__model_read_scalar(mgv__checkpoint *checkpoint, const char *name, double *number, mgv_error *error) {
+    const mgv__tensor *tensor = mgv__checkpoint_find(checkpoint, name);
+    const mgv__element *element = tensor ? mgv__find_element(tensor->dtype) : NULL;
+    unsigned char bytes[4];
+    uint32_t bits = 0, exponent, fraction, exponent_bits, i;
+    double value;
+    mgv_result result;
+    if (!element || tensor->bytes != element->bits / 8) return MGV_OK;
+    result = mgv__checkpoint_read(checkpoint, tensor, bytes, error);
+    if (result != MGV_OK) return result;
+    for (i = element->bits / 8; i-- > 0;) bits = bits << 8 | bytes[i];
+    exponent_bits = element->bits - 1 - element->fraction_bits;
+    exponent = bits >> element->fraction_bits & ((1u << exponent_bits) - 1);
+    fraction = bits & ((1u << element->fraction_bits) - 1);
+    if (exponent == (1u << exponent_bits) - 1)
+        return mgv__fail(error, MGV_ERROR_MODEL, "tensor %q is NaN or infinite; every weight must be finite", name);
+    value = (double)fraction / (double)(1u << element->fraction_bits) + (exponent ? 1.0 : 0.0);
+    value = ldexp(value, (int)(exponent ? exponent : 1) - (int)((1u << (exponent_bits - 1)) - 1));
+    *number = bits >> (element->bits - 1) ? -value : value;
+    return MGV_OK;
+}
+#ifdef MEGAVIT_TEXT
+/* The tokenizer that lies beside a text tower, if there is one. */
+static mgv_result mgv__model_read_tokenizer(mgv_model *model, mgv__source *source, const mgv_model_desc *desc, mgv_error *error) {
+    static const char *const names[] = {"tokenizer.json", "vocab.json", "qwen.tiktoken", "tokenizer.tiktoken"};
+    mgv_tokenizer_info info;
+    size_t i;
+    int present = 0;
+    mgv_result result = MGV_OK;
+    for (i = 0; i < sizeof names / sizeof names[0] && !present && result == MGV_OK; i++)
+        result = mgv__source_has(source, names[i], &present, error);
+    if (result != MGV_OK || !present) return result;
+    result = mgv_tokenizer_open(&model->tokenizer, desc, desc->lower_case, error);
+    if (result != MGV_OK) return result;
+    (void)mgv_tokenizer_get_info(model->tokenizer, &info);
+    if (info.vocabulary <= model->config.vocabulary) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_MODEL, "the tokenizer has %u ids, and the text tower knows %u", (uint64_t)info.vocabulary,
+                     (uint64_t)model->config.vocabulary);
+}
+#endif
 
 static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, mgv_error *error) {
     mgv__checkpoint checkpoint;
@@ -6587,6 +6795,8 @@ static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, mgv_err
     if (result != MGV_OK) return result;
     result = mgv__model_build(model, &checkpoint, error);
     if (result == MGV_OK) result = mgv__model_read_weights(model, &checkpoint, error);
+    if (result == MGV_OK) result = mgv__model_read_scalar(&checkpoint, "logit_scale", &model->logit_scale, error);
+    if (result == MGV_OK) result = mgv__model_read_scalar(&checkpoint, "logit_bias", &model->logit_bias, error);
     if (result == MGV_OK) result = mgv__model_keep_names(model, &checkpoint, error);
     mgv__checkpoint_close(&checkpoint);
     if (result == MGV_OK) model->hash = mgv__model_hash(model);
@@ -6615,6 +6825,9 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
     opened->allocator = d.allocator;
     opened->logger = d.logger;
     result = mgv__model_load(opened, &source, error);
+#ifdef MEGAVIT_TEXT
+    if (result == MGV_OK && d.tower == MGV_TOWER_TEXT) result = mgv__model_read_tokenizer(opened, &source, &d, error);
+#endif
     if (result != MGV_OK) {
         mgv__source_name_error(&source, error);
         mgv_model_close(opened);
@@ -6634,6 +6847,9 @@ MEGAVIT_API void mgv_model_close(mgv_model *model) {
     mgv__free(&allocator, model->names);
     mgv__free(&allocator, (void *)model->files);
     mgv__free(&allocator, model->weights);
+#ifdef MEGAVIT_TEXT
+    mgv_tokenizer_close(model->tokenizer);
+#endif
     mgv__free(&allocator, model);
 }
 
@@ -6684,7 +6900,16 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
         if (tap->kind == MGV_OUTPUT_POOLED) info->pooled_width = columns;
         if (tap->kind == MGV_OUTPUT_EMBEDS) info->embed_width = columns;
         if (tap->kind == MGV_OUTPUT_TOKENS) info->token_width = columns;
+        if (tap->kind == MGV_OUTPUT_TEXT) info->text_width = columns;
     }
+    info->tower = c->vocabulary ? MGV_TOWER_TEXT : MGV_TOWER_VISION;
+    info->has_vision = c->has_vision;
+    info->has_text = c->has_text;
+    info->max_text_tokens = c->positions;
+    info->vocabulary = c->vocabulary;
+    info->has_tokenizer = model->tokenizer != NULL;
+    info->logit_scale = model->logit_scale;
+    info->logit_bias = model->logit_bias;
     info->tokens_per_image = mgv__fixed_tokens(c);
     if (info->tokens_per_image != 0) {
         mgv_grid grid;
@@ -10894,6 +11119,7 @@ enum {
     MGV__MAX_OUTPUTS = 128,
     MGV__DEFAULT_SIDE = 4096,
     MGV__DEFAULT_TOKENS = 4096,
+    MGV__DEFAULT_TEXT_BYTES = 4096,
     MGV__DESTROY_WAIT_MS = 10000,
     MGV__DIRECT_IMAGES = 8,         /* so many pooled rows the kernel writes into the host's memory itself */
     MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
@@ -10937,6 +11163,9 @@ struct mgv_engine {
     uint16_t *output_buffer;
     uint8_t *needed;      /* CPU: [operations of the model] whether an output of this encode needs it */
     void *pixels_scratch;
+    void *text_scratch;
+    uint32_t *text_ids;   /* [max_images, positions of the tower] */
+    uint32_t *text_lengths; /* [max_images] */
     void *geometry_scratch;
     void *cpu_scratch;
     size_t cpu_scratch_bytes;
@@ -10946,6 +11175,10 @@ struct mgv_engine {
     const mgv__backend *run;
     struct mgv__gpu *gpu; /* of the CUDA backend, else NULL */
 };
+
+#ifdef MEGAVIT_TEXT
+static mgv_result mgv__tokenize_fixed(mgv_engine *engine, const char *text, uint64_t bytes, uint32_t number, mgv_error *error);
+#endif
 
 typedef struct mgv__layout {
     unsigned char *base; /* NULL: only measure */
@@ -10966,8 +11199,21 @@ static void *mgv__place(mgv__layout *layout, size_t count, size_t item_bytes) {
 
 /* The most tokens that one picture of this engine can have. */
 static uint32_t mgv__tokens_per_picture(const mgv_model *model, const mgv_engine_desc *desc) {
-    const uint32_t tokens = mgv__fixed_tokens(&model->config);
+    const uint32_t tokens = model->config.vocabulary ? model->config.positions : mgv__fixed_tokens(&model->config);
     return tokens ? tokens : desc->max_tokens;
+}
+
+/* a * b, or an overflow of the layout. */
+static size_t mgv__place_count(mgv__layout *layout, size_t a, size_t b) {
+    size_t count = 0;
+    if (!mgv__mul(a, b, &count)) layout->overflow = 1;
+    return count;
+}
+/* What the stages of a tokenizer may fill for a text of so many bytes: see mgv__tokenize_fixed. */
+enum { MGV__TEXT_SCRATCH = 192 };
+static size_t mgv__text_scratch_bytes(uint32_t max_text_bytes) {
+    size_t bytes;
+    return mgv__mul(max_text_bytes, MGV__TEXT_SCRATCH, &bytes) && mgv__add(bytes, 16384, &bytes) ? bytes : SIZE_MAX;
 }
 
 static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, float **buffers) {
@@ -11001,8 +11247,9 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
                                      mgv_error *error) {
     uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
     size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
-    mgv_result result = mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens, &pixels_bytes,
-                                                  error);
+    const uint32_t texts = model->config.vocabulary ? desc->max_images : 0;
+    mgv_result result = texts ? MGV_OK : mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens,
+                                                                   &pixels_bytes, error);
     if (result != MGV_OK) return result;
     if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
         !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
@@ -11014,6 +11261,11 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
     engine->output_op = (uint32_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint32_t));
     engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
     engine->pixels_scratch = mgv__place(layout, pixels_bytes, 1);
+    if (texts) {
+        engine->text_lengths = (uint32_t *)mgv__place(layout, texts, sizeof(uint32_t));
+        engine->text_ids = (uint32_t *)mgv__place(layout, mgv__place_count(layout, texts, max_tokens), sizeof(uint32_t));
+        engine->text_scratch = model->tokenizer ? mgv__place(layout, mgv__text_scratch_bytes(desc->max_text_bytes), 1) : NULL;
+    }
     if (desc->backend != MGV_BACKEND_CUDA) {
         engine->needed = (uint8_t *)mgv__place(layout, model->program.op_count, 1);
         engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
@@ -11067,6 +11319,8 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
         desc->parallel.threads = 1;
     }
     if (!desc->max_images) desc->max_images = 1;
+    if (!desc->max_text_bytes) desc->max_text_bytes = MGV__DEFAULT_TEXT_BYTES;
+    if (model->config.vocabulary) fixed_tokens = model->config.positions;
     if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
     if (!desc->max_height) desc->max_height = MGV__DEFAULT_SIDE;
     if (!desc->max_tokens) {
@@ -11080,7 +11334,7 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (desc->max_tokens < fixed_tokens)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "max_tokens is %u, but one picture of this model has %u", (uint64_t)desc->max_tokens,
                          fixed_tokens);
-    result = mgv__engine_check_limits(desc, &model->config, error);
+    result = model->config.vocabulary ? MGV_OK : mgv__engine_check_limits(desc, &model->config, error);
     return result == MGV_OK ? mgv__allocator_check(&desc->allocator, error) : result;
 }
 
@@ -11188,10 +11442,37 @@ static mgv_result mgv__job_collect(mgv_engine *engine, uint32_t op) {
     return result;
 }
 
+/* The row that stands for a text: of SigLIP the last one whatever it is; of CLIP that of the first eos, or of the largest id where
+   config.json says 2, as those of the first files did (transformers, CLIPTextTransformer.forward). */
+static uint32_t mgv__text_row(const mgv__config *config, const uint32_t *ids, uint32_t count) {
+    uint32_t i, row = 0;
+    if (config->family != MGV_FAMILY_CLIP) return count - 1;
+    for (i = 0; i < count; i++) {
+        if (config->eos != 2 && ids[i] == config->eos) return i;
+        if (config->eos == 2 && ids[i] > ids[row]) row = i;
+    }
+    return row;
+}
+static void mgv__job_prepare_text(mgv_engine *engine) {
+    const mgv__config *config = &engine->model->config;
+    const uint32_t count = engine->text_lengths[engine->job.image];
+    const uint32_t *ids = engine->text_ids + (size_t)engine->job.image * config->positions;
+    mgv_grid grid;
+    memset(&grid, 0, sizeof grid);
+    grid.t = grid.h = 1;
+    grid.w = grid.tokens = grid.merged_tokens = count;
+    mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
+    engine->geometry.ids = ids;
+    engine->geometry.picked = mgv__text_row(config, ids, count);
+}
 static void mgv__job_prepare(mgv_engine *engine) {
     const mgv__config *config = &engine->model->config;
     const mgv_image *image = &engine->images[engine->job.image];
     mgv_grid grid;
+    if (config->vocabulary) {
+        mgv__job_prepare_text(engine);
+        return;
+    }
     /* Checked when the job was accepted, so it cannot fail now. */
     mgv__picture_grid(config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
     mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
@@ -12456,11 +12737,11 @@ MEGAVIT_API mgv_result mgv_engine_grid(const mgv_engine *engine, const mgv_image
 
 /* The tap that answers an output, or an error that says what the model has. */
 static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output, const mgv__tap **tap, mgv_error *error) {
-    static const char *const names[] = {"pooled", "tokens", "layer", "deepstack", "embeds"};
+    static const char *const names[] = {"pooled", "tokens", "layer", "deepstack", "embeds", "text"};
     const mgv__program *program = &model->program;
     uint32_t i, count = 0;
     int indexed = output->kind == MGV_OUTPUT_LAYER || output->kind == MGV_OUTPUT_DEEPSTACK;
-    if (output->kind < MGV_OUTPUT_POOLED || output->kind > MGV_OUTPUT_EMBEDS)
+    if (output->kind < MGV_OUTPUT_POOLED || output->kind > MGV_OUTPUT_TEXT)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "output kind %i is not one of mgv_output_kind", (int64_t)output->kind);
     for (i = 0; i < program->tap_count; i++) {
         if (program->taps[i].kind != output->kind) continue;
@@ -12475,6 +12756,55 @@ static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "this model has no output of kind %s", names[output->kind]);
 }
 
+/* One text's ids, into their place. */
+static mgv_result mgv__engine_text(mgv_engine *engine, const mgv_text *text, uint32_t number, mgv_error *error) {
+    const mgv__config *config = &engine->model->config;
+    uint32_t *ids = engine->text_ids + (size_t)number * config->positions, *count = &engine->text_lengths[number], i;
+    if (text->id_count == 0) {
+        if (text->utf8 == NULL && text->bytes != 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "it has neither ids nor utf8");
+#ifdef MEGAVIT_TEXT
+        if (engine->model->tokenizer) return mgv__tokenize_fixed(engine, text->utf8 ? text->utf8 : "", text->bytes, number, error);
+#endif
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "it is UTF-8, and the model has no tokenizer: there are no files of one beside it, "
+                         "or MEGAVIT_TEXT was not defined");
+    }
+    if (text->ids == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "its ids are NULL");
+    if (text->id_count > config->positions)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u ids; the tower takes %u", (uint64_t)text->id_count, (uint64_t)config->positions);
+    for (i = 0; i < text->id_count; i++) {
+        if (text->ids[i] < config->vocabulary) continue;
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "id %u at place %u; the tower's vocabulary ends at %u", (uint64_t)text->ids[i],
+                         (uint64_t)i, (uint64_t)config->vocabulary - 1);
+    }
+    memcpy(ids, text->ids, text->id_count * sizeof *ids);
+    *count = text->id_count;
+    return MGV_OK;
+}
+/* Takes all texts, and adds up what they need. */
+static mgv_result mgv__engine_texts(mgv_engine *engine, const mgv_text *texts, uint32_t count, mgv_grid *sum, mgv_error *error) {
+    uint64_t tokens = 0;
+    uint32_t i;
+    memset(sum, 0, sizeof *sum);
+    if (!engine->model->config.vocabulary)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "this handle is a model's vision tower, which takes no texts");
+    if (!texts || count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "there are no texts");
+    if (count > engine->desc.max_images)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u texts in one encode; this engine was made for %u", (uint64_t)count,
+                         (uint64_t)engine->desc.max_images);
+    for (i = 0; i < count; i++) {
+        const size_t step = texts->struct_size ? texts->struct_size : sizeof *texts;
+        mgv_text text;
+        mgv_result result = mgv__take_struct(&text, sizeof text, (const char *)texts + i * step, texts->struct_size, "mgv_text", error);
+        if (result == MGV_OK) result = mgv__engine_text(engine, &text, i, error);
+        if (result != MGV_OK) return mgv__fail(error, result, "text %u: %s", (uint64_t)i, error ? error->message : "");
+        tokens += engine->text_lengths[i];
+        if (tokens > engine->desc.max_tokens)
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "%u ids up to text %u; this engine was made for %u", tokens, (uint64_t)i,
+                             (uint64_t)engine->desc.max_tokens);
+    }
+    sum->tokens = sum->merged_tokens = (uint32_t)tokens;
+    return MGV_OK;
+}
 /* Checks all pictures and adds up what they need. */
 static mgv_result mgv__engine_pictures(const mgv_engine *engine, const mgv_image *images, uint32_t count, mgv_grid *sum, mgv_error *error) {
     uint64_t tokens = 0;
@@ -12653,9 +12983,13 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (d.output_count > MGV__MAX_OUTPUTS)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u outputs in one encode; the limit is %u", (uint64_t)d.output_count,
                          (uint64_t)MGV__MAX_OUTPUTS);
-    result = mgv__engine_pictures(engine, d.images, d.image_count, &sum, error);
+    if (engine->model->config.vocabulary ? d.images != NULL : d.texts != NULL)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: a handle is one tower, and takes either images or texts");
+    result = engine->model->config.vocabulary ? mgv__engine_texts(engine, d.texts, d.text_count, &sum, error)
+                                              : mgv__engine_pictures(engine, d.images, d.image_count, &sum, error);
+    if (engine->model->config.vocabulary) d.image_count = d.text_count;
     if (result == MGV_OK) result = mgv__job_take_outputs(engine, &d, &sum, error);
-    for (i = 0; result == MGV_OK && i < d.image_count; i++) {
+    for (i = 0; result == MGV_OK && i < d.image_count && d.images; i++) {
         result = mgv__take_image(&engine->images[i], d.images, i, error);
         if (result == MGV_OK) result = engine->run->check_image(engine, &engine->images[i], i, error);
         for (k = 0; result == MGV_OK && k < d.output_count; k++) {
@@ -14304,6 +14638,7 @@ typedef struct mgv__tokenize_call {
     mgv__buffer codes, work;                 /* NFC's code points; symbols, heaps and paths */
     mgv__buffer ids;                         /* uint32_t: the result */
     mgv__unicode_run run;
+    int fixed;                               /* the buffers have all that there is */
 } mgv__tokenize_call;
 
 /* Makes room for `extra` bytes behind what is there. */
@@ -14311,6 +14646,7 @@ static mgv_result mgv__buffer_room(mgv__tokenize_call *call, mgv__buffer *buffer
     size_t need, room;
     char *data;
     if (extra <= buffer->room - buffer->bytes) return MGV_OK;
+    if (call->fixed) return mgv__fail(call->error, MGV_ERROR_CAPACITY, "it is longer than the engine's max_text_bytes allow");
     if (!mgv__add(buffer->bytes, extra, &need) || need > UINT32_MAX / 2) {
         return mgv__fail(call->error, MGV_ERROR_CAPACITY, "the text is too long: one stage of it would have 2 GiB or more");
     }
@@ -15224,6 +15560,60 @@ MEGAVIT_API mgv_result mgv_tokenize(const mgv_tokenizer *t, const char *text, si
     }
     mgv__tokenize_end(&call);
     return result;
+}
+
+/* A text of an encode, in the engine's memory: cut to the tower's length as transformers cuts it, and for SigLIP padded to it. Shares of
+   the scratch are what a byte can become: normalised twice, 16 each for texts that grow eightfold and more; pieces of one byte; symbols,
+   their links and heap. */
+static mgv_result mgv__tokenize_fixed(mgv_engine *engine, const char *text, uint64_t bytes, uint32_t number, mgv_error *error) {
+    static const uint8_t shares[] = {16, 16, 16, 16, 16, 16, 24, 60, 8};
+    const mgv_tokenizer *t = engine->model->tokenizer;
+    const mgv__config *config = &engine->model->config;
+    uint32_t *out = engine->text_ids + (size_t)number * config->positions, inner, count, most, i;
+    mgv__buffer *buffers[9];
+    char *at = (char *)engine->text_scratch;
+    mgv__tokenize_call call;
+    mgv_result result;
+    if (bytes > engine->desc.max_text_bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u bytes; this engine was made for texts of %u", bytes,
+                         (uint64_t)engine->desc.max_text_bytes);
+    mgv__tokenize_begin(&call, t, NULL, error);
+    call.fixed = 1;
+    buffers[0] = &call.normal[0];
+    buffers[1] = &call.normal[1];
+    buffers[2] = &call.text;
+    buffers[3] = &call.other_text;
+    buffers[4] = &call.pieces;
+    buffers[5] = &call.other_pieces;
+    buffers[6] = &call.codes;
+    buffers[7] = &call.work;
+    buffers[8] = &call.ids;
+    for (i = 0; i < 9; i++) {
+        buffers[i]->data = at;
+        buffers[i]->room = (size_t)shares[i] * engine->desc.max_text_bytes / 8 * 8 + 1024;
+        at += buffers[i]->room;
+    }
+    result = mgv__tokenize_text(&call, text, (size_t)bytes);
+    if (result != MGV_OK) return result;
+    count = inner = (uint32_t)(call.ids.bytes / sizeof *out);
+    most = config->positions > t->before_count + t->behind_count ? config->positions - t->before_count - t->behind_count : 0;
+    if (inner > most) {
+        inner = most;
+        mgv__log(&engine->desc.logger, MGV_LOG_WARNING, "text %u has %u ids with its special tokens, and was cut to %u", (uint64_t)number,
+                 (uint64_t)count + t->before_count + t->behind_count, (uint64_t)config->positions);
+    }
+    count = 0;
+    for (i = 0; i < t->before_count && count < config->positions; i++) out[count++] = t->before[i];
+    memcpy(out + count, call.ids.data, inner * sizeof *out);
+    count += inner;
+    for (i = 0; i < t->behind_count && count < config->positions; i++) out[count++] = t->behind[i];
+    if (config->family == MGV_FAMILY_SIGLIP) {
+        const uint32_t pad = t->info.pad_id != MGV__NO_ID ? t->info.pad_id : t->info.eos_id != MGV__NO_ID ? t->info.eos_id : 0;
+        while (count < config->positions) out[count++] = pad;
+    }
+    if (count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "it is empty, and the tokenizer adds nothing to it");
+    engine->text_lengths[number] = count;
+    return MGV_OK;
 }
 
 /* ---- back to text ---- */

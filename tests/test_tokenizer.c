@@ -87,7 +87,7 @@ static void ids_and_texts_are_those_of_tokenizers(void **state) {
         if (strcmp(line, open_name) != 0) {
             mgv_tokenizer_close(tokenizer);
             tokenizer = open_folder(line);
-            snprintf(open_name, sizeof open_name, "%s", line);
+            snprintf(open_name, sizeof open_name, "%.31s", line);
         }
         snprintf(where, sizeof where, "line %zu, %s", lines + 1, line);
         check_case(tokenizer, where, text, text_bytes, ids, count, back, back_bytes);
