@@ -6780,8 +6780,8 @@ static mgv_result mgv__model_read_tokenizer(mgv_model *model, mgv__source *sourc
     if (result != MGV_OK || !present) return result;
     result = mgv_tokenizer_open(&model->tokenizer, desc, desc->lower_case, error);
     if (result != MGV_OK) return result;
-    (void)mgv_tokenizer_get_info(model->tokenizer, &info);
-    if (info.vocabulary <= model->config.vocabulary) return MGV_OK;
+    result = mgv_tokenizer_get_info(model->tokenizer, &info);
+    if (result != MGV_OK || info.vocabulary <= model->config.vocabulary) return result;
     return mgv__fail(error, MGV_ERROR_MODEL, "the tokenizer has %u ids, and the text tower knows %u", (uint64_t)info.vocabulary,
                      (uint64_t)model->config.vocabulary);
 }
