@@ -1104,7 +1104,7 @@ typedef struct mgv__kernel_arguments {
      >>schedule     what a plan costs, on any machine  < config ops model plan
      >>packed       files of packed weights  < files model plan schedule
      >>engine       what an engine is: capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan schedule cuda
-     >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops model plan schedule packed engine
+     >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan schedule packed engine
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda
      >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan engine cuda encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end

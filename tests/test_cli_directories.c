@@ -89,12 +89,51 @@ static void a_hub_name_is_explained(void **state) {
     assert_bad_file(run("inspect", in_scratch("nothing.safetensors")), "nothing.safetensors");
 }
 
+/* A JPEG, a PNG and a WebP photo are what transformers' processors make of the opened files, bit for bit: tests/make_photo_vectors.py. A
+   format that this build decodes without the library that Pillow has is left out. */
+static void photos_are_those_of_transformers(void **state) {
+    FILE *stream = fopen("tests/golden/photos/answers.txt", "r");
+    static char versions[MAX_TEXT];
+    char line[1024];
+    int compared = 0;
+    (void)state;
+    assert_non_null(stream);
+    assert_int_equal(run("--version"), 0);
+    memcpy(versions, said_out, sizeof versions);
+    while (fgets(line, sizeof line, stream) != NULL) {
+        const char *backend = strtok(line, "\t"), *name = strtok(NULL, "\t"), *keys = strtok(NULL, "\t"), *answer = strtok(NULL, "\n");
+        const char *needed = strstr(name, ".jpg") ? "libjpeg-turbo" : strstr(name, ".webp") ? "libwebp" : "PNG";
+        uint64_t hash = 0xCBF29CE484222325u;
+        char path[128];
+        array pixels;
+        assert_non_null(answer);
+        if (!strstr(versions, needed)) continue;
+        snprintf(path, sizeof path, "tests/golden/photos/%s", name);
+        assert_int_equal(run("preprocess", "--model", make_directory("photos", keys, NULL), "--resize", backend, "-o",
+                             in_scratch("photo.npy"), path), 0);
+        pixels = read_array(in_scratch("photo.npy"));
+        assert_int_equal(pixels.count, 3 * SIDE * SIDE);
+        for (uint64_t i = 0; i < pixels.count; i++) {
+            uint32_t bits;
+            memcpy(&bits, pixels.data + 4 * i, 4);
+            hash = (hash ^ bits) * 0x100000001B3u;
+        }
+        if (hash != strtoull(answer, NULL, 16)) fail_msg("%s, %s, %s", backend, name, keys);
+        free(pixels.file);
+        compared++;
+    }
+    fclose(stream);
+    print_message("%d answers\n", compared);
+    assert_true(compared >= 4); /* PNG is always there */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inspect_tells_how_pictures_are_prepared),
         cmocka_unit_test(what_is_not_there_is_said_aloud),
         cmocka_unit_test(do_resize_false_works_through_every_command),
         cmocka_unit_test(a_hub_name_is_explained),
+        cmocka_unit_test(photos_are_those_of_transformers),
     };
     return cmocka_run_group_tests_name("directories on the command line", tests, set_up, tear_down);
 }
