@@ -31,8 +31,10 @@ check "one call gives the rows of one call a picture" one_by_one
 
 memory_is_bounded() {
     local used
-    "$build/megavit" embed --model $fixed --memory 1 -o "$scratch/little.npy" $pictures/rgb.png $pictures/444.jpg 2>"$scratch/err"
-    [ $? = 2 ] && grep -q 'with --memory [0-9]* it would be taken' "$scratch/err" || return 1
+    { echo "P5 600 600 255" && head -c 360000 /dev/zero; } >"$scratch/file.pgm"
+    "$build/megavit" embed --model $fixed --memory 1 --format jsonl $pictures/large.png $pictures/rgb.png "$scratch/file.pgm" >"$scratch/out" 2>"$scratch/err"
+    [ $? = 2 ] && [ "$(wc -l <"$scratch/out")" = 1 ] && grep -q 'large.png: decoding it takes . MB; with --memory [0-9]* it would be taken' "$scratch/err" &&
+        grep -q 'file.pgm: the file has . MB; with --memory 2 it would be taken' "$scratch/err" || return 1
     for _ in {1..40}; do echo examples/pictures/red-circle.png; done >"$scratch/list"
     "$build/megavit" embed --model $fixed --memory 8 --threads 9 -o "$scratch/few.npy" --files-from "$scratch/list" &&
         "$build/megavit" embed --model $fixed --threads 1 -o "$scratch/many.npy" --files-from "$scratch/list" && cmp "$scratch/few.npy" "$scratch/many.npy"

@@ -177,6 +177,8 @@ def png():
     wrong("crc.png", "PNG", "CRC of chunk IDAT")
     write("rows_less.png", png_file(W, H, 8, 2, unfiltered(np.asarray(rgb)[:-1])))
     wrong("rows_less.png", "PNG", "before its pixels do")
+    Image.new("L", (900, 900), 77).save("large.png", optimize=True)
+    expect("large.png", "PNG")
     write("little_png.png", png_file(20000, 5000, 8, 0, b"\0" * 100))
     wrong("little_png.png", "PNG", "before its pixels do")
 
