@@ -11,6 +11,15 @@ embeds_as_the_command_line() {
     [ -s "$scratch/cli" ] && cmp "$scratch/example" "$scratch/cli"
 }
 check "embed prints what the command line does" embeds_as_the_command_line
+pipeline_agrees() {
+    "$build/examples/pipeline" $model examples/pictures/*.png >"$scratch/pipeline" || return 1
+    [ "$(wc -l <"$scratch/pipeline")" = "$(ls examples/pictures/*.png | wc -l)" ] || return 1
+    while read -r name first _; do
+        "$build/megavit" embed --model $model --format jsonl "$name" | grep -q "\[$first, " || return 1
+    done < <(sed -n '1p;5p;$p' "$scratch/pipeline")
+    ! "$build/examples/pipeline" no_such_model $picture && "$build/examples/pipeline" $model no_such_picture 2>&1 | grep -q no_such_picture
+}
+check "pipeline gives the command line's rows, in order" pipeline_agrees
 check "threads share a model and agree" "$build/examples/threads" $model $picture
 check "memory_and_log allocates nothing while it encodes and frees all" "$build/examples/memory_and_log" $model
 check "plus_plus runs" bash -c "'$build/examples/plus_plus' $model | grep -qx '[0-9]* tokens of [0-9]* floats; the first is .*'"

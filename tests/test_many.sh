@@ -41,6 +41,18 @@ memory_is_bounded() {
 }
 check "what does not fit into --memory is named, and little memory gives the same rows" memory_is_bounded
 
+as_transformers() {
+    local model library name digest count=0
+    while read -r model library name digest; do
+        "$build/megavit" --version | grep -q "not built in" && [[ ! $name =~ png|gif ]] && continue
+        "$build/megavit" preprocess --model tests/golden/$model --resize $library -o "$scratch/values.npy" $pictures/$name >/dev/null || return 1
+        [ "$(tail -c +129 "$scratch/values.npy" | md5sum | cut -d' ' -f1)" = "$digest" ] || { echo "$model $library $name"; return 1; }
+        count=$((count + 1))
+    done <$pictures/values.txt
+    [ $count -ge 24 ]
+}
+check "preprocess gives the values of transformers' processors, bit for bit" as_transformers
+
 files_that_vanish() {
     local odd=$scratch/odd
     mkdir -p "$odd" && cp $pictures/rgb.png "$odd/a.png" && cp $pictures/grey.png "$odd/z.png"
