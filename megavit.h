@@ -657,7 +657,7 @@ typedef struct mgv_engine_desc {
     uint32_t max_width;          /* largest picture, before resizing; 0: 4096 */
     uint32_t max_height;
     uint64_t min_pixels;         /* limits of smart_resize; 0: what preprocessor_config.json says */
-    uint64_t max_pixels;
+    uint64_t max_pixels;         /* of NaFlex those of all patches together */
     mgv_allocator allocator;
     mgv_logger logger;
     mgv_parallel_for parallel;   /* threads of the CPU backend and of preprocessing */
@@ -4370,7 +4370,10 @@ static mgv_result mgv__pixels_resized_size(const mgv__pixels_config *config, uin
     case MGV__SIZE_EDGES: mgv__pixels_edges(config, width, height); break;
     case MGV__SIZE_WITHIN: mgv__pixels_within(config, width, height); break;
     case MGV__SIZE_PATCHES:
-        mgv__pixels_budget(patch, max_pixels ? floor((double)max_pixels / patch / patch) : config->max_patches, width, height);
+        if (max_pixels && max_pixels < (uint64_t)config->patch * config->patch)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_pixels %u is less than one patch of %u x %u", max_pixels,
+                             (uint64_t)config->patch, (uint64_t)config->patch);
+        mgv__pixels_budget(patch, max_pixels ? floor((double)max_pixels / (patch * patch)) : config->max_patches, width, height);
         break;
     default: result = mgv__pixels_smart_size(config, frames, min_pixels, max_pixels, width, height, error); break;
     }

@@ -446,6 +446,7 @@ static void what_families_published(void **state) {
         {"dinov2", "BitImageProcessor", 0.485, 3, MGV__SIZE_EDGES, 224, 256, 0, 0},
         {"dinov2_with_registers", "BitImageProcessor", 0.485, 3, MGV__SIZE_EDGES, 224, 256, 0, 0},
         {"dinov3_vit", "DINOv3ViTImageProcessor", 0.485, 2, MGV__SIZE_EXACT, 224, 0, 0, 0},
+        {"siglip2", "Siglip2ImageProcessor", 0.5, 2, MGV__SIZE_PATCHES, 0, 0, 0, 0},
         {"qwen2_vl", "Qwen2VLImageProcessor", 0.48145466, 3, MGV__SIZE_AREA, 0, 0, 3136, 12845056},
         {"qwen2_5_vl", "Qwen2VLImageProcessor", 0.48145466, 3, MGV__SIZE_AREA, 0, 0, 3136, 12845056},
         {"qwen3_vl", "Qwen2VLImageProcessor", 0.5, 3, MGV__SIZE_AREA, 0, 0, 65536, 16777216},

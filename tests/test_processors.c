@@ -26,25 +26,10 @@ static uint64_t hash_floats(const float *values, size_t count) {
     }
     return hash;
 }
-/* NaFlex has a processor before it has a tower. */
-static mgv_result read_naflex(const char *preprocessor_json, mgv__config *config, mgv_error *error) {
-    mgv__processor_settings settings;
-    char text[512];
-    mgv_result result;
-    memset(config, 0, sizeof *config);
-    config->patch = 16;
-    config->merge = config->temporal_patch = 1;
-    snprintf(text, sizeof text, "%s", preprocessor_json);
-    result = mgv__settings_parse(&settings, mgv__find_processor("Siglip2ImageProcessor", 21), config, text, "preprocessor_config.json",
-                                 error);
-    config->pixels = settings.pixels;
-    return result;
-}
 static mgv_result read_config(const char *config_json, const char *preprocessor_json, mgv__config *config, mgv_error *error) {
     mgv_memory_file files[2];
     mgv_model_desc desc;
     mgv__source source;
-    if (strstr(config_json, "siglip2_vision_model")) return read_naflex(preprocessor_json, config, error);
     memset(&desc, 0, sizeof desc);
     desc.memory_files = files;
     desc.memory_file_count = 2;
@@ -145,9 +130,32 @@ static void as_transformers(void **state) {
     assert_true(checked > 300 && refused > 15);
 }
 
+/* The caller's limit on pixels is NaFlex's on patches. */
+static void patches_are_limited_by_pixels(void **state) {
+    static const char naflex[] = "{\"model_type\":\"siglip2_vision_model\"}";
+    mgv__config all, few;
+    mgv_grid limited, wanted;
+    mgv_error error;
+    uint32_t side;
+    (void)state;
+    assert_int_equal(read_config(naflex, "{}", &all, &error), MGV_OK);
+    assert_int_equal(read_config(naflex, "{\"max_num_patches\":36}", &few, &error), MGV_OK);
+    for (side = 1; side < 2000; side += 1 + side / 3) {
+        assert_int_equal(mgv__pixels_grid(&few.pixels, side, 640, 1, 0, 0, &wanted, &error), MGV_OK);
+        assert_int_equal(mgv__pixels_grid(&all.pixels, side, 640, 1, 0, 37 * 256 - 1, &limited, &error), MGV_OK);
+        assert_memory_equal(&limited, &wanted, sizeof wanted);
+        assert_true(wanted.tokens <= 36);
+    }
+    assert_int_equal(mgv__pixels_grid(&all.pixels, 64, 64, 1, 0, 256, &limited, &error), MGV_OK);
+    assert_int_equal(limited.tokens, 1);
+    assert_int_equal(mgv__pixels_grid(&all.pixels, 64, 64, 1, 0, 255, &limited, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "less than one patch"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_transformers),
+        cmocka_unit_test(patches_are_limited_by_pixels),
     };
     return cmocka_run_group_tests_name("processors", tests, NULL, NULL);
 }
