@@ -1,5 +1,5 @@
 /* Which pictures are most alike? Embeds all of them, compares every two, prints a table and draws a contact sheet:
-   each picture, and to its right the pictures nearest to it.
+   each picture in a frame, and to its right the pictures nearest to it, with the cosine of the embeddings.
 
        most_alike MODEL SHEET.png PICTURE... */
 #include <stdio.h>
@@ -9,10 +9,22 @@
 #include <stb/stb_image.h>
 #define STB_IMAGE_WRITE_IMPLEMENTATION
 #include <stb/stb_image_write.h>
+#include <stb/stb_easy_font.h>
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 
-enum { NEAREST = 3, PRINTED = 2, CELL = 96, GAP = 8, ACROSS = 2 /* pictures side by side, each with its nearest */ };
+enum {
+    NEAREST = 3, PRINTED = 2,
+    ACROSS = 2, /* pictures side by side, each with its nearest */
+    CELL = 128, GAP = 10, FRAME = 3, LINE = 13, LINES = 3,
+    ROW = CELL + LINES * LINE + 2 * GAP,
+    COLUMN = (NEAREST + 1) * (CELL + GAP) + 3 * GAP
+};
+
+typedef struct sheet {
+    unsigned char *pixels; /* RGB */
+    uint32_t width, height;
+} sheet;
 
 static void stop_unless(int good, const char *what, const char *reason) {
     if (good) return;
@@ -86,59 +98,133 @@ static void find_nearest(const float *rows, uint32_t width, uint32_t count, uint
     }
 }
 
-/* Draws a picture into a cell of the sheet, each pixel from the nearest one. */
-static void draw(const mgv_image *image, unsigned char *cell, size_t stride) {
+/* Draws a picture as a cell of the sheet, each pixel from the nearest one. */
+static void draw(sheet *to, const mgv_image *image, uint32_t left, uint32_t top) {
     for (uint32_t y = 0; y < CELL; y++)
         for (uint32_t x = 0; x < CELL; x++) {
             size_t from = (size_t)(y * image->height / CELL) * image->width + x * image->width / CELL;
-            memcpy(cell + y * stride + x * 3, (const unsigned char *)image->pixels + from * 3, 3);
+            memcpy(to->pixels + ((size_t)(top + y) * to->width + left + x) * 3, (const unsigned char *)image->pixels + from * 3, 3);
         }
 }
 
-/* The file's name alone, in a column. */
-static void print_name(const char *path) {
+static void fill(sheet *to, uint32_t left, uint32_t top, uint32_t right, uint32_t bottom, unsigned char grey) {
+    for (uint32_t y = top; y < bottom && y < to->height; y++)
+        for (uint32_t x = left; x < right && x < to->width; x++) memset(to->pixels + ((size_t)y * to->width + x) * 3, grey, 3);
+}
+
+/* One line of text, dark on white. stb_easy_font makes rectangles of it: four corners each, which begin with x and y as floats. */
+static void write_line(sheet *to, char *text, uint32_t left, uint32_t top) {
+    static char quads[64 * 1024];
+    int count = stb_easy_font_print((float)left, (float)top, text, NULL, quads, sizeof quads);
+    for (int i = 0; i < count; i++) {
+        float first[2], third[2];
+        memcpy(first, quads + i * 64, sizeof first);
+        memcpy(third, quads + i * 64 + 32, sizeof third);
+        fill(to, (uint32_t)first[0], (uint32_t)first[1], (uint32_t)third[0], (uint32_t)third[1], 30);
+    }
+}
+
+/* How much of the text fits below a cell: all of it, or up to a hyphen or blank if there is one. */
+static uint32_t line_length(const char *text, uint32_t length, char line[CELL]) {
+    uint32_t end = 0, used = 0;
+    while (used < length && used + 1 < CELL) {
+        line[used] = text[used] >= ' ' && text[used] <= '~' ? text[used] : '?'; /* the font has ASCII only */
+        line[++used] = 0;
+        if (stb_easy_font_width(line) > CELL) break;
+        if (used == length) return used;
+        if (line[used - 1] == '-' || line[used - 1] == ' ') end = used;
+    }
+    end = end ? end : used - 1;
+    line[end] = 0;
+    return end;
+}
+
+/* Below a cell: a score, if it has one, and the name. */
+static void write_caption(sheet *to, const char *score, const char *name, uint32_t length, uint32_t left, uint32_t top) {
+    const uint32_t bottom = top + LINES * LINE;
+    char line[CELL];
+    top += GAP / 2;
+    if (*score) {
+        snprintf(line, sizeof line, "%s", score);
+        write_line(to, line, left, top);
+        top += LINE;
+    }
+    for (; length > 0 && top < bottom; top += LINE) {
+        uint32_t used = line_length(name, length, line);
+        write_line(to, line, left, top);
+        name += used;
+        length -= used;
+    }
+}
+
+/* The file's name alone. */
+static const char *base_name(const char *path, uint32_t *length) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
-    printf("%-36.*s", dot ? (int)(dot - name) : (int)strlen(name), name);
+    *length = (uint32_t)(dot && dot > name ? (size_t)(dot - name) : strlen(name));
+    return name;
+}
+
+/* A picture, those that are nearest to it, and what they are called. */
+static void draw_row(sheet *to, const mgv_image *images, char **names, uint32_t picture, const uint32_t *nearest, const float *scores) {
+    const uint32_t left = GAP + picture % ACROSS * COLUMN, top = GAP + picture / ACROSS * ROW;
+    uint32_t length;
+    const char *name = base_name(names[picture], &length);
+    fill(to, left - FRAME, top - FRAME, left + CELL + FRAME, top + CELL + FRAME, 30);
+    draw(to, &images[picture], left, top);
+    write_caption(to, "", name, length, left, top + CELL);
+    for (uint32_t k = 0; k < NEAREST; k++) {
+        uint32_t x = left + GAP + (k + 1) * (CELL + GAP); /* a wider gap between a picture and those found for it */
+        char score[16];
+        snprintf(score, sizeof score, "%.3f", (double)scores[k]);
+        name = base_name(names[nearest[k]], &length);
+        draw(to, &images[nearest[k]], x, top);
+        write_caption(to, score, name, length, x, top + CELL);
+    }
+}
+
+/* In a column. */
+static void print_name(const char *path) {
+    uint32_t length;
+    const char *name = base_name(path, &length);
+    printf("%-36.*s", (int)length, name);
 }
 
 int main(int argc, char **argv) {
     uint32_t count = argc > 3 ? (uint32_t)argc - 3 : 0, width = 0;
-    uint32_t sheet_width = ACROSS * ((NEAREST + 1) * (CELL + GAP) + 3 * GAP),
-             sheet_height = (count + ACROSS - 1) / ACROSS * (CELL + GAP) + GAP;
     mgv_image *images = malloc((count + 1) * sizeof *images);
-    unsigned char *sheet = malloc((size_t)sheet_width * sheet_height * 3);
+    sheet to;
     float *rows;
+    to.width = ACROSS * COLUMN;
+    to.height = (count + ACROSS - 1) / ACROSS * ROW;
+    to.pixels = malloc((size_t)to.width * to.height * 3 + 1);
     stop_unless(count > NEAREST, "usage", "most_alike MODEL SHEET.png PICTURE... (at least four pictures)");
-    stop_unless(images && sheet, "memory", "there is not enough");
+    stop_unless(images && to.pixels, "memory", "there is not enough");
 
     for (uint32_t i = 0; i < count; i++) load(argv[3 + i], &images[i]);
     rows = embed(argv[1], images, count, &width);
-    memset(sheet, 255, (size_t)sheet_width * sheet_height * 3);
+    memset(to.pixels, 255, (size_t)to.width * to.height * 3);
     printf("%-36snearest, with the cosine of the embeddings\n\n", "picture");
     for (uint32_t i = 0; i < count; i++) {
         uint32_t nearest[NEAREST];
-        size_t stride = (size_t)sheet_width * 3;
-        unsigned char *cell = sheet + (GAP + i / ACROSS * (CELL + GAP)) * stride + (GAP + i % ACROSS * (sheet_width / ACROSS)) * 3;
+        float scores[NEAREST];
         find_nearest(rows, width, count, i, nearest);
         print_name(argv[3 + i]);
-        draw(&images[i], cell, stride);
-        cell += GAP * 3; /* a wider gap between a picture and those found for it */
         for (uint32_t k = 0; k < NEAREST; k++) {
-            cell += (CELL + GAP) * 3;
-            draw(&images[nearest[k]], cell, stride);
+            scores[k] = similarity(rows, width, i, nearest[k]);
             if (k >= PRINTED) continue;
-            printf("%5.3f ", (double)similarity(rows, width, i, nearest[k]));
+            printf("%5.3f ", (double)scores[k]);
             print_name(argv[3 + nearest[k]]);
         }
         putchar('\n');
+        draw_row(&to, images, argv + 3, i, nearest, scores);
     }
-    stop_unless(stbi_write_png(argv[2], (int)sheet_width, (int)sheet_height, 3, sheet, (int)sheet_width * 3), argv[2],
+    stop_unless(stbi_write_png(argv[2], (int)to.width, (int)to.height, 3, to.pixels, (int)to.width * 3), argv[2],
                 "cannot write the sheet");
     printf("\n%s shows the same: each picture, and to its right the ones nearest to it.\n", argv[2]);
 
     for (uint32_t i = 0; i < count; i++) stbi_image_free((void *)images[i].pixels);
     free(images);
-    free(sheet);
+    free(to.pixels);
     free(rows);
     return 0;
 }

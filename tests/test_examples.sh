@@ -26,6 +26,17 @@ check "plus_plus runs" bash -c "'$build/examples/plus_plus' $model | grep -qx '[
 check "most_alike finds the other red circle and draws a sheet" bash -c "
     '$build/examples/most_alike' $model '$scratch/sheet.png' examples/pictures/*.png | grep -q '^red-circle  .*[0-9] red-circle-paper ' &&
     head -c 4 '$scratch/sheet.png' | grep -q PNG"
+# A name of any bytes and any length is drawn, and changes the sheet.
+captions_are_the_names() {
+    local long
+    long=$scratch/$(printf 'x%.0s' {1..200})$'\x9b\n\xe9'.png
+    cp "$picture" "$long"
+    cp "$picture" "$scratch/short.png"
+    "$build/examples/most_alike" $model "$scratch/a.png" "$long" examples/pictures/{black-cross,yellow-star,red-circle-paper}.png &&
+        "$build/examples/most_alike" $model "$scratch/b.png" "$scratch/short.png" examples/pictures/{black-cross,yellow-star,red-circle-paper}.png &&
+        ! cmp -s "$scratch/a.png" "$scratch/b.png"
+}
+check "most_alike writes names below the pictures" captions_are_the_names
 any_size_agrees() {
     "$build/examples/any_size" tests/golden/qwen3_saved $picture examples/pictures/red-heart-wood.png >"$scratch/any" &&
         grep -q 'red-circle.png .* 100 patches,  *25 tokens' "$scratch/any" && grep -q '160 x 200 .* 120 patches,  *30 tokens' "$scratch/any" &&
