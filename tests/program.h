@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/skip.h"
 
 #define MODEL "tests/golden/siglip_saved_bfloat16"  /* 40 px, patch 8: 25 tokens of 48 */
 #define OTHER_MODEL "tests/golden/siglip_saved_float16"

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include "tests/skip.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 

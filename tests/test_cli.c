@@ -601,7 +601,7 @@ static void a_link_stays_and_its_target_is_written(void **state) {
 /* As /dev/stdout is, but of our own: what goes wrong here must not take the machine's. */
 static void a_link_to_standard_output_is_standard_output(void **state) {
     (void)state;
-    if (!exists("/proc/self/fd/1")) skip();
+    if (!exists("/proc/self/fd/1")) skip_because("there is no /proc/self/fd");
     point("output", "/proc/self/fd/1");
     assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("expected.npy"), own[0]), 0);
     write_all(in_scratch("stdout"), "", 0);
@@ -863,7 +863,7 @@ static void models_that_are_none_are_bad_files(void **state) {
 static void a_gpu_that_is_not_there_is_3(void **state) {
     int status = run("embed", "--model", MODEL, "--backend", "cuda", "-o", in_scratch("gpu.npy"), own[0]);
     (void)state;
-    if (status == 0) skip();
+    if (status == 0) skip_because("there is a GPU");
     assert_int_equal(status, 3);
     assert_int_equal(lines(said_err), 1);
     if (strstr(said_err, "has no CUDA backend")) {
@@ -881,7 +881,7 @@ static void a_gpu_that_is_not_there_is_3(void **state) {
 
 static void need_data(void) {
     if (exists(DATA "/pngsuite")) return;
-    skip();
+    skip_because("the pictures of " DATA " are not there");
 }
 
 static void every_valid_png_embeds(void **state) {
@@ -1437,7 +1437,7 @@ static void names_are_written_as_json(void **state) {
         char path[256], start[256];
         snprintf(path, sizeof path, "%s/odd/%s.ppm", scratch, names[i].name);
         snprintf(start, sizeof start, "{\"file\": \"%s/odd/%s.ppm\", \"embedding\": [", scratch, names[i].json);
-        if (symlink(own[0], path) != 0) skip(); /* a file system that takes UTF-8 only */
+        if (symlink(own[0], path) != 0) skip_because("this file system takes UTF-8 only");
         assert_int_equal(run("embed", "--model", MODEL, "--format", "jsonl", path), 0);
         if (strncmp(said_out, start, strlen(start)) != 0) fail_msg("not %s: %.200s", start, said_out);
         assert_int_equal(lines(said_out), 1);

@@ -354,7 +354,7 @@ static void the_locale_does_not_matter(void **state) {
     (void)state;
     read = mgv__json_double("1.5", &value);
     setlocale(LC_ALL, "C");
-    if (!comma) skip();
+    if (!comma) skip_because("no locale with a decimal comma is installed");
     assert_true(read);
     assert_true(value == 1.5);
 }
