@@ -17,6 +17,7 @@ typedef struct embed_options {
 
 /* The files that are written; of the last two either may be missing. */
 enum { FILE_ROWS, FILE_OFFSETS, FILE_NAMES, FILES };
+enum { MAX_FILE_NAME = 255 }; /* bytes, as every common file system has it */
 static const char *const endings[FILES] = {"", ".offsets.npy", ".names"};
 
 typedef struct embed_writer {
@@ -142,11 +143,14 @@ static void write_npy_header(embed_writer *writer) {
     cli_npy_header(writer->stream, "<f4", shape, rank);
 }
 
-/* FILE.offsets.npy, FILE.names; NULL after saying that there is no memory. */
+/* FILE.offsets.npy, FILE.names, or as much of FILE as leaves room for the rest; NULL after saying that there is no memory. */
 static char *name_beside(const char *path, int file) {
-    size_t room = strlen(path) + strlen(endings[file]) + 1;
-    char *name = malloc(room);
-    if (name) snprintf(name, room, "%s%s", path, endings[file]);
+    const char *slash = strrchr(path, '/');
+    const size_t start = slash ? (size_t)(slash + 1 - path) : 0, ending = strlen(endings[file]);
+    size_t length = strlen(path);
+    char *name = malloc(length + ending + 1);
+    if (length - start <= MAX_FILE_NAME && length - start + ending > MAX_FILE_NAME) length = start + MAX_FILE_NAME - ending;
+    if (name) snprintf(name, length + ending + 1, "%.*s%s", (int)length, path, endings[file]);
     else cli_fail(CLI_MACHINE, NULL, "out of memory");
     return name;
 }
@@ -301,5 +305,6 @@ const cli_command cli_embed = {
     "npy:   pooled and embeds [pictures, width]; tokens and layer:N [pictures, tokens, width]. Where token counts depend on the picture,\n"
     "       [all tokens, width], and FILE.offsets.npy says where each picture's rows begin and the last one's end; FILE is -o's,\n"
     "       unless that is a device or a pipe. FILE.names has the names of the pictures, a JSON string a line, in the order of the rows.\n"
+    "       Where these would be longer than 255 bytes, FILE loses its last ones.\n"
     "jsonl: {\"file\": NAME, \"embedding\": [...]}; floats read back to the same bits.\n",
     run};

@@ -147,7 +147,7 @@ typedef struct adding {
     struct timespec last_commit;
 } adding;
 
-/* Before the first change, and before hours of work go into one. */
+/* Before the first change, which comes within seconds: before hours of work go into it. */
 static int check_before_writing(adding *a) {
     int status, ended;
     if (a->is_checked || a->index->is_empty) return 0;
@@ -253,7 +253,8 @@ static int write_pending(adding *a) {
         if (!status) status = index_check_about(a->index, a->about, a->about_count); /* it may be somebody else's */
         if (status) return status;
     }
-    status = index_begin_writing(a->index);
+    status = check_before_writing(a);
+    if (!status) status = index_begin_writing(a->index);
     for (uint32_t i = 0; !status && i < a->pending_count; i++) {
         const picture_file *file = &a->files[a->pending[i]];
         const int64_t before = a->index->rows;
@@ -325,8 +326,6 @@ static int embed_rest(adding *a, cli_session *session, cli_list *pictures) {
     output.normalize = 1;
     watch_signals();
     clock_gettime(CLOCK_MONOTONIC, &a->last_commit);
-    if (pictures->count) status = check_before_writing(a);
-    if (status) return status;
     if (pictures->count) status = cli_session_encode(session, pictures, &output, take_picture, a);
     a->changes->signal = stopped_by;
     if (status == STOPPED) status = 0;
