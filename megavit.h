@@ -1096,19 +1096,19 @@ typedef struct mgv__kernel_arguments {
      >>ops          a model is a list of operations over named buffers  < config
      >>geometry     which token is where: positions, ranges of attention, window order  < config pixels ops
      >>builders     one function a model family: config + tensors in, list of operations out  < files config ops
-     >>model        open, validate, close  < files config ops geometry builders
+     >>model        open, validate, close  < files config ops geometry builders tokenizer
      >>threads      a pool of threads for callers who ask for one
      >>cpu          the CPU twin of every operation  < files config ops geometry
      >>pixels-avx2  the vector code of >>pixels  < pixels cpu
      >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights  < files config ops schedule
      >>schedule     what a plan costs, on any machine  < config ops model plan
      >>packed       files of packed weights  < files model plan schedule
-     >>engine       what an engine is: capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan schedule cuda
+     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan schedule cuda tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan schedule packed engine
-     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda
+     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
      >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan engine cuda encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
-     >>tokenizer    from text to ids and back  < json files config unicode
+     >>tokenizer    from text to ids and back  < json files config engine unicode
      >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config cpu
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
@@ -3660,8 +3660,8 @@ static mgv_result mgv__text_config_parse(mgv__config *config, char *root, const 
     char *text = mgv__json_member(root, "text_config_dict");
     mgv_result result;
     if (family == NULL) {
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: a model_type without a text tower that is known here, which are those of SigLIP, "
-                         "SigLIP2 and CLIP", file);
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: a model_type without a text tower that is known here, which are SigLIP's, "
+                         "SigLIP2's and CLIP's", file);
     }
     if (text == NULL || *text == 'n') text = mgv__json_member(root, "text_config");
     if (text == NULL || *text == 'n') text = root;

@@ -91,7 +91,7 @@ int cli_read_number(const char **text, uint64_t most, uint64_t *number);
 int cli_usage(const cli_command *command, const char *format, ...);
 
 extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_pack, cli_bench, cli_validate,
-    cli_tokenize;
+    cli_tokenize, cli_text;
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 
@@ -150,6 +150,17 @@ int cli_read_texts(const cli_list *words, cli_list *texts);
 mgv_tokenizer *cli_tokenizer_open(const char *name, int32_t lower_case, int *status);
 /* The text's ids, to be freed; NULL after saying why, with *status set. */
 uint32_t *cli_tokenize_text(const mgv_tokenizer *tokenizer, const char *text, uint32_t flags, uint64_t *count, int *status);
+/* The text tower of a model at work. */
+typedef struct cli_text_options {
+    const char *model;
+    int32_t lower_case;
+    uint32_t threads;
+    int normalize;
+} cli_text_options;
+/* Rows [count, info->text_width], to be freed; NULL after saying why, with *status set. */
+float *cli_encode_texts(const cli_text_options *options, const mgv_text *texts, uint32_t count, mgv_model_info *info, int *status);
+/* The same of a list of UTF-8. */
+float *cli_encode_text_list(const cli_text_options *options, const cli_list *list, mgv_model_info *info, int *status);
 #define CLI_LOWER_CASE_OPTION(value) \
     {"--lower-case", CLI_CHOICE, &(value), "auto|yes|no", "texts in lower case (auto: as transformers does with these files)"}
 

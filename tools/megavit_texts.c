@@ -86,3 +86,105 @@ uint32_t *cli_tokenize_text(const mgv_tokenizer *tokenizer, const char *text, ui
         room = *count;
     }
 }
+
+/* ---- text towers ---- */
+
+typedef struct text_tower {
+    mgv_model *model;
+    mgv_threads *threads;
+    mgv_engine *engine;
+} text_tower;
+
+static void close_tower(text_tower *tower) {
+    mgv_engine_destroy(tower->engine);
+    mgv_threads_destroy(tower->threads);
+    mgv_model_close(tower->model);
+}
+
+static int open_tower(text_tower *tower, const cli_text_options *options, mgv_model_info *info) {
+    mgv_model_desc desc = {0};
+    mgv_error error;
+    mgv_result result;
+    desc.path = options->model;
+    desc.tower = MGV_TOWER_TEXT;
+    desc.lower_case = options->lower_case;
+    desc.logger.log = print_log;
+    result = mgv_model_open(&tower->model, &desc, &error);
+    if (result == MGV_OK) result = mgv_model_get_info(tower->model, info);
+    return result == MGV_OK ? 0 : cli_fail_library(options->model, result, &error);
+}
+
+/* An engine for so many texts; the longest of them decides how much it reserves. */
+static int make_engine(text_tower *tower, const cli_text_options *options, const mgv_text *texts, uint32_t count) {
+    cli_session_options threads = {0};
+    mgv_engine_desc desc = {0};
+    mgv_error error;
+    mgv_result result;
+    threads.threads = options->threads;
+    result = mgv_threads_create(&tower->threads, cli_thread_count(&threads), NULL, &error);
+    if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
+    desc.backend = MGV_BACKEND_CPU;
+    desc.max_images = count;
+    desc.parallel = mgv_threads_parallel_for(tower->threads);
+    desc.logger.log = print_log;
+    for (uint32_t i = 0; i < count; i++)
+        if (texts[i].bytes > desc.max_text_bytes) desc.max_text_bytes = (uint32_t)texts[i].bytes;
+    result = mgv_engine_create(&tower->engine, tower->model, &desc, &error);
+    return result == MGV_OK ? 0 : cli_fail_library(options->model, result, &error);
+}
+
+static int encode_texts(text_tower *tower, const mgv_text *texts, uint32_t count, int normalize, float *rows, uint64_t room) {
+    mgv_encode_desc encode = {0};
+    mgv_output output = {0};
+    mgv_error error;
+    mgv_result result;
+    output.kind = MGV_OUTPUT_TEXT;
+    output.data = rows;
+    output.capacity = room;
+    output.normalize = normalize != 0;
+    encode.texts = texts;
+    encode.text_count = count;
+    encode.outputs = &output;
+    encode.output_count = 1;
+    result = mgv_encode_blocking(tower->engine, &encode, &error);
+    if (result == MGV_ERROR_ARGUMENT || result == MGV_ERROR_UNSUPPORTED) return cli_fail(CLI_BAD_FILE, NULL, "%s", error.message);
+    return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
+}
+
+enum { MOST_TEXTS = 1 << 20, MOST_TEXT_BYTES = 1 << 24 };
+
+float *cli_encode_texts(const cli_text_options *options, const mgv_text *texts, uint32_t count, mgv_model_info *info, int *status) {
+    text_tower tower = {NULL, NULL, NULL};
+    float *rows = NULL;
+    *status = 0;
+    if (count > MOST_TEXTS) *status = cli_fail(CLI_USAGE, NULL, "%u texts at once; the limit is %d", count, MOST_TEXTS);
+    for (uint32_t i = 0; i < count && !*status; i++)
+        if (texts[i].bytes > MOST_TEXT_BYTES) *status = cli_fail(CLI_BAD_FILE, NULL, "text %u is longer than 16 MiB", i);
+    if (!*status) *status = open_tower(&tower, options, info);
+    if (!*status) *status = make_engine(&tower, options, texts, count);
+    if (!*status) {
+        rows = malloc((size_t)count * info->text_width * sizeof *rows);
+        if (!rows) *status = cli_fail(CLI_MACHINE, NULL, "out of memory for %u rows", count);
+    }
+    if (!*status) *status = encode_texts(&tower, texts, count, options->normalize, rows, (uint64_t)count * info->text_width);
+    close_tower(&tower);
+    if (!*status) return rows;
+    free(rows);
+    return NULL;
+}
+
+float *cli_encode_text_list(const cli_text_options *options, const cli_list *list, mgv_model_info *info, int *status) {
+    mgv_text *texts = calloc(list->count ? list->count : 1, sizeof *texts);
+    float *rows = NULL;
+    if (!texts || list->count > MOST_TEXTS) {
+        *status = cli_fail(CLI_MACHINE, NULL, "out of memory for %zu texts", list->count);
+    } else {
+        for (size_t i = 0; i < list->count; i++) {
+            texts[i].utf8 = list->items[i];
+            texts[i].bytes = strlen(list->items[i]);
+        }
+        rows = cli_encode_texts(options, texts, (uint32_t)list->count, info, status);
+    }
+    free(texts);
+    return rows;
+}
