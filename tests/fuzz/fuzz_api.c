@@ -23,7 +23,7 @@ enum {
     PICTURES = 6, PICTURE_BYTES = 8192, LONGEST = 40, /* sides up to here fit */
     MOST_IMAGES = 4, MOST_OUTPUTS = 3,
     ROW_FLOATS = 16384, CARD_FLOATS = 4096, /* that an output has room for */
-    MOST_STEPS = 60, MOST_WORKSPACE = 2 << 20, DIRTY_BYTES = 1 << 16
+    MOST_STEPS = 60, MOST_WORKSPACE = 2 << 20, DIRTY_BYTES = 1 << 16, MOST_BYTES = 4 << 20
 };
 
 typedef struct slot {
@@ -57,7 +57,7 @@ static int captured_slot, graph_slot; /* whose encode is in it; -1: none */
 static fuzz_allocator counts;      /* of the engines */
 
 static void *api_alloc(void *user, size_t bytes) {
-    void *block = bytes > 4u << 20 ? NULL : fuzz_alloc(user, bytes);
+    void *block = bytes > MOST_BYTES ? NULL : fuzz_alloc(user, bytes);
     if (block) memset(block, 0xA5, bytes < DIRTY_BYTES ? bytes : DIRTY_BYTES); /* not zero, as memory is that others have used */
     return block;
 }
@@ -558,6 +558,7 @@ static void begin(void) {
     uint32_t i, k;
     fake_reset();
     fake.devices = 2;
+    fake.most_bytes = MOST_BYTES;
     fake.kernel = fake_kernel;
     memset(&counts, 0, sizeof counts);
     captured_slot = graph_slot = -1;
