@@ -95,13 +95,14 @@ help:
 	@echo "  make build/bench_index     times an index of any size; how: the head of tools/bench_index.c"
 	@echo
 	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
+	@echo "  make nvcc                  nvcc from PyPI, where there is no CUDA toolkit (needs python3 with pip)"
 	@echo "  make build/cuda/megavit CUDA=/usr/local/cuda   the command line with the CUDA backend"
 	@echo "  make test-gpu              the CUDA backend on a Hopper card (needs nvcc, and transformers or GPU_MODEL=DIR)"
 	@echo
 	@echo "  make bench-gpu             images a second, latency and joules on a Hopper card (needs what test-gpu does); PEERS=DIR: beside PyTorch"
 	@echo
-	@echo "  make dist                  what a user vendors, as one archive under build/"
-	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package"
+	@echo "  make dist                  what a user vendors, header and kernels, as one archive under build/ (HEADER_ONLY=1: no kernels)"
+	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package (HEADER_ONLY=1: no command line)"
 	@echo "  make clean                 removes build/"
 
 # ---- the command line ----
@@ -198,7 +199,15 @@ GPU_MODEL ?= $(BUILD)/gpu/model
 
 kernels: $(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h
 
+# The compiler where there is no toolkit: its wheels, under build/nvcc. It gives the bytes that the toolkit's nvcc gives.
+WHEELS := build/nvcc/nvidia/cu13
+.PHONY: nvcc
+nvcc:
+	$(PYTHON) -m pip install -q --target build/nvcc $(foreach wheel,cuda-nvcc nvvm cuda-crt cuda-runtime,'nvidia-$(wheel)==13.0.*')
+	@echo "make kernels dist NVCC=$(WHEELS)/bin/nvcc CUDA_HOME=$(WHEELS)"
+
 $(BUILD)/megavit.fatbin: $(KERNEL_SOURCES) megavit.h
+	@command -v $(firstword $(NVCC)) >/dev/null || { echo "the kernels need nvcc of CUDA 13.0: NVCC=FILE, or make nvcc for one from PyPI"; exit 1; }
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) --fatbin kernels/megavit.cu -o $@
 
@@ -366,23 +375,46 @@ demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
 
 # ---- release ----
 
-# What a user vendors; the kernels go with it where `make kernels` has made them.
+# What a user vendors: header, kernels, and what CMake, meson and pkg-config want to know. HEADER_ONLY=1: without kernels, which need nvcc.
+HEADER_ONLY ?=
 DIST := $(BUILD)/dist/megavit-$(VERSION)
-dist:
+DIST_FILES := megavit.h LICENSE CHANGELOG.md SECURITY.md CMakeLists.txt meson.build megavit.pc.in cmake
+KERNEL_FILES := $(if $(HEADER_ONLY),,$(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h $(BUILD)/KERNELS.txt)
+
+dist: $(KERNEL_FILES)
 	@rm -rf $(DIST) && mkdir -p $(DIST)
-	cp -r megavit.h README.md LICENSE CHANGELOG.md SECURITY.md CMakeLists.txt megavit.pc.in cmake \
-	    $(wildcard $(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h) $(DIST)
+	cp -r $(DIST_FILES) $(KERNEL_FILES) $(DIST)
+	sed $(if $(HEADER_ONLY),-e '/^<!-- kernels/$(comma)/^<!-- end/d',-e '/^<!--/d') release/README.md > $(DIST)/README.md
 	tar --owner=0 --group=0 --sort=name -C $(BUILD)/dist -czf $(BUILD)/megavit-$(VERSION).tar.gz megavit-$(VERSION)
 	@echo $(BUILD)/megavit-$(VERSION).tar.gz
+comma := ,
 
-install: $(BUILD)/megavit
+# What the kernels were made by, their hash, and what was found when they were loaded.
+$(BUILD)/KERNELS.txt: $(BUILD)/megavit.fatbin $(BUILD)/check_kernels
+	@{ echo "megavit.fatbin of megavit $(VERSION), the bytes of megavit_kernels.h too"; \
+	   $(NVCC) --version | sed -n 's/^Cuda compilation tools, */compiler: nvcc, /p'; \
+	   echo "flags:    $(NVCCFLAGS)"; \
+	   echo "sha256:   $$(sha256sum < $< | cut -d' ' -f1)"; } > $@
+	@said=$$($(BUILD)/check_kernels $< examples/model) || { echo "$$said"; exit 1; }; echo "checked:  $$said" | tee -a $@
+
+CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a))
+$(BUILD)/check_kernels: tools/check_kernels.c megavit.h $(BUILD)/megavit_kernels.h
+	$(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) $(WARNINGS) $(if $(CUDART),-DMEGAVIT_CUDA -isystem $(CUDA_HOME)/include,-DMEGAVIT_NO_CUDA) \
+	  -I. -I$(BUILD) $< -o $@ $(CUDART) $(if $(CUDART),-ldl -lrt) $(LIBS)
+
+# The header belongs to no machine: what describes it lies under share.
+install: $(if $(HEADER_ONLY),,$(BUILD)/megavit)
+	@mkdir -p $(BUILD)
 	install -D -m 644 megavit.h $(DESTDIR)$(PREFIX)/include/megavit.h
-	install -D -m 755 $(BUILD)/megavit $(DESTDIR)$(PREFIX)/bin/megavit
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' megavit.pc.in > $(BUILD)/megavit.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@INCLUDEDIR@|$${prefix}/include|' -e 's|@VERSION@|$(VERSION)|' megavit.pc.in > $(BUILD)/megavit.pc
+	sed -e 's|@UP@|../../..|' -e 's|@INCLUDEDIR@|include|' cmake/megavitConfig.cmake.in > $(BUILD)/megavitConfig.cmake
 	sed -e 's|@VERSION@|$(VERSION)|' cmake/megavitConfigVersion.cmake.in > $(BUILD)/megavitConfigVersion.cmake
-	install -D -m 644 $(BUILD)/megavit.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/megavit.pc
-	install -D -m 644 cmake/megavitConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/megavit/megavitConfig.cmake
-	install -m 644 $(BUILD)/megavitConfigVersion.cmake $(DESTDIR)$(PREFIX)/lib/cmake/megavit/
+	install -D -m 644 $(BUILD)/megavit.pc $(DESTDIR)$(PREFIX)/share/pkgconfig/megavit.pc
+	install -D -m 644 $(BUILD)/megavitConfig.cmake $(DESTDIR)$(PREFIX)/share/cmake/megavit/megavitConfig.cmake
+	install -m 644 $(BUILD)/megavitConfigVersion.cmake $(DESTDIR)$(PREFIX)/share/cmake/megavit/
+ifeq ($(HEADER_ONLY),)
+	install -D -m 755 $(BUILD)/megavit $(DESTDIR)$(PREFIX)/bin/megavit
+endif
 
 clean:
 	rm -rf build

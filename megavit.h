@@ -2762,9 +2762,10 @@ static const char *mgv__shard_name_rule(const char *name) {
 static char *mgv__index_value(char *key) {
     return mgv__json_skip_space(mgv__json_skip_space(mgv__json_skip_string(key)) + 1);
 }
-/* Orders two keys of the weight map by the files that they name. */
+/* Orders two keys of the weight map, whose text is *text, by the files that they name. */
 static int mgv__compare_index_values(const void *text, uint32_t a, uint32_t b) {
-    return mgv__json_compare_strings(mgv__index_value((char *)text + a), mgv__index_value((char *)text + b));
+    char *const start = *(char *const *)text;
+    return mgv__json_compare_strings(mgv__index_value(start + a), mgv__index_value(start + b));
 }
 /* The shards that the entries name, which are ordered by them. */
 static mgv_result mgv__index_list_shards(mgv__checkpoint *checkpoint, const char *file, char *text, const uint32_t *entries, uint32_t count,
@@ -2775,7 +2776,7 @@ static mgv_result mgv__index_list_shards(mgv__checkpoint *checkpoint, const char
     char *names;
     for (i = 0; i < count; i++) {
         char *value = mgv__index_value(text + entries[i]);
-        if (i > 0 && mgv__compare_index_values(text, entries[i - 1], entries[i]) == 0) continue;
+        if (i > 0 && mgv__compare_index_values(&text, entries[i - 1], entries[i]) == 0) continue;
         checkpoint->shard_count++;
         name_bytes += (size_t)(mgv__json_skip_string(value) - value);
     }
@@ -2786,7 +2787,7 @@ static mgv_result mgv__index_list_shards(mgv__checkpoint *checkpoint, const char
     for (i = 0; i < count; i++) {
         mgv__shard *shard = &checkpoint->shards[checkpoint->shard_count];
         const char *rule;
-        if (i > 0 && mgv__compare_index_values(text, entries[i - 1], entries[i]) == 0) continue;
+        if (i > 0 && mgv__compare_index_values(&text, entries[i - 1], entries[i]) == 0) continue;
         memset(shard, 0, sizeof *shard);
         shard->name = mgv__json_string(mgv__index_value(text + entries[i]), names);
         names += strlen(names) + 1;
@@ -2839,7 +2840,7 @@ static mgv_result mgv__index_list_entries(const mgv_allocator *allocator, const 
     if (*entries == NULL) return mgv__fail_nomem(error, "the weight map", (uint64_t)*count * 8);
     *count = 0;
     for (at = map + 1; mgv__json_next(&at, &key, &value);) (*entries)[(*count)++] = (uint32_t)(key - text);
-    mgv__sort(*entries, *entries + *count, *count, mgv__compare_index_values, text);
+    mgv__sort(*entries, *entries + *count, *count, mgv__compare_index_values, &text);
     return MGV_OK;
 }
 static mgv_result mgv__checkpoint_load_index(mgv__checkpoint *checkpoint, const char *file, char *text, mgv_error *error) {

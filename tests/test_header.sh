@@ -35,7 +35,7 @@ skip() {
     echo "ok $number - $1 # SKIP $2" >"$scratch/result.$number"
 }
 
-common="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I."
+common="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wcast-qual -Werror -I."
 c_only=-Wstrict-prototypes
 
 cat >"$scratch/implementation.c" <<'C'
