@@ -497,7 +497,7 @@ typedef int32_t mgv_output_kind;
 enum {
     /* on a GPU all outputs come from one launch; for tokens and layers in host memory see mgv_engine_desc.max_row_outputs */
     MGV_OUTPUT_POOLED = 0, /* [images, pooled_width]: transformers' pooler_output */
-    MGV_OUTPUT_TOKENS,     /* [tokens, token_width]: last_hidden_state after the last norm, or merged tokens */
+    MGV_OUTPUT_TOKENS,     /* [tokens, token_width]: last_hidden_state, which is after the last norm but in CLIP; or merged tokens */
     MGV_OUTPUT_LAYER,      /* [tokens, hidden]: hidden_states[index]; 0 the embeddings, `layers` the last, before the last norm.
                               Of Qwen2.5-VL in window order, as transformers gives them; its tokens are in picture order */
     MGV_OUTPUT_DEEPSTACK,  /* [merged tokens, token_width] of DeepStack merger `index` */
@@ -6624,6 +6624,7 @@ static uint64_t mgv__model_hash(const mgv_model *model) {
     mgv__hash_pixels_config(&hash, &model->config.pixels);
     mgv__hash_number(&hash, model->config.merge);
     mgv__hash_number(&hash, model->config.window_size);
+    if (model->config.prefix) mgv__hash_number(&hash, model->config.interpolation); /* DINOv2's two differ in that, with no registers alone */
     mgv__hash_ops(&hash, &model->program);
     for (i = 0; i < model->tensor_count; i++) {
         const mgv__tensor *tensor = &model->tensors[i];

@@ -61,6 +61,8 @@ CASES = [
     ("clip_one_patch", clip(64, 1, 96, 2, 32, 32, projection_dim=24), torch.float16, (32, 32), [(32, 32)]),
     ("dinov2_base", config_of("dinov2", 128, 2, 2, 14, 56), torch.float32, (56, 56), [(56, 56), (31, 77)]),
     ("dinov2_crop", config_of("dinov2", 64, 1, 1, 14, 70), torch.float32, "bit", [(31, 77), (160, 90)]),
+    ("dinov2_any_size", config_of("dinov2", 64, 1, 1, 14, 70), torch.float32, "any", [(31, 77), (160, 90), (42, 42)]),
+    ("dinov2_registers_any_size", config_of("dinov2_with_registers", 64, 1, 1, 14, 70), torch.float32, "any", [(31, 77), (160, 90)]),
     ("dinov3_floats", config_of("dinov3_vit", 64, 1, 1, 16, 64, intermediate_size=96, num_register_tokens=4), torch.float32, "dinov3",
      [(97, 70), (20, 33)]),
     ("dinov2_larger", config_of("dinov2", 64, 1, 2, 14, 70, mlp_ratio=3, layer_norm_eps=1e-5), torch.float32, (112, 112), [(112, 112)]),
@@ -110,6 +112,8 @@ def processor_for(size):
     if size == "bit":
         return BitImageProcessorPil(size={"shortest_edge": 64}, crop_size={"height": 56, "width": 56},
                                     image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225])
+    if size == "any":
+        return BitImageProcessorPil(size={"shortest_edge": 47}, do_center_crop=False)
     if size == "dinov3":
         return DINOv3ViTImageProcessor(size={"height": 64, "width": 80})
     return CLIPImageProcessorPil(size={"height": size[0], "width": size[1]}, do_center_crop=False)

@@ -245,6 +245,38 @@ static void test_naflex_budgets(void **state) {
     }
 }
 
+/* Every model_type that transformers writes, alone and as a vision_config. */
+static void test_model_types(void **state) {
+    static const struct {
+        const char *type;
+        mgv_family family;
+        uint32_t prefix;
+    } types[] = {
+        {"clip_vision_model", MGV_FAMILY_CLIP, 1},        {"clip", MGV_FAMILY_CLIP, 1},
+        {"dinov2", MGV_FAMILY_DINOV2, 1},                 {"dinov2_with_registers", MGV_FAMILY_DINOV2_REGISTERS, 5},
+        {"dinov3_vit", MGV_FAMILY_DINOV3, 1},             {"qwen2_vl_vision", MGV_FAMILY_QWEN2_VL, 0},
+        {"qwen2_vl", MGV_FAMILY_QWEN2_VL, 0},             {"qwen3_5", MGV_FAMILY_QWEN3_5, 0},
+        {"qwen3_5_vision", MGV_FAMILY_QWEN3_5, 0},        {"qwen3_5_moe", MGV_FAMILY_QWEN3_5, 0},
+        {"qwen3_5_moe_vision", MGV_FAMILY_QWEN3_5, 0},    {"siglip2_vision_model", MGV_FAMILY_SIGLIP2, 0},
+        {"siglip2", MGV_FAMILY_SIGLIP2, 0},
+    };
+    size_t i;
+    int inside;
+    (void)state;
+    for (i = 0; i < sizeof types / sizeof types[0]; i++)
+        for (inside = 0; inside < 2; inside++) {
+            char text[256];
+            mgv__config config;
+            mgv_error error;
+            snprintf(text, sizeof text, "{\"model_type\":\"%s\"%s%s%s}", inside ? "other" : types[i].type,
+                     inside ? ",\"vision_config\":{\"model_type\":\"" : "", inside ? types[i].type : "", inside ? "\"}" : "");
+            if (mgv__config_parse(&config, text, "config.json", &error) != MGV_OK) fail_msg("%s", error.message);
+            assert_int_equal(config.family, types[i].family);
+            assert_int_equal(config.prefix, types[i].prefix);
+            assert_int_equal(config.deepstack_count, 0);
+        }
+}
+
 /* transformers takes an old file's vision_config_dict before its vision_config. */
 static void test_vision_config_dict(void **state) {
     static const struct {
@@ -269,11 +301,46 @@ static void test_vision_config_dict(void **state) {
     }
 }
 
+/* A DINOv2 without registers reads its table otherwise than one of the family with registers that has none: other rows, another hash. */
+static void test_hashes(void **state) {
+    uint64_t hashes[2];
+    int i;
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        memory_model files;
+        mgv_model *model = NULL;
+        mgv_model_info info;
+        mgv_error error;
+        tower t;
+        memset(&t, 0, sizeof t);
+        t.family = MGV_FAMILY_DINOV2;
+        t.hidden = t.intermediate = 8;
+        t.layers = 1;
+        t.patch = 4;
+        t.side = 3;
+        t.prefix = "";
+        memory_model_make(&files, &t,
+                          i ? "{\"model_type\":\"dinov2\",\"hidden_size\":8,\"num_attention_heads\":2,\"num_hidden_layers\":1,"
+                              "\"patch_size\":4,\"image_size\":12,\"mlp_ratio\":1}"
+                            : "{\"model_type\":\"dinov2_with_registers\",\"hidden_size\":8,\"num_attention_heads\":2,\"num_hidden_layers\":1,"
+                              "\"patch_size\":4,\"image_size\":12,\"mlp_ratio\":1,\"num_register_tokens\":0}",
+                          NULL);
+        if (memory_model_open(&files, NULL, &model, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
+        hashes[i] = info.hash;
+        mgv_model_close(model);
+        memory_model_free(&files);
+    }
+    assert_true(hashes[0] != hashes[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_projections),
         cmocka_unit_test(test_naflex_budgets),
+        cmocka_unit_test(test_model_types),
+        cmocka_unit_test(test_hashes),
         cmocka_unit_test(test_vision_config_dict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

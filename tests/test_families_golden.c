@@ -35,7 +35,8 @@ int main(void) {
         GOLDEN_FILE("qwen3_5_base"),     GOLDEN_FILE("qwen3_5_clip"),            GOLDEN_FILE("clip_saved"),
         GOLDEN_FILE("llava_saved"),      GOLDEN_FILE("dinov2_saved"),            GOLDEN_FILE("clip_crop"),
         GOLDEN_FILE("dinov2_crop"),      GOLDEN_FILE("dinov3_floats"),           GOLDEN_FILE("siglip2_base"),
-        GOLDEN_FILE("siglip2_no_head"),  cmocka_unit_test(check_prefixes),
+        GOLDEN_FILE("siglip2_no_head"),  GOLDEN_FILE("dinov2_any_size"),         GOLDEN_FILE("dinov2_registers_any_size"),
+        cmocka_unit_test(check_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
