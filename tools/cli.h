@@ -58,6 +58,7 @@ void cli_list_free(cli_list *list);
 typedef enum cli_kind {
     CLI_FLAG,   /* int: set to 1 */
     CLI_TEXT,   /* const char * */
+    CLI_TEXTS,  /* cli_list: each use adds one */
     CLI_COUNT,  /* uint32_t in [1, 2^20] */
     CLI_PIXELS, /* uint64_t in [1, 2^40] */
     CLI_COSINE, /* double in [-1, 1] */
@@ -146,6 +147,8 @@ void cli_say_skipped(const cli_list *pictures);
 
 /* Copies the words to texts; "-" before "--" becomes the lines of standard input. 0, or the exit code after saying why. */
 int cli_read_texts(const cli_list *words, cli_list *texts);
+/* Adds the lines of a file that are not empty. */
+int cli_read_label_lines(const char *name, cli_list *texts);
 /* The tokenizer of a directory. NULL after saying why, with *status set. */
 mgv_tokenizer *cli_tokenizer_open(const char *name, int32_t lower_case, int *status);
 /* The text's ids, to be freed; NULL after saying why, with *status set. */

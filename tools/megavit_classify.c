@@ -1,8 +1,9 @@
-/* megavit classify: which of the labels fit a picture, with text embeddings that somebody computed before.
+/* megavit classify: which of the labels fit a picture.
 
-   A labels file is a safetensors file with a tensor `embeddings` [labels, width] and, in its metadata, `names` (a JSON list
+   Labels are texts, which the model's text tower reads, or text embeddings that somebody computed before: a safetensors file with a tensor `embeddings` [labels, width] and, in its metadata, `names` (a JSON list
    of strings) and optionally `scale` and `bias`. The probability of a label is sigmoid(scale * cosine + bias), each label by itself, as
-   in "Sigmoid Loss for Language Image Pre-Training" (arXiv 2303.15343). */
+   in "Sigmoid Loss for Language Image Pre-Training" (arXiv 2303.15343); of a CLIP the softmax over the
+   labels. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,14 @@ typedef struct labels {
     char *text;        /* all names, zeros between them */
     const char **names;
     double scale, bias;
+    int softmax;       /* probabilities of all labels together are 1 */
 } labels;
+
+typedef struct label_options {
+    const char *file, *template;
+    cli_list texts;    /* --label */
+    cli_text_options tower;
+} label_options;
 
 typedef struct ranking {
     const labels *labels;
@@ -218,7 +226,73 @@ static int read_labels(labels *l, const char *path, uint32_t width) {
     return status;
 }
 
+/* ---- labels that are texts ---- */
+
+/* The label in the template's place for it. */
+static int add_prompt(const char *template, const char *label, cli_list *prompts) {
+    const char *place = template ? strstr(template, "{}") : NULL;
+    char *prompt;
+    size_t room;
+    int status;
+    if (!place) return cli_list_add(prompts, label);
+    room = strlen(template) + strlen(label) + 1;
+    prompt = malloc(room);
+    if (!prompt) return cli_fail(CLI_MACHINE, NULL, "out of memory for a label");
+    snprintf(prompt, room, "%.*s%s%s", (int)(place - template), template, label, place + 2);
+    status = cli_list_add(prompts, prompt);
+    free(prompt);
+    return status;
+}
+
+/* Names point into one text, as those of a file do. */
+static int take_names(labels *l, const cli_list *texts) {
+    size_t bytes = 0;
+    char *at;
+    for (size_t i = 0; i < texts->count; i++) bytes += strlen(texts->items[i]) + 1;
+    l->text = at = malloc(bytes);
+    l->names = malloc(texts->count * sizeof *l->names);
+    if (!l->text || !l->names) return cli_fail(CLI_MACHINE, NULL, "out of memory for %zu labels", texts->count);
+    for (size_t i = 0; i < texts->count; i++) {
+        l->names[i] = at;
+        at = stpcpy(at, texts->items[i]) + 1;
+    }
+    l->count = (uint32_t)texts->count;
+    return 0;
+}
+
+static int read_texts(labels *l, label_options *o, uint32_t width) {
+    cli_list prompts = {0};
+    mgv_model_info info;
+    int status = 0;
+    if (o->file) status = cli_read_label_lines(o->file, &o->texts);
+    if (!status) status = take_names(l, &o->texts);
+    for (size_t i = 0; i < o->texts.count && !status; i++) status = add_prompt(o->template, o->texts.items[i], &prompts);
+    o->tower.normalize = 1;
+    if (!status) l->embeddings = cli_encode_text_list(&o->tower, &prompts, &info, &status);
+    cli_list_free(&prompts);
+    if (status) return status;
+    if (info.text_width != width)
+        return cli_fail(CLI_BAD_FILE, o->tower.model, "its texts have %u columns, and its pictures %u", info.text_width, width);
+    l->width = width;
+    l->scale = info.logit_scale != 0 ? exp(info.logit_scale) : 1;
+    l->bias = info.logit_bias;
+    l->softmax = info.family == MGV_FAMILY_CLIP;
+    return 0;
+}
+
 /* ---- one picture ---- */
+
+/* Scores become probabilities. */
+static void finish_scores(const labels *l, double *score) {
+    double most = score[0], sum = 0;
+    if (!l->softmax) {
+        for (uint32_t i = 0; i < l->count; i++) score[i] = 1 / (1 + exp(-score[i]));
+        return;
+    }
+    for (uint32_t i = 1; i < l->count; i++) most = score[i] > most ? score[i] : most;
+    for (uint32_t i = 0; i < l->count; i++) sum += score[i] = exp(score[i] - most);
+    for (uint32_t i = 0; i < l->count; i++) score[i] /= sum;
+}
 
 static int print_labels(void *user, const char *name, const mgv_shape *shape, const float *rows) {
     ranking *r = user;
@@ -227,8 +301,9 @@ static int print_labels(void *user, const char *name, const mgv_shape *shape, co
     for (uint32_t i = 0; i < l->count; i++) {
         double cosine = 0;
         for (uint32_t k = 0; k < l->width; k++) cosine += (double)rows[k] * (double)l->embeddings[(size_t)i * l->width + k];
-        r->probability[i] = 1 / (1 + exp(-(l->scale * cosine + l->bias)));
+        r->probability[i] = l->scale * cosine + l->bias;
     }
+    finish_scores(l, r->probability);
     cli_print_text(stdout, name);
     putchar('\n');
     for (uint32_t shown = 0; shown < r->k && shown < l->count; shown++) {
@@ -245,7 +320,21 @@ static int print_labels(void *user, const char *name, const mgv_shape *shape, co
 
 /* ---- the command ---- */
 
-static int classify(const cli_command *command, cli_session *session, const char *path, uint32_t k, cli_list *pictures) {
+static int are_texts(const label_options *o) {
+    const size_t length = o->file ? strlen(o->file) : 0;
+    return o->texts.count > 0 || (length > 4 && strcmp(o->file + length - 4, ".txt") == 0);
+}
+
+/* CLI_GO_ON, or the exit code after saying what does not go together. */
+static int check_labels(const cli_command *command, const label_options *o) {
+    if (!o->file && !o->texts.count) return cli_usage(command, "--labels FILE or --label TEXT is missing");
+    if (o->file && o->texts.count) return cli_usage(command, "there are --labels and --label: it is either or");
+    if (o->template && !strstr(o->template, "{}")) return cli_usage(command, "--template has no {} for the label");
+    if (o->template && !are_texts(o)) return cli_usage(command, "--template is for labels that are texts");
+    return CLI_GO_ON;
+}
+
+static int classify(const cli_command *command, cli_session *session, label_options *from, uint32_t k, cli_list *pictures) {
     labels l;
     ranking r;
     mgv_output output;
@@ -260,7 +349,7 @@ static int classify(const cli_command *command, cli_session *session, const char
     output.normalize = 1;
     r.labels = &l;
     r.k = k;
-    worst = read_labels(&l, path, width);
+    worst = are_texts(from) ? read_texts(&l, from, width) : read_labels(&l, from->file, width);
     if (!worst) {
         r.probability = malloc(l.count * sizeof *r.probability);
         if (!r.probability) worst = cli_fail(CLI_MACHINE, NULL, "out of memory for %u labels", l.count);
@@ -275,10 +364,9 @@ static int classify(const cli_command *command, cli_session *session, const char
     return worst;
 }
 
-static int parse_and_classify(const cli_command *command, int argc, char **argv, cli_list *names, cli_list *pictures) {
+static int parse_and_classify(const cli_command *command, int argc, char **argv, label_options *from, cli_list *names, cli_list *pictures) {
     cli_session_options o;
     cli_names how = {0, NULL, NULL};
-    const char *path = NULL;
     uint32_t k = 3;
     cli_session *session;
     int status, worst;
@@ -288,19 +376,25 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
         CLI_BATCH_OPTION(o),
         CLI_MEMORY_OPTION(o),
         CLI_NAMES_OPTIONS(how),
-        {"--labels", CLI_TEXT, &path, "FILE", "a labels file (safetensors): 'embeddings' [labels, width]; metadata names, scale, bias"},
+        {"--labels", CLI_TEXT, &from->file, "FILE", "labels, a line each (.txt), or a safetensors file: see below"},
+        {"--label", CLI_TEXTS, &from->texts, "TEXT", "a label; may be given again"},
+        {"--template", CLI_TEXT, &from->template, "TEXT", "what is made of a label, such as \"This is a photo of {}.\" ({})"},
+        CLI_LOWER_CASE_OPTION(from->tower.lower_case),
         {"-k", CLI_COUNT, &k, "N", "labels to print of each picture (3)"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     status = cli_parse(command, options, names, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.model) return cli_usage(command, "--model DIR is missing");
-    if (!path) return cli_usage(command, "--labels FILE is missing");
+    status = check_labels(command, from);
+    if (status != CLI_GO_ON) return status;
+    from->tower.model = o.model;
+    from->tower.threads = o.threads;
     if (names->count == 0 && !how.files_from && !how.files0_from) return cli_usage(command, "there is no IMAGE");
     worst = cli_expand(names, &how, pictures);
     if (worst < CLI_MACHINE && pictures->count) {
         session = cli_session_open(&o, &status);
-        if (session) status = classify(command, session, path, k, pictures);
+        if (session) status = classify(command, session, from, k, pictures);
         cli_session_close(session);
         if (status > worst) worst = status;
     }
@@ -309,13 +403,18 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
 
 static int run(const cli_command *command, int argc, char **argv) {
     cli_list names = {0}, pictures = {0};
-    int status = parse_and_classify(command, argc, argv, &names, &pictures);
+    label_options from = {0};
+    int status = parse_and_classify(command, argc, argv, &from, &names, &pictures);
+    cli_list_free(&from.texts);
     cli_list_free(&names);
     cli_list_free(&pictures);
     return status;
 }
 
 const cli_command cli_classify = {
-    "classify", "--model DIR --labels FILE.safetensors IMAGE...", "which of the stored labels fit a picture",
-    "Prints the best labels of each picture with their probabilities, sigmoid(scale * cosine + bias), each label by itself.\n",
+    "classify", "--model DIR --labels FILE IMAGE...", "which of the labels fit a picture",
+    "Prints the best labels of each picture with their probabilities: of a SigLIP sigmoid(scale * cosine + bias), each label by itself, of a\n"
+    "CLIP the softmax over the labels.\n\n"
+    "Labels are texts, which the model's text tower reads; or a safetensors file of their embeddings: a tensor 'embeddings' [labels, width],\n"
+    "and in its metadata names (a JSON list), scale and bias.\n",
     run};

@@ -99,6 +99,7 @@ static int set_option(const cli_command *command, const cli_option *option, cons
         *(double *)option->value = strtod(text, &rest);
         if (rest != text && !*rest && *(double *)option->value >= -1 && *(double *)option->value <= 1) return CLI_GO_ON;
         return cli_usage(command, "%s takes a number from -1 to 1, not '%s'", option->name, text);
+    case CLI_TEXTS:
     case CLI_NAMES: return cli_list_add((cli_list *)option->value, text) ? CLI_MACHINE : CLI_GO_ON;
     case CLI_FLAG: break;
     }

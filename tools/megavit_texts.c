@@ -23,27 +23,44 @@ static int line_add(text_line *line, int byte) {
     return 1;
 }
 
-static int read_lines(cli_list *texts) {
+/* labels: empty lines are left out, and the end of a line may be \r\n. */
+static int add_line(text_line *line, int labels, cli_list *texts) {
+    if (labels && line->length > 0 && line->text[line->length - 1] == '\r') line->length--;
+    if (labels && line->length == 0) return 0;
+    if (!line_add(line, 0)) return cli_fail(CLI_MACHINE, NULL, "out of memory for a line");
+    line->length = 0;
+    return cli_list_add(texts, line->text);
+}
+
+static int read_lines(FILE *stream, const char *name, int labels, cli_list *texts) {
     text_line line = {NULL, 0, 0};
     int byte, status = 0;
-    while (!status && (byte = getc(stdin)) != EOF) {
-        if (byte == 0) status = cli_fail(CLI_BAD_FILE, "standard input", "line %zu has a zero byte", texts->count + 1);
-        else if (!line_add(&line, byte == '\n' ? 0 : byte)) status = cli_fail(CLI_MACHINE, NULL, "out of memory for a line");
-        if (byte != '\n' || status) continue;
-        status = cli_list_add(texts, line.text);
-        line.length = 0;
+    while (!status && (byte = getc(stream)) != EOF) {
+        if (byte == 0) status = cli_fail(CLI_BAD_FILE, name, "line %zu has a zero byte", texts->count + 1);
+        else if (byte == '\n') status = add_line(&line, labels, texts);
+        else if (!line_add(&line, byte)) status = cli_fail(CLI_MACHINE, NULL, "out of memory for a line");
     }
-    if (!status && ferror(stdin)) status = cli_fail(CLI_BAD_FILE, "standard input", "cannot read the texts: %s", strerror(errno));
-    if (!status && line.length > 0) /* a last line without its end */
-        status = line_add(&line, 0) ? cli_list_add(texts, line.text) : cli_fail(CLI_MACHINE, NULL, "out of memory for a line");
+    if (!status && ferror(stream)) status = cli_fail(CLI_BAD_FILE, name, "cannot be read: %s", strerror(errno));
+    if (!status && line.length > 0) status = add_line(&line, labels, texts); /* a last line without its end */
     free(line.text);
+    return status;
+}
+
+int cli_read_label_lines(const char *name, cli_list *texts) {
+    FILE *stream = fopen(name, "rb");
+    int status;
+    if (!stream) return cli_fail(CLI_BAD_FILE, name, "%s", strerror(errno));
+    status = read_lines(stream, name, 1, texts);
+    fclose(stream);
+    if (!status && texts->count == 0) status = cli_fail(CLI_BAD_FILE, name, "there is no label in it");
     return status;
 }
 
 int cli_read_texts(const cli_list *words, cli_list *texts) {
     int status = 0;
     for (size_t i = 0; i < words->count && !status; i++)
-        status = i < words->plain && strcmp(words->items[i], "-") == 0 ? read_lines(texts) : cli_list_add(texts, words->items[i]);
+        status = i < words->plain && strcmp(words->items[i], "-") == 0 ? read_lines(stdin, "standard input", 0, texts)
+                                                                     : cli_list_add(texts, words->items[i]);
     return status;
 }
 
