@@ -35,6 +35,7 @@ static void refused(int code, const char *word) {
 static void with_preprocessor(memory_model *m, const char *text) {
     m->files[2].data = text;
     m->files[2].bytes = strlen(text);
+    m->file_count = 3;
     write_model(m);
 }
 
@@ -96,7 +97,7 @@ static void a_picture_takes_no_more_than_any_published_model(void **state) {
     t.patch = 2;
     t.side = 256;
     t.prefix = "vision_model.";
-    memory_model_make(&m, &t, config, NULL);
+    memory_model_make(&m, &t, config, "{}");
     write_model(&m);
     refused(EMBED(picture(8, 8)), "one picture takes 22 TFLOP");
     refused(run("bench", "--model", directory), "one picture takes 22 TFLOP");
@@ -112,7 +113,7 @@ static void rows_that_are_no_numbers_are_not_written(void **state) {
     (void)state;
     small_siglip(&m);
     memory_model_fill(&m, "encoder.layers.1.mlp.fc2.weight", 3.3e38f);
-    write_model(&m);
+    with_preprocessor(&m, "{}");
     refused(EMBED(own[0], own[1]), "the model's arithmetic overflows");
     refused(EMBED("--normalize", own[0]), directory);
     refused(run("embed", "--model", directory, "--format", "jsonl", own[0], own[1]), "overflows");
