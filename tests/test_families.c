@@ -322,8 +322,8 @@ static void test_hashes(void **state) {
         memory_model_make(&files, &t,
                           i ? "{\"model_type\":\"dinov2\",\"hidden_size\":8,\"num_attention_heads\":2,\"num_hidden_layers\":1,"
                               "\"patch_size\":4,\"image_size\":12,\"mlp_ratio\":1}"
-                            : "{\"model_type\":\"dinov2_with_registers\",\"hidden_size\":8,\"num_attention_heads\":2,\"num_hidden_layers\":1,"
-                              "\"patch_size\":4,\"image_size\":12,\"mlp_ratio\":1,\"num_register_tokens\":0}",
+                            : "{\"model_type\":\"dinov2_with_registers\",\"hidden_size\":8,\"num_attention_heads\":2,"
+                              "\"num_hidden_layers\":1,\"patch_size\":4,\"image_size\":12,\"mlp_ratio\":1,\"num_register_tokens\":0}",
                           NULL);
         if (memory_model_open(&files, NULL, &model, &error) != MGV_OK) fail_msg("%s", error.message);
         assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
