@@ -94,9 +94,12 @@ static void help_is_0_and_names_every_option(void **state) {
         {"embed", "--model --backend --packed --resize --alpha --threads --batch --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --alpha --threads --batch --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query -k "
+        {"search", "--model --backend --packed --resize --alpha --threads --batch --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "
                    "--threshold --json --wait "},
-        {"classify", "--model --backend --packed --resize --alpha --threads --batch --memory --no-recurse --files-from --files0-from --labels -k "},
+        {"classify", "--model --backend --packed --resize --alpha --threads --batch --memory --no-recurse --files-from --files0-from --labels --label --template "
+                     "--lower-case -k "},
+        {"text", "--model -o --ids --normalize --format --lower-case --threads "},
+        {"tokenize", "--model --decode --plain --special --lower-case "},
         {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
         {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},

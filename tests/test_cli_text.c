@@ -169,6 +169,39 @@ static void labels_may_be_texts(void **state) {
     assert_bad_file(run("classify", "--model", MODEL, "--label", "a", own[0]), "text tower");
 }
 
+/* ---- search ---- */
+
+static void search_answers_texts(void **state) {
+    static const char begin[] = "{\"query\": \"red heart\", \"rows\": 3, \"nearest\": [{\"similarity\": ";
+    char by_text[4096];
+    const char *index = in_scratch("text.db");
+    (void)state;
+    make_model(1);
+    assert_int_equal(run("search", "--model", folder, "--index", index, "--add", own[0], own[1], own[2]), 0);
+    assert_int_equal(run("search", "--model", folder, "--index", index, "--text", "red heart", "--text", "dog", "-k", "2", "--json"), 0);
+    assert_int_equal(lines(said_out), 2);
+    assert_memory_equal(said_out, begin, strlen(begin));
+    snprintf(by_text, sizeof by_text, "%.4095s", said_out);
+    assert_int_equal(run("search", "--model", folder, "--index", index, "--query", own[1], "--text", "dog", "-k", "1"), 0);
+    assert_int_equal(lines(said_out), 4);
+    assert_non_null(strstr(said_out, "\ndog: nearest 1 of 3\n"));
+    assert_int_equal(run("text", "--model", folder, "--normalize", "-o", in_scratch("query.npy"), "red heart"), 0);
+    assert_int_equal(run("embed", "--model", folder, "--normalize", "--what", "embeds", "-o", in_scratch("rows.npy"), own[0], own[1], own[2]), 0);
+    {
+        array query = read_array(in_scratch("query.npy")), rows = read_array(in_scratch("rows.npy"));
+        double best = -2;
+        for (uint64_t i = 0; i < 3; i++) {
+            double cosine = 0;
+            for (uint64_t k = 0; k < 40; k++) cosine += (double)array_float(&query, k) * (double)array_float(&rows, i * 40 + k);
+            if (cosine > best) best = cosine;
+        }
+        assert_true(fabs(strtod(by_text + strlen(begin), NULL) - best) < 1e-5);
+    }
+    assert_int_equal(run("search", "--index", index, "--text", "dog"), 1);
+    make_model(0);
+    assert_bad_file(run("search", "--model", folder, "--index", index, "--text", "dog"), "no tokenizer");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokenize_prints_an_array_a_line),
@@ -177,6 +210,7 @@ int main(void) {
         cmocka_unit_test(rows_of_texts_are_those_of_their_ids),
         cmocka_unit_test(ids_that_cannot_be_are_said),
         cmocka_unit_test(labels_may_be_texts),
+        cmocka_unit_test(search_answers_texts),
     };
     return cmocka_run_group_tests_name("texts on the command line", tests, set_up, tear_down);
 }

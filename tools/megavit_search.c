@@ -13,7 +13,8 @@ enum { DEFAULT_MATCHES = 5 };
 typedef struct search_options {
     cli_session_options session;
     const char *index;
-    cli_list add, query, removed;
+    cli_list add, query, removed, texts;
+    int32_t lower_case;
     cli_names names;
     uint32_t k, wait_seconds;
     double threshold; /* below -1: not given */
@@ -255,6 +256,24 @@ static int embed_queries(cli_session *session, cli_list *pictures, query_list *q
     return status;
 }
 
+static int embed_text_queries(const search_options *o, query_list *queries) {
+    cli_text_options tower = {0};
+    mgv_model_info info;
+    int status = 0;
+    float *rows;
+    tower.model = o->session.model;
+    tower.lower_case = o->lower_case;
+    tower.threads = o->session.threads;
+    tower.normalize = 1;
+    rows = cli_encode_text_list(&tower, &o->texts, &info, &status);
+    if (rows && info.text_width != queries->width)
+        status = cli_fail(CLI_BAD_FILE, tower.model, "its texts have %u columns, and its pictures %u", info.text_width, queries->width);
+    for (size_t i = 0; i < o->texts.count && !status; i++)
+        status = keep_query(queries, o->texts.items[i], NULL, rows + i * info.text_width);
+    free(rows);
+    return status;
+}
+
 static int answer(const search_options *o, index_file *index, const query_list *queries, uint32_t threads) {
     const uint64_t most = o->k ? o->k : o->threshold < -1 ? DEFAULT_MATCHES : UINT64_MAX;
     index_matches *matches = calloc(queries->names.count ? queries->names.count : 1, sizeof *matches);
@@ -310,8 +329,11 @@ static int change_and_show(const search_options *o, cli_session *session, cli_li
     if (session) queries.width = cli_compared_by(cli_session_info(session), &kind);
     if (writing) worst = change(o, &index, about, about_count, session, pictures, &changes);
     *signal_number = changes.signal;
-    if (worst < CLI_MACHINE && !changes.signal && index.database && !index.failed && (o->list || o->duplicates || asked->count)) {
+    if (worst < CLI_MACHINE && !changes.signal && index.database && !index.failed &&
+        (o->list || o->duplicates || asked->count || o->texts.count)) {
         if (asked->count) status = embed_queries(session, asked, &queries);
+        if (status > worst) worst = status;
+        if (worst < CLI_MACHINE && o->texts.count) status = embed_text_queries(o, &queries);
         if (status > worst) worst = status;
         if (worst < CLI_MACHINE && (queries.names.count || o->list || o->duplicates)) status = show(o, &index, &queries, cli_thread_count(&o->session));
         if (status > worst) worst = status;
@@ -322,9 +344,11 @@ static int change_and_show(const search_options *o, cli_session *session, cli_li
     return worst;
 }
 
+static int asks(const search_options *o) { return o->query.count || o->texts.count; }
+
 static int search(const cli_command *command, const search_options *o, cli_list *pictures, cli_list *asked) {
     int status = 0, signal_number = 0;
-    cli_session *session = is_adding(o) || o->query.count ? cli_session_open(&o->session, &status) : NULL;
+    cli_session *session = is_adding(o) || asks(o) ? cli_session_open(&o->session, &status) : NULL;
     if (status) return status;
     if (session && !cli_session_info(session)->pooled_width)
         status = cli_usage(command, "this model has no pooling head, and pictures are compared by their pooled embeddings");
@@ -352,6 +376,8 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
         {"--list", CLI_FLAG, &o->list, NULL, "print the files that are in it, a line each"},
         {"--duplicates", CLI_FLAG, &o->duplicates, NULL, "print groups of near-equal pictures"},
         {"--query", CLI_NAMES, &o->query, "IMAGE...", "print the pictures nearest to each of these"},
+        {"--text", CLI_TEXTS, &o->texts, "TEXT", "print the pictures nearest to this text; may be given again"},
+        CLI_LOWER_CASE_OPTION(o->lower_case),
         {"-k", CLI_COUNT, &o->k, "N", "how many (5; with --threshold all that reach it)"},
         {"--threshold", CLI_COSINE, &o->threshold, "S", "only what is at least so similar, -1 to 1 (--duplicates: 0.97)"},
         {"--json", CLI_FLAG, &o->json, NULL, "print JSON, one object a line"},
@@ -361,14 +387,14 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     status = cli_parse(command, options, NULL, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o->index) return cli_usage(command, "--index FILE is missing");
-    if (!is_adding(o) && !o->query.count && !o->removed.count && !o->prune && !o->list && !o->duplicates)
-        return cli_usage(command, "nothing to do: none of --add, --query, --list, --duplicates, --prune, --remove");
-    if (!o->session.model && (is_adding(o) || o->query.count)) return cli_usage(command, "--model DIR is missing");
+    if (!is_adding(o) && !asks(o) && !o->removed.count && !o->prune && !o->list && !o->duplicates)
+        return cli_usage(command, "nothing to do: none of --add, --query, --text, --list, --duplicates, --prune, --remove");
+    if (!o->session.model && (is_adding(o) || asks(o))) return cli_usage(command, "--model DIR is missing");
     worst = is_adding(o) ? cli_expand(&o->add, &o->names, pictures) : 0;
     if (worst < CLI_MACHINE && o->query.count) status = cli_expand(&o->query, NULL, asked);
     if (status > worst) worst = status;
     if (worst >= CLI_MACHINE) return worst;
-    if (!pictures->count && !asked->count && !o->removed.count && !o->prune && !o->list && !o->duplicates) return worst;
+    if (!pictures->count && !asked->count && !o->texts.count && !o->removed.count && !o->prune && !o->list && !o->duplicates) return worst;
     status = search(command, o, pictures, asked);
     return status > worst ? status : worst;
 }
@@ -385,19 +411,21 @@ static int run(const cli_command *command, int argc, char **argv) {
     cli_list_free(&o.add);
     cli_list_free(&o.query);
     cli_list_free(&o.removed);
+    cli_list_free(&o.texts);
     cli_list_free(&pictures);
     cli_list_free(&asked);
     return status;
 }
 
 const cli_command cli_search = {
-    "search", "--index FILE [--model DIR] [--add IMAGE...] [--query IMAGE...] [options]",
+    "search", "--index FILE [--model DIR] [--add IMAGE...] [--query IMAGE...] [--text TEXT] [options]",
     "keep embeddings in one file, find the nearest pictures",
-    "IMAGE is a picture, a folder or - (names on standard input). --add and --query need --model; --files-from is --add's.\n\n"
+    "IMAGE is a picture, a folder or - (names on standard input). --add, --query and --text need --model; --files-from is --add's.\n\n"
     "--add   A file whose size and time are those in the index is passed by; one with the bytes of another is taken over without being\n"
     "        embedded; what has changed is embedded anew. What is done is committed every two seconds: after Ctrl-C, or anything worse,\n"
     "        the same --add goes on from there. Paths are kept absolute and without symbolic links.\n"
-    "--query Similarity is the cosine of embeddings: pooled, or embeds of a CLIP. Others may read while one adds; who finds the index in use waits.\n\n"
+    "--query Similarity is the cosine of embeddings: pooled, or embeds of a CLIP; --text reads words with the model's text\n"
+    "        tower. Others may read while one adds; who finds the index in use waits.\n\n"
     "--duplicates: pictures are of one group if a chain of pictures, each so similar to the next, joins them; similarities are to the\n"
     "        first of the group.\n"
     "--json  --query: {\"query\", \"rows\", \"nearest\": [{\"similarity\", \"file\"}...]}; --duplicates: {\"group\": [...]}; --list:\n"
