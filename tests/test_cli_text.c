@@ -174,8 +174,9 @@ static void labels_may_be_texts(void **state) {
 static void search_answers_texts(void **state) {
     static const char begin[] = "{\"query\": \"red heart\", \"rows\": 3, \"nearest\": [{\"similarity\": ";
     char by_text[4096];
-    const char *index = in_scratch("text.db");
+    char index[512];
     (void)state;
+    snprintf(index, sizeof index, "%s", in_scratch("text.db"));
     make_model(1);
     assert_int_equal(run("search", "--model", folder, "--index", index, "--add", own[0], own[1], own[2]), 0);
     assert_int_equal(run("search", "--model", folder, "--index", index, "--text", "red heart", "--text", "dog", "-k", "2", "--json"), 0);
