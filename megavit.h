@@ -4255,6 +4255,16 @@ static double mgv__as_double(double value) {
 #endif
 }
 
+/* The same of a sum of floats. */
+static float mgv__as_float(float value) {
+#if FLT_EVAL_METHOD == 0
+    return value;
+#else
+    volatile float rounded = value;
+    return rounded;
+#endif
+}
+
 /* ---- The size a picture becomes ---- */
 
 /* Python's round(): half to even. value >= 0. */
@@ -4882,7 +4892,7 @@ static float mgv__float_product(float a, float b) {
 }
 static float mgv__float_filter(int32_t resample, float x) {
     if (x < 0) x = -x;
-    if (resample == MGV__RESAMPLE_BILINEAR) return x < 1 ? 1 - x : 0;
+    if (resample == MGV__RESAMPLE_BILINEAR) return x < 1 ? mgv__as_float(1 - x) : 0;
     if (x < 1) return fmaf(mgv__float_product(fmaf(1.5f, x, -2.5f), x), x, 1.0f);
     if (x < 2) return fmaf(fmaf(fmaf(-0.5f, x, 2.5f), x, -4.0f), x, 2.0f);
     return 0;
@@ -4932,7 +4942,7 @@ static float mgv__float_sum(const mgv__axis *axis, uint32_t i, const float *samp
     for (k = 0; k < count; k++) {
         const float sample = samples[at * stride];
         if (k == 0) sum = mgv__float_product(sample, weights[k]);
-        else if (k < rounded) sum += mgv__float_product(sample, weights[k]);
+        else if (k < rounded) sum = mgv__as_float(sum + mgv__float_product(sample, weights[k]));
         else sum = fmaf(sample, weights[k], sum);
         if (++at == modulus) at = 0;
     }

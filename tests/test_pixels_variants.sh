@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/test_pixels_variants.sh: the pixel tests again, compiled in ways that must not change a bit.
+# tests/test_pixels_variants.sh: the tests of pixels and image processors again, compiled in ways that must not change a bit.
 #
 # A product that is fused with the sum behind it is not rounded by itself, and a resize whose weights were made of such ones is no longer
 # Pillow's to the bit. Plain C and vector code give the same bytes.
@@ -8,12 +8,17 @@ out=${BUILD:-build}/tests/pixels_variants
 mkdir -p "$out"
 number=0 failed=0
 
+passes() { # TEST FLAGS...
+    local test=$1
+    shift
+    ${CC:-gcc} -std=c99 -D_POSIX_C_SOURCE=200809L -DMEGAVIT_NO_CUDA -w -I. "$@" "tests/$test.c" -o "$out/$test" -lcmocka -lpthread -lm &&
+        "$out/$test" >"$out/log" 2>&1
+}
 variant() { # NAME FLAGS...
     local name=$1
     shift
     number=$((number + 1))
-    if ${CC:-gcc} -std=c99 -D_POSIX_C_SOURCE=200809L -DMEGAVIT_NO_CUDA -w -I. "$@" tests/test_pixels.c -o "$out/test_pixels" -lcmocka -lpthread -lm &&
-        "$out/test_pixels" >"$out/log" 2>&1; then
+    if passes test_pixels "$@" && passes test_processors "$@"; then
         echo "ok $number - $name"
     else
         echo "not ok $number - $name"
