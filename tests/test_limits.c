@@ -112,6 +112,8 @@ static void rows_that_are_no_numbers_are_not_written(void **state) {
     memory_model m;
     (void)state;
     small_siglip(&m);
+    m.file_count = 3;
+    with_preprocessor(&m, "{}");
     memory_model_fill(&m, "encoder.layers.1.mlp.fc2.weight", 3.3e38f);
     with_preprocessor(&m, "{}");
     refused(EMBED(own[0], own[1]), "the model's arithmetic overflows");

@@ -66,7 +66,8 @@ int session_grid(const cli_session *session, const mgv_image *image, mgv_grid *g
     if (grid->tokens > MAX_TOKENS && !options->max_pixels) {
         option = "--max-pixels";
         most = MAX_TOKENS;
-    } else if ((grid->width > image->width + unit || grid->height > image->height + unit) && grid->tokens > ENLARGED_TOKENS && !options->min_pixels) {
+    } else if ((grid->width > image->width + unit || grid->height > image->height + unit) && grid->tokens > ENLARGED_TOKENS &&
+               !options->min_pixels) {
         option = "--min-pixels";
         most = ENLARGED_TOKENS;
     }
