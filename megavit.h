@@ -704,11 +704,11 @@ MEGAVIT_API mgv_result mgv_engine_shape(const mgv_engine *engine, const mgv_imag
 MEGAVIT_API mgv_result mgv_preprocess(mgv_engine *engine, const mgv_image *image, float *pixel_values, uint64_t capacity, mgv_shape *shape,
                                       mgv_error *error);
 
-/* The part of preprocessing that takes longest, without an engine, for threads of yours that get pictures ready while an engine works: the
-   picture at the model's size, RGB8, without alpha, not yet normalised. pixels: room for `capacity` bytes, 3 * width * height of
-   mgv_model_grid for each frame. prepared: filled in; every engine of the model takes it in place of the picture and gives the same bits, if
-   resize, min_pixels and max_pixels are its own. Host memory only. MGV_ERROR_UNSUPPORTED: the model's pictures are resized in floats (DINOv3).
-   Allocates while it runs, by the model's allocator. Any thread. */
+/* The part of preprocessing that takes longest, without an engine, for threads of yours that get pictures ready while an engine works:
+   the picture at the model's size, RGB8, without alpha, not yet normalised. pixels: room for `capacity` bytes, 3 * width * height of
+   mgv_model_grid for each frame. prepared: filled in; every engine of the model takes it in place of the picture and gives the same bits,
+   if resize, min_pixels and max_pixels are its own. Host memory only. MGV_ERROR_UNSUPPORTED: the model's pictures are resized in floats
+   (DINOv3). Allocates while it runs, by the model's allocator. Any thread. */
 MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image *image, mgv_resize resize, uint64_t min_pixels,
                                          uint64_t max_pixels, void *pixels, uint64_t capacity, mgv_image *prepared, mgv_error *error);
 
@@ -5231,8 +5231,8 @@ static const mgv__pixels_config *mgv__pixels_config_for(const mgv__pixels_config
 static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid,
                                 void *scratch, const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
     mgv__pixels_config as_it_is;
-    mgv__pixels_prepare_with(mgv__pixel_kernels_here(), mgv__pixels_config_for(config, image, &as_it_is), resize, image, grid, scratch, parallel,
-                             out, layout);
+    mgv__pixels_prepare_with(mgv__pixel_kernels_here(), mgv__pixels_config_for(config, image, &as_it_is), resize, image, grid, scratch,
+                             parallel, out, layout);
 }
 
 /* Scratch memory for one picture alone and one thread; 0: more than can be addressed. */
@@ -12938,7 +12938,8 @@ MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image
     scratch_bytes += MGV__ALIGNMENT;
     scratch = (unsigned char *)mgv__alloc(&model->allocator, scratch_bytes);
     if (!scratch) return mgv__fail_nomem(error, "scratch memory of a picture", scratch_bytes);
-    mgv__pixels_prepare(&model->config.pixels, resize, &taken, &grid, scratch + (MGV__ALIGNMENT - (uintptr_t)scratch % MGV__ALIGNMENT) % MGV__ALIGNMENT,
+    mgv__pixels_prepare(&model->config.pixels, resize, &taken, &grid,
+                        scratch + (MGV__ALIGNMENT - (uintptr_t)scratch % MGV__ALIGNMENT) % MGV__ALIGNMENT,
                         NULL, (float *)pixels, MGV__PIXELS_RGB8);
     mgv__free(&model->allocator, scratch);
     prepared->format = MGV_PIXELS_RGB8;
