@@ -3760,7 +3760,7 @@ static mgv_result mgv__read_size(const mgv__field *field, void *target, char *va
             seen |= 1u << i;
             if (i == MGV__SIZE_KEYS) continue;
             number.key = mgv__size_key_names[i];
-            result = number.read(&number, &size->number[i], item, file, error);
+            result = (number.read)(&number, &size->number[i], item, file, error);
         }
         for (i = 0; i < sizeof mgv__size_key_sets / sizeof mgv__size_key_sets[0] && seen != mgv__size_key_sets[i]; i++) continue;
         if (result == MGV_OK && i == sizeof mgv__size_key_sets / sizeof mgv__size_key_sets[0])
@@ -3770,7 +3770,7 @@ static mgv_result mgv__read_size(const mgv__field *field, void *target, char *va
     }
     if (*value == '[') {
         for (; result == MGV_OK && mgv__json_next(&at, NULL, &item); items++)
-            if (items < 2) result = number.read(&number, &size->number[items], item, file, error);
+            if (items < 2) result = (number.read)(&number, &size->number[items], item, file, error);
         if (result == MGV_OK && items != 2)
             result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is an array of %u, not of height and width", file, field->key,
                                (uint64_t)items);
@@ -4389,7 +4389,7 @@ static mgv_result mgv__pixels_resized_size(const mgv__pixels_config *config, uin
     default: result = mgv__pixels_smart_size(config, frames, min_pixels, max_pixels, width, height, error); break;
     }
     if (result != MGV_OK) return result;
-    if (*width >= 1 && *height >= 1 && *width <= MGV__MAX_SIDE && *height <= MGV__MAX_SIDE) return MGV_OK;
+    if (*width >= 1 && *height >= 1 && *width <= (double)MGV__MAX_SIDE && *height <= (double)MGV__MAX_SIDE) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "a picture of %u x %u pixels would become one without pixels, or with a side of "
                      "more than %u", (uint64_t)w, (uint64_t)h, (uint64_t)MGV__MAX_SIDE);
 }
@@ -5632,7 +5632,7 @@ static int mgv__geometry_plan(const mgv__config *config, size_t tokens, mgv__geo
     const int windowed = mgv__window_side(config) != 0, by_area = config->interpolation >= MGV__TABLE_CUBIC_AREA;
     size_t samples = 0, window = 0, coordinates;
     memset(layout, 0, sizeof *layout);
-    if ((uint64_t)tokens > UINT32_MAX || !mgv__mul(tokens, 64, &samples)) return 0;
+    if (tokens >= UINT32_MAX || !mgv__mul(tokens, 64, &samples)) return 0;
     coordinates = config->rope_theta > 0 ? 3 * tokens : 0;
     samples = by_area ? mgv__axis_weight_count(config->position_side, (uint32_t)tokens)
                       : tokens * mgv__axis_sample_count(config->interpolation, 1, 1);
@@ -16245,7 +16245,7 @@ static mgv_result mgv__read_steps(mgv__tokenizer_reader *r, const mgv__stage *st
     step = &steps->step[steps->count];
     memset(step, 0, sizeof *step);
     step->kind = stage->components[i].kind;
-    if (stage->components[i].read != NULL) result = stage->components[i].read(r, value, step);
+    if (stage->components[i].read != NULL) result = (stage->components[i].read)(r, value, step);
     if (result == MGV_OK && step->kind != MGV__STEP_NOTHING) steps->count++;
     return result;
 }
