@@ -19,11 +19,16 @@
            Qwen3-VL vision towers                 tokens (merged), layer N, DeepStack J
            Qwen2-VL, Qwen2.5-VL, Qwen3.5 towers   tokens (merged), layer N
 
-       A file that holds a whole vision-language model is fine: what belongs to the text is not read.
+       With MEGAVIT_TEXT also the other half of picture search: tokenizers (tokenizer.json with BPE or Unigram, CLIP's vocab.json with
+       merges.txt, Qwen's .tiktoken), text to ids and back, and
+
+           SigLIP, SigLIP2, CLIP text towers      text, pooled, tokens, layer N
+
+       A file that holds a whole vision-language model is fine: what the opened tower does not need is not read.
 
    WHAT IT DOES NOT DO
        It does not train, does not download, does not decode picture files, does not start threads, open files or
-       print unless you ask for it, and does not run text towers. It has no global state.
+       print unless you ask for it, and does not run language models. It has no global state.
 
        Not supported: quantised weights, pictures of more than 8 bits a channel.
 
@@ -73,7 +78,11 @@
        4. Outputs are asked for, several at once if you like: MGV_OUTPUT_POOLED, _TOKENS, _LAYER (index N), _DEEPSTACK
           (index J). Work that no output needs is not done. Rows of all pictures follow each other; models that take
           pictures of any size have a different number of token rows for each: mgv_engine_grid tells it beforehand.
-       5. mgv_preprocess gives the pixel values alone, as transformers' image processors do. mgv_model_prepare does the longest part of
+       5. Texts: open the same directory with tower = MGV_TOWER_TEXT, make an engine, and pass mgv_text instead of mgv_image; the output is
+          MGV_OUTPUT_TEXT. Compare its rows with MGV_OUTPUT_EMBEDS of a CLIP or MGV_OUTPUT_POOLED of a SigLIP, all normalized: the dot
+          product is what text and picture have in common, and logit_scale and logit_bias of mgv_model_info make scores of it. Text
+          towers run on the CPU, also beside a GPU.
+       6. mgv_preprocess gives the pixel values alone, as transformers' image processors do. mgv_model_prepare does the longest part of
           that without an engine, on threads of yours: examples/pipeline.c.
 
    OPTIONS
@@ -90,7 +99,7 @@
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
            MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime; mgv_engine_desc.cuda_calls brings the calls
-           MEGAVIT_TEXT             *  tokenizers, see >>tokenizer
+           MEGAVIT_TEXT             *  tokenizers, see >>tokenizer: 110 KB of code and tables. Without it a text tower takes ids only
            MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
            MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
 
@@ -345,7 +354,7 @@ MEGAVIT_API mgv_result mgv_safetensors_read(mgv_safetensors *file, uint32_t i, v
 
 /* ---------------------------------------------------------------------------------------------------------------
    Models. A model is validated whole when it is opened, never changes afterwards, and may be used by any number of
-   engines and threads. It holds the vision tower's weights in the precision they are stored in. */
+   engines and threads. It holds one tower's weights in the precision they are stored in. */
 
 typedef struct mgv_model mgv_model;
 
@@ -411,7 +420,7 @@ typedef struct mgv_model_info {
     uint32_t deepstack_count;  /* outputs of kind MGV_OUTPUT_DEEPSTACK */
     uint32_t merge;            /* side of the square of patches merged into one output token; 1: none */
     mgv_dtype dtype;           /* of the matrix weights; MGV_DTYPE_NONE: mixed */
-    uint32_t tensor_count;     /* tensors of the vision tower */
+    uint32_t tensor_count;     /* tensors of the tower */
     uint64_t parameters;
     uint64_t bytes;            /* of the weights in memory */
     double flops_per_image;    /* 1 multiply-add = 2; 0 where it depends on the picture */
@@ -446,7 +455,7 @@ typedef struct mgv_preprocessing_info {
 } mgv_preprocessing_info;
 /* info: filled in. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_preprocessing_info *info);
-/* Tensor i of the vision tower, in [0, tensor_count). Any thread. */
+/* Tensor i of the tower, in [0, tensor_count). Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, mgv_tensor_info *info);
 
 /* ---------------------------------------------------------------------------------------------------------------
