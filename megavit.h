@@ -3408,7 +3408,8 @@ typedef struct mgv__family {
     int32_t class_token;   /* a row of its own stands before the patches', and before the register tokens' */
     int32_t rope_centered; /* as in mgv__config */
     const char *processor, *video_processor; /* of transformers, where the files name none; NULL: takes no clips */
-    const char *published; /* what the family's files say, in the words of processor_config.json: for a directory without such a file */
+    const char *published; /* what the family's files say, in the words of processor_config.json, for a directory without such a file; a
+                              note is said with it */
     mgv__build_function *build;
 } mgv__family;
 
@@ -3420,7 +3421,8 @@ static const mgv__family mgv__families[] = {
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
                 "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": true}),
      MGV__TABLE_AS_IT_IS, 0, 0,
-     "SiglipImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 3}}), mgv__build_siglip},
+     "SiglipImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 3}, "note": "bicubic; SigLIP2's are bilinear"}),
+     mgv__build_siglip},
     {MGV_FAMILY_SIGLIP2, "SigLIP2 NaFlex", {"siglip2"}, {"siglip2_vision_model"}, MGV__FIELDS(mgv__image_fields),
      MGV__FIELDS(mgv__siglip2_fields),
      MGV__JSON({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "patch_size": 16,
@@ -4064,6 +4066,13 @@ static mgv_result mgv__clips_read(mgv__config *config, const mgv__family *family
     pixels->clip_max_pixels = settings.pixels.max_pixels;
     return MGV_OK;
 }
+/* Nothing says how pictures are to be prepared; published: what is taken instead. */
+static void mgv__processor_warn(mgv__source *source, const mgv__family *family, char *published) {
+    char *note = mgv__json_member(published, "note");
+    mgv__log(&source->logger, MGV_LOG_WARNING,
+             "%s: there is no preprocessor_config.json: pictures are prepared as the published files of %s have it%s%s",
+             mgv__source_name(source), family->name, note ? ": " : "", note ? mgv__json_string(note, note) : "");
+}
 static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv_error *error) {
     const mgv__family *family = mgv__find_family(config->family);
     const mgv__processor *processor = NULL;
@@ -4082,15 +4091,12 @@ static mgv_result mgv__pixels_read(mgv__config *config, mgv__source *source, mgv
         config->pixels_from.file = file;
         config->pixels_from.processor = processor->name;
         config->pixels_from.given = mgv__settings_given(object);
+        if (file == NULL) mgv__processor_warn(source, family, text);
     }
     mgv__free(&source->allocator, text);
     if (result != MGV_OK) return result;
     mgv__pixels_fixed_size(&config->pixels, &width, &height);
     if (mgv__config_any_size(config)) config->image_size = width == height ? width : 0; /* the size is the processor's to choose */
-    if (file == NULL)
-        mgv__log(&source->logger, MGV_LOG_WARNING,
-                 "%s: there is no preprocessor_config.json: pictures are prepared as the published files of %s have it",
-                 mgv__source_name(source), family->name);
     return family->video_processor ? mgv__clips_read(config, family, source, error) : MGV_OK;
 }
 

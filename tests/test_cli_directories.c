@@ -51,7 +51,8 @@ static void what_is_not_there_is_said_aloud(void **state) {
     assert_said(said_out, "mean      0.5 0.5 0.5 (published)\n");
     assert_int_equal(lines(said_err), 1);
     assert_said(said_err, "megavit: warning: ");
-    assert_said(said_err, "there is no preprocessor_config.json: pictures are prepared as the published files of SigLIP have it");
+    assert_said(said_err, "there is no preprocessor_config.json: pictures are prepared as the published files of SigLIP have it: bicubic; "
+                          "SigLIP2's are bilinear");
     assert_int_equal(run("preprocess", "--model", bare, "-o", in_scratch("bare.npy"), own[0]), 0);
     assert_said(said_err, "there is no preprocessor_config.json");
     assert_int_equal(run("inspect", make_directory("foreign", "{\"image_processor_type\":\"LlavaImageProcessor\"}", NULL)), 0);
