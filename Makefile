@@ -68,7 +68,7 @@ DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(D
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
-.PHONY: help kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install clean
+.PHONY: help kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install uninstall clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -103,7 +103,8 @@ help:
 	@echo "  make bench-gpu             images a second, latency and joules on a Hopper card (needs what test-gpu does); PEERS=DIR: beside PyTorch"
 	@echo
 	@echo "  make dist                  what a user vendors, header and kernels, as one archive under build/ (HEADER_ONLY=1: no kernels)"
-	@echo "  make install PREFIX=DIR    header, command line, pkg-config file and CMake package (HEADER_ONLY=1: no command line)"
+	@echo "  make install PREFIX=DIR    header, command line with man page and completion, pkg-config file, CMake package (HEADER_ONLY=1: no command line)"
+	@echo "  make uninstall PREFIX=DIR  takes the same files away"
 	@echo "  make clean                 removes build/"
 
 # ---- the command line ----
@@ -428,7 +429,16 @@ install: $(if $(HEADER_ONLY),,$(BUILD)/megavit)
 	install -m 644 $(BUILD)/megavitConfigVersion.cmake $(DESTDIR)$(PREFIX)/share/cmake/megavit/
 ifeq ($(HEADER_ONLY),)
 	install -D -m 755 $(BUILD)/megavit $(DESTDIR)$(PREFIX)/bin/megavit
+	tools/make_man.sh $(BUILD)/megavit > $(BUILD)/megavit.1
+	install -D -m 644 $(BUILD)/megavit.1 $(DESTDIR)$(PREFIX)/share/man/man1/megavit.1
+	install -D -m 644 tools/megavit.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/megavit
 endif
+
+# What install puts there, and the folder that is megavit's alone.
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,include/megavit.h bin/megavit share/pkgconfig/megavit.pc share/man/man1/megavit.1 \
+	  share/bash-completion/completions/megavit share/cmake/megavit/megavitConfig.cmake share/cmake/megavit/megavitConfigVersion.cmake)
+	[ ! -d $(DESTDIR)$(PREFIX)/share/cmake/megavit ] || rmdir $(DESTDIR)$(PREFIX)/share/cmake/megavit
 
 clean:
 	rm -rf build

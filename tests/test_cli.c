@@ -120,8 +120,12 @@ static void help_is_0_and_names_every_option(void **state) {
     assert_non_null(strstr(said_out, "PATH"));
     assert_int_equal(run("--help"), 0);
     listed_words(words, sizeof words, "");
+    strcat(commands, "version ");
     assert_string_equal(words, commands);
     assert_int_equal(run("--version"), 0);
+    snprintf(words, sizeof words, "%.500s", said_out);
+    assert_int_equal(run("version"), 0);
+    assert_memory_equal(said_out, words, strlen(words));
     assert_non_null(strstr(said_out, "pictures: JPEG ("));
     assert_non_null(strstr(said_out, "PNG (stb_image)"));
     assert_int_equal(run("embed", "--help"), 0);

@@ -12,6 +12,7 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 static void print_commands(FILE *stream) {
     fprintf(stream, "megavit %s - embeddings of pictures\n\nusage: megavit COMMAND ...\n\n", mgv_version());
     for (int i = 0; i < COMMAND_COUNT; i++) fprintf(stream, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(stream, "  %-12s %s\n", "version", "the version, and which picture files this program reads, with what");
     fprintf(stream, "\nmegavit COMMAND --help tells more about each.\n"
                     "Exit codes: 0 done, 1 a usage mistake, 2 a bad file or picture, 3 the machine (memory, GPU, an index in use).\n");
 }
@@ -45,7 +46,7 @@ static int run_command(int argc, char **argv) {
         print_commands(stdout);
         return CLI_DONE;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         print_version();
         return CLI_DONE;
     }
