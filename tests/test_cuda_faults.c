@@ -330,11 +330,87 @@ static void test_rows_that_are_no_numbers(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
+/* ---- memory that is not there ---- */
+
+static mgv_result ask_schedule(const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_schedule_info info;
+    (void)desc;
+    return mgv_model_get_schedule(model, NULL, &info, NULL, 0, error);
+}
+static mgv_result ask_packed_bytes(const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    uint64_t bytes;
+    (void)desc;
+    return mgv_model_packed_bytes(model, "sm_90a", &bytes, error);
+}
+static mgv_result ask_pack(const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    static uint64_t file[1 << 18];
+    (void)desc;
+    return mgv_model_pack(model, "sm_90a", file, sizeof file, error);
+}
+static mgv_result ask_device_workspace(const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    uint64_t bytes;
+    return mgv_engine_device_workspace_bytes(model, desc, &bytes, error);
+}
+static mgv_result ask_engine(const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_engine *engine;
+    const mgv_result result = mgv_engine_create(&engine, model, desc, error);
+    assert_int_equal(result == MGV_OK, engine != NULL);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    return result;
+}
+
+/* Each allocation of each function fails, alone and with all that follow it. */
+static void test_every_allocation_fails(void **state) {
+    static const struct {
+        mgv_result (*ask)(const mgv_model *, const mgv_engine_desc *, mgv_error *);
+        mgv_backend backend;
+    } functions[] = {{ask_schedule, MGV_BACKEND_CPU}, {ask_packed_bytes, MGV_BACKEND_CPU}, {ask_pack, MGV_BACKEND_CPU},
+                     {ask_device_workspace, MGV_BACKEND_CPU}, {ask_engine, MGV_BACKEND_CPU}, {ask_engine, MGV_BACKEND_CUDA}};
+    const scene *s = (const scene *)*state;
+    counting_allocator counts;
+    const mgv_allocator allocator = counting_allocator_make(&counts);
+    mgv_engine_desc desc;
+    mgv_model *model;
+    mgv_error error;
+    uint64_t live;
+    size_t i;
+    int from;
+    fake_reset();
+    assert_int_equal(memory_model_open(&s->files, &allocator, &model, &error), MGV_OK);
+    live = counts.live_blocks;
+    for (i = 0; i < COUNT_OF(functions); i++)
+        for (from = 0; from < 2; from++) {
+            uint64_t at;
+            mgv_result result = MGV_ERROR_NOMEM;
+            memset(&desc, 0, sizeof desc);
+            desc.backend = functions[i].backend;
+            desc.allocator = allocator;
+            desc.kernels = kernels;
+            desc.cuda_calls = &fake_calls;
+            for (at = 1; result != MGV_OK; at++) {
+                counts.calls = 0;
+                counts.fail_at = at;
+                counts.fail_from = from;
+                result = functions[i].ask(model, &desc, &error);
+                check_error(result, &error);
+                if (result != MGV_OK) assert_int_equal(result, MGV_ERROR_NOMEM);
+                else assert_true(counts.calls < at);
+                assert_int_equal(counts.live_blocks, live);
+                assert_int_equal(fake_alive(), 0);
+            }
+            assert_true(at > 2); /* something was allocated */
+        }
+    counts.fail_at = 0;
+    mgv_model_close(model);
+    assert_int_equal(counts.live_blocks, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_call_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_passing_error_of_mgv_poll, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rows_that_are_no_numbers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_every_allocation_fails, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
