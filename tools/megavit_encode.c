@@ -172,6 +172,7 @@ typedef struct encoding {
     void *user;
     size_t done;        /* pictures that were encoded */
     int broken;         /* the engine or the machine failed: what is left is named */
+    int worst;          /* exit code of pictures that were left out */
     struct timespec start;
 } encoding;
 
@@ -280,21 +281,26 @@ static int add_picture(encoding *e, size_t item, uint32_t slot) {
     const int differ = e->session->info.tokens_per_image == 0;
     int status = 0;
     if (b->count && ((differ && r->tokens > most - b->tokens) || (r->own && r->image.bytes > e->stage->budgets[PIXELS] - b->bytes))) status = flush(e);
+    if (!status) {
+        status = session_engine(e->session, b->room, r->tokens > TOKENS ? r->tokens : TOKENS, r->image.width, r->image.height);
+        if (status && e->session->engine) { /* too large a picture for this machine, but not the others */
+            if (cli_fail(status, e->stage->pictures->items[item], "not embedded") > e->worst) e->worst = status;
+            empty_slot(e, slot);
+            return 0;
+        }
+        e->broken = status != 0;
+    }
     b->slots[b->count] = slot;
     b->items[b->count++] = item;
     b->tokens += r->tokens;
     b->bytes += r->own ? r->image.bytes : 0;
     if (status) return status;
-    e->broken = 1;
-    status = session_engine(e->session, b->room, r->tokens > TOKENS ? r->tokens : TOKENS, r->image.width, r->image.height);
-    if (status) return status;
-    e->broken = 0;
     return b->count == b->room ? flush(e) : 0;
 }
 
 /* Takes results as they come. *next: the first item that was not. */
 static int consume(encoding *e, cli_list *pictures, size_t *next) {
-    int worst = 0, status;
+    int status;
     uint32_t slot;
     size_t item;
     while (pipeline_take(e->pipeline, &item, &slot)) {
@@ -307,11 +313,11 @@ static int consume(encoding *e, cli_list *pictures, size_t *next) {
             continue;
         }
         if (r->status == CLI_SKIP) pictures->skipped[CLI_SKIPPED_CONTENT]++;
-        else if (cli_fail(r->status, pictures->items[item], "%s", r->reason) > worst) worst = r->status;
+        else if (cli_fail(r->status, pictures->items[item], "%s", r->reason) > e->worst) e->worst = r->status;
         empty_slot(e, slot);
     }
     status = flush(e);
-    return status > worst ? status : worst;
+    return status > e->worst ? status : e->worst;
 }
 
 /* After a failure: the pictures that have no row. */

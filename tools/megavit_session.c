@@ -165,6 +165,8 @@ static int make_engine(cli_session *session) {
 }
 
 int session_engine(cli_session *session, uint32_t images, uint32_t tokens, uint32_t width, uint32_t height) {
+    const cli_session before = *session;
+    int status;
     if (session->info.tokens_per_image) tokens = 0; /* every picture has as many: max_images bounds them */
     if (session->engine && images <= session->max_images && tokens <= session->max_tokens && width <= session->max_width && height <= session->max_height)
         return 0;
@@ -172,7 +174,14 @@ int session_engine(cli_session *session, uint32_t images, uint32_t tokens, uint3
     if (tokens > session->max_tokens) session->max_tokens = tokens;
     if (width > session->max_width) session->max_width = width;
     if (height > session->max_height) session->max_height = height;
-    return make_engine(session);
+    status = make_engine(session);
+    if (!status || !before.engine) return status;
+    session->max_images = before.max_images;
+    session->max_tokens = before.max_tokens;
+    session->max_width = before.max_width;
+    session->max_height = before.max_height;
+    make_engine(session); /* without it there is none, which the caller sees */
+    return status;
 }
 
 int cli_session_fit(cli_session *session, const cli_picture *picture) {

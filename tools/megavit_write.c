@@ -277,18 +277,29 @@ void cli_npy_header(FILE *stream, const char *descr, const uint64_t *shape, uint
     fwrite(header, 1, sizeof header, stream);
 }
 
-static void write_little_endian(FILE *stream, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) fputc((int)(value >> (8 * i) & 0xFF), stream);
+static void put_little_endian(unsigned char *at, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> (8 * i) & 0xFF);
 }
 
 void cli_write_floats(FILE *stream, const float *values, uint64_t count) {
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        write_little_endian(stream, bits, 4);
+    unsigned char block[4096]; /* one call of stdio for many numbers */
+    uint64_t done = 0;
+    while (done < count) {
+        size_t some = count - done < sizeof block / 4 ? (size_t)(count - done) : sizeof block / 4;
+        for (size_t i = 0; i < some; i++) {
+            uint32_t bits;
+            memcpy(&bits, &values[done + i], sizeof bits);
+            put_little_endian(block + 4 * i, bits, 4);
+        }
+        fwrite(block, 4, some, stream);
+        done += some;
     }
 }
 
 void cli_write_uint64s(FILE *stream, const uint64_t *values, uint64_t count) {
-    for (uint64_t i = 0; i < count; i++) write_little_endian(stream, values[i], 8);
+    for (uint64_t i = 0; i < count; i++) {
+        unsigned char bytes[8];
+        put_little_endian(bytes, values[i], 8);
+        fwrite(bytes, 1, sizeof bytes, stream);
+    }
 }

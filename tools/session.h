@@ -16,7 +16,7 @@ struct cli_session {
 
 /* CLI_BAD_FILE, with the reason, if the model cannot take a picture of this size, or its files make more of it than they may. */
 int session_grid(const cli_session *session, const mgv_image *image, mgv_grid *grid, char *reason, size_t room);
-/* Makes the engine so large, or larger than it is; it is never made smaller. Reports a failure. */
+/* Makes the engine so large, or larger than it is; it is never made smaller. Reports a failure, after which it is as large as before. */
 int session_engine(cli_session *session, uint32_t images, uint32_t tokens, uint32_t width, uint32_t height);
 
 #endif
