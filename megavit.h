@@ -6651,6 +6651,7 @@ static uint64_t mgv__model_hash(const mgv_model *model) {
     mgv__hash_number(&hash, model->config.window_size);
     if (model->config.prefix) mgv__hash_number(&hash, model->config.interpolation); /* DINOv2's two differ in that, with no registers alone */
     mgv__hash_ops(&hash, &model->program);
+    if (model->config.vocabulary) mgv__hash_number(&hash, model->config.eos);
     for (i = 0; i < model->tensor_count; i++) {
         const mgv__tensor *tensor = &model->tensors[i];
         mgv__hash_number(&hash, tensor->dtype);
@@ -11240,7 +11241,7 @@ static size_t mgv__place_count(mgv__layout *layout, size_t a, size_t b) {
     return count;
 }
 /* What the stages of a tokenizer may fill for a text of so many bytes: see mgv__tokenize_fixed. */
-enum { MGV__TEXT_SCRATCH = 192 };
+enum { MGV__TEXT_SCRATCH = 200 };
 static size_t mgv__text_scratch_bytes(uint32_t max_text_bytes) {
     size_t bytes;
     return mgv__mul(max_text_bytes, MGV__TEXT_SCRATCH, &bytes) && mgv__add(bytes, 16384, &bytes) ? bytes : SIZE_MAX;
@@ -14516,7 +14517,8 @@ enum {
     MGV__MAX_ADDED_BYTES = 512,   /* of an added token: each place of a text may look at as many */
     MGV__MAX_PROBES = 1024,       /* a file whose names collide more often is made to */
     MGV__LOW_CODES = 0x180,       /* code points with a table of their own; all that bytes are written as are among them */
-    MGV__SHORT_RUN = 32           /* symbols of BPE that are merged without a heap */
+    MGV__SHORT_RUN = 32,          /* symbols of BPE that are merged without a heap, */
+    MGV__BPE_WINDOW = 4096        /* and with one whose memory stays in a cache */
 };
 
 /* One step of a stage. */
@@ -15305,43 +15307,87 @@ static void mgv__symbol_pair(const mgv_tokenizer *t, mgv__symbol *symbols, uint3
     symbol->merged = merge->id;
     mgv__heap_push(heap, count, (uint64_t)merge->rank << 32 | place);
 }
-/* ids[0 .. n) merged and pushed. Each merge makes at most two pairs, so the heap never holds more than 3 n. */
-static mgv_result mgv__bpe_long(mgv__tokenize_call *call, size_t n) {
-    mgv__buffer *work = &call->work;
-    size_t ids_bytes = work->bytes, bytes, heap_bytes, heap_count = 0;
-    mgv__symbol *symbols;
-    uint64_t *heap;
-    const uint32_t *ids;
-    uint32_t i, place;
-    mgv_result result = MGV_OK;
-    if (!mgv__mul(n, sizeof *symbols, &bytes) || !mgv__mul(3 * n, sizeof *heap, &heap_bytes) || !mgv__align_up(ids_bytes, 8, &ids_bytes) ||
-        !mgv__align_up(bytes, 8, &bytes)) {
-        return mgv__fail_nomem(call->error, "tokenizing", n);
-    }
-    result = mgv__buffer_room(call, work, ids_bytes - work->bytes + bytes + heap_bytes);
-    if (result != MGV_OK) return result;
-    ids = (const uint32_t *)(const void *)work->data;
-    symbols = (mgv__symbol *)(void *)(work->data + ids_bytes);
-    heap = (uint64_t *)(void *)(work->data + ids_bytes + bytes);
+/* ids[0 .. n) merged: what is left are the symbols from 0 on, each behind the other. Each merge makes at most two pairs, so the heap never
+   holds more than 3 n. */
+static void mgv__bpe_merge(const mgv_tokenizer *t, const uint32_t *ids, uint32_t n, mgv__symbol *symbols, uint64_t *heap) {
+    size_t heap_count = 0;
+    uint32_t i;
     for (i = 0; i < n; i++) {
         symbols[i].id = ids[i];
         symbols[i].before = i == 0 ? UINT32_MAX : i - 1;
         symbols[i].behind = i + 1 == n ? UINT32_MAX : i + 1;
     }
-    for (i = 0; i < n; i++) mgv__symbol_pair(call->t, symbols, i, heap, &heap_count);
+    for (i = 0; i < n; i++) mgv__symbol_pair(t, symbols, i, heap, &heap_count);
     while (heap_count > 0) {
         uint64_t top = mgv__heap_pop(heap, &heap_count);
-        mgv__symbol *symbol = &symbols[place = (uint32_t)top], *other;
+        mgv__symbol *symbol = &symbols[(uint32_t)top], *other;
         if (symbol->rank != (uint32_t)(top >> 32) || symbol->rank == UINT32_MAX) continue;
         other = &symbols[symbol->behind];
         symbol->id = symbol->merged;
         symbol->behind = other->behind;
         other->rank = UINT32_MAX;
-        if (symbol->behind != UINT32_MAX) symbols[symbol->behind].before = place;
-        mgv__symbol_pair(call->t, symbols, place, heap, &heap_count);
-        if (symbol->before != UINT32_MAX) mgv__symbol_pair(call->t, symbols, symbol->before, heap, &heap_count);
+        if (symbol->behind != UINT32_MAX) symbols[symbol->behind].before = (uint32_t)top;
+        mgv__symbol_pair(t, symbols, (uint32_t)top, heap, &heap_count);
+        if (symbol->before != UINT32_MAX) mgv__symbol_pair(t, symbols, symbol->before, heap, &heap_count);
     }
-    for (i = 0; i != UINT32_MAX && result == MGV_OK; i = symbols[i].behind) result = mgv__push_id(call, symbols[i].id);
+}
+/* A long run goes by windows that fit into a cache. Symbols are what merging leaves exactly where each two that follow each other stay two
+   when they are merged alone: a merge over a border would be one of the two symbols around it. So the results of two windows may be joined
+   at a border of both behind which the same symbol stands: each two neighbours are neighbours in one of them. Pushes all ids; *done 0: the
+   windows did not meet, which takes a vocabulary made for it. memory: 2 windows of symbols, then the heap. */
+static mgv_result mgv__bpe_windows(mgv__tokenize_call *call, const uint32_t *ids, size_t n, size_t window, mgv__symbol *memory,
+                                   uint64_t *heap, int *done) {
+    mgv__symbol *left = memory, *right = memory + window, *last;
+    size_t begin = 0, size = window; /* of the left window */
+    uint32_t place = 0, next, other; /* place: of the left window, up to which ids are pushed */
+    mgv_result result = MGV_OK;
+    *done = 0;
+    mgv__bpe_merge(call->t, ids, (uint32_t)size, left, heap);
+    while (begin + size < n && result == MGV_OK) {
+        for (next = place; next != UINT32_MAX && next < size / 2; next = left[next].behind) continue;
+        if (next == UINT32_MAX || next == 0) return MGV_OK;
+        size = n - begin - next < window ? n - begin - next : window;
+        mgv__bpe_merge(call->t, ids + begin + next, (uint32_t)size, right, heap);
+        begin += next;
+        for (other = 0; place != UINT32_MAX && other != UINT32_MAX && result == MGV_OK;) {
+            if (place >= next && place == other + next && left[place].id == right[other].id) break;
+            if (place <= other + next) {
+                result = mgv__push_id(call, left[place].id);
+                place = left[place].behind;
+            } else {
+                other = right[other].behind;
+            }
+        }
+        if (place == UINT32_MAX || other == UINT32_MAX) return result;
+        place = other;
+        last = left;
+        left = right;
+        right = last;
+    }
+    for (; place != UINT32_MAX && result == MGV_OK; place = left[place].behind) result = mgv__push_id(call, left[place].id);
+    *done = 1;
+    return result;
+}
+static mgv_result mgv__bpe_long(mgv__tokenize_call *call, size_t n) {
+    const size_t pushed = call->ids.bytes;
+    size_t window = n < MGV__BPE_WINDOW ? n : MGV__BPE_WINDOW, ids_bytes, symbols_bytes, heap_bytes, sum;
+    int done = 0;
+    mgv_result result = MGV_OK;
+    while (!done && result == MGV_OK) {
+        char *data;
+        if (!mgv__mul(n, sizeof(uint32_t), &ids_bytes) || !mgv__align_up(ids_bytes, 8, &ids_bytes) ||
+            !mgv__mul(window, 2 * sizeof(mgv__symbol), &symbols_bytes) || !mgv__mul(window, 3 * sizeof(uint64_t), &heap_bytes) ||
+            !mgv__add(symbols_bytes, heap_bytes, &sum) || !mgv__add(sum, ids_bytes - call->work.bytes, &sum)) {
+            return mgv__fail_nomem(call->error, "tokenizing", n);
+        }
+        result = mgv__buffer_room(call, &call->work, sum);
+        if (result != MGV_OK) return result;
+        data = call->work.data;
+        call->ids.bytes = pushed;
+        result = mgv__bpe_windows(call, (const uint32_t *)(const void *)data, n, window, (mgv__symbol *)(void *)(data + ids_bytes),
+                                  (uint64_t *)(void *)(data + ids_bytes + symbols_bytes), &done);
+        window = n;
+    }
     return result;
 }
 static mgv_result mgv__bpe_short(mgv__tokenize_call *call, uint32_t *ids, size_t n) {
@@ -15597,7 +15643,7 @@ MEGAVIT_API mgv_result mgv_tokenize(const mgv_tokenizer *t, const char *text, si
    the scratch are what a byte can become: normalised twice, 16 each for texts that grow eightfold and more; pieces of one byte; symbols,
    their links and heap. */
 static mgv_result mgv__tokenize_fixed(mgv_engine *engine, const char *text, uint64_t bytes, uint32_t number, mgv_error *error) {
-    static const uint8_t shares[] = {16, 16, 16, 16, 16, 16, 24, 60, 8};
+    static const uint8_t shares[] = {16, 16, 16, 16, 16, 16, 24, 72, 8};
     const mgv_tokenizer *t = engine->model->tokenizer;
     const mgv__config *config = &engine->model->config;
     uint32_t *out = engine->text_ids + (size_t)number * config->positions, inner, count, most, i;

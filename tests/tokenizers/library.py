@@ -41,6 +41,8 @@ class Tokenizer:
     def encode(self, text, flags=0):
         data = text if isinstance(text, bytes) else text.encode("utf-8")
         count = ctypes.c_uint64()
+        if len(self.room) < len(data) + 16:
+            self.room = (ctypes.c_uint32 * (len(data) + 16))()
         result = self.library.mgv_tokenize(self.handle, data, ctypes.c_size_t(len(data)), flags, self.room, ctypes.c_uint64(len(self.room)),
                                            ctypes.byref(count), ctypes.byref(self.error))
         if result == CAPACITY:
