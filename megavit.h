@@ -15370,7 +15370,7 @@ static mgv_result mgv__bpe_windows(mgv__tokenize_call *call, const uint32_t *ids
 }
 static mgv_result mgv__bpe_long(mgv__tokenize_call *call, size_t n) {
     const size_t pushed = call->ids.bytes;
-    size_t window = n < MGV__BPE_WINDOW ? n : MGV__BPE_WINDOW, ids_bytes, symbols_bytes, heap_bytes, sum;
+    size_t window = n < MGV__BPE_WINDOW ? n : (size_t)MGV__BPE_WINDOW, ids_bytes, symbols_bytes, heap_bytes, sum;
     int done = 0;
     mgv_result result = MGV_OK;
     while (!done && result == MGV_OK) {
