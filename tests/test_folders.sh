@@ -92,6 +92,12 @@ names_beside_rows() {
     rm "$scratch/tree/$odd"
 }
 check "FILE.names has the names of the rows; -o - is standard output" names_beside_rows
+pixels_to_standard_output() {
+    "$program" preprocess --model tests/golden/qwen3_saved -o "$scratch/values.npy" "$pictures/rgb.png" >"$scratch/grid" || return 1
+    "$program" preprocess --model tests/golden/qwen3_saved -o - "$pictures/rgb.png" >"$scratch/piped.npy" 2>"$scratch/err" || return 1
+    cmp "$scratch/values.npy" "$scratch/piped.npy" && cmp "$scratch/grid" "$scratch/err" && grep -q '^grid_thw ' "$scratch/grid"
+}
+check "preprocess -o - gives the array alone on standard output" pixels_to_standard_output
 names_do_not_replace_inputs() {
     cp "$pictures/rgb.png" "$scratch/tree/rows.npy.names"
     (cd "$scratch/tree" && "$program" embed --model "$model" -o rows.npy rows.npy.names 2>"$scratch/err")

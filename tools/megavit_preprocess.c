@@ -36,7 +36,7 @@ static int preprocess_picture(cli_session *session, const cli_picture *picture, 
     if (result == MGV_OK) status = write_pixels(rules.rows_of_patches, path, &grid, &shape, values);
     else status = cli_fail_library(picture->name, result, &error);
     free(values);
-    if (!status && rules.rows_of_patches) printf("grid_thw %u %u %u\n", grid.t, grid.h, grid.w);
+    if (!status && rules.rows_of_patches) fprintf(strcmp(path, "-") == 0 ? stderr : stdout, "grid_thw %u %u %u\n", grid.t, grid.h, grid.w);
     return status;
 }
 
@@ -83,5 +83,5 @@ static int run(const cli_command *command, int argc, char **argv) {
 const cli_command cli_preprocess = {
     "preprocess", "--model DIR [--resize pillow|torchvision] -o FILE.npy IMAGE", "the pixel values that the model sees, as a NumPy array",
     "[1, 3, height, width] float32, or for Qwen and NaFlex [patches, values of a patch], and a line 'grid_thw T H W' on\n"
-    "standard output.\n",
+    "standard output, or on standard error with -o -.\n",
     run};
