@@ -6649,7 +6649,7 @@ static uint64_t mgv__model_hash(const mgv_model *model) {
     mgv__hash_pixels_config(&hash, &model->config.pixels);
     mgv__hash_number(&hash, model->config.merge);
     mgv__hash_number(&hash, model->config.window_size);
-    if (model->config.prefix) mgv__hash_number(&hash, model->config.interpolation); /* DINOv2's two differ in that, with no registers alone */
+    if (model->config.prefix) mgv__hash_number(&hash, model->config.interpolation); /* all in which DINOv2's two may differ */
     mgv__hash_ops(&hash, &model->program);
     if (model->config.vocabulary) mgv__hash_number(&hash, model->config.eos);
     for (i = 0; i < model->tensor_count; i++) {
