@@ -1,7 +1,7 @@
 """Compares the command line with transformers at full size: random weights saved by save_pretrained, then one picture.
 
     make build/megavit
-    python tests/check_full_size.py siglip2-base [siglip2-so400m qwen3-vl-2b qwen3-vl-8b qwen2.5-vl-7b] [--threads 2]
+    python tests/check_full_size.py siglip2-base [clip-large dinov2-large ...: --help names them all] [--threads 2]
 
 Not part of `make test`: it needs torch, transformers 5.17, gigabytes of memory and disk, and minutes. Prints, for each output,
 the relative L2 between megavit and transformers in fp32, and of both against transformers in fp64. Exits with 1 unless megavit
@@ -18,13 +18,22 @@ import time
 import numpy as np
 import torch
 from PIL import Image
-from transformers import SiglipVisionConfig, SiglipVisionModel
+from transformers import (CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model, Dinov2WithRegistersConfig,
+                          Dinov2WithRegistersModel, DINOv3ViTConfig, DINOv3ViTImageProcessor, DINOv3ViTModel, Siglip2VisionConfig,
+                          Siglip2VisionModel, SiglipVisionConfig, SiglipVisionModel)
+from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5VisionConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5VisionModel
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 from golden_rule import relative_l2
 
@@ -46,7 +55,46 @@ def qwen2_5_vl(**config):
     return Qwen2_5_VisionTransformerPretrainedModel(Qwen2_5_VLVisionConfig(**config, attn_implementation="sdpa")), processor, (448, 448)
 
 
+def clip(**config):
+    config = CLIPVisionConfig(**config, attn_implementation="sdpa")
+    size = {"height": config.image_size, "width": config.image_size}
+    return CLIPVisionModel(config), CLIPImageProcessorPil(size={"shortest_edge": config.image_size}, crop_size=size), (300, 200)
+
+
+def dino(config_class, model_class, processor, **config):
+    return model_class(config_class(**config, attn_implementation="sdpa")), processor, (300, 200)
+
+
+def naflex(**config):
+    return Siglip2VisionModel(Siglip2VisionConfig(**config, attn_implementation="sdpa")), Siglip2ImageProcessorPil(), (300, 200)
+
+
+def qwen3_5(**config):
+    processor = Qwen2VLImageProcessorPil(patch_size=16, size={"shortest_edge": 65536, "longest_edge": 16777216}, image_mean=[0.5] * 3,
+                                         image_std=[0.5] * 3)
+    return Qwen3_5VisionModel(Qwen3_5VisionConfig(**config, attn_implementation="sdpa")), processor, (448, 448)
+
+
+def qwen2_vl(**config):
+    processor = Qwen2VLImageProcessorPil(patch_size=14, size={"shortest_edge": 3136, "longest_edge": 12845056})
+    return Qwen2VisionTransformerPretrainedModel(Qwen2VLVisionConfig(**config, attn_implementation="sdpa")), processor, (448, 448)
+
+
+IMAGENET = dict(image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225])
+LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16)
 MODELS = {
+    "clip-base": lambda: clip(patch_size=16),
+    "clip-large": lambda: clip(**LARGE, intermediate_size=4096, patch_size=14),
+    "dinov2-base": lambda: dino(Dinov2Config, Dinov2Model, BitImageProcessorPil(size={"shortest_edge": 256}, **IMAGENET), image_size=518),
+    "dinov2-large": lambda: dino(Dinov2Config, Dinov2Model, BitImageProcessorPil(size={"shortest_edge": 256}, **IMAGENET), image_size=518,
+                                 **LARGE),
+    "dinov2-registers-base": lambda: dino(Dinov2WithRegistersConfig, Dinov2WithRegistersModel,
+                                          BitImageProcessorPil(size={"shortest_edge": 256}, **IMAGENET), image_size=518, patch_size=14),
+    "dinov3-base": lambda: dino(DINOv3ViTConfig, DINOv3ViTModel, DINOv3ViTImageProcessor(), hidden_size=768, intermediate_size=3072,
+                                num_attention_heads=12, num_register_tokens=4),
+    "siglip2-naflex-base": lambda: naflex(),
+    "qwen2-vl": lambda: qwen2_vl(hidden_size=1536),
+    "qwen3.5-0.8b": lambda: qwen3_5(hidden_size=768, intermediate_size=3072, depth=12, num_heads=12, out_hidden_size=1024),
     "siglip2-base": lambda: siglip(),
     "siglip2-so400m": lambda: siglip(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, patch_size=14),
     "qwen3-vl-2b": lambda: qwen3_vl(hidden_size=1024, intermediate_size=4096, depth=24, out_hidden_size=2048,
@@ -84,7 +132,9 @@ def answers(model, inputs):
         return {what: value.numpy() for what, value in found.items()}
     answer = model(**inputs, output_hidden_states=True)
     middle = len(answer.hidden_states) // 2
-    found = {"pooled": answer.pooler_output, "tokens": answer.last_hidden_state, f"layer:{middle}": answer.hidden_states[middle]}
+    rows = int(inputs["spatial_shapes"].prod()) if "spatial_shapes" in inputs else None  # without padding
+    found = {"pooled": answer.pooler_output, "tokens": answer.last_hidden_state[:, :rows],
+             f"layer:{middle}": answer.hidden_states[middle][:, :rows]}
     return {what: value.numpy() for what, value in found.items()}
 
 
