@@ -661,7 +661,7 @@ typedef struct mgv_engine_desc {
                                     a thread that never chose: cudaSetDevice(device) in each thread that uses the engine avoids it */
     mgv_resize resize;
     uint32_t max_images;         /* pictures in one encode; 0: 1 */
-    uint32_t max_tokens;         /* tokens (patches) of all pictures of one encode; 0: max_images times the model's fixed count,
+    uint32_t max_tokens;         /* tokens (rows of a layer) of all pictures of one encode; 0: max_images times the model's fixed count,
                                     or 4096 for a model without one */
     uint32_t max_width;          /* largest picture, before resizing; 0: 4096 */
     uint32_t max_height;
