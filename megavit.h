@@ -1034,6 +1034,69 @@ typedef struct mgv__kernel_segment {
     uint32_t first_tile;        /* tiles of all segments before */
 } mgv__kernel_segment;
 
+/* Formulas that host and kernels share: a tile is where both say that it is. */
+#ifdef MEGAVIT_KERNELS
+#define MGV__SHARED static __device__ __forceinline__
+#else
+#define MGV__SHARED static inline
+#endif
+
+MGV__SHARED uint32_t mgv__ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
+MGV__SHARED uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Tiles of images, of a row of tokens each image; the others are of row tiles. */
+#define MGV__KINDS_OF_IMAGES (MGV__KIND(PATCHES) | MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL) | \
+                              MGV__KIND(POOL_SUMS) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))
+/* Tiles of one image or row tile a cluster; of the others each CTA of a pair has its own. */
+#define MGV__KINDS_SPLIT (MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192))
+#define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
+                                MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
+#define MGV__KINDS_LATENCY_PRODUCTS (MGV__KIND(WIDE) | MGV__KIND(DEEP) | MGV__KIND(THIN))
+MGV__SHARED uint32_t mgv__is_of(uint32_t kinds, uint32_t kind) { return kinds >> kind & 1u; }
+
+/* Columns of a matrix tile of the throughput regime; 0: it is none. Looked up in one word, in units of 32: a chain of comparisons becomes a
+   jump through a table. */
+#define MGV__KIND_COLUMNS(kind, columns) ((uint64_t)((columns) / 32) << 4 * MGV__KERNEL_##kind)
+#define MGV__TILE_COLUMNS (MGV__KIND_COLUMNS(GEMM_256, 256) | MGV__KIND_COLUMNS(GEMM_192, 192) | MGV__KIND_COLUMNS(GEMM_128, 128) | \
+                           MGV__KIND_COLUMNS(GEMM_64, 64) | MGV__KIND_COLUMNS(SPLIT_192, 192) | MGV__KIND_COLUMNS(SPLIT_160, 160) | \
+                           MGV__KIND_COLUMNS(SPLIT_128, 128))
+MGV__SHARED uint32_t mgv__tile_columns(uint32_t kind) {
+    return kind < 16 ? (uint32_t)(MGV__TILE_COLUMNS >> 4 * kind & 15) * 32 : 0; /* those behind the first 16 are none */
+}
+/* One comparison: the SPLIT kinds follow each other. */
+MGV__SHARED uint32_t mgv__is_split(uint32_t kind) { return kind - MGV__KERNEL_SPLIT_128 <= 2u; }
+/* The last tile of 256 columns is one of 128 where the operation has no more left: half of its products would be cut off where they are
+   stored. */
+MGV__SHARED uint32_t mgv__ends_narrow(uint32_t columns) { return (columns - 1) % 256 < 128; }
+
+/* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
+MGV__SHARED uint32_t mgv__key_block(uint32_t tokens) {
+    return tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS;
+}
+/* Columns of the boxes behind a head's first 64. */
+MGV__SHARED uint32_t mgv__rest_columns(uint32_t head_dim) { return head_dim <= 64 ? 0 : head_dim <= 80 ? 16 : 32; }
+/* THIN: blocks of K of each math group behind its first two. */
+MGV__SHARED uint32_t mgv__thin_blocks_behind(uint32_t blocks) { return blocks / (uint32_t)MGV__MATH_GROUPS - 2; }
+
+/* Rows of a group that exist. */
+MGV__SHARED uint32_t mgv__rows_of_group(const mgv__kernel_op *op, uint32_t group) {
+    return mgv__min_u32(op->rows_total - group * op->rows_per_group, op->rows_per_group);
+}
+/* Whether both CTAs of a pair take the rows of this unit: it is the group's last row tile, and has no neighbour. */
+MGV__SHARED uint32_t mgv__shares_rows(const mgv__kernel_op *op, uint32_t group, uint32_t unit) {
+    return (op->flags & MGV__KERNEL_SHARE_ROWS) &&
+           mgv__rows_of_group(op, group) <= (unit * (uint32_t)MGV__CLUSTER + 1) * (uint32_t)MGV__GEMM_ROWS;
+}
+/* Rows of a tile: one image's, or those of a row tile. */
+MGV__SHARED uint32_t mgv__tile_row_count(const mgv__kernel_op *op, uint32_t row_tile) {
+    return mgv__is_of(MGV__KINDS_OF_IMAGES, op->kind) ? op->tokens : row_tile;
+}
+/* The counter that is signalled by the tile with image or row tile `number` of its group. What POOL_HEADS writes are rows of images, so few
+   that they have one counter. */
+MGV__SHARED uint32_t mgv__signal_index(const mgv__kernel_op *op, uint32_t group, uint32_t number) {
+    return op->signal_counter + (op->kind == MGV__KERNEL_POOL_HEADS ? 0 : group * op->signal_stride + number);
+}
+
 /* Where a kernel that gave up says so, in page-locked memory. Nothing is written when all is well: a copy to the host behind each launch
    would cost 8 us. */
 typedef struct mgv__kernel_status {
@@ -8562,15 +8625,12 @@ typedef struct mgv__plan {
     uint32_t *deal;                         /* dealt: as in mgv__kernel_arguments, mgv__plan_deal_words of them */
 } mgv__plan;
 
-static uint32_t mgv__ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
-static uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
 enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
 /* What a schedule has to know of each regime's kernels. */
 typedef struct mgv__regime {
     uint32_t cluster;          /* CTAs */
     uint32_t row_tile;         /* rows of a CTA's tile, and of a counter; 0: mgv__plan_latency_rows */
-    uint32_t cluster_images;   /* images of a cluster, where tiles are of images but for attention */
+    uint32_t unit_tiles;       /* images or row tiles of a cluster, where it has not one alone (MGV__KINDS_OF_CLUSTERS) */
 } mgv__regime;
 static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
     {MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
@@ -8637,28 +8697,18 @@ static int mgv__plan_is_pool(uint32_t kind) {
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 
-MGV__STATIC_ASSERT(MGV__KERNEL_SPLIT_192 - MGV__KERNEL_SPLIT_128 == 2 && MGV__KERNEL_SPLIT_160 - MGV__KERNEL_SPLIT_128 == 1,
-                   split_kinds_follow_each_other);
+MGV__STATIC_ASSERT(MGV__KERNEL_SPLIT_192 - MGV__KERNEL_SPLIT_128 == 2 && MGV__KERNEL_SPLIT_160 - MGV__KERNEL_SPLIT_128 == 1 &&
+                       MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16,
+                   split_kinds_follow_each_other_and_kinds_have_four_bits_of_a_word);
 /* Columns of a SPLIT tile; 0: it is none. */
-static uint32_t mgv__split_columns(uint32_t kind) {
-    return kind >= MGV__KERNEL_SPLIT_128 && kind <= MGV__KERNEL_SPLIT_192 ? 128 + 32 * (kind - MGV__KERNEL_SPLIT_128) : 0;
-}
+static uint32_t mgv__split_columns(uint32_t kind) { return mgv__is_split(kind) ? mgv__tile_columns(kind) : 0; }
 
 /* The latency regime's tiles of matrix products but for GEMVs. */
-static int mgv__plan_is_latency_product(uint32_t kind) {
-    return kind == MGV__KERNEL_WIDE || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_THIN;
-}
+static int mgv__plan_is_latency_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind) != 0; }
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    if (mgv__plan_is_attention(kind) || mgv__plan_is_pool_few(kind) || mgv__plan_is_latency_product(kind) || mgv__split_columns(kind) ||
-        kind == MGV__KERNEL_GEMV)
-        return 1;
-    if (kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind)) return mgv__regimes[regime].cluster_images;
-    return MGV__CLUSTER;
-}
-static int mgv__plan_by_image(uint32_t kind) {
-    return mgv__plan_is_attention(kind) || kind == MGV__KERNEL_PATCHES || mgv__plan_is_pool(kind);
+    return mgv__is_of(MGV__KINDS_OF_CLUSTERS, kind) ? 1 : mgv__regimes[regime].unit_tiles;
 }
 
 static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, uint32_t columns, uint32_t pitch, uint32_t by_image,
@@ -8743,9 +8793,6 @@ static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
 static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64; }
 
-/* Columns of the boxes behind a head's first 64. */
-static uint32_t mgv__plan_rest_columns(const mgv__plan *plan) { return plan->head_dim <= 64 ? 0 : plan->head_dim <= 80 ? 16 : 32; }
-
 /* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
    and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
@@ -8823,7 +8870,7 @@ static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
 static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
     const uint32_t blocks = columns / MGV__GEMM_INNER, first = 2 * MGV__MATH_GROUPS;
     if (columns % (first * MGV__GEMM_INNER) || blocks <= first || blocks > MGV__LATENCY_THIN_BLOCKS) return 0;
-    return (blocks - first) / MGV__MATH_GROUPS;
+    return mgv__thin_blocks_behind(blocks);
 }
 
 /* A CTA's tokens of the latency regime's pooling head: (column of a block, token, block, image), two blocks a box. */
@@ -8869,8 +8916,8 @@ static void mgv__plan_split_maps(mgv__plan *plan) {
 
 /* Of attention and of the pooling head: views of images. */
 static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
-    const uint32_t keys = plan->tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS;
-    const uint32_t rest = mgv__plan_rest_columns(plan);
+    const uint32_t keys = mgv__key_block(plan->tokens);
+    const uint32_t rest = mgv__rest_columns(plan->head_dim);
     const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
     /* the value projection's tiles are heads: stored rows are (column, head, image) */
     if (plan->pools)
@@ -9467,7 +9514,7 @@ static double mgv__plan_waves(uint32_t tiles, uint32_t clusters) {
 /* Of an operation's tiles, how many are half as wide as the others: the kernel's last tile of 256 columns is one of 128 where no more are
    left. */
 static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uint32_t width) {
-    return width == 256 && (columns - 1) % 256 < 128 ? row_units : 0;
+    return width == 256 && mgv__ends_narrow(columns) ? row_units : 0;
 }
 
 /* Whether tiles of so many row tiles are dealt to the clusters (mgv__plan_deal), in the throughput regime: where the products that write
@@ -9722,9 +9769,8 @@ static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k
 
 /* Row tiles, images or pairs of either that an operation takes of a group. */
 static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group) {
-    const uint32_t rows = mgv__min_u32(k->rows_per_group, k->rows_total - group * k->rows_per_group);
-    return mgv__ceil_div(rows, mgv__plan_unit_tiles(plan->regime, k->kind) *
-                                   (mgv__plan_by_image(k->kind) ? plan->tokens : mgv__plan_row_tile(plan)));
+    return mgv__ceil_div(mgv__rows_of_group(k, group),
+                         mgv__plan_unit_tiles(plan->regime, k->kind) * mgv__tile_row_count(k, mgv__plan_row_tile(plan)));
 }
 
 /* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
@@ -9779,12 +9825,6 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     mgv__plan_signallers(plan);
 }
 
-/* Whether the CTAs of a cluster share the rows of this unit. */
-static int mgv__plan_shares_rows(const mgv__kernel_op *k, uint32_t group, uint32_t unit) {
-    const uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
-    return (k->flags & MGV__KERNEL_SHARE_ROWS) && rows <= (unit * (uint32_t)MGV__CLUSTER + 1) * MGV__GEMM_ROWS;
-}
-
 /* Whether clusters rest behind the last FC1, so that FC2 begins with the one with which FC1 began: those that get the pooling head's first
    tiles then have none of either, and time to run the head's code once before. */
 static int mgv__plan_rests(const mgv__plan *plan, uint32_t op) {
@@ -9805,7 +9845,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     *tiles += units * k->column_tiles;
     if (mgv__plan_rests(plan, op_number))
         *tiles = segment->first_tile + mgv__ceil_div(*tiles - segment->first_tile, plan->clusters) * plan->clusters;
-    if (mgv__plan_shares_rows(k, group, units - 1)) *tiles -= k->column_tiles / MGV__CLUSTER;
+    if (mgv__shares_rows(k, group, units - 1)) *tiles -= k->column_tiles / MGV__CLUSTER;
     plan->segment_count++;
 }
 
@@ -9851,11 +9891,9 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
 static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta,
                                 uint32_t *first, uint32_t *end) {
     const mgv__regime *regime = &mgv__regimes[plan->regime];
-    uint32_t left = k->rows_total - group * k->rows_per_group, rows = mgv__min_u32(left, k->rows_per_group);
-    uint32_t count = mgv__plan_by_image(k->kind) ? k->tokens : mgv__plan_row_tile(plan),
-             unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
-    *first = (unit * unit_tiles + (mgv__plan_shares_rows(k, group, unit) ? 0 : cta / (regime->cluster / unit_tiles))) * count;
-    *end = mgv__min_u32(*first + count, rows);
+    const uint32_t count = mgv__tile_row_count(k, mgv__plan_row_tile(plan)), unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
+    *first = (unit * unit_tiles + (mgv__shares_rows(k, group, unit) ? 0 : cta / (regime->cluster / unit_tiles))) * count;
+    *end = mgv__min_u32(*first + count, mgv__rows_of_group(k, group));
 }
 
 /* The last operation before `op` that writes `buffer`; op itself if there is none. Operations that others stand in for have no tiles. */
@@ -9938,13 +9976,8 @@ static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error)
 static uint32_t mgv__plan_wait_of(const mgv__kernel_op *k, uint32_t group, uint32_t row) {
     return k->wait_counter + group * k->wait_stride + row / k->wait_divisor;
 }
-static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__plan_op *op, uint32_t group, uint32_t row) {
-    if (op->kernel.kind == MGV__KERNEL_POOL_HEADS) { /* its rows are images'; the target's are images, which the first row tile holds */
-        const uint32_t image = (group * op->kernel.rows_per_group + row) / op->kernel.tokens;
-        return op->kernel.signal_counter + image / mgv__plan_row_tile(plan);
-    }
-    const uint32_t rows = plan->buffers[op->target].by_image ? op->kernel.tokens : mgv__plan_row_tile(plan);
-    return op->kernel.signal_counter + group * op->kernel.signal_stride + row / rows;
+static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t row) {
+    return mgv__signal_index(k, group, row / mgv__tile_row_count(k, mgv__plan_row_tile(plan)));
 }
 
 /* One CTA's share of a tile: everything it waits for has been dealt before, and nothing more; then its own signals. */
@@ -9966,7 +9999,7 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
                                  op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i,
                                  i < plan->counter_count ? (uint64_t)counts[i] : 0);
     }
-    index = mgv__plan_signal_of(plan, op, segment->group, first);
+    index = mgv__plan_signal_of(plan, k, segment->group, first);
     if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's",
                          op->label, (uint64_t)segment->op, (uint64_t)index);
@@ -10363,13 +10396,13 @@ static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_
 static uint32_t mgv__attention_keys(const mgv__plan *plan) {
     return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : plan->maps[MGV__MAP_KEYS].box[1];
 }
-static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__plan_rest_columns(plan); }
+static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__rest_columns(plan->head_dim); }
 
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
     const double keys = mgv__attention_keys(plan), side = plan->config->image_size;
     const mgv__regime *regime = &mgv__regimes[plan->regime];
-    const double sharers = (double)regime->cluster / regime->cluster_images; /* CTAs that work on one image where tiles are of images */
+    const double sharers = (double)regime->cluster / regime->unit_tiles; /* CTAs that work on one image where tiles are of images */
     mgv__tile_clocks clocks = {0, 0, 1000};
     *flops = 0;
     if (mgv__is_gemm(k)) {
@@ -10528,7 +10561,7 @@ static double mgv__schedule_memory_us(const mgv__plan *plan, double bytes) {
     return bytes / (MGV__SCHEDULE_MEMORY_BANDWIDTH * mgv__schedule_sms(plan) / MGV__SCHEDULE_MULTIPROCESSORS) * 1e6;
 }
 static double mgv__schedule_rows(const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
-    return mgv__min_u32(k->rows_per_group, k->rows_total - segment->group * k->rows_per_group);
+    return mgv__rows_of_group(k, segment->group);
 }
 
 /* Adds what one group of an operation costs. */
@@ -10624,7 +10657,7 @@ static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const m
     for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) {
         mgv__plan_tile_rows(plan, k, segment->group, number, cta, &first, &behind);
         if (first >= behind) continue;
-        unit.signals[unit.count++] = mgv__plan_signal_of(plan, op, segment->group, first);
+        unit.signals[unit.count++] = mgv__plan_signal_of(plan, k, segment->group, first);
         if (!k->wait_divisor) continue;
         for (i = mgv__plan_wait_of(k, segment->group, first); i <= mgv__plan_wait_of(k, segment->group, behind - 1); i++)
             unit.ready = mgv__max_double(unit.ready, written[i] + MGV__SCHEDULE_HANDOFF_US);
@@ -10669,7 +10702,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
         mgv__kernel_op last = *k;
         double last_us;
         /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
-        if (k->kind == MGV__KERNEL_GEMM_256 && mgv__plan_narrow_tiles(1, k->columns, 256)) {
+        if (k->kind == MGV__KERNEL_GEMM_256 && mgv__ends_narrow(k->columns)) {
             last.kind = MGV__KERNEL_GEMM_128;
             last.b_map++;
         }

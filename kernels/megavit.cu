@@ -35,7 +35,7 @@ template <class Memory> DEVICE void leave_role(Memory *shared, uint32_t warp) {
 }
 
 DEVICE uint32_t math_attention(Math &self, const TileSlot &tile) {
-    if (key_block(tile.op.tokens) == MGV__SHORT_KEYS) return attention_tile<MGV__SHORT_KEYS>(self, tile);
+    if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) return attention_tile<MGV__SHORT_KEYS>(self, tile);
     return attention_tile<MGV__MAX_KEYS>(self, tile);
 }
 DEVICE void math_attention_online(Math &self, const TileSlot &tile) {
@@ -46,7 +46,7 @@ DEVICE void math_attention_online(Math &self, const TileSlot &tile) {
     }
 }
 DEVICE void math_pool(Math &self, const TileSlot &tile) {
-    if (key_block(tile.op.tokens) == MGV__SHORT_KEYS) pool_tile<MGV__SHORT_KEYS>(self, tile);
+    if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) pool_tile<MGV__SHORT_KEYS>(self, tile);
     else pool_tile<MGV__MAX_KEYS>(self, tile);
 }
 

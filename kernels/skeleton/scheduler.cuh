@@ -18,54 +18,32 @@ DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == 
    it has code for. */
 template <uint32_t KINDS> DEVICE constexpr bool has_kind(uint32_t kind) { return KINDS >> kind & 1; }
 template <uint32_t KINDS, uint32_t KIND> DEVICE bool is_kind(uint32_t kind) { return has_kind<KINDS>(KIND) && kind == KIND; }
-/* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
-DEVICE uint32_t key_block(uint32_t tokens) { return tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS; }
 
 /* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
 static constexpr uint32_t MAP_REST = 2;
 DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }
-DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
-    const uint32_t columns = head_columns(op);
-    return columns <= 64 ? 0 : columns <= 80 ? 16 : 32;
-}
+DEVICE uint32_t rest_columns(const mgv__kernel_op &op) { return mgv__rest_columns(head_columns(op)); }
 
-/* Columns of a GEMM tile; 0: no GEMM. Looked up in one word, in units of 32: a chain of comparisons becomes a jump through a table. */
-DEVICE constexpr uint64_t columns_of_kind(uint32_t kind, uint32_t columns) { return (uint64_t)(columns / 32) << 4 * kind; }
-static constexpr uint64_t GEMM_COLUMNS = columns_of_kind(MGV__KERNEL_GEMM_256, 256) | columns_of_kind(MGV__KERNEL_GEMM_192, 192) |
-                                         columns_of_kind(MGV__KERNEL_GEMM_128, 128) | columns_of_kind(MGV__KERNEL_GEMM_64, 64) |
-                                         columns_of_kind(MGV__KERNEL_SPLIT_192, 192) | columns_of_kind(MGV__KERNEL_SPLIT_160, 160) |
-                                         columns_of_kind(MGV__KERNEL_SPLIT_128, 128);
-static_assert(MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16,
-              "a kind has four bits of the word; those behind the first 16 are no GEMMs");
-DEVICE uint32_t gemm_columns(uint32_t kind) { return kind < 16 ? (uint32_t)(GEMM_COLUMNS >> 4 * kind & 15) * 32 : 0; }
-static_assert(MGV__KERNEL_SPLIT_160 == MGV__KERNEL_SPLIT_128 + 1 && MGV__KERNEL_SPLIT_192 == MGV__KERNEL_SPLIT_128 + 2,
-              "one comparison finds the SPLIT kinds, which follow each other");
-DEVICE uint32_t is_split(uint32_t kind) { return kind - MGV__KERNEL_SPLIT_128 <= 2; }
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }
 /* Stages of products of one tile. The CTAs of a SPLIT tile have half of the blocks each; where their number is odd, the last one lies
    beyond the end of the rows and is all zeros. */
 DEVICE uint32_t gemm_steps(const mgv__kernel_op &op) {
-    const uint32_t shares = is_split(op.kind) ? MGV__CLUSTER : gemm_depth(gemm_columns(op.kind));
+    const uint32_t shares = mgv__is_split(op.kind) ? MGV__CLUSTER : gemm_depth(mgv__tile_columns(op.kind));
     return (op.k_blocks + shares - 1) / shares;
 }
 /* First column that this CTA writes of a GEMM tile. */
 DEVICE uint32_t gemm_first_column(const TileSlot &tile, uint32_t cta) {
-    const uint32_t columns = gemm_columns(tile.op.kind);
-    if (is_split(tile.op.kind)) return tile.column * columns + cta * (columns / MGV__CLUSTER);
+    const uint32_t columns = mgv__tile_columns(tile.op.kind);
+    if (mgv__is_split(tile.op.kind)) return tile.column * columns + cta * (columns / MGV__CLUSTER);
     if (tile.op.flags & MGV__KERNEL_SHARE_ROWS) return (tile.column * MGV__CLUSTER + cta) * columns;
     return tile.column * (tile.op.a_column_step ? head_columns(tile.op) : columns);
 }
 /* First row, within its group, of this CTA's GEMM tile. */
 DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
     /* the cluster has one row tile */
-    const bool together = is_split(tile.op.kind) || tile.op.kind == MGV__KERNEL_GEMV || tile.op.flags & MGV__KERNEL_SHARE_ROWS;
+    const bool together = mgv__is_split(tile.op.kind) || tile.op.kind == MGV__KERNEL_GEMV || tile.op.flags & MGV__KERNEL_SHARE_ROWS;
     return (together ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
-}
-/* Rows of `group` that exist. */
-DEVICE uint32_t rows_of_group(const mgv__kernel_op &op, uint32_t group) {
-    const uint32_t left = op.rows_total - group * op.rows_per_group;
-    return left < op.rows_per_group ? left : op.rows_per_group;
 }
 /* Where a row's statistics lie, those of its part `part` (op.stats_columns), in floats. Sixty-four rows of a group lie together, part by
    part, and in a part row by row: norms are found by a row or two a lane, so what a warp loads or stores of a part lies side by side
@@ -85,12 +63,10 @@ DEVICE uint32_t image_number(const mgv__kernel_op &op, uint32_t group, uint32_t 
 /* The rows within its group that this CTA's tile reads, [first, end). Empty where the tile lies beyond the last row. */
 DEVICE void tile_rows(const TileSlot &tile, uint32_t cta, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t rows = rows_of_group(op, tile.group);
-    uint32_t count = op.tokens;
-    if (is_attention(op.kind) || is_pool_few(op.kind)) first = tile.unit * op.tokens;
-    else if (is_pool(op.kind) || op.kind == MGV__KERNEL_PATCHES) first = (tile.unit * MGV__CLUSTER + cta) * op.tokens;
-    else { first = gemm_first_row(tile, cta); count = MGV__GEMM_ROWS; }
-    end = first + count < rows ? first + count : rows;
+    const bool together = mgv__is_of(MGV__KINDS_OF_CLUSTERS, op.kind) || op.flags & MGV__KERNEL_SHARE_ROWS;
+    const uint32_t count = mgv__tile_row_count(&op, MGV__GEMM_ROWS);
+    first = (together ? tile.unit : tile.unit * MGV__CLUSTER + cta) * count;
+    end = mgv__min_u32(first + count, mgv__rows_of_group(&op, tile.group));
 }
 
 /* Head of this CTA's attention tile, with OWN_HEADS which group of MGV__MATH_GROUPS heads it takes, and the first of its blocks of 64
@@ -127,15 +103,13 @@ DEVICE AttentionBlocks attention_blocks(const TileSlot &tile, uint32_t cta, uint
 /* From here on the flag says that the cluster has one row tile: its unit is that tile's number. */
 DEVICE void share_rows(TileSlot &tile) {
     if (!(tile.op.flags & MGV__KERNEL_SHARE_ROWS)) return;
-    if (rows_of_group(tile.op, tile.group) <= (tile.unit * MGV__CLUSTER + 1) * MGV__GEMM_ROWS) tile.unit *= MGV__CLUSTER;
+    if (mgv__shares_rows(&tile.op, tile.group, tile.unit)) tile.unit *= MGV__CLUSTER;
     else tile.op.flags &= ~(uint32_t)MGV__KERNEL_SHARE_ROWS;
 }
 
-/* The last tile of 256 columns is one of 128 where the operation has no more left:
-   half of its products would be cut off where they are stored. */
 DEVICE void narrow_last_tile(TileSlot &tile) {
     if (tile.op.kind != MGV__KERNEL_GEMM_256 || tile.op.flags & MGV__KERNEL_SHARE_ROWS || tile.column + 1 < tile.op.column_tiles ||
-        (tile.op.columns - 1) % 256 >= 128)
+        !mgv__ends_narrow(tile.op.columns))
         return;
     tile.op.kind = MGV__KERNEL_GEMM_128;
     tile.op.b_map++; /* the map of 128 columns follows */
@@ -181,7 +155,7 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
             share_rows(tile);
             narrow_last_tile(tile);
             /* such tiles are in the list only to keep their clusters free: every role passes over them (mgv__plan_rests) */
-            if (tile.op.kind == MGV__KERNEL_WIDE && tile.unit * arguments.latency_rows >= rows_of_group(tile.op, tile.group))
+            if (tile.op.kind == MGV__KERNEL_WIDE && tile.unit * arguments.latency_rows >= mgv__rows_of_group(&tile.op, tile.group))
                 tile.op.kind = MGV__KERNEL_REST;
         }
     }
@@ -247,7 +221,7 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
             tile_rows(tile, cta, first, end);
             if (tile.op.flags & MGV__KERNEL_WAIT_ALL) {
                 first = 0;
-                end = rows_of_group(tile.op, tile.group);
+                end = mgv__rows_of_group(&tile.op, tile.group);
             }
             const uint32_t base = tile.op.wait_counter + tile.group * tile.op.wait_stride;
             if (first < end)

@@ -308,7 +308,7 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
         if (kernel.flags & MGV__KERNEL_OWN_HEADS) ways->insert("a head a math group");
         const uint32_t last_group = mgv__ceil_div(m->shape.images, m->cuda->plan->group_images) - 1;
         const std::string columns = std::to_string(op.tile_columns);
-        if (product && mgv__plan_shares_rows(&kernel, last_group, mgv__plan_units(m->cuda->plan, &kernel, last_group) - 1))
+        if (product && mgv__shares_rows(&kernel, last_group, mgv__plan_units(m->cuda->plan, &kernel, last_group) - 1))
             ways->insert("last rows shared by tiles of " + columns + " columns");
         if (mgv__split_columns(kernel.kind)) ways->insert("K shared out over tiles of " + columns + " columns");
         else ways->insert(op.kind + (product ? " " + rows + " x " + columns : " of " + rows + " tokens"));

@@ -177,7 +177,7 @@ static_assert(2 * MGV__LATENCY_THIN_BLOCK_BYTES <= MGV__LATENCY_WEIGHT_BYTES && 
 struct LatencyThin {
     uint32_t pairs;  /* of blocks */
     uint32_t behind; /* the first, those of each math group */
-    __device__ __forceinline__ explicit LatencyThin(uint32_t blocks) : pairs(blocks / 2), behind(pairs / MGV__MATH_GROUPS - 1) {}
+    __device__ __forceinline__ explicit LatencyThin(uint32_t blocks) : pairs(blocks / 2), behind(mgv__thin_blocks_behind(blocks) / 2) {}
 };
 
 /* Until both loaders have opened all stages of the tiles before: who is to open the other's next would else take a phase that is long over

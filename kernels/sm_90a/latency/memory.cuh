@@ -138,17 +138,14 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
    compiler, too: shuffles and votes need no care, and addresses, descriptors and what is counted lie in uniform registers. */
 DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 
-DEVICE bool latency_is_product(uint32_t kind) {
-    return kind == MGV__KERNEL_WIDE || kind == MGV__KERNEL_DEEP || kind == MGV__KERNEL_THIN;
-}
+DEVICE bool latency_is_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind); }
 
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t rows = rows_of_group(op, tile.group), rows_tile = latency_is_product(op.kind) || op.kind == MGV__KERNEL_GEMV;
-    const uint32_t count = rows_tile ? arguments.latency_rows : op.tokens;
+    const uint32_t count = mgv__tile_row_count(&op, arguments.latency_rows);
     first = tile.unit * count;
-    end = first + count < rows ? first + count : rows;
+    end = mgv__min_u32(first + count, mgv__rows_of_group(&op, tile.group));
 }
 
 /* Column tile of this CTA. */
@@ -166,9 +163,7 @@ DEVICE uint32_t latency_thin_rows(const mgv__kernel_arguments &arguments) { retu
 
 /* What is signalled when the tile is stored, and by whom. */
 DEVICE void latency_describe_signal(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
-    /* what POOL_HEADS writes are rows of images, so few that they have one counter */
-    const uint32_t unit = tile.op.kind == MGV__KERNEL_POOL_HEADS ? 0 : tile.group * tile.op.signal_stride + tile.unit;
-    const uint32_t index = tile.op.signal_counter + unit;
+    const uint32_t index = mgv__signal_index(&tile.op, tile.group, tile.unit);
     uint32_t first, end;
     latency_tile_rows(arguments, tile, first, end);
     to.counter = first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;

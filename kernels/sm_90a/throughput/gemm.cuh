@@ -110,7 +110,7 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
     const mgv__kernel_op &op = tile.op;
     float mean[2], squares[2];
     chunk_statistics(v, mean, squares);
-    const uint32_t parts = op.columns / 64, rows = rows_of_group(op, tile.group);
+    const uint32_t parts = op.columns / 64, rows = mgv__rows_of_group(&op, tile.group);
     if (self.lane % 4 || part >= parts) return;
     float *out = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, part);
     if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
@@ -288,7 +288,7 @@ template <int HALF> DEVICE SplitPlace<HALF> split_place(const Math &self, const 
     const mgv__kernel_op &op = tile.op;
     const uint32_t part = tile.column * MGV__CLUSTER + self.cta, first = part * HALF;
     const uint32_t left = first < op.columns ? op.columns - first : 0;
-    const uint32_t rows = left && self.lane % 4 == 0 ? rows_of_group(op, tile.group) : 0;
+    const uint32_t rows = left && self.lane % 4 == 0 ? mgv__rows_of_group(&op, tile.group) : 0;
     float *const at = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, part);
     SplitPlace<HALF> place;
     place.columns = left < HALF ? left : HALF;

@@ -40,7 +40,7 @@ struct StatisticsPlace {
 };
 template <int COLUMNS> DEVICE StatisticsPlace statistics_place(const Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t parts = op.columns / 64, first = tile.column * (COLUMNS / 64), rows = rows_of_group(op, tile.group),
+    const uint32_t parts = op.columns / 64, first = tile.column * (COLUMNS / 64), rows = mgv__rows_of_group(&op, tile.group),
                    row = gemm_row(self, tile);
     float *at = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, first);
     StatisticsPlace place;

@@ -87,9 +87,9 @@ struct GemmLoads {
 
 DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t columns = gemm_columns(op.kind), first_column = gemm_first_column(tile, self.cta);
+    const uint32_t columns = mgv__tile_columns(op.kind), first_column = gemm_first_column(tile, self.cta);
     GemmLoads loads;
-    loads.split = is_split(op.kind) ? columns : 0;
+    loads.split = mgv__is_split(op.kind) ? columns : 0;
     loads.depth = gemm_depth(columns);
     loads.a_map = tensor_map(self.arguments, op.a_map);
     loads.b_map = tensor_map(self.arguments, op.b_map);
@@ -269,10 +269,10 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         self.ends = !vote_all(!gives_up(shared));
         const TileSlot &tile = shared->slot[slot.index];
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
-        if (gemm_columns(tile.op.kind)) load_gemm(self, tile, slot);
-        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, key_block(tile.op.tokens));
+        if (mgv__tile_columns(tile.op.kind)) load_gemm(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online(self, tile, slot);
-        else if (is_kind<KINDS, MGV__KERNEL_POOL>(tile.op.kind)) load_pool(self, tile, slot, key_block(tile.op.tokens));
+        else if (is_kind<KINDS, MGV__KERNEL_POOL>(tile.op.kind)) load_pool(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) load_pool_sums(self, tile, slot);
         else if (is_few_rows(tile.op.kind)) {
             loader_open_stage(self, self.stage, 0); /* where the math warps put their sums */

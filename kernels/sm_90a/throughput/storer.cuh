@@ -74,7 +74,7 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
 
 /* Those of the math group's rows, two a lane, where a norm is folded: for the epilogue, which gets them with the first chunk. */
 DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
-    const uint32_t first = gemm_first_row(tile, self.cta) + self.math_group * MGV__CHUNK_ROWS, end = rows_of_group(tile.op, tile.group);
+    const uint32_t first = gemm_first_row(tile, self.cta) + self.math_group * MGV__CHUNK_ROWS, end = mgv__rows_of_group(&tile.op, tile.group);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x % 32; i < MGV__CHUNK_ROWS; i += 32) {
         float mean, rstd = 1; /* nobody wrote statistics of rows beyond the last */
@@ -97,9 +97,9 @@ static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
 DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    const uint32_t split = is_split(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
+    const uint32_t split = mgv__is_split(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
     const uint32_t row = gemm_first_row(tile, cta) + math_group * MGV__CHUNK_ROWS;
-    walk.count = split ? 2 - (tile.op.kind == MGV__KERNEL_SPLIT_128) : gemm_columns(tile.op.kind) / chunk_columns;
+    walk.count = split ? 2 - (tile.op.kind == MGV__KERNEL_SPLIT_128) : mgv__tile_columns(tile.op.kind) / chunk_columns;
     walk.x = gemm_first_column(tile, cta);
     walk.y = row;
     walk.z = tile.group;
@@ -182,8 +182,8 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const T
         walk.rest = rest_columns(tile.op);
         walk.rest_map = MAP_REST;
     }
-    if (is_split(tile.op.kind)) { /* target and residual are one */
-        walk.rest = gemm_columns(tile.op.kind) / MGV__CLUSTER - 64;
+    if (mgv__is_split(tile.op.kind)) { /* target and residual are one */
+        walk.rest = mgv__tile_columns(tile.op.kind) / MGV__CLUSTER - 64;
         walk.grant_map = walk.store_map;
         walk.rest_map = tile.op.residual_map - tile.op.store_map;
     }
@@ -232,8 +232,7 @@ DEVICE uint32_t *tile_counter(const mgv__kernel_arguments &arguments, const Tile
     uint32_t first, end, index;
     tile_rows(tile, cta, first, end);
     if (first >= end) return 0;
-    const uint32_t by_image = is_attention(op.kind) || is_pool(op.kind) || is_pool_few(op.kind) || op.kind == MGV__KERNEL_PATCHES;
-    index = op.signal_counter + tile.group * op.signal_stride + first / (by_image ? op.tokens : MGV__GEMM_ROWS);
+    index = mgv__signal_index(&op, tile.group, first / mgv__tile_row_count(&op, MGV__GEMM_ROWS));
     return arguments.lost_signal == index + 1 ? 0 : arguments.counters + index;
 }
 
@@ -316,7 +315,7 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
 
 /* Norms first: what is found before them would keep registers that their loads need, and these would wait for each other. */
 template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &tile) {
-    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && gemm_columns(tile.op.kind)) find_norms(self, tile);
+    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && mgv__tile_columns(tile.op.kind)) find_norms(self, tile);
     const ChunkWalk walk = walk_tile<KINDS>(self, tile);
     uint32_t *const counter = tile_counter(self.arguments, tile, self.cta);
     if (is_layer_tile(tile.op)) store_layer_chunks(self, walk);
