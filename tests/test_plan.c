@@ -662,7 +662,7 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
         assert_int_equal(lay_out(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);        \
         if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);      \
     } while (0)
-    BEYOND((config.family = MGV_FAMILY_QWEN3_VL, config.merge = 2, config.position_side = 14, config.out_hidden = 512), "no rotary positions");
+    BEYOND((config.family = MGV_FAMILY_QWEN3_VL, config.rope_theta = 10000, config.temporal_patch = config.merge = 2, config.position_side = 14, config.out_hidden = 512), "no rotary positions");
     BEYOND(config.head_dim = 104, "to 96 columns, not 104");
     BEYOND(config.head_dim = 60, "to 96 columns, not 60");
     BEYOND((config.heads = 1, config.hidden = 64), "2 to 64 heads");
