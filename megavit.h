@@ -607,7 +607,7 @@ typedef struct mgv_schedule_info {
 /* One operation of the kernel, over all groups. */
 typedef struct mgv_schedule_op {
     const char *label;                  /* "qkv", "fc1" ... */
-    const char *kind;                   /* "patches", "product", "attention", "pool" */
+    const char *kind;                   /* "patches", "product", "attention", "pool", "rows" */
     int32_t layer;                      /* -1: before or after the layers */
     uint32_t tile_rows, tile_columns;   /* of one CTA */
     uint32_t tiles;                     /* of one cluster each */
@@ -847,7 +847,7 @@ MEGAVIT_API mgv_result mgv_detokenize(const mgv_tokenizer *tokenizer, mgv_detoke
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 24u
+#define MGV__KERNEL_VERSION 25u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -946,7 +946,8 @@ enum {
     MGV__KERNEL_SPLIT_128, /* 128 x 128 tile a cluster: each CTA half of the products, then half of the columns */
     MGV__KERNEL_SPLIT_160,
     MGV__KERNEL_SPLIT_192,
-    MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised */
+    MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised; PICK: one row of
+                              each image, into a buffer; STATS: normalised where they lie */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
     MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
     MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
@@ -976,8 +977,12 @@ enum {
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
-    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
+    MGV__KERNEL_GELU_ERF = 4096,    /* the same of other activations, of which only the kernel of all kinds of tiles has code */
+    MGV__KERNEL_GELU_QUICK = 8192,
+    MGV__KERNEL_GELU = MGV__KERNEL_GELU_TANH | MGV__KERNEL_GELU_ERF | MGV__KERNEL_GELU_QUICK,
+    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
                            MGV__KERNEL_FLOAT_OUT,
+    MGV__KERNEL_PICK = 16384, /* ROWS: of each image row `table` alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
                                      every second column tile */
     MGV__KERNEL_OWN_HEADS = 1024, /* ATTENTION, throughput regime: each math warpgroup of a CTA has a head of its own */
@@ -1035,7 +1040,7 @@ typedef struct mgv__kernel_segment {
 } mgv__kernel_segment;
 
 /* Formulas that host and kernels share: a tile is where both say that it is. */
-#ifdef MEGAVIT_KERNELS
+#if defined(MEGAVIT_KERNELS) && !defined(MEGAVIT_IMPLEMENTATION)
 #define MGV__SHARED static __device__ __forceinline__
 #else
 #define MGV__SHARED static inline
@@ -1148,7 +1153,8 @@ typedef struct mgv__kernel_arguments {
     uint32_t latency_rows;      /* rows of a matrix tile in the latency regime */
     int32_t next_counters;      /* from the abort word to that of the next launch: this one zeroes it and the counters behind it, */
     uint32_t next_count;        /* so many words; 0: none */
-    uint32_t reserved[14];      /* to a multiple of 64 bytes */
+    uint32_t prefix;            /* rows of an image before those of its patches: class and register tokens */
+    uint32_t reserved[13];      /* to a multiple of 64 bytes */
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
@@ -5580,39 +5586,45 @@ static uint32_t mgv__axis_sample_count(mgv__interpolation kind, uint32_t side, u
     }
 }
 
+/* The entries, mgv__axis_sample_count of them, that go into row, or column, `i` of `count`. window: room for as many doubles. */
+static void mgv__axis_entries(mgv__interpolation kind, uint32_t side, uint32_t i, uint32_t count, uint32_t *index, float *weight,
+                              double *window) {
+    const int32_t filter = kind == MGV__TABLE_CUBIC_AREA ? MGV__RESAMPLE_BICUBIC : MGV__RESAMPLE_BILINEAR;
+    const uint32_t taps = mgv__axis_sample_count(kind, side, count);
+    mgv__window entries;
+    mgv__axis axis;
+    uint32_t k;
+    if (kind == MGV__TABLE_ENDS) {
+        mgv__interpolate_axis(i, count, side, index, weight);
+    } else if (kind == MGV__TABLE_CUBIC) {
+        mgv__cubic_axis(i, count, side, index, weight);
+    } else if (kind == MGV__TABLE_AS_IT_IS) {
+        index[0] = i;
+        weight[0] = 1.0f;
+    } else {
+        memset(&axis, 0, sizeof axis);
+        axis.in = side;
+        axis.out = count;
+        entries = mgv__axis_window(&axis, filter, i, window);
+        for (k = 0; k < taps; k++) {
+            index[k] = k < entries.count ? entries.first + k : 0;
+            weight[k] = k < entries.count ? (float)window[k] : 0.0f;
+        }
+    }
+}
+
 /* The samples of all `count` rows, or columns, of patches. memory, weights: room for mgv__axis_sample_count entries of each; window: for as
    many doubles. */
 static mgv__axis_samples mgv__fill_axis(const mgv__config *config, uint32_t count, void *memory, void *weights, void *window) {
-    const mgv__interpolation kind = config->interpolation;
-    const uint32_t side = config->position_side, taps = mgv__axis_sample_count(kind, side, count);
-    const int32_t filter = kind == MGV__TABLE_CUBIC_AREA ? MGV__RESAMPLE_BICUBIC : MGV__RESAMPLE_BILINEAR;
-    uint32_t *index = (uint32_t *)memory, i, k;
+    const uint32_t side = config->position_side, taps = mgv__axis_sample_count(config->interpolation, side, count);
+    uint32_t *index = (uint32_t *)memory, i;
     float *weight = (float *)weights;
-    double *wide = (double *)window;
     mgv__axis_samples samples;
-    mgv__axis axis;
     samples.count = taps;
     samples.index = index;
     samples.weight = weight;
-    memset(&axis, 0, sizeof axis);
-    axis.in = side;
-    axis.out = count;
-    for (i = 0; i < count; i++, index += taps, weight += taps) {
-        if (kind == MGV__TABLE_AS_IT_IS) {
-            index[0] = i;
-            weight[0] = 1.0f;
-        } else if (kind == MGV__TABLE_ENDS) {
-            mgv__interpolate_axis(i, count, side, index, weight);
-        } else if (kind == MGV__TABLE_CUBIC) {
-            mgv__cubic_axis(i, count, side, index, weight);
-        } else {
-            const mgv__window entries = mgv__axis_window(&axis, filter, i, wide);
-            for (k = 0; k < taps; k++) {
-                index[k] = k < entries.count ? entries.first + k : 0;
-                weight[k] = k < entries.count ? (float)wide[k] : 0.0f;
-            }
-        }
-    }
+    for (i = 0; i < count; i++, index += taps, weight += taps)
+        mgv__axis_entries(config->interpolation, side, i, count, index, weight, (double *)window);
     return samples;
 }
 
@@ -8544,7 +8556,7 @@ typedef struct mgv__device_buffer {
 } mgv__device_buffer;
 
 /* What of an operation's model goes into the packed block. */
-enum { MGV__PACKS_NOTHING = 0, MGV__PACKS_PATCHES, MGV__PACKS_PRODUCT, MGV__PACKS_SCORES, MGV__PACKS_VALUES };
+enum { MGV__PACKS_NOTHING = 0, MGV__PACKS_PATCHES, MGV__PACKS_PRODUCT, MGV__PACKS_SCORES, MGV__PACKS_VALUES, MGV__PACKS_NORM };
 
 /* One operation of the kernel before its schedule is known. It stands for operations [first, end) of the model, the norm that it folds in
    among them, or for a part of these; first == end: for none. */
@@ -8555,6 +8567,7 @@ typedef struct mgv__plan_op {
     uint32_t kind;             /* before a schedule says which kind of GEMM tile it is */
     uint32_t source, target;   /* device buffers */
     uint32_t residual;         /* device buffer that is added */
+    uint32_t result;           /* where the rows are that it leaves: the target, whose counters it signals, but for picked rows */
     uint32_t pack, packs;      /* packs: MGV__PACKS_* */
     uint32_t first, end;
     uint32_t norm;             /* that of these which is folded in, or MGV__NO_OP */
@@ -8584,7 +8597,10 @@ typedef struct mgv__plan {
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
     uint32_t width, heads, head_dim;        /* columns of the stream; of attention */
     float scale;                            /* of attention's scores */
-    uint32_t pools;                         /* the model has a pooling head: its rows end as images' */
+    uint32_t pools, picks;                  /* pooled rows are a pooling head's; one row of each image */
+    uint32_t used_ops;                      /* of the model: those behind them lead to nothing that the kernel gives */
+    uint32_t gelu;                          /* MGV__KERNEL_GELU_* of all operations */
+    uint32_t prefix;                        /* rows of an image before those of its patches */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images;
     uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, MGV__GROUP_TILES */
@@ -8684,6 +8700,7 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     for (i = 0; i < plan->op_count; i++)
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
     if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
+    if (plan->gelu & ~(uint32_t)MGV__KERNEL_GELU_TANH) kinds |= MGV__KIND(ROWS); /* as who has these, too */
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
 }
 
@@ -8810,7 +8827,7 @@ static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t 
     op->kind = kind;
     op->kernel.kind = kind;
     op->kernel.tokens = plan->tokens;
-    op->residual = target;
+    op->residual = op->result = target;
     op->norm = MGV__NO_OP;
     op->kernel.heads = plan->heads;
     op->kernel.rows_per_group = plan->group_images * plan->tokens;
@@ -8857,7 +8874,8 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan);
+    return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks &&
+           !(plan->gelu & ~(uint32_t)MGV__KERNEL_GELU_TANH);
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
@@ -8943,6 +8961,7 @@ typedef struct mgv__lowering {
     mgv__plan *plan;
     uint32_t place[MGV__MAX_BUFFERS]; /* the device buffer with the rows of each buffer, MGV__DEVICE_BUFFER_COUNT: nowhere yet; */
     uint32_t norm[MGV__MAX_BUFFERS];  /* where these rows have yet to be normalised, the operation that does; else MGV__NO_OP */
+    int32_t picked[MGV__MAX_BUFFERS]; /* of these rows one of each image is meant */
 } mgv__lowering;
 
 static void mgv__lower_begin(mgv__lowering *l, mgv__plan *plan) {
@@ -8951,6 +8970,7 @@ static void mgv__lower_begin(mgv__lowering *l, mgv__plan *plan) {
     for (i = 0; i < MGV__MAX_BUFFERS; i++) {
         l->place[i] = MGV__DEVICE_BUFFER_COUNT;
         l->norm[i] = MGV__NO_OP;
+        l->picked[i] = 0;
     }
     l->place[0] = MGV__DEVICE_PATCHES;
 }
@@ -8965,11 +8985,23 @@ static int mgv__lower_is_read_by(const mgv__program *program, uint32_t i, mgv__o
     return 0;
 }
 
-/* The device buffer that operation i leaves its rows in. A norm leaves them where they were: who reads them folds it in. */
+/* Whether what operation i leaves is added to later, as the residual stream is. */
+static int mgv__lower_is_added_to(const mgv__program *program, uint32_t i) {
+    const uint16_t buffer = program->ops[i].target;
+    for (i++; i < program->op_count; i++) {
+        if (program->ops[i].add == buffer) return 1;
+        if (program->ops[i].target == buffer) return 0;
+    }
+    return 0;
+}
+
+/* The device buffer that operation i leaves its rows in. A norm leaves them where they were: who reads them folds it in, or normalises
+   them there. Rows that are prepended are rows of the patches' product; one that is picked is still among the others. */
 static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
     const int images = op->rows == MGV__ROWS_IMAGES;
-    if (op->kind == MGV__OP_NORM) return l->place[op->source];
+    if (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK) return l->place[op->source];
+    if (op->kind == MGV__OP_PREPEND) return MGV__DEVICE_STREAM;
     if (op->kind == MGV__OP_ATTENTION) return MGV__DEVICE_ATTENDED;
     if (op->kind == MGV__OP_POOL) return MGV__DEVICE_HEAD_ATTENDED;
     if (mgv__lower_is_read_by(l->plan->program, i, MGV__OP_ATTENTION)) return MGV__DEVICE_QKV;
@@ -8979,8 +9011,21 @@ static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
 }
 static void mgv__lower_leave(mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
+    const int moves = op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK; /* no rows yet */
+    const uint32_t norm = op->kind == MGV__OP_PICK ? l->norm[op->source] : MGV__NO_OP;
+    l->picked[op->target] = moves && (l->picked[op->source] || op->kind == MGV__OP_PICK);
     l->place[op->target] = mgv__lower_target(l, i);
-    l->norm[op->target] = op->kind == MGV__OP_NORM ? i : MGV__NO_OP;
+    l->norm[op->target] = op->kind == MGV__OP_NORM && !mgv__lower_is_added_to(l->plan->program, i) ? i : norm;
+}
+
+/* The flag of a product's activation; 0: there is none. */
+static uint32_t mgv__lower_activation(mgv__activation activation) {
+    switch (activation) {
+    case MGV__ACT_GELU_TANH: return MGV__KERNEL_GELU_TANH;
+    case MGV__ACT_GELU_ERF: return MGV__KERNEL_GELU_ERF;
+    case MGV__ACT_GELU_QUICK: return MGV__KERNEL_GELU_QUICK;
+    default: return 0;
+    }
 }
 
 /* What an operation asks for that the kernel has not: the words behind "the GPU kernel has no". NULL: nothing. */
@@ -8988,10 +9033,12 @@ static const char *mgv__lower_missing_of_linear(const mgv__lowering *l, uint32_t
     const mgv__op *op = &l->plan->program->ops[i];
     const uint32_t target = mgv__lower_target(l, i), added = op->add == MGV__NONE ? target : l->place[op->add];
     if (op->gated) return "gated MLP";
-    if (op->activation != MGV__ACT_NONE && op->activation != MGV__ACT_GELU_TANH) return "other activation than gelu_pytorch_tanh";
+    if (op->activation != MGV__ACT_NONE && !mgv__lower_activation(op->activation)) return "other activation than a GELU";
+    if (l->picked[op->source]) return "product of picked rows";
+    if (op->rows == MGV__ROWS_PATCHES && (op->source != 0 || op[1].kind != MGV__OP_PREPEND || op[1].source != op->target))
+        return "rows of patches alone";
     if (op->fold != 1 || op->rows == MGV__ROWS_MERGED) return "mergers of tokens";
     if (op->channel_scale != MGV__NO_TENSOR && op->activation != MGV__ACT_NONE) return "scale per channel behind an activation";
-    if (op->source == 0 && op->table == MGV__NO_TENSOR) return "patches without a table of positions";
     if (op->source != 0 && op->table != MGV__NO_TENSOR) return "table of positions behind the patches' product";
     if (target == MGV__DEVICE_POOLED ? added != MGV__DEVICE_HEAD_OUT : added != target) return "residual that is not the stream";
     if (op->add != MGV__NONE && l->norm[op->add] != MGV__NO_OP) return "residual of normalised rows";
@@ -9005,6 +9052,9 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
     case MGV__OP_NORM:
         if (op->rms) return "RMSNorm";
         if (op->fold != 1) return "mergers of tokens";
+        if (l->norm[op->source] != MGV__NO_OP) return "norm of normalised rows";
+        if (mgv__lower_is_added_to(l->plan->program, i) && (source != MGV__DEVICE_STREAM || l->picked[op->source]))
+            return "residual of normalised rows but the stream's";
         return source == MGV__DEVICE_STREAM || source == MGV__DEVICE_HEAD_OUT ? NULL : "norm of other rows than the stream's";
     case MGV__OP_ATTENTION:
         if (op->range != MGV__RANGE_FRAME) return "attention by windows";
@@ -9014,8 +9064,8 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
         return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
     case MGV__OP_ROTARY: return "rotary positions";
     case MGV__OP_GATHER: return "rows in another order, as attention by windows has them";
-    case MGV__OP_PREPEND: return "class or register tokens";
-    case MGV__OP_PICK: return "picked rows";
+    case MGV__OP_PREPEND: return source == MGV__DEVICE_STREAM && op[-1].target == op->source ? NULL : "rows before others than patches";
+    case MGV__OP_PICK: return source == MGV__DEVICE_STREAM ? NULL : "picked rows of others than the stream's";
     case MGV__OP_EMBED: return "embeddings of a text";
     default: return "such operation";
     }
@@ -9069,6 +9119,21 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
     return MGV_OK;
 }
 
+/* Outputs that the kernel gives. */
+static int mgv__lower_gives(mgv_output_kind kind) {
+    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER;
+}
+
+/* The table of positions is packed as pictures of the model's size sample it. */
+enum { MGV__PLAN_TABLE_TAPS = 64 };
+static mgv_result mgv__lower_check_table(const mgv__plan *plan, mgv_error *error) {
+    const mgv__config *c = plan->config;
+    const uint32_t taps = c->position_side ? mgv__axis_sample_count(c->interpolation, c->position_side, c->image_size / c->patch) : 0;
+    if (taps <= MGV__PLAN_TABLE_TAPS) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel samples up to %u positions a side, not %u; use the CPU backend",
+                     (uint64_t)MGV__PLAN_TABLE_TAPS, (uint64_t)taps);
+}
+
 /* Heads are the same everywhere. */
 static mgv_result mgv__lower_note_heads(mgv__plan *plan, uint32_t i, mgv_error *error) {
     const mgv__op *op = &plan->program->ops[i];
@@ -9089,7 +9154,7 @@ static mgv_result mgv__lower_check_operations(mgv__plan *plan, mgv_error *error)
     mgv__lowering l;
     uint32_t i;
     mgv__lower_begin(&l, plan);
-    for (i = 0; i < plan->program->op_count; i++) {
+    for (i = 0; i < plan->used_ops; i++) {
         const char *missing = mgv__lower_missing(&l, i);
         if (missing)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has no %s: operation %u, %q; use the CPU backend", missing,
@@ -9102,11 +9167,15 @@ static mgv_result mgv__lower_check_operations(mgv__plan *plan, mgv_error *error)
 /* Whether the kernel runs this model, and how wide its buffers are. */
 static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
     const mgv__program *program = plan->program;
-    mgv_result result = mgv__lower_check_operations(plan, error);
+    mgv_result result;
     mgv__lowering l;
     uint32_t i, op_count = 1; /* the patches */
+    for (i = 0; i < program->tap_count; i++)
+        if (mgv__lower_gives(program->taps[i].kind) && program->taps[i].op >= plan->used_ops) plan->used_ops = program->taps[i].op + 1;
+    result = mgv__lower_check_operations(plan, error);
+    if (result == MGV_OK) result = mgv__lower_check_table(plan, error);
     mgv__lower_begin(&l, plan);
-    for (i = 0; i < program->op_count && result == MGV_OK; i++) {
+    for (i = 0; i < plan->used_ops && result == MGV_OK; i++) {
         const mgv__op *op = &program->ops[i];
         const uint32_t target = mgv__lower_target(&l, i);
         if (op->kind != MGV__OP_NORM && !mgv__lower_note_columns(plan, target, op->columns))
@@ -9115,7 +9184,8 @@ static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
                              (uint64_t)i, op->label, (uint64_t)op->columns, (uint64_t)plan->buffers[target].columns);
         result = mgv__lower_note_heads(plan, i, error);
         plan->pools |= op->kind == MGV__OP_POOL;
-        op_count += op->kind == MGV__OP_POOL ? 3 : op->kind != MGV__OP_NORM;
+        plan->picks |= op->kind == MGV__OP_PICK;
+        op_count += op->kind == MGV__OP_POOL ? 3 : op->kind != MGV__OP_NORM || mgv__lower_is_added_to(program, i);
         mgv__lower_leave(&l, i);
     }
     plan->width = plan->buffers[MGV__DEVICE_STREAM].columns;
@@ -9141,18 +9211,21 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     const uint32_t pack = source == MGV__DEVICE_PATCHES                                      ? MGV__PACK_PATCH
                           : source == MGV__DEVICE_MLP || source == MGV__DEVICE_HEAD_MLP ? MGV__PACK_MLP
                                                                                         : MGV__PACK_HIDDEN;
+    const uint32_t last = from->rows == MGV__ROWS_PATCHES ? i + 1 : i; /* rows that are prepended come with the patches' */
     uint32_t flags = 0;
     mgv__plan_op *op;
     if (source == MGV__DEVICE_PATCHES)
         mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
     if (l->norm[from->source] != MGV__NO_OP) flags |= MGV__KERNEL_FOLD_NORM;
-    if (from->activation == MGV__ACT_GELU_TANH) flags |= MGV__KERNEL_GELU_TANH;
-    if (from->table != MGV__NO_TENSOR) flags |= MGV__KERNEL_TABLE;
+    flags |= mgv__lower_activation(from->activation);
+    if (from->table != MGV__NO_TENSOR || last > i) flags |= MGV__KERNEL_TABLE;
     if (from->add != MGV__NONE) flags |= MGV__KERNEL_RESIDUAL;
-    if (mgv__lower_is_read_by(plan->program, i, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
+    if (mgv__lower_is_read_by(plan->program, last, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
     if (target == MGV__DEVICE_POOLED) flags |= MGV__KERNEL_FLOAT_OUT;
     op = mgv__lower_range(l, mgv__plan_gemm(plan, from->label, from->layer, source, target, pack, flags), i);
+    op->end = last + 1;
     op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
+    plan->gelu |= flags & MGV__KERNEL_GELU;
     op->of_images = from->rows == MGV__ROWS_IMAGES;
     if (from->add != MGV__NONE) op->residual = l->place[from->add];
     if (target == MGV__DEVICE_MLP) plan->last_mlp = plan->op_count - 1;
@@ -9171,6 +9244,24 @@ static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
     op->kernel.store_map = (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
 }
 
+/* A norm of the stream itself, which products read and add to: its rows are normalised where they lie. */
+static void mgv__lower_norm(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const mgv__op *from = &plan->program->ops[i];
+    mgv__plan_op *op;
+    if (!mgv__lower_is_added_to(plan->program, i)) return; /* who reads its rows folds it in */
+    op = mgv__plan_push(plan, from->label, from->layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+    op->first = op->norm = i;
+    op->end = i + 1;
+    op->packs = MGV__PACKS_NORM;
+    op->kernel.column_tiles = 1;
+    op->kernel.a_map = op->source;
+    op->kernel.flags = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_STATS;
+    op->kernel.epsilon = from->epsilon;
+    op->kernel.bias = mgv__plan_vector(plan, 2 * plan->width);
+    op->kernel.stats_in = op->kernel.stats_out = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
+}
+
 /* Gamma and beta of a norm that is not folded into a product. There is room for one. */
 static void mgv__lower_keep_norm(mgv__plan *plan, uint32_t norm) {
     if (plan->norm_op != MGV__NO_OP || norm == MGV__NO_OP) return;
@@ -9180,33 +9271,53 @@ static void mgv__lower_keep_norm(mgv__plan *plan, uint32_t norm) {
 
 /* Whether the stream is written again behind operation i. */
 static int mgv__lower_is_overwritten(const mgv__lowering *l, uint32_t i) {
-    for (i++; i < l->plan->program->op_count; i++)
-        if (l->plan->program->ops[i].kind != MGV__OP_NORM && mgv__lower_target(l, i) == MGV__DEVICE_STREAM) return 1;
+    for (i++; i < l->plan->used_ops; i++) {
+        const mgv__op_kind kind = l->plan->program->ops[i].kind;
+        if ((kind == MGV__OP_LINEAR || kind == MGV__OP_PREPEND) && mgv__lower_target(l, i) == MGV__DEVICE_STREAM) return 1;
+        if (kind == MGV__OP_NORM && mgv__lower_is_added_to(l->plan->program, i)) return 1;
+    }
     return 0;
+}
+/* Rows of the stream, normalised if they have yet to be, into output `number`, or one of each image into a buffer. */
+static mgv__plan_op *mgv__lower_copy(mgv__lowering *l, const char *label, int32_t layer, const mgv__tap *tap, uint32_t number) {
+    mgv__plan *plan = l->plan;
+    const uint32_t norm = l->norm[tap->buffer];
+    mgv__plan_op *op = mgv__plan_push(plan, label, layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+    op->kernel.column_tiles = 1;
+    op->kernel.a_map = op->source;
+    op->kernel.store_map = number;
+    if (norm == MGV__NO_OP) return op;
+    op->norm = norm;
+    op->kernel.epsilon = plan->program->ops[norm].epsilon;
+    op->kernel.flags = MGV__KERNEL_FOLD_NORM;
+    op->kernel.bias = plan->norm;
+    op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
+    return op;
+}
+/* A picked row, which stands for its image. It comes first among the tokens. */
+static void mgv__lower_pick(mgv__lowering *l, const mgv__tap *tap) {
+    const uint32_t norm = l->norm[tap->buffer];
+    mgv__plan_op *op = mgv__lower_copy(l, l->plan->program->ops[tap->op].label, -1, tap, MGV__DEVICE_POOLED);
+    op->result = MGV__DEVICE_POOLED;
+    op->first = mgv__min_u32(norm, tap->op);
+    op->end = tap->op + 1;
+    while (op->first > 0 && l->plan->program->ops[op->first - 1].target == l->plan->program->ops[op->first].source &&
+           l->plan->program->ops[op->first - 1].kind == MGV__OP_PICK)
+        op->first--;
+    op->kernel.flags |= MGV__KERNEL_PICK;
 }
 /* The rows of the stream into every output that wants those of `tap`. */
 static void mgv__lower_tap(mgv__lowering *l, const mgv__tap *tap) {
     mgv__plan *plan = l->plan;
     const int tokens = tap->kind == MGV_OUTPUT_TOKENS;
     const int32_t layer = tokens ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)tap->index;
-    const uint32_t norm = l->norm[tap->buffer];
     uint32_t i;
+    if (tap->op >= plan->used_ops || l->place[tap->buffer] != MGV__DEVICE_STREAM) return;
+    mgv__lower_keep_norm(plan, l->norm[tap->buffer]);
+    if (tap->kind == MGV_OUTPUT_POOLED && l->picked[tap->buffer]) mgv__lower_pick(l, tap);
     if (!tokens && tap->kind != MGV_OUTPUT_LAYER) return;
-    mgv__lower_keep_norm(plan, norm);
-    for (i = 0; i < plan->outputs.count; i++) {
-        mgv__plan_op *op;
-        if (plan->outputs.layer[i] != layer) continue;
-        op = mgv__plan_push(plan, tokens ? "tokens" : "layer", layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
-        op->kernel.column_tiles = 1;
-        op->kernel.a_map = op->source;
-        op->kernel.store_map = i;
-        if (norm == MGV__NO_OP) continue;
-        op->norm = norm;
-        op->kernel.epsilon = plan->program->ops[norm].epsilon;
-        op->kernel.flags = MGV__KERNEL_FOLD_NORM;
-        op->kernel.bias = plan->norm;
-        op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
-    }
+    for (i = 0; i < plan->outputs.count; i++)
+        if (plan->outputs.layer[i] == layer) mgv__lower_copy(l, tokens ? "tokens" : "layer", layer, tap, i);
 }
 /* Rows are copied before anybody overwrites them. Those that nobody does come late: nobody waits for them. */
 static void mgv__lower_taps_of(mgv__lowering *l, uint32_t i) {
@@ -9259,16 +9370,17 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
 static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lowering l;
     uint32_t i;
-    plan->op_count = plan->vector_count = plan->head_ops = 0;
+    plan->op_count = plan->vector_count = plan->head_ops = plan->gelu = 0;
     plan->norm_op = MGV__NO_OP;
     memset(plan->pack_rows, 0, sizeof plan->pack_rows);
     mgv__lower_begin(&l, plan);
-    for (i = 0; i < plan->program->op_count; i++) {
+    for (i = 0; i < plan->used_ops; i++) {
         switch (plan->program->ops[i].kind) {
         case MGV__OP_LINEAR: mgv__lower_linear(&l, i); break;
+        case MGV__OP_NORM: mgv__lower_norm(&l, i); break;
         case MGV__OP_ATTENTION: mgv__lower_attention(&l, i); break;
         case MGV__OP_POOL: mgv__lower_pool(&l, i); break;
-        default: break; /* norms are folded into what reads their rows */
+        default: break; /* rows that are prepended come with the patches', one that is picked when it is copied */
         }
         mgv__lower_leave(&l, i);
         mgv__lower_taps_of(&l, i);
@@ -9400,7 +9512,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, c
     if (result != MGV_OK) return result;
     mlp = plan->buffers[MGV__DEVICE_MLP].columns;
     head_mlp = plan->buffers[MGV__DEVICE_HEAD_MLP].columns;
-    plan->tokens = (config->image_size / config->patch) * (config->image_size / config->patch);
+    plan->tokens = mgv__fixed_tokens(config);
+    plan->prefix = config->prefix;
     plan->patch_columns = config->channels * config->patch * config->patch;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
@@ -9438,7 +9551,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, c
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, plan->width, plan->width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, plan->width, plan->width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, head_mlp, head_mlp, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, head_rows, plan->width, plan->width, 0, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, plan->pools || plan->picks ? rows : 0, plan->width, plan->width, 0, 4);
 
     plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
     plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = plan->width;
@@ -9795,6 +9908,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
                               MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
+    int normed = 0; /* the stream was normalised where it lies, which leaves statistics of parts of 64 columns */
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
         mgv__plan_op *op = &plan->ops[i];
@@ -9808,6 +9922,8 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         else mgv__plan_throughput_op(plan, op, images);
         source = &plan->buffers[op->source];
         target = &plan->buffers[op->target];
+        if (normed && op->source == MGV__DEVICE_STREAM) k->stats_columns = 64;
+        if (k->flags & MGV__KERNEL_STATS && op->target == MGV__DEVICE_STREAM) normed = k->kind == MGV__KERNEL_ROWS;
         if (k->kind != MGV__KERNEL_PATCHES) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
@@ -9915,17 +10031,20 @@ static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t ea
     return late == early;
 }
 
+/* Rows that are copied stay as they are. */
+static int mgv__plan_only_reads(const mgv__kernel_op *k) { return k->kind == MGV__KERNEL_ROWS && !(k->flags & MGV__KERNEL_STATS); }
+
 /* Nobody still reads what an operation overwrites: it waits, through others, for who wrote it and for every reader of what was there
    before. An operation that adds to its own target reads only what its tile then writes; ROWS only reads, and signals as if it wrote. */
 static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error) {
     uint32_t k, r;
     for (k = 1; k < plan->op_count; k++) {
         uint32_t before = k, last = k;
-        if (plan->ops[k].kernel.kind == MGV__KERNEL_ROWS || !plan->ops[k].kernel.column_tiles) continue;
+        if (mgv__plan_only_reads(&plan->ops[k].kernel) || !plan->ops[k].kernel.column_tiles) continue;
         do {
             last = before;
             before = mgv__plan_writer(plan, last, plan->ops[k].target);
-        } while (before != last && plan->ops[before].kernel.kind == MGV__KERNEL_ROWS);
+        } while (before != last && mgv__plan_only_reads(&plan->ops[before].kernel));
         if (before == last) continue;
         for (r = before; r < k; r++)
             if (plan->ops[r].kernel.column_tiles && (r == before || plan->ops[r].source == plan->ops[k].target) &&
@@ -9939,22 +10058,22 @@ static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error)
 
 /* What an operation's kind of tile does with its sums; ROWS: with the rows that it copies. */
 static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
-    const uint32_t norm_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
+    const uint32_t norm_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH, any_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU,
                    stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
     const uint32_t floats = k->flags & MGV__KERNEL_FLOAT_OUT;
     switch (k->kind) {
     case MGV__KERNEL_GEMM_256:
     case MGV__KERNEL_GEMM_192:
-    case MGV__KERNEL_GEMM_128:
+    case MGV__KERNEL_GEMM_128: return any_gelu | stream;
     case MGV__KERNEL_DEEP: return norm_gelu | stream;
     case MGV__KERNEL_THIN: return stream;
-    case MGV__KERNEL_GEMM_64: return norm_gelu | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
+    case MGV__KERNEL_GEMM_64: return any_gelu | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
     case MGV__KERNEL_GEMV: return norm_gelu | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
     case MGV__KERNEL_SPLIT_128:
     case MGV__KERNEL_SPLIT_160:
     case MGV__KERNEL_SPLIT_192: return stream;
     case MGV__KERNEL_WIDE: return norm_gelu;
-    case MGV__KERNEL_ROWS: return MGV__KERNEL_FOLD_NORM;
+    case MGV__KERNEL_ROWS: return MGV__KERNEL_FOLD_NORM | MGV__KERNEL_STATS;
     default: return 0;
     }
 }
@@ -10143,7 +10262,7 @@ static double mgv__pack_query_scale(const mgv__plan *plan) {
 static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__plan *plan = p->plan;
     const uint32_t channel_scale = plan->program->ops[op->end - 1].channel_scale;
-    if (op->kernel.flags & MGV__KERNEL_GELU_TANH) return 0.5;
+    if (op->kernel.flags & MGV__KERNEL_GELU) return 0.5;
     if (op->target == MGV__DEVICE_QKV && row < op->kernel.columns / 3) return mgv__pack_query_scale(plan);
     return channel_scale == MGV__NO_TENSOR ? 1 : mgv__tensor_value(&p->tensors[channel_scale], row);
 }
@@ -10184,13 +10303,58 @@ static void mgv__pack_product(const mgv__packer *p, const mgv__plan_op *op) {
     }
 }
 
+static uint64_t mgv__tensor_numbers(const mgv__tensor *tensor) {
+    uint64_t numbers = 1;
+    uint32_t i;
+    for (i = 0; i < tensor->rank; i++) numbers *= tensor->shape[i];
+    return numbers;
+}
+/* Row `row` of the patches' positions, as a picture of the model's size samples their table. */
+static void mgv__pack_positions(const mgv__packer *p, const mgv__op *from, uint32_t row, float *out) {
+    const mgv__config *config = p->plan->config;
+    const mgv__tensor *table = &p->tensors[from->table];
+    const uint32_t side = config->image_size / config->patch,
+                   taps = mgv__axis_sample_count(config->interpolation, config->position_side, side);
+    uint32_t down[MGV__PLAN_TABLE_TAPS], across[MGV__PLAN_TABLE_TAPS], i, k, c;
+    float high[MGV__PLAN_TABLE_TAPS], wide[MGV__PLAN_TABLE_TAPS];
+    double window[MGV__PLAN_TABLE_TAPS];
+    mgv__axis_entries(config->interpolation, config->position_side, row / side, side, down, high, window);
+    mgv__axis_entries(config->interpolation, config->position_side, row % side, side, across, wide, window);
+    for (i = 0; i < taps; i++)
+        for (k = 0; k < taps; k++) {
+            const uint64_t entry = config->position_first + (uint64_t)down[i] * config->position_side + across[k];
+            for (c = 0; c < from->columns; c++) out[c] += high[i] * wide[k] * mgv__tensor_value(table, entry * from->columns + c);
+        }
+}
+/* What is added to the patches' product, row by row: their positions; class and register tokens, whose rows of patches are zero, less the
+   bias that they get as well. */
+static void mgv__pack_table(const mgv__packer *p, const mgv__plan_op *op) {
+    const mgv__plan *plan = p->plan;
+    const mgv__op *from = &plan->program->ops[op->first], *prepend = &plan->program->ops[op->end - 1];
+    const uint32_t columns = op->kernel.columns;
+    float *out = p->vectors + op->kernel.table;
+    uint32_t part, row, c, first = 0;
+    for (part = 0; prepend != from && part < prepend->part_count; part++) {
+        const mgv__tensor *weight = &p->tensors[prepend->weight[part]];
+        const uint32_t rows = (uint32_t)(mgv__tensor_numbers(weight) / columns);
+        for (row = 0; row < rows; row++, first++, out += columns)
+            for (c = 0; c < columns; c++) {
+                out[c] = mgv__tensor_value(weight, (uint64_t)row * columns + c) - p->vectors[op->kernel.bias + c];
+                if (prepend->table != MGV__NO_TENSOR && first < plan->config->position_first)
+                    out[c] += mgv__tensor_value(&p->tensors[prepend->table], (uint64_t)first * columns + c);
+            }
+    }
+    for (row = 0; from->table != MGV__NO_TENSOR && row < plan->tokens - plan->prefix; row++, out += columns)
+        mgv__pack_positions(p, from, row, out);
+}
+
 /* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
    rescale / std - mean / std goes into weights and bias. */
 static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op) {
     const mgv__plan *plan = p->plan;
-    const mgv__op *from = &plan->program->ops[op->end - 1];
+    const mgv__op *from = &plan->program->ops[op->first];
     const mgv__pixels_config *pixels = &plan->config->pixels;
-    const mgv__tensor *weight = &p->tensors[from->weight[0]], *table = &p->tensors[from->table];
+    const mgv__tensor *weight = &p->tensors[from->weight[0]];
     const uint32_t patch = plan->config->patch, area = patch * patch;
     const double rescale = pixels->do_rescale ? pixels->rescale_factor : 1;
     uint32_t row, i, channel;
@@ -10208,14 +10372,14 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op) {
         }
         p->vectors[op->kernel.bias + row] = (float)bias;
     }
-    for (i = 0; i < plan->tokens * op->kernel.columns; i++) p->vectors[op->kernel.table + i] = mgv__tensor_value(table, i);
+    if (op->kernel.flags & MGV__KERNEL_TABLE) mgv__pack_table(p, op);
 }
 
-/* Gamma and beta of the last norm, for the pooling head's sums and for token outputs. */
-static void mgv__pack_norm(const mgv__packer *p) {
-    const mgv__op *norm = &p->plan->program->ops[p->plan->norm_op];
+/* Gamma and beta of a norm that is not folded into a product. */
+static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
+    const mgv__op *norm = &p->plan->program->ops[op];
     const uint32_t width = p->plan->width;
-    float *out = p->vectors + p->plan->norm;
+    float *out = p->vectors + vector;
     uint32_t k;
     for (k = 0; k < width; k++) {
         out[k] = mgv__tensor_value(&p->tensors[norm->weight[0]], k);
@@ -10283,13 +10447,14 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__tensor *tensors, ui
     p.vectors = (float *)(void *)packed;
     p.weights = (uint16_t *)(void *)(packed + (plan->weights_offset - plan->vectors_offset));
     memset(packed, 0, (size_t)mgv__plan_packed_bytes(plan));
-    if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(&p);
+    if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(&p, plan->norm_op, plan->norm);
     for (i = 0; i < plan->op_count; i++)
         switch (plan->ops[i].packs) {
         case MGV__PACKS_PATCHES: mgv__pack_patches(&p, &plan->ops[i]); break;
         case MGV__PACKS_PRODUCT: mgv__pack_product(&p, &plan->ops[i]); break;
         case MGV__PACKS_SCORES: mgv__pack_scores(&p, &plan->ops[i]); break;
         case MGV__PACKS_VALUES: mgv__pack_values(&p, &plan->ops[i]); break;
+        case MGV__PACKS_NORM: mgv__pack_norm(&p, plan->ops[i].norm, plan->ops[i].kernel.bias); break;
         default: break;
         }
 }
@@ -10341,7 +10506,8 @@ static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
-    return k->kind != MGV__KERNEL_PATCHES && !mgv__plan_is_attention(k->kind) && !mgv__plan_is_pool(k->kind);
+    return k->kind != MGV__KERNEL_PATCHES && k->kind != MGV__KERNEL_ROWS && !mgv__plan_is_attention(k->kind) &&
+           !mgv__plan_is_pool(k->kind);
 }
 /* A GEMM's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
 typedef struct mgv__gemm_shape {
@@ -10376,7 +10542,7 @@ static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__ker
     }
     if (plan->regime == MGV__THROUGHPUT) {
         clocks = mgv__gemm_clocks(shape.columns, k->k_blocks);
-        if (k->flags & MGV__KERNEL_GELU_TANH) clocks.edge += MGV__SCHEDULE_GELU_CLOCKS * shape.columns;
+        if (k->flags & MGV__KERNEL_GELU) clocks.edge += MGV__SCHEDULE_GELU_CLOCKS * shape.columns;
         if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SCHEDULE_STREAM_CLOCKS;
         return clocks;
     }
@@ -10434,6 +10600,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = 2.0 * (uint32_t)MGV__POOL_SHARE * k->inner / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK;
         clocks.edge = 4000; /* the exchange among it */
     }
+    if (k->kind == MGV__KERNEL_ROWS) clocks.edge = 2500; /* its stores go on beside the next tile */
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
     if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
         const double tokens = mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
@@ -10489,8 +10656,13 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
         if (k->flags & MGV__KERNEL_STATS) b.statistics += rows * k->columns / 8;
         if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * b.target;
-        if (k->flags & MGV__KERNEL_GELU_TANH) b.passes += 2 * b.target;
+        if (k->flags & MGV__KERNEL_GELU) b.passes += 2 * b.target;
         if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * b.target;
+    } else if (k->kind == MGV__KERNEL_ROWS) {
+        if (k->flags & MGV__KERNEL_PICK) b.source = images * k->inner * 2.0;
+        b.target = 2 * b.source;
+        if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics = b.source / 16;
+        b.l2 = b.source;
     } else if (k->kind == MGV__KERNEL_PATCHES) {
         b.source = images * plan->config->image_size * plan->config->image_size * plan->config->channels;
         b.l2 = b.source;
@@ -10538,7 +10710,10 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     memset(out, 0, sizeof *out);
     out->label = op->label;
     out->layer = op->layer;
-    out->kind = k->kind == MGV__KERNEL_PATCHES ? "patches" : mgv__plan_is_pool(k->kind) ? "pool" : "product";
+    out->kind = k->kind == MGV__KERNEL_PATCHES     ? "patches"
+                : k->kind == MGV__KERNEL_ROWS      ? "rows"
+                : mgv__plan_is_pool(k->kind) ? "pool"
+                                                   : "product";
     out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
     if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * (uint32_t)MGV__MATH_GROUPS;
@@ -12024,6 +12199,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->patch = config->patch;
     arguments->grid = config->image_size / config->patch;
     arguments->patch_pitch = plan->patch_pitch;
+    arguments->prefix = plan->prefix;
     arguments->latency_rows = mgv__plan_latency_rows(cuda->plan->tokens);
     arguments->poll_limit = desc->poll_limit ? desc->poll_limit : 1555000; /* a poll takes 0.161 us on the H200 */
     return mgv__cuda_encode_maps(cuda, arguments->maps, error); /* each schedule makes its own: what the driver refuses is refused here */
@@ -12423,6 +12599,9 @@ static mgv_result mgv__gpu_take_outputs(mgv_engine *engine, mgv__gpu *gpu, mgv_e
         const mgv_output *output = &engine->outputs[i];
         gpu->staged[i] = NULL;
         if (output->kind == MGV_OUTPUT_POOLED) continue;
+        if (!mgv__lower_gives(output->kind))
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: the CUDA backend gives pooled rows, tokens and layers; use the CPU "
+                             "backend for others", (uint64_t)i);
         rows->layer[rows->count] = output->kind == MGV_OUTPUT_TOKENS ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)output->index;
         result = mgv__gpu_place_rows(engine, gpu, i, &staged, &gpu->cuda->arguments.outputs[rows->count++], error);
     }
@@ -13257,10 +13436,11 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
     const mgv__pixels_config *pixels = &v->model->config.pixels;
     const uint32_t count = mgv__validation_rows(plan, buffer), area = v->model->config.patch * v->model->config.patch;
     const float query_scale = (float)mgv__pack_query_scale(plan);
+    const uint32_t skipped = buffer == MGV__DEVICE_PATCHES ? plan->prefix : 0; /* rows that the CPU has only behind the patches' product */
     uint32_t row, i;
-    for (row = 0; row < count; row++)
+    for (row = 0; row < count - skipped; row++)
         for (i = 0; i < b->columns; i++) {
-            float value = mgv__validation_value(b, rows, ((size_t)image * count + row) * b->pitch + i);
+            float value = mgv__validation_value(b, rows, ((size_t)image * count + skipped + row) * b->pitch + i);
             uint32_t column = i;
             if (buffer == MGV__DEVICE_PATCHES) {
                 const uint32_t channel = i % 3;
@@ -13351,7 +13531,7 @@ static mgv_result mgv__validation_inputs(mgv__validator *v, uint32_t first, uint
         for (i = first; i-- > 0;) /* who stands for the last writer says where the card has it */
             if (program->ops[i].target == b) break;
         for (k = 0; k < plan->op_count; k++)
-            if (mgv__validation_compares(&plan->ops[k]) && plan->ops[k].end == i + 1) input->device_buffer = plan->ops[k].target;
+            if (mgv__validation_compares(&plan->ops[k]) && plan->ops[k].end == i + 1) input->device_buffer = plan->ops[k].result;
         if (input->device_buffer == MGV__DEVICE_BUFFER_COUNT)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s reads what the GPU keeps nowhere", program->ops[last].label);
         result = mgv__validation_fetch(v, input->device_buffer, input->rows, error);
@@ -13379,19 +13559,20 @@ static const float *mgv__validation_expect(mgv__validator *v, uint32_t image, ui
 static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t first, uint32_t last, mgv_error *error) {
     mgv__cuda *cuda = v->gpu->gpu->cuda;
     const mgv__plan_op *op = &cuda->plan->ops[k];
-    const uint32_t columns = cuda->plan->buffers[op->target].columns, rows = mgv__validation_rows(cuda->plan, op->target);
+    const uint32_t skipped = op->result == MGV__DEVICE_PATCHES ? cuda->plan->prefix : 0;
+    const uint32_t columns = cuda->plan->buffers[op->result].columns, rows = mgv__validation_rows(cuda->plan, op->result) - skipped;
     const double tolerance = mgv__validation_tolerance(op);
     mgv__comparison c;
     uint32_t image;
     mgv_result result = mgv__validation_inputs(v, first, last, error);
     memset(&c, 0, sizeof c);
     if (result == MGV_OK) result = mgv__cuda_run_to(cuda, v->image_count, cuda->arguments.pixels, k, error);
-    if (result == MGV_OK) result = mgv__validation_fetch(v, op->target, v->result, error);
+    if (result == MGV_OK) result = mgv__validation_fetch(v, op->result, v->result, error);
     if (result != MGV_OK) return result;
     for (image = 0; image < v->image_count; image++) {
         const float *expected = mgv__validation_expect(v, image, first, last);
         const double scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
-        mgv__validation_widen(v, op->target, v->result, image, v->wide);
+        mgv__validation_widen(v, op->result, v->result, image, v->wide);
         mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
     }
     mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);
@@ -13412,7 +13593,15 @@ static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
 }
 
 /* Rows of one picture that stand for the whole encode: the pooled one, or its tokens where there is no pooling head. */
-static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) { return gpu->model->config.use_head ? 1 : gpu->gpu->cuda->plan->tokens; }
+static int mgv__validation_pools(const mgv_model *model) {
+    uint32_t i;
+    for (i = 0; i < model->program.tap_count; i++)
+        if (model->program.taps[i].kind == MGV_OUTPUT_POOLED) return 1;
+    return 0;
+}
+static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) {
+    return mgv__validation_pools(gpu->model) ? 1 : gpu->gpu->cuda->plan->tokens;
+}
 
 static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint32_t rows_each, float *rows,
                                          mgv_error *error) {
@@ -13421,7 +13610,7 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
     mgv_result result;
     memset(&output, 0, sizeof output);
     memset(&desc, 0, sizeof desc);
-    output.kind = engine->model->config.use_head ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
+    output.kind = mgv__validation_pools(engine->model) ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     output.data = rows;
     output.capacity = (uint64_t)count * rows_each * engine->model->config.hidden;
     desc.images = images;
@@ -13491,7 +13680,7 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     d.workspace_bytes = d.device_workspace_bytes = 0;
     d.max_tokens = 0;
     d.max_images = v->image_count + 2; /* rows that no picture has */
-    d.max_row_outputs = !v->model->config.use_head;
+    d.max_row_outputs = !mgv__validation_pools(v->model);
     d.backend = MGV_BACKEND_CUDA;
     result = mgv_engine_create(&v->gpu, v->model, &d, error);
     d.max_images = 1;

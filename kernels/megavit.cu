@@ -54,20 +54,21 @@ DEVICE void math_pool(Math &self, const TileSlot &tile) {
    and so does their code: -0.4% (kernels/NOTES.md, how much code). */
 template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &tile, uint32_t kind) {
     constexpr auto has = [](uint32_t some) { return has_kind<KINDS>(some); };
+    constexpr uint32_t flags = has_kind<KINDS>(MGV__KERNEL_ROWS) ? FLAGS_OF_TILE : FLAGS_OF_COMMON_TILE;
     if (is_kind<KINDS, MGV__KERNEL_SPLIT_160>(kind)) {
         split_tile<160>(self, tile);
         return KIND_NOT_KNOWN;
     }
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(kind)) return math_attention(self, tile);
     switch (kind) {
-    case MGV__KERNEL_GEMM_256: if constexpr (has(MGV__KERNEL_GEMM_256)) gemm_tile<256>(self, tile); break;
+    case MGV__KERNEL_GEMM_256: if constexpr (has(MGV__KERNEL_GEMM_256)) gemm_tile<256, flags>(self, tile); break;
     case MGV__KERNEL_PATCHES: if constexpr (has(MGV__KERNEL_PATCHES)) patches_tile(self, tile); break;
     case MGV__KERNEL_ROWS: if constexpr (has(MGV__KERNEL_ROWS)) rows_tile(self, tile); break;
     case MGV__KERNEL_SPLIT_128: if constexpr (has(MGV__KERNEL_SPLIT_128)) split_tile<128>(self, tile); break;
     case MGV__KERNEL_SPLIT_192: if constexpr (has(MGV__KERNEL_SPLIT_192)) split_tile<192>(self, tile); break;
-    case MGV__KERNEL_GEMM_192: if constexpr (has(MGV__KERNEL_GEMM_192)) gemm_tile<192>(self, tile); break;
-    case MGV__KERNEL_GEMM_128: if constexpr (has(MGV__KERNEL_GEMM_128)) gemm_tile<128>(self, tile); break;
-    case MGV__KERNEL_GEMM_64: if constexpr (has(MGV__KERNEL_GEMM_64)) gemm_tile<64>(self, tile); break;
+    case MGV__KERNEL_GEMM_192: if constexpr (has(MGV__KERNEL_GEMM_192)) gemm_tile<192, flags>(self, tile); break;
+    case MGV__KERNEL_GEMM_128: if constexpr (has(MGV__KERNEL_GEMM_128)) gemm_tile<128, flags>(self, tile); break;
+    case MGV__KERNEL_GEMM_64: if constexpr (has(MGV__KERNEL_GEMM_64)) gemm_tile<64, flags>(self, tile); break;
     case MGV__KERNEL_ATTENTION_ONLINE: if constexpr (has(MGV__KERNEL_ATTENTION_ONLINE)) math_attention_online(self, tile); break;
     case MGV__KERNEL_POOL: if constexpr (has(MGV__KERNEL_POOL)) math_pool(self, tile); break;
     case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) pool_sums_tile(self, tile); break;

@@ -8,13 +8,15 @@
 DEVICE float centred(uint32_t byte) { return (float)((int32_t)byte - MGV__PIXEL_MIDDLE); }
 DEVICE uint32_t bytes_to_bf16x2(uint32_t low, uint32_t high) { return cvt_rn_bf16x2(centred(low), centred(high)); }
 
-/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. This thread takes every
-   `step`-th piece. Pieces of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
+/* One image: patch row (y, x, channel) order, so a patch's pixel row is `3 patch` bytes in one piece. Rows of class and register tokens,
+   which come first, are zero: what these are is in the table that is added to the product. This thread takes every `step`-th piece. Pieces
+   of 16 bytes where everything is a multiple of 16, of two bytes otherwise. */
 DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t image, uint32_t first_item,
                              uint32_t step) {
     const uint32_t piece = 3 * arguments.patch, side = arguments.grid * arguments.patch;
     const uint8_t *pixels = arguments.pixels + (size_t)image * arguments.image_size * arguments.image_size * 3;
-    uint16_t *patches = arguments.patches + (size_t)image * op.tokens * arguments.patch_pitch;
+    uint16_t *const rows = arguments.patches + (size_t)image * op.tokens * arguments.patch_pitch;
+    uint16_t *const patches = rows + (size_t)arguments.prefix * arguments.patch_pitch;
     const uint32_t width = piece % 16 == 0 && arguments.image_size * 3 % 16 == 0 && ((size_t)arguments.pixels & 15) == 0 ? 16 : 2;
     const uint32_t parts = piece / width, items = side * arguments.grid * parts;
     for (uint32_t item = first_item; item < items; item += step) {
@@ -37,6 +39,8 @@ DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__
         st_global_v4u32(to, out[0], out[1], out[2], out[3]);
         st_global_v4u32(to + 8, out[4], out[5], out[6], out[7]);
     }
+    for (uint32_t item = first_item; item < arguments.prefix * arguments.patch_pitch / 8; item += step)
+        st_global_v4u32(rows + 8 * item, 0, 0, 0, 0);
 }
 
 DEVICE void patches_tile(Math &self, const TileSlot &tile) {

@@ -90,7 +90,7 @@ static void choose_outputs(MicroEncoder *m) {
         output->kind = kinds[i + skipped];
         output->index = layers[i + skipped];
         output->capacity = (uint64_t)m->shape.images * m->shape.hidden;
-        if (output->kind != MGV_OUTPUT_POOLED) output->capacity *= grid * grid;
+        if (output->kind != MGV_OUTPUT_POOLED) output->capacity *= grid * grid + m->model->config.prefix;
         m->expected[i].resize(output->capacity);
         output->data = m->expected[i].data();
     }
@@ -174,11 +174,14 @@ void micro_close(MicroEncoder *m) {
     delete m;
 }
 
-MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
-    std::unique_ptr<MicroEncoder> m(new MicroEncoder());
-    m->shape = shape;
+static std::string config_of(const MicroShape &shape, const char *model_type, const std::string &more) {
+    return std::string("{\"model_type\":\"") + model_type + "\",\"hidden_size\":" + std::to_string(shape.hidden) +
+           ",\"num_attention_heads\":" + std::to_string(shape.hidden / shape.head_dim) +
+           ",\"num_hidden_layers\":" + std::to_string(shape.layers) + ",\"patch_size\":" + std::to_string(shape.patch) + more + "}";
+}
+
+static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
     const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
-    Checkpoint c;
     const std::string v = "vision_model.";
     c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)),
           0);
@@ -203,13 +206,70 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         c.linear(v + "head.mlp.fc1", f, d);
         c.linear(v + "head.mlp.fc2", d, f);
     }
-    const std::string config =
-        "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) +
-        ",\"num_attention_heads\":" + std::to_string(d / shape.head_dim) + ",\"num_hidden_layers\":" + std::to_string(shape.layers) +
-        ",\"image_size\":" + std::to_string(shape.image_size) + ",\"patch_size\":" + std::to_string(shape.patch) +
-        (shape.head ? "}" : ",\"vision_use_head\":false}");
+    return config_of(shape, "siglip_vision_model",
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size) +
+                         (shape.head ? "" : ",\"vision_use_head\":false"));
+}
+
+/* A norm behind the embeddings, quick GELU, no bias of the patches. */
+static std::string make_clip(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
+    const std::string v = "vision_model.";
+    c.add(v + "embeddings.class_embedding", {d}, 1, 0);
+    c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)),
+          0);
+    c.add(v + "embeddings.position_embedding.weight", {grid * grid + 1, d}, 0.5f, 0);
+    c.norm(v + "pre_layrnorm", d);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = v + "encoder.layers." + std::to_string(i) + ".";
+        c.norm(l + "layer_norm1", d);
+        c.norm(l + "layer_norm2", d);
+        for (const char *p : {"q_proj", "k_proj", "v_proj", "out_proj"}) c.linear(l + "self_attn." + p, d, d);
+        c.linear(l + "mlp.fc1", f, d);
+        c.linear(l + "mlp.fc2", d, f);
+    }
+    c.norm(v + "post_layernorm", d);
+    return config_of(shape, "clip_vision_model",
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size));
+}
+
+/* GELU by erf, a scale per channel, registers, positions of a larger picture. */
+static std::string make_dinov2(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = 4 * d, grid = shape.table_side ? shape.table_side : shape.image_size / shape.patch;
+    c.add("embeddings.cls_token", {1, 1, d}, 1, 0);
+    if (shape.registers) c.add("embeddings.register_tokens", {1, shape.registers, d}, 1, 0);
+    c.add("embeddings.position_embeddings", {1, grid * grid + 1, d}, 0.5f, 0);
+    c.add("embeddings.patch_embeddings.projection.weight", {d, 3, shape.patch, shape.patch},
+          1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add("embeddings.patch_embeddings.projection.bias", {d}, 0.1f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = "encoder.layer." + std::to_string(i) + ".";
+        c.norm(l + "norm1", d);
+        c.norm(l + "norm2", d);
+        for (const char *p : {"query", "key", "value"}) c.linear(l + "attention.attention." + p, d, d);
+        c.linear(l + "attention.output.dense", d, d);
+        c.add(l + "layer_scale1.lambda1", {d}, 0.5f, 0.6f);
+        c.linear(l + "mlp.fc1", f, d);
+        c.linear(l + "mlp.fc2", d, f);
+        c.add(l + "layer_scale2.lambda1", {d}, 0.5f, 0.6f);
+    }
+    c.norm("layernorm", d);
+    return config_of(shape, shape.registers ? "dinov2_with_registers" : "dinov2",
+                     ",\"image_size\":" + std::to_string(grid * shape.patch) +
+                         (shape.registers ? ",\"num_register_tokens\":" + std::to_string(shape.registers) : std::string()));
+}
+
+MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
+    std::unique_ptr<MicroEncoder> m(new MicroEncoder());
+    m->shape = shape;
+    Checkpoint c;
+    const std::string family = shape.family, side = std::to_string(shape.image_size);
+    const std::string config = family == "clip" ? make_clip(shape, c) : family == "dinov2" ? make_dinov2(shape, c) : make_siglip(shape, c);
+    const std::string processor = "{\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
+                                  "\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27],\"rescale_factor\":0.00392156862745098,"
+                                  "\"resample\":3,\"size\":{\"height\":" + side + ",\"width\":" + side + "}}";
     const std::string tensors = c.file();
-    mgv_memory_file files[2];
+    mgv_memory_file files[3];
     memset(files, 0, sizeof files);
     files[0].name = "config.json";
     files[0].data = config.data();
@@ -217,12 +277,15 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     files[1].name = "model.safetensors";
     files[1].data = tensors.data();
     files[1].bytes = tensors.size();
+    files[2].name = "preprocessor_config.json";
+    files[2].data = processor.data();
+    files[2].bytes = processor.size();
     mgv_error error;
     memset(&error, 0, sizeof error);
     mgv_model_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.memory_files = files;
-    desc.memory_file_count = 2;
+    desc.memory_file_count = family == "siglip" ? 2 : 3;
     if (mgv_model_open(&m->model, &desc, &error) != MGV_OK) {
         *why = failed("model", error);
         return nullptr;

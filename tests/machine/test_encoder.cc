@@ -452,6 +452,23 @@ static void test_numbers(unsigned seeds) {
     test_encoder_replay(wide_latency, 5 * seeds, arithmetic_latency);
 }
 
+/* Class tokens, a norm of the stream itself, other activations; registers, positions sampled from more of them. */
+static void test_families(void) {
+    MicroShape clip = {64, 16, 192, 200, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    clip.family = "clip";
+    test_encoder_arithmetic(clip, 2);
+    MicroShape split_clip = {64, 8, 192, 72, 1, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 3};
+    split_clip.family = "clip"; /* whose norm leaves statistics of other parts than the product before it */
+    test_encoder_arithmetic(split_clip, 1);
+    MicroShape dino = {56, 14, 192, 768, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    dino.family = "dinov2";
+    dino.table_side = 7;
+    test_encoder_arithmetic(dino, 2);
+    dino.registers = 4;
+    dino.image_size = 224; /* 261 tokens: attention with online softmax */
+    test_encoder_arithmetic(dino, 1);
+}
+
 /* In protocol mode and from recordings. */
 static void test_order(unsigned seeds) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -507,13 +524,14 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "order", "watchdog"};
+    const std::set<std::string> shares = {"", "numbers", "families", "order", "watchdog"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|order|watchdog] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|order|watchdog] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
     if (share.empty() || share == "numbers") test_numbers(seeds);
+    if (share.empty() || share == "numbers" || share == "families") test_families();
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     test_products(recorded);

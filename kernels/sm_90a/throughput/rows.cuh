@@ -1,5 +1,5 @@
-/* megavit: rows of the residual stream as a caller asked for them, in float32:
-   as they are (a layer's output) or behind the last norm (tokens).
+/* megavit: rows of the residual stream as a caller asked for them, in float32: as they are (a layer's output) or behind the last norm
+   (tokens), or of these the one that stands for its image; or rows that are normalised where they lie, for what follows.
 
    The tile signals the stream's own counters, as if it had written there: the next layer waits for them,
    so it cannot overwrite what is still read here. */
@@ -8,12 +8,38 @@
 
 #include "math.cuh"
 
+/* One row, normalised in place by one warp: lane l has columns 2 l and 2 l + 1 of each 64. It leaves statistics of parts of 64 columns,
+   taken before rounding as gemm_statistics does. */
+DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row, float mean, float rstd) {
+    const mgv__kernel_op &op = tile.op;
+    const size_t number = (size_t)tile.group * op.rows_per_group + row;
+    uint32_t *const at = (uint32_t *)self.arguments.buffers[op.a_map] + number * op.inner / 2;
+    const float *gamma = self.arguments.vectors + op.bias, *beta = gamma + op.inner;
+    for (uint32_t part = 0; part < op.inner / 64; part++) {
+        const uint32_t column = part * 64 + 2 * self.lane, pair = ld_relaxed_gpu(at + column / 2);
+        float g0, g1, b0, b1;
+        ld_global_nc_v2f32(gamma + column, g0, g1);
+        ld_global_nc_v2f32(beta + column, b0, b1);
+        const float low = (bf16_low(pair) - mean) * rstd * g0 + b0, high = (bf16_high(pair) - mean) * rstd * g1 + b1;
+        float sum = low + high, square = low * low + high * high;
+        at[column / 2] = cvt_rn_bf16x2(low, high);
+#pragma unroll
+        for (int other = 16; other > 0; other /= 2) {
+            sum += shfl_bfly_f32(sum, other);
+            square += shfl_bfly_f32(square, other);
+        }
+        sum /= 64;
+        if (self.lane == 0)
+            st_relaxed_gpu_v2f32(self.arguments.stats + op.stats_out + stats_place(op, op.inner, tile.group, row, part), sum,
+                                 fmaxf(square - 64 * sum * sum, 0));
+    }
+}
+
 /* One row, by one warp: lane l has columns 2 l and 2 l + 1 of each 64. Several loads are on their way before the first store. */
-DEVICE void rows_copy(const Math &self, const mgv__kernel_op &op, size_t at, float mean, float rstd) {
+DEVICE void rows_copy(const Math &self, const mgv__kernel_op &op, size_t at, float *to, float mean, float rstd) {
     constexpr uint32_t AHEAD = 4;
     const uint32_t *from = (const uint32_t *)self.arguments.buffers[op.a_map] + at / 2;
     const float *gamma = self.arguments.vectors + op.bias, *beta = gamma + op.inner;
-    float *to = self.arguments.outputs[op.store_map] + at;
     for (uint32_t first = 2 * self.lane; first < op.inner; first += AHEAD * 64) {
         uint32_t pair[AHEAD];
 #pragma unroll
@@ -44,12 +70,17 @@ DEVICE void rows_tile(Math &self, const TileSlot &tile) {
     for (uint32_t row = first + self.group * 4 + self.warp; row < end; row += 4 * MGV__MATH_GROUPS) {
         const uint32_t number = tile.group * op.rows_per_group + row;
         float mean = 0, rstd = 1;
+        if (op.flags & MGV__KERNEL_PICK && number % op.tokens != op.table) continue;
         if (op.flags & MGV__KERNEL_FOLD_NORM) row_statistics(self.arguments, op, tile.group, row, mean, rstd);
-        rows_copy(self, op, (size_t)number * op.inner, mean, rstd);
+        if (op.flags & MGV__KERNEL_STATS) {
+            rows_normalise(self, tile, row, mean, rstd);
+            continue;
+        }
+        float *to = op.flags & MGV__KERNEL_PICK ? (float *)self.arguments.buffers[op.store_map] + (size_t)(number / op.tokens) * op.inner
+                                                : self.arguments.outputs[op.store_map] + (size_t)number * op.inner;
+        rows_copy(self, op, (size_t)number * op.inner, to, mean, rstd);
     }
-    math_group_sync(self);
-    uint32_t *counter = tile_counter(self.arguments, tile, self.cta);
-    if (self.thread == 0 && counter) red_release_gpu_add(counter, 1);
+    signal_ordinary_stores(self, tile); /* of rows that are copied nobody but the counter's next writer knows */
 }
 
 #endif /* MGV_ROWS_CUH */

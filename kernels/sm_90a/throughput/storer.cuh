@@ -7,7 +7,10 @@
 #include "loader.cuh"
 
 /* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
-enum : uint32_t { FLAGS_OF_TILE = ~0u /* not compiled in */ };
+enum : uint32_t {
+    FLAGS_OF_TILE = ~0u,        /* not compiled in */
+    FLAGS_OF_COMMON_TILE = ~1u  /* not compiled in, but for activations of which only the kernel of all kinds has code */
+};
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
     FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
@@ -74,7 +77,8 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
 
 /* Those of the math group's rows, two a lane, where a norm is folded: for the epilogue, which gets them with the first chunk. */
 DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
-    const uint32_t first = gemm_first_row(tile, self.cta) + self.math_group * MGV__CHUNK_ROWS, end = mgv__rows_of_group(&tile.op, tile.group);
+    const uint32_t first = gemm_first_row(tile, self.cta) + self.math_group * MGV__CHUNK_ROWS,
+                   end = mgv__rows_of_group(&tile.op, tile.group);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x % 32; i < MGV__CHUNK_ROWS; i += 32) {
         float mean, rstd = 1; /* nobody wrote statistics of rows beyond the last */
