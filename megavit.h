@@ -578,8 +578,6 @@ typedef struct mgv_schedule_part {
     uint32_t count, each;
 } mgv_schedule_part;
 
-enum { MGV_SCHEDULE_SHARED_PARTS = 5, MGV_SCHEDULE_ROLES = 2 };
-
 typedef struct mgv_schedule_info {
     uint32_t op_count;
     const char *regime;                               /* "throughput" or "latency": which kind of kernel */
@@ -589,9 +587,10 @@ typedef struct mgv_schedule_info {
     uint32_t tiles;                                   /* of one cluster each */
     uint64_t device_bytes;                            /* everything of the engine on the card */
     uint64_t weight_bytes;                            /* packed */
-    mgv_schedule_part shared[MGV_SCHEDULE_SHARED_PARTS]; /* shared memory of one CTA, in bytes */
+    const mgv_schedule_part *shared;                  /* [shared_count] shared memory of one CTA, in bytes; static, as names are */
+    const mgv_schedule_part *roles;                   /* [role_count] registers of one CTA */
+    uint32_t shared_count, role_count;
     uint32_t shared_bytes, shared_limit;
-    mgv_schedule_part roles[MGV_SCHEDULE_ROLES];      /* registers of one CTA */
     uint32_t registers, register_limit;
     double nominal_flops;                             /* of the model, as mgv_model_info counts them */
     double clock_hz, matrix_flops, l2_bandwidth, memory_bandwidth, handoff_us; /* what is assumed, for the multiprocessors used */
@@ -1057,6 +1056,8 @@ MGV__SHARED uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b
 #define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
                                 MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
 #define MGV__KINDS_LATENCY_PRODUCTS (MGV__KIND(WIDE) | MGV__KIND(DEEP) | MGV__KIND(THIN))
+/* Tiles whose math groups signal together. */
+#define MGV__KINDS_SIGNAL_ONCE (MGV__KIND(GEMV) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))
 MGV__SHARED uint32_t mgv__is_of(uint32_t kinds, uint32_t kind) { return kinds >> kind & 1u; }
 
 /* Columns of a matrix tile of the throughput regime; 0: it is none. Looked up in one word, in units of 32: a chain of comparisons becomes a
@@ -1178,13 +1179,15 @@ typedef struct mgv__kernel_arguments {
      >>threads      a pool of threads for callers who ask for one
      >>cpu          the CPU twin of every operation  < files config ops geometry
      >>pixels-avx2  the vector code of >>pixels  < pixels cpu
-     >>plan         the list of operations as one persistent kernel: layout, tiles, order, packed weights  < files config ops schedule
-     >>schedule     what a plan costs, on any machine  < config ops model plan
-     >>packed       files of packed weights  < files model plan schedule
-     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan schedule cuda tokenizer
-     >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan schedule packed engine
+     >>plan         the list of operations as one persistent kernel: lowering, layout, groups  < config geometry ops
+     >>sm_90a       the first machine: views of buffers, tiles, budgets, costs  < plan
+     >>order        tiles of a batch in an order that is proved; packed weights  < files config geometry ops plan schedule
+     >>schedule     what a plan costs, on any machine  < config ops model plan sm_90a order
+     >>packed       files of packed weights  < files model plan sm_90a order schedule
+     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda tokenizer
+     >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
-     >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan engine cuda encode
+     >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan order engine cuda encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config cpu
@@ -8495,7 +8498,7 @@ static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) { return &mgv__pl
    groups.
 
    Two regimes, each with kernels of its own, on the same buffers, packed weights and counters: throughput, and latency for few images
-   (see mgv__regimes). The schedule says which one runs.
+   (mgv__regime). The schedule says which one runs.
 
    One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so
    what the n-th writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
@@ -8584,6 +8587,69 @@ enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PL
        MGV__PLAN_SCHEDULES = 8, /* that an engine holds on the device, one for each number of images */
        MGV__COUNTER_SETS = 3, MGV__COUNTERS_OF_GRAPHS = 2 /* two take turns, one is for launches in CUDA graphs */ };
 
+/* What one tile costs its CTA, in clocks: its matrix work, the time its bytes need from L2, and its start and end, which nothing hides. */
+typedef struct mgv__tile_clocks {
+    double matrix, feed, edge;
+} mgv__tile_clocks;
+/* A product's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
+typedef struct mgv__gemm_shape {
+    uint32_t rows, columns, cluster_columns;
+} mgv__gemm_shape;
+
+/* Kernels of a machine that take tiles in the same way. */
+enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
+typedef struct mgv__plan mgv__plan;
+typedef struct mgv__regime {
+    const char *name;
+    uint32_t cluster;          /* CTAs */
+    uint32_t row_tile;         /* rows of a CTA's tile, and of a counter; 0: mgv__plan_latency_rows */
+    uint32_t unit_tiles;       /* images or row tiles of a cluster, where it has not one alone (MGV__KINDS_OF_CLUSTERS) */
+    uint32_t signals;          /* of a CTA for one tile, but for MGV__KINDS_SIGNAL_ONCE */
+    uint32_t queries;          /* that a CTA has of its cluster's tile of attention; 0: tiles of attention are CTAs' own */
+    uint32_t columns;          /* of a CTA's tile of a product; 0: what its map of weights and its kind say */
+    int32_t deals;             /* where tiles are many they are dealt to clusters */
+    int32_t asks_clusters;     /* how many of its clusters run at once is asked of the card */
+    void (*choose)(mgv__plan *plan, mgv__plan_op *op); /* kind, tiles and maps of one operation for plan->images images */
+    void (*signallers)(mgv__plan *plan);               /* who signals, when all operations have their tiles */
+    mgv__tile_clocks (*product_clocks)(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape);
+    const mgv_schedule_part *shared, *roles;           /* budgets of one CTA */
+    uint32_t shared_count, role_count;
+} mgv__regime;
+typedef struct mgv__kernel_entry {
+    const char *name;
+    uint32_t regime;
+    uint32_t kinds;            /* of tiles, bit by bit */
+    uint32_t rows;             /* of a tile, as mgv__plan_latency_rows says; 0: of any */
+} mgv__kernel_entry;
+/* What a kind of tile is and does with its sums. */
+typedef struct mgv__tile_kind {
+    const char *name;          /* as mgv_schedule_op says */
+    uint32_t epilogue;         /* flags, */
+    uint32_t float_epilogue;   /* and those where it writes float32; 0: it does not */
+} mgv__tile_kind;
+/* What a card of a machine is taken to do: measured (>>schedule). */
+typedef struct mgv__costs {
+    uint32_t multiprocessors, latency_clusters; /* clusters of the latency regime that are there at once */
+    double clock_hz;
+    double flops_a_clock;      /* of one multiprocessor, bf16 */
+    double l2_bandwidth;       /* bytes a second to one multiprocessor when all draw */
+    double memory_bandwidth, l2_bytes;
+    double handoff_us, joules_a_flop, watts;
+} mgv__costs;
+/* One architecture: which kernels there are and how tiles are chosen for them. Groups, segments, dealing and the proof ask nothing else. */
+typedef struct mgv__machine {
+    const char *architecture, *name;
+    int major, minor;          /* compute capability */
+    const mgv__kernel_entry *kernels; /* [kernel_count], those with less code first: the less there is, the nearer it lies */
+    uint32_t kernel_count;     /* 0: its tile engine is not there yet */
+    const mgv__regime *regimes; /* [MGV__REGIME_COUNT] */
+    const mgv__tile_kind *kinds; /* by number */
+    void (*make_maps)(mgv__plan *plan);
+    uint32_t shared_limit, register_limit;
+    mgv__costs costs;
+} mgv__machine;
+enum { MGV__MACHINE_KERNELS = 8 /* at most */ };
+
 /* Token and layer outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
 enum { MGV__ROWS_TOKENS_OUTPUT = -1 };
 typedef struct mgv__row_outputs {
@@ -8591,7 +8657,8 @@ typedef struct mgv__row_outputs {
     int32_t layer[MGV__KERNEL_MAX_OUTPUTS]; /* N: layer:N; MGV__ROWS_TOKENS_OUTPUT: tokens */
 } mgv__row_outputs;
 
-typedef struct mgv__plan {
+struct mgv__plan {
+    const mgv__machine *machine;
     const mgv__config *config;              /* how large pictures and patches are, how pixels are normalised */
     const mgv__program *program;            /* the model's operations, from which this plan's are made */
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
@@ -8639,34 +8706,9 @@ typedef struct mgv__plan {
     uint32_t dealt;                         /* tiles of the schedule are dealt to clusters; 0: clusters take them in turn */
     uint16_t *tile_cluster;                 /* dealt: the cluster of each tile */
     uint32_t *deal;                         /* dealt: as in mgv__kernel_arguments, mgv__plan_deal_words of them */
-} mgv__plan;
+};
+static const mgv__regime *mgv__plan_regime(const mgv__plan *plan) { return &plan->machine->regimes[plan->regime]; }
 
-enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
-/* What a schedule has to know of each regime's kernels. */
-typedef struct mgv__regime {
-    uint32_t cluster;          /* CTAs */
-    uint32_t row_tile;         /* rows of a CTA's tile, and of a counter; 0: mgv__plan_latency_rows */
-    uint32_t unit_tiles;       /* images or row tiles of a cluster, where it has not one alone (MGV__KINDS_OF_CLUSTERS) */
-} mgv__regime;
-static const mgv__regime mgv__regimes[MGV__REGIME_COUNT] = {
-    {MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER},
-    {MGV__LATENCY_CLUSTER, 0, 1}
-};
-/* The kernels, those with less code first: the less there is, the nearer it lies (kernels/NOTES.md, how much code). */
-typedef struct mgv__kernel_entry {
-    const char *name;
-    uint32_t regime;
-    uint32_t kinds;            /* of tiles, bit by bit */
-    uint32_t rows;             /* of a tile, as mgv__plan_latency_rows says; 0: of the throughput regime */
-} mgv__kernel_entry;
-enum { MGV__KERNELS = 5 };
-static const mgv__kernel_entry mgv__kernels[MGV__KERNELS] = {
-    {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
-    {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
-    {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
-    {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
-    {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}
-};
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
     MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
@@ -8680,18 +8722,20 @@ static uint32_t mgv__plan_latency_rows(uint32_t tokens) {
     return mgv__ceil_div(tokens, few) * few <= mgv__ceil_div(tokens, many) * many ? few : many;
 }
 static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
-    return plan->regime == MGV__LATENCY ? mgv__plan_latency_rows(plan->tokens) : mgv__regimes[plan->regime].row_tile;
+    const uint32_t rows = mgv__plan_regime(plan)->row_tile;
+    return rows ? rows : mgv__plan_latency_rows(plan->tokens);
 }
 
 /* Whether a kernel is made for pictures of this size. */
 static int mgv__plan_suits_kernel(const mgv__plan *plan, uint32_t kernel) {
-    const mgv__kernel_entry *k = &mgv__kernels[kernel];
+    const mgv__kernel_entry *k = &plan->machine->kernels[kernel];
     return !k->rows || k->rows == mgv__plan_latency_rows(plan->tokens);
 }
 /* The first kernel of a regime that is, and has code for these kinds of tiles. Each regime has one that has code for all. */
 static uint32_t mgv__plan_kernel_for(const mgv__plan *plan, uint32_t regime, uint32_t kinds) {
+    const mgv__kernel_entry *kernels = plan->machine->kernels;
     uint32_t i = 0;
-    while (mgv__kernels[i].regime != regime || kinds & ~mgv__kernels[i].kinds || !mgv__plan_suits_kernel(plan, i)) i++;
+    while (kernels[i].regime != regime || kinds & ~kernels[i].kinds || !mgv__plan_suits_kernel(plan, i)) i++;
     return i;
 }
 /* That of the schedule. */
@@ -8724,8 +8768,8 @@ static uint32_t mgv__split_columns(uint32_t kind) { return mgv__is_split(kind) ?
 static int mgv__plan_is_latency_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind) != 0; }
 
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
-static uint32_t mgv__plan_unit_tiles(uint32_t regime, uint32_t kind) {
-    return mgv__is_of(MGV__KINDS_OF_CLUSTERS, kind) ? 1 : mgv__regimes[regime].unit_tiles;
+static uint32_t mgv__plan_unit_tiles(const mgv__plan *plan, uint32_t kind) {
+    return mgv__is_of(MGV__KINDS_OF_CLUSTERS, kind) ? 1 : mgv__plan_regime(plan)->unit_tiles;
 }
 
 static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, uint32_t columns, uint32_t pitch, uint32_t by_image,
@@ -8797,14 +8841,6 @@ static void mgv__plan_weight_map(mgv__plan *plan, uint32_t map, uint32_t pack, u
     m->box[0] = 64;
     m->box[1] = box_rows;
     m->box[2] = rank == 3;
-}
-
-/* The same rows as (column of a block of K, row, block), so many blocks a box. */
-static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
-    m->dims[2] = m->dims[0] / MGV__GEMM_INNER;
-    m->dims[0] = MGV__GEMM_INNER;
-    m->strides[1] = 2 * MGV__GEMM_INNER;
-    m->box[2] = blocks;
 }
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
@@ -8889,69 +8925,6 @@ static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
     const uint32_t blocks = columns / MGV__GEMM_INNER, first = 2 * MGV__MATH_GROUPS;
     if (columns % (first * MGV__GEMM_INNER) || blocks <= first || blocks > MGV__LATENCY_THIN_BLOCKS) return 0;
     return mgv__thin_blocks_behind(blocks);
-}
-
-/* A CTA's tokens of the latency regime's pooling head: (column of a block, token, block, image), two blocks a box. */
-static void mgv__plan_pool_map(mgv__plan *plan) {
-    mgv__map_desc *m = &plan->maps[MGV__MAP_LATENCY_POOL];
-    const uint32_t share = mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER);
-    if (!mgv__plan_latency_supported(plan)) return;
-    mgv__plan_map(plan, MGV__MAP_LATENCY_POOL, MGV__DEVICE_STREAM, plan->tokens, plan->room_images, mgv__ceil_div(share, 8) * 8);
-    m->dims[3] = m->dims[2];
-    m->strides[2] = m->strides[1];
-    m->box[3] = 1;
-    mgv__plan_by_block(m, 2);
-}
-
-static void mgv__plan_latency_maps(mgv__plan *plan) {
-    const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
-    const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
-    uint32_t i;
-    for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
-        if (i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, rows_per_group, plan->groups, row_tile);
-    for (i = 0; i < 4; i++) {
-        const uint32_t buffer = i / 2 ? MGV__DEVICE_ATTENDED : MGV__DEVICE_PATCHES;
-        const uint32_t blocks = mgv__plan_thin_blocks(plan->buffers[buffer].columns);
-        if (!blocks) continue;
-        mgv__plan_map(plan, MGV__MAP_THIN_A + i, buffer, plan->tokens, 1, MGV__LATENCY_THIN_ROWS);
-        mgv__plan_by_block(&plan->maps[MGV__MAP_THIN_A + i], i % 2 ? blocks : 2);
-    }
-    mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
-    mgv__plan_pool_map(plan);
-    for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
-}
-
-static void mgv__plan_split_maps(mgv__plan *plan) {
-    const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
-    uint32_t pack, i;
-    for (i = 0; i < 2; i++) {
-        const uint32_t half = mgv__split_columns(MGV__KERNEL_SPLIT_160 + i) / (uint32_t)MGV__CLUSTER;
-        for (pack = 0; pack < 3; pack++) mgv__plan_weight_map(plan, MGV__MAP_SPLIT_WEIGHTS + 3 * i + pack, pack, half, 2);
-        mgv__plan_map(plan, MGV__MAP_SPLIT_REST + i, MGV__DEVICE_STREAM, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
-        plan->maps[MGV__MAP_SPLIT_REST + i].box[0] = half - 64;
-    }
-}
-
-/* Of attention and of the pooling head: views of images. */
-static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
-    const uint32_t keys = mgv__key_block(plan->tokens);
-    const uint32_t rest = mgv__rest_columns(plan->head_dim);
-    const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
-    /* the value projection's tiles are heads: stored rows are (column, head, image) */
-    if (plan->pools)
-        mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64,
-                           MGV__CHUNK_ROWS);
-    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
-    if (!mgv__plan_is_online(plan)) {
-        mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
-        mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64);
-        return;
-    }
-    mgv__plan_head_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, 64, MGV__ONLINE_KEYS);
-    mgv__plan_head_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
-    mgv__plan_head_map(plan, MGV__MAP_KEYS_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
-    mgv__plan_head_map(plan, MGV__MAP_QUERIES_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
-    mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
 }
 
 /* --- lowering: the model's operations as the kernel's --------------------------------------------------------- */
@@ -9431,28 +9404,7 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         plan->buffers[i].counter_stride = plan->buffers[i].by_image ? plan->group_images : plan->group_tiles;
     for (i = 0; i + plan->head_ops < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = (uint32_t)rows_per_group;
-    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        const int head = mgv__plan_rows_are_images(i);
-        uint64_t per_group = head ? plan->room_images : rows_per_group, count = head ? 1 : groups;
-        if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
-        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
-            mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, count, MGV__GEMM_ROWS);
-        if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; count = plan->room_images; }
-        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
-            mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, count, MGV__CHUNK_ROWS);
-    }
-    if (plan->pools) { /* weighted sums: (column, head, image) */
-        mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
-        mgv__map_desc *m = &plan->maps[(int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
-        mgv__plan_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->heads, plan->room_images,
-                      MGV__CHUNK_ROWS);
-        m->dims[0] = plan->width;
-        m->strides[0] = (uint64_t)plan->width * 2;
-        m->strides[1] = (uint64_t)weighted->pitch * 2;
-    }
-    mgv__plan_attention_maps(plan, plan->room_images);
-    mgv__plan_latency_maps(plan);
-    mgv__plan_split_maps(plan);
+    plan->machine->make_maps(plan);
 }
 
 /* Whether buffers, their counters and the list have room for such groups. */
@@ -9500,12 +9452,13 @@ static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uin
 }
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
-static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, const mgv__program *program, uint32_t max_images,
-                                   uint32_t group_images, mgv_error *error) {
+static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
+                                   uint32_t max_images, uint32_t group_images, mgv_error *error) {
     uint32_t i, mlp, head_mlp;
     uint64_t rows, head_rows, parts = 0, at = 0;
     mgv_result result;
     memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
+    plan->machine = machine;
     plan->config = config;
     plan->program = program;
     result = mgv__plan_survey(plan, error);
@@ -9564,8 +9517,6 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, c
         at += ((uint64_t)plan->pack_rows[i] * plan->pack_pitch[i] * 2 + 255) / 256 * 256;
     }
     plan->weight_bytes = at;
-    for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
-    mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
     mgv__plan_set_groups(plan, plan->group_images, plan->groups);
 
     at = 0;
@@ -9599,26 +9550,6 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__config *config, c
     return MGV_OK;
 }
 
-/* What one tile costs its CTA, in clocks: its matrix work, the time its bytes need from L2 at 32 a clock, and its start and end, which
-   nothing hides. */
-typedef struct mgv__tile_clocks {
-    double matrix, feed, edge;
-} mgv__tile_clocks;
-static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
-    mgv__tile_clocks clocks;
-    clocks.matrix = k_blocks * 4.0 * columns;
-    clocks.feed = k_blocks * (128.0 * 128 + columns * 64.0) / 32;
-    clocks.edge = columns == 256 ? 2500 : 2000;
-    return clocks;
-}
-
-static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
-    mgv__tile_clocks clocks = mgv__gemm_clocks(columns, mgv__ceil_div(k_blocks, MGV__CLUSTER));
-    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 52; /* measured with 160 columns: 702 a block */
-    clocks.edge = 3200;                                                                         /* the exchange among it */
-    return clocks;
-}
-
 /* Rounds in which `clusters` clusters work through an operation's tiles: whole ones while there are few, since the last is not full. */
 static double mgv__plan_waves(uint32_t tiles, uint32_t clusters) {
     return tiles <= 8 * clusters ? mgv__ceil_div(tiles, clusters) : (double)tiles / clusters;
@@ -9635,6 +9566,149 @@ static uint32_t mgv__plan_narrow_tiles(uint32_t row_units, uint32_t columns, uin
 static int mgv__plan_worth_dealing(const mgv__plan *plan, uint32_t row_tiles) {
     return plan->clusters <= MGV__PLAN_DEAL_CLUSTERS &&
            mgv__ceil_div(row_tiles, MGV__CLUSTER) * mgv__ceil_div(plan->width, 256) >= plan->clusters;
+}
+
+/* Heads of one CTA's tile of attention. */
+static uint32_t mgv__plan_heads(const mgv__kernel_op *k) { return k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u; }
+
+/* Signals of CTA `cta` when it has done its share of a tile. */
+static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
+    const mgv__regime *regime = mgv__plan_regime(plan);
+    if (regime->queries && k->kind == MGV__KERNEL_ATTENTION && cta * regime->queries >= plan->tokens) return 0;
+    return mgv__is_of(MGV__KINDS_SIGNAL_ONCE, k->kind) ? 1 : regime->signals;
+}
+
+/* Row tiles, images or pairs of either that an operation takes of a group. */
+static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group) {
+    return mgv__ceil_div(mgv__rows_of_group(k, group),
+                         mgv__plan_unit_tiles(plan, k->kind) * mgv__tile_row_count(k, mgv__plan_row_tile(plan)));
+}
+
+#endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>sm_90a: the first machine, Hopper: views of its buffers, tiles, budgets, costs
+
+   A machine is a row at the end of its section. Which tiles an operation has for so many images, which maps they load through, what they cost
+   and who signals are functions that the row names; kinds of tiles, kernels and budgets are tables. */
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
+
+/* The same rows as (column of a block of K, row, block), so many blocks a box. */
+static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
+    m->dims[2] = m->dims[0] / MGV__GEMM_INNER;
+    m->dims[0] = MGV__GEMM_INNER;
+    m->strides[1] = 2 * MGV__GEMM_INNER;
+    m->box[2] = blocks;
+}
+
+/* A CTA's tokens of the latency regime's pooling head: (column of a block, token, block, image), two blocks a box. */
+static void mgv__plan_pool_map(mgv__plan *plan) {
+    mgv__map_desc *m = &plan->maps[MGV__MAP_LATENCY_POOL];
+    const uint32_t share = mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER);
+    if (!mgv__plan_latency_supported(plan)) return;
+    mgv__plan_map(plan, MGV__MAP_LATENCY_POOL, MGV__DEVICE_STREAM, plan->tokens, plan->room_images, mgv__ceil_div(share, 8) * 8);
+    m->dims[3] = m->dims[2];
+    m->strides[2] = m->strides[1];
+    m->box[3] = 1;
+    mgv__plan_by_block(m, 2);
+}
+
+static void mgv__plan_latency_maps(mgv__plan *plan) {
+    const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
+    const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
+    uint32_t i;
+    for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
+        if (i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, rows_per_group, plan->groups, row_tile);
+    for (i = 0; i < 4; i++) {
+        const uint32_t buffer = i / 2 ? MGV__DEVICE_ATTENDED : MGV__DEVICE_PATCHES;
+        const uint32_t blocks = mgv__plan_thin_blocks(plan->buffers[buffer].columns);
+        if (!blocks) continue;
+        mgv__plan_map(plan, MGV__MAP_THIN_A + i, buffer, plan->tokens, 1, MGV__LATENCY_THIN_ROWS);
+        mgv__plan_by_block(&plan->maps[MGV__MAP_THIN_A + i], i % 2 ? blocks : 2);
+    }
+    mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
+    mgv__plan_pool_map(plan);
+    for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
+}
+
+static void mgv__plan_split_maps(mgv__plan *plan) {
+    const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
+    uint32_t pack, i;
+    for (i = 0; i < 2; i++) {
+        const uint32_t half = mgv__split_columns(MGV__KERNEL_SPLIT_160 + i) / (uint32_t)MGV__CLUSTER;
+        for (pack = 0; pack < 3; pack++) mgv__plan_weight_map(plan, MGV__MAP_SPLIT_WEIGHTS + 3 * i + pack, pack, half, 2);
+        mgv__plan_map(plan, MGV__MAP_SPLIT_REST + i, MGV__DEVICE_STREAM, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
+        plan->maps[MGV__MAP_SPLIT_REST + i].box[0] = half - 64;
+    }
+}
+
+/* Of attention and of the pooling head: views of images. */
+static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
+    const uint32_t keys = mgv__key_block(plan->tokens);
+    const uint32_t rest = mgv__rest_columns(plan->head_dim);
+    const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
+    /* the value projection's tiles are heads: stored rows are (column, head, image) */
+    if (plan->pools)
+        mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64,
+                           MGV__CHUNK_ROWS);
+    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
+    if (!mgv__plan_is_online(plan)) {
+        mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
+        mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64);
+        return;
+    }
+    mgv__plan_head_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, 64, MGV__ONLINE_KEYS);
+    mgv__plan_head_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
+    mgv__plan_head_map(plan, MGV__MAP_KEYS_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
+    mgv__plan_head_map(plan, MGV__MAP_QUERIES_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
+    mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
+}
+
+/* The views of all buffers and of the weights, in groups as they are now. */
+static void mgv__sm90_maps(mgv__plan *plan) {
+    const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
+    const uint32_t groups = plan->groups;
+    uint32_t i;
+    for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
+    mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        const int head = mgv__plan_rows_are_images(i);
+        uint64_t per_group = head ? plan->room_images : rows_per_group, count = head ? 1 : groups;
+        if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
+            mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, count, MGV__GEMM_ROWS);
+        if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; count = plan->room_images; }
+        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
+            mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, count, MGV__CHUNK_ROWS);
+    }
+    if (plan->pools) { /* weighted sums: (column, head, image) */
+        mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
+        mgv__map_desc *m = &plan->maps[(int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
+        mgv__plan_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->heads, plan->room_images,
+                      MGV__CHUNK_ROWS);
+        m->dims[0] = plan->width;
+        m->strides[0] = (uint64_t)plan->width * 2;
+        m->strides[1] = (uint64_t)weighted->pitch * 2;
+    }
+    mgv__plan_attention_maps(plan, plan->room_images);
+    mgv__plan_latency_maps(plan);
+    mgv__plan_split_maps(plan);
+}
+
+/* At 32 bytes a clock from L2. */
+static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
+    mgv__tile_clocks clocks;
+    clocks.matrix = k_blocks * 4.0 * columns;
+    clocks.feed = k_blocks * (128.0 * 128 + columns * 64.0) / 32;
+    clocks.edge = columns == 256 ? 2500 : 2000;
+    return clocks;
+}
+
+static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
+    mgv__tile_clocks clocks = mgv__gemm_clocks(columns, mgv__ceil_div(k_blocks, MGV__CLUSTER));
+    clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 52; /* measured with 160 columns: 702 a block */
+    clocks.edge = 3200;                                                                         /* the exchange among it */
+    return clocks;
 }
 
 /* Tile width of a GEMM: the one whose waves take least time. Of what multiplies normed rows, which has many columns, a second wave that is
@@ -9685,6 +9759,7 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
 static int mgv__plan_is_gemv(const mgv__plan_op *op) {
     return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && op->kernel.rows_total <= MGV__GEMV_MAX_ROWS;
 }
+
 /* Where a row of a pack lies, as the kernel counts. */
 static uint32_t mgv__plan_weights_offset(const mgv__plan *plan, uint32_t pack, uint32_t row) {
     return (uint32_t)((plan->pack_offset[pack] + (uint64_t)row * plan->pack_pitch[pack] * 2) / 16);
@@ -9697,7 +9772,7 @@ static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     k->k_blocks = plan->pack_pitch[op->pack] / 8;
     k->b_map = MGV__GEMV_LEAST_PARTS_LOG2;
     while (k->b_map < MGV__GEMV_MOST_PARTS_LOG2 && mgv__ceil_div(k->k_blocks, 4) > (uint32_t)MGV__GEMV_STEPS << k->b_map) k->b_map++;
-    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->b_map) * mgv__regimes[plan->regime].cluster);
+    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->b_map) * mgv__plan_regime(plan)->cluster);
     k->a_map = op->source;
     k->store_map = op->target;
     k->weights_offset = mgv__plan_weights_offset(plan, op->pack, k->b_row);
@@ -9733,7 +9808,7 @@ static void mgv__plan_pool_heads(const mgv__plan *plan, mgv__plan_op *op) {
    the second operation. The values are the third. */
 static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
-    const uint32_t cluster = mgv__regimes[plan->regime].cluster;
+    const uint32_t cluster = mgv__plan_regime(plan)->cluster;
     const int few = mgv__plan_pools_tokens(plan, images);
     k->weights_offset = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
     k->a_map = op->source;
@@ -9753,9 +9828,6 @@ static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t 
     k->column_tiles = mgv__plan_pool_parts(k->k_blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
 }
 
-/* Heads of one CTA's tile of attention. */
-static uint32_t mgv__plan_heads(const mgv__kernel_op *k) { return k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u; }
-
 /* Whether each math warpgroup has a head of its own, where it would share one with the other: half as many begins and ends of tiles, and
    the two need not run in step. Tiles are twice as long, so only where two rounds of them come together. It is the same arithmetic. */
 static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t pairs) {
@@ -9763,8 +9835,9 @@ static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t 
 }
 
 /* Tiles and tensor maps of one operation in the throughput regime. */
-static void mgv__plan_throughput_op(mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
+static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
+    const uint32_t images = plan->images;
     uint32_t width;
     /* of who writes the stream */
     const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0;
@@ -9840,7 +9913,7 @@ static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
 }
 
 /* The same in the latency regime. */
-static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
+static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     const uint32_t wide = (uint32_t)mgv__plan_is_wide(plan, k), blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
     const uint32_t columns = wide ? MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
@@ -9874,24 +9947,11 @@ static void mgv__plan_latency_op(mgv__plan *plan, mgv__plan_op *op) {
     if (op->target == MGV__DEVICE_QKV) k->flags |= MGV__KERNEL_HOLD_WEIGHTS;
 }
 
-/* Signals of CTA `cta` when it has done its share of a tile. */
-static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
-    if (plan->regime == MGV__THROUGHPUT) return k->kind == MGV__KERNEL_GEMV || mgv__plan_is_pool_few(k->kind) ? 1 : MGV__MATH_GROUPS;
-    return k->kind != MGV__KERNEL_ATTENTION || cta * 64 < plan->tokens; /* a block of queries each */
-}
-
-/* Row tiles, images or pairs of either that an operation takes of a group. */
-static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group) {
-    return mgv__ceil_div(mgv__rows_of_group(k, group),
-                         mgv__plan_unit_tiles(plan->regime, k->kind) * mgv__tile_row_count(k, mgv__plan_row_tile(plan)));
-}
-
 /* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
    tile of a product at most, all wait for that release, and handing it over would put it off.
    Where a cluster has more it mostly has a tile to go on with: another warp signals (kernels/NOTES.md, who signals). */
-static void mgv__plan_signallers(mgv__plan *plan) {
+static void mgv__sm90_latency_signallers(mgv__plan *plan) {
     uint32_t i, more = 0;
-    if (plan->regime != MGV__LATENCY) return;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
         more |= mgv__plan_is_latency_product(k->kind) && mgv__plan_units(plan, k, 0) * k->column_tiles > plan->clusters;
@@ -9902,6 +9962,139 @@ static void mgv__plan_signallers(mgv__plan *plan) {
             k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
     }
 }
+
+/* What a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics, as stamped on an H200. */
+#define MGV__SM90_GELU_CLOCKS 6.5
+#define MGV__SM90_STREAM_CLOCKS 2000.0
+/* tools/bench/feed.cu: rows that all CTAs load at once, rows of one CTA's own, and the sums of a DEEP tile through its cluster. */
+#define MGV__SM90_SHARED_BYTES_A_CLOCK 100.0
+#define MGV__SM90_OWN_BYTES_A_CLOCK 44.0
+#define MGV__SM90_EXCHANGE_CLOCKS 2100.0
+
+static mgv__tile_clocks mgv__gemv_clocks(const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    mgv__tile_clocks clocks;
+    clocks.matrix = 0;
+    clocks.feed = k->k_blocks * 16.0 * (shape.rows + shape.columns) / 32;
+    clocks.edge = 4000; /* most of it code that runs once an encode */
+    return clocks;
+}
+static mgv__tile_clocks mgv__sm90_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    mgv__tile_clocks clocks;
+    (void)plan;
+    if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->k_blocks);
+    if (k->kind == MGV__KERNEL_GEMV) return mgv__gemv_clocks(k, shape);
+    clocks = mgv__gemm_clocks(shape.columns, k->k_blocks);
+    if (k->flags & MGV__KERNEL_GELU) clocks.edge += MGV__SM90_GELU_CLOCKS * shape.columns;
+    if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SM90_STREAM_CLOCKS;
+    return clocks;
+}
+static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    mgv__tile_clocks clocks;
+    /* bytes of a block of K, from L2 to this CTA */
+    const double activations = 128.0 * shape.rows,
+                 weights = 128.0 * shape.columns / (k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_CLUSTER : 1u);
+    if (k->kind == MGV__KERNEL_GEMV) return mgv__gemv_clocks(k, shape);
+    clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / plan->machine->costs.flops_a_clock;
+    clocks.feed = k->k_blocks * (activations / MGV__SM90_SHARED_BYTES_A_CLOCK + weights / MGV__SM90_OWN_BYTES_A_CLOCK);
+    clocks.edge = 2000 + (k->kind == MGV__KERNEL_DEEP ? MGV__SM90_EXCHANGE_CLOCKS : 0);
+    return clocks;
+}
+
+/* --- the row of the machine ------------------------------------------------------------------------------------ */
+
+#define MGV__SM90_STREAM (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS)
+#define MGV__SM90_ANY (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU | MGV__SM90_STREAM)
+#define MGV__SM90_FLOAT (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL)
+#define MGV__SM90_NORM_GELU (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH)
+/* In the order of their numbers. */
+static const mgv__tile_kind mgv__sm90_kinds[] = {
+    {"end", 0, 0},
+    {"patches", 0, 0},
+    {"product", MGV__SM90_ANY, 0}, /* GEMM_256, _192, _128, _64 */
+    {"product", MGV__SM90_ANY, 0},
+    {"product", MGV__SM90_ANY, 0},
+    {"product", MGV__SM90_ANY, MGV__SM90_FLOAT | MGV__KERNEL_TABLE},
+    {"attention", 0, 0},
+    {"pool", 0, 0},
+    {"product", MGV__SM90_NORM_GELU, 0},                    /* WIDE */
+    {"product", MGV__SM90_NORM_GELU | MGV__SM90_STREAM, 0}, /* DEEP */
+    {"product", MGV__SM90_STREAM, 0},                       /* SPLIT_128, _160, _192 */
+    {"product", MGV__SM90_STREAM, 0},
+    {"product", MGV__SM90_STREAM, 0},
+    {"rows", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_STATS, 0},
+    {"attention", 0, 0}, /* with online softmax */
+    {"pool", 0, 0},      /* POOL_SUMS, _TOKENS, _JOIN, _HEADS */
+    {"pool", 0, 0},
+    {"pool", 0, 0},
+    {"pool", 0, 0},
+    {"product", MGV__SM90_NORM_GELU | MGV__KERNEL_STATS,
+     MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL}, /* GEMV */
+    {"rest", 0, 0},
+    {"product", MGV__SM90_STREAM, 0} /* THIN */
+};
+MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_THIN + 1, every_kind_of_tile_has_a_row);
+
+static const mgv_schedule_part mgv__sm90_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
+                                                     {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
+                                                     {"biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES},
+                                                     {"tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES},
+                                                     {"barriers", 1, MGV__BARRIER_BYTES}};
+static const mgv_schedule_part mgv__sm90_latency_shared[] = {
+    {"blocks of rows", MGV__LATENCY_ROW_STAGES, MGV__LATENCY_ROW_BYTES},
+    {"blocks of weights", MGV__LATENCY_WEIGHT_STAGES, MGV__LATENCY_WEIGHT_BYTES},
+    {"sums of the cluster, rows", 1, MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SCALE_BYTES + MGV__LATENCY_SWAP_BYTES},
+    {"tiles known ahead", MGV__SLOTS, (int)MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES},
+    {"norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES}};
+static const mgv_schedule_part mgv__sm90_roles[] = {{"loader, scheduler, storers", 128, MGV__COPY_REGISTERS},
+                                                    {"math", 128 * MGV__MATH_GROUPS, MGV__MATH_REGISTERS}};
+static const mgv_schedule_part mgv__sm90_latency_roles[] = {{"loaders, scheduler, norms", 128, MGV__LATENCY_COPY_REGISTERS},
+                                                            {"math", 128 * MGV__MATH_GROUPS, MGV__LATENCY_MATH_REGISTERS}};
+MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)MGV__LATENCY_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES,
+                   shared_memory_of_a_cta_fits);
+
+static const mgv__regime mgv__sm90_regimes[MGV__REGIME_COUNT] = {
+    {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm90_choose, NULL,
+     mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2},
+    {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
+     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
+enum { MGV__SM90_KERNELS = 5 };
+static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
+    {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
+    {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
+    {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
+    {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
+    {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}};
+MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
+
+/* Costs: one H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory;
+   592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md). */
+static const mgv__machine mgv__machines[] = {
+    {"sm_90a", "Hopper", 9, 0, mgv__sm90_kernels, MGV__SM90_KERNELS, mgv__sm90_regimes, mgv__sm90_kinds, mgv__sm90_maps,
+     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0}},
+    {"sm_100a", "Blackwell", 10, 0, NULL, 0, NULL, NULL, NULL, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+enum { MGV__MACHINES = sizeof mgv__machines / sizeof mgv__machines[0] };
+#define MGV__MACHINE_DEFAULT (&mgv__machines[0]) /* of plans that are made without a card */
+
+/* The machine of this architecture, or an error that says what there is. */
+static const mgv__machine *mgv__find_machine(const char *architecture, mgv_error *error) {
+    uint32_t i;
+    for (i = 0; i < MGV__MACHINES; i++) {
+        const mgv__machine *machine = &mgv__machines[i];
+        if (strcmp(machine->architecture, architecture) != 0) continue;
+        if (machine->kernel_count) return machine;
+        mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the tile engine of the architecture %q (%s) is not there yet; there is a kernel for %q",
+                  architecture, machine->name, MGV__MACHINE_DEFAULT->architecture);
+        return NULL;
+    }
+    mgv__fail(error, MGV_ERROR_UNSUPPORTED, "there is no kernel for the architecture %q; there is one for %q", architecture,
+              MGV__MACHINE_DEFAULT->architecture);
+    return NULL;
+}
+#endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>order: the tiles of a batch in an order that is proved, and packed weights */
+#if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
@@ -9918,8 +10111,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         k->flags = (k->flags & ~of_batch) | plan->ablations;
         k->rows_total = op->of_images ? images : images * plan->tokens;
         k->kind = op->kind;
-        if (plan->regime == MGV__LATENCY) mgv__plan_latency_op(plan, op);
-        else mgv__plan_throughput_op(plan, op, images);
+        mgv__plan_regime(plan)->choose(plan, op);
         source = &plan->buffers[op->source];
         target = &plan->buffers[op->target];
         if (normed && op->source == MGV__DEVICE_STREAM) k->stats_columns = 64;
@@ -9932,13 +10124,13 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         }
         k->signal_counter = target->counter;
         k->signal_stride = target->counter_stride;
-        for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) signals += mgv__plan_signals(plan, k, cta);
+        for (cta = 0; cta < mgv__plan_regime(plan)->cluster; cta++) signals += mgv__plan_signals(plan, k, cta);
         signals *= k->column_tiles;
         /* all images have one counter, as rows that are images have */
         if (k->kind == MGV__KERNEL_POOL_HEADS) signals *= images;
-        written[op->target] += signals / mgv__plan_unit_tiles(plan->regime, k->kind);
+        written[op->target] += signals / mgv__plan_unit_tiles(plan, k->kind);
     }
-    mgv__plan_signallers(plan);
+    if (mgv__plan_regime(plan)->signallers) mgv__plan_regime(plan)->signallers(plan);
 }
 
 /* Whether clusters rest behind the last FC1, so that FC2 begins with the one with which FC1 began: those that get the pooling head's first
@@ -9966,7 +10158,7 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
 }
 
 /* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
-static uint32_t mgv__plan_regime(const mgv__plan *plan, uint32_t images) {
+static uint32_t mgv__plan_choose_regime(const mgv__plan *plan, uint32_t images) {
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
     if (images > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
@@ -9985,8 +10177,8 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
     mgv__plan_group(plan, images);
     groups = mgv__ceil_div(images, plan->group_images);
     plan->images = images;
-    plan->regime = mgv__plan_regime(plan, images);
-    plan->clusters = plan->regime == MGV__LATENCY ? plan->latency_clusters : clusters;
+    plan->regime = mgv__plan_choose_regime(plan, images);
+    plan->clusters = mgv__plan_regime(plan)->asks_clusters ? plan->latency_clusters : clusters;
     mgv__plan_tiles(plan, images);
     plan->segment_count = 0;
     /* group g starts at step (g / lanes) * group_ops + (g % lanes) * group_ops / lanes */
@@ -10006,8 +10198,8 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
 /* Rows within its group that CTA `cta` of a cluster reads for a unit: as the kernels' tile_rows. Empty beyond the last row. */
 static void mgv__plan_tile_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t unit, uint32_t cta,
                                 uint32_t *first, uint32_t *end) {
-    const mgv__regime *regime = &mgv__regimes[plan->regime];
-    const uint32_t count = mgv__tile_row_count(k, mgv__plan_row_tile(plan)), unit_tiles = mgv__plan_unit_tiles(plan->regime, k->kind);
+    const mgv__regime *regime = mgv__plan_regime(plan);
+    const uint32_t count = mgv__tile_row_count(k, mgv__plan_row_tile(plan)), unit_tiles = mgv__plan_unit_tiles(plan, k->kind);
     *first = (unit * unit_tiles + (mgv__shares_rows(k, group, unit) ? 0 : cta / (regime->cluster / unit_tiles))) * count;
     *end = mgv__min_u32(*first + count, mgv__rows_of_group(k, group));
 }
@@ -10056,33 +10248,13 @@ static mgv_result mgv__plan_check_reuse(const mgv__plan *plan, mgv_error *error)
     return MGV_OK;
 }
 
-/* What an operation's kind of tile does with its sums; ROWS: with the rows that it copies. */
-static uint32_t mgv__plan_kind_flags(const mgv__kernel_op *k) {
-    const uint32_t norm_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH, any_gelu = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU,
-                   stream = MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
-    const uint32_t floats = k->flags & MGV__KERNEL_FLOAT_OUT;
-    switch (k->kind) {
-    case MGV__KERNEL_GEMM_256:
-    case MGV__KERNEL_GEMM_192:
-    case MGV__KERNEL_GEMM_128: return any_gelu | stream;
-    case MGV__KERNEL_DEEP: return norm_gelu | stream;
-    case MGV__KERNEL_THIN: return stream;
-    case MGV__KERNEL_GEMM_64: return any_gelu | (floats ? floats | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL : stream);
-    case MGV__KERNEL_GEMV: return norm_gelu | MGV__KERNEL_STATS | (floats ? floats | MGV__KERNEL_RESIDUAL : 0);
-    case MGV__KERNEL_SPLIT_128:
-    case MGV__KERNEL_SPLIT_160:
-    case MGV__KERNEL_SPLIT_192: return stream;
-    case MGV__KERNEL_WIDE: return norm_gelu;
-    case MGV__KERNEL_ROWS: return MGV__KERNEL_FOLD_NORM | MGV__KERNEL_STATS;
-    default: return 0;
-    }
-}
-
 /* No operation wants of its sums what its kind of tile would silently leave out. */
 static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error) {
     uint32_t i;
     for (i = 0; i < plan->op_count; i++) {
-        const uint32_t beyond = plan->ops[i].kernel.flags & MGV__KERNEL_EPILOGUE & ~mgv__plan_kind_flags(&plan->ops[i].kernel);
+        const mgv__tile_kind *kind = &plan->machine->kinds[plan->ops[i].kernel.kind];
+        const uint32_t flags = plan->ops[i].kernel.flags & MGV__KERNEL_EPILOGUE,
+                       beyond = flags & ~(flags & MGV__KERNEL_FLOAT_OUT ? kind->float_epilogue : kind->epilogue);
         if (beyond)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                              "the plan is wrong: %s (operation %u) wants what its kind of tile does not do with its sums (flags %u)",
@@ -10169,7 +10341,7 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
         const mgv__kernel_segment *segment = &plan->segments[s];
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
         for (tile = segment->first_tile; tile < segment[1].first_tile && result == MGV_OK; tile++)
-            for (cta = 0; cta < mgv__regimes[plan->regime].cluster && result == MGV_OK; cta++)
+            for (cta = 0; cta < mgv__plan_regime(plan)->cluster && result == MGV_OK; cta++)
                 result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cta,
                                               counts, error);
     }
@@ -10479,29 +10651,10 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__tensor *tensors, ui
    of the pooling head are formed. */
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
-/* One H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory. */
-#define MGV__SCHEDULE_CLOCK_HZ 1.75e9
-#define MGV__SCHEDULE_L2_BANDWIDTH 73e9
-#define MGV__SCHEDULE_MEMORY_BANDWIDTH 4.27e12
-#define MGV__SCHEDULE_L2_BYTES 50e6
-#define MGV__SCHEDULE_HANDOFF_US 1.5
-/* 592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md) */
-#define MGV__SCHEDULE_JOULES_A_FLOP 1.28e-12
-#define MGV__SCHEDULE_WATTS 700.0
-/* what a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics, as stamped on an H200 */
-#define MGV__SCHEDULE_GELU_CLOCKS 6.5
-#define MGV__SCHEDULE_STREAM_CLOCKS 2000.0
-#define MGV__SCHEDULE_FLOPS_A_CLOCK 4096.0 /* of one multiprocessor, bf16 */
 #define MGV__SCHEDULE_PATCH_BYTES_A_CLOCK 10.0 /* read and written while bytes become patches */
-/* tools/bench/feed.cu: rows that all CTAs load at once, rows of one CTA's own, and the sums of a DEEP tile through its cluster */
-#define MGV__SCHEDULE_SHARED_BYTES_A_CLOCK 100.0
-#define MGV__SCHEDULE_OWN_BYTES_A_CLOCK 44.0
-#define MGV__SCHEDULE_EXCHANGE_CLOCKS 2100.0
-#define MGV__SCHEDULE_MULTIPROCESSORS 132u
-#define MGV__SCHEDULE_LATENCY_CLUSTERS 30u /* clusters of four that fit this card at once */
 
 /* Multiprocessors that a schedule uses. */
-static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters * mgv__regimes[plan->regime].cluster; }
+static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters * mgv__plan_regime(plan)->cluster; }
 
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
@@ -10509,53 +10662,26 @@ static int mgv__is_gemm(const mgv__kernel_op *k) {
     return k->kind != MGV__KERNEL_PATCHES && k->kind != MGV__KERNEL_ROWS && !mgv__plan_is_attention(k->kind) &&
            !mgv__plan_is_pool(k->kind);
 }
-/* A GEMM's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
-typedef struct mgv__gemm_shape {
-    uint32_t rows, columns, cluster_columns;
-} mgv__gemm_shape;
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
     mgv__gemm_shape shape;
     shape.rows = k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_THIN_ROWS : mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
-    if (plan->regime == MGV__THROUGHPUT && k->kind != MGV__KERNEL_GEMV)
+    if (!mgv__plan_regime(plan)->columns && k->kind != MGV__KERNEL_GEMV)
         shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
     if (k->kind == MGV__KERNEL_GEMV) {
         shape.rows = mgv__ceil_div(k->rows_total, 16) * 16;
         shape.columns = MGV__GEMV_COLUMNS(k->b_map);
-        shape.cluster_columns = shape.columns * mgv__regimes[plan->regime].cluster;
+        shape.cluster_columns = shape.columns * mgv__plan_regime(plan)->cluster;
         return shape;
     }
     shape.cluster_columns = k->kind == MGV__KERNEL_WIDE ? shape.columns * (uint32_t)MGV__LATENCY_CLUSTER : shape.columns;
     return shape;
 }
-static mgv__tile_clocks mgv__schedule_gemm(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
-    mgv__tile_clocks clocks;
-    /* bytes of a block of K, from L2 to this CTA */
-    const double activations = 128.0 * shape.rows,
-                 weights = 128.0 * shape.columns / (k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_CLUSTER : 1u);
-    if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->k_blocks);
-    if (k->kind == MGV__KERNEL_GEMV) {
-        clocks.matrix = 0;
-        clocks.feed = k->k_blocks * 16.0 * (shape.rows + shape.columns) / 32;
-        clocks.edge = 4000; /* most of it code that runs once an encode */
-        return clocks;
-    }
-    if (plan->regime == MGV__THROUGHPUT) {
-        clocks = mgv__gemm_clocks(shape.columns, k->k_blocks);
-        if (k->flags & MGV__KERNEL_GELU) clocks.edge += MGV__SCHEDULE_GELU_CLOCKS * shape.columns;
-        if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SCHEDULE_STREAM_CLOCKS;
-        return clocks;
-    }
-    clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / MGV__SCHEDULE_FLOPS_A_CLOCK;
-    clocks.feed = k->k_blocks * (activations / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK + weights / MGV__SCHEDULE_OWN_BYTES_A_CLOCK);
-    clocks.edge = 2000 + (k->kind == MGV__KERNEL_DEEP ? MGV__SCHEDULE_EXCHANGE_CLOCKS : 0);
-    return clocks;
-}
 
 /* Queries of one CTA's tile of attention, in whole blocks of 64. */
 static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
-    if (plan->regime == MGV__LATENCY) return 64;
+    if (mgv__plan_regime(plan)->queries) return mgv__plan_regime(plan)->queries;
     return k->k_blocks == 1 ? all : mgv__min_u32(all, 128);
 }
 /* Keys of a tile and columns of a head, as they are multiplied. */
@@ -10567,7 +10693,7 @@ static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv_
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
     const double keys = mgv__attention_keys(plan), side = plan->config->image_size;
-    const mgv__regime *regime = &mgv__regimes[plan->regime];
+    const mgv__regime *regime = mgv__plan_regime(plan);
     const double sharers = (double)regime->cluster / regime->unit_tiles; /* CTAs that work on one image where tiles are of images */
     mgv__tile_clocks clocks = {0, 0, 1000};
     *flops = 0;
@@ -10575,7 +10701,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
         *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (k->kind == MGV__KERNEL_GEMV ? 8u : (uint32_t)MGV__GEMM_INNER);
         if (mgv__split_columns(k->kind)) *flops /= (uint32_t)MGV__CLUSTER;
-        return mgv__schedule_gemm(plan, k, shape);
+        return mgv__plan_regime(plan)->product_clocks(plan, k, shape);
     }
     /* a byte in, two out, 3 channels; 45,000 clocks for 224 px on an H200 */
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
@@ -10597,7 +10723,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     }
     if (k->kind == MGV__KERNEL_POOL_HEADS) { /* tokens by the copy engine; weights of a quarter of the values lie ready */
         *flops = (4.0 * (uint32_t)MGV__POOL_SHARE + 2.0 * 64 / regime->cluster) * (uint32_t)MGV__POOL_HEADS * k->inner;
-        clocks.feed = 2.0 * (uint32_t)MGV__POOL_SHARE * k->inner / MGV__SCHEDULE_SHARED_BYTES_A_CLOCK;
+        clocks.feed = 2.0 * (uint32_t)MGV__POOL_SHARE * k->inner / MGV__SM90_SHARED_BYTES_A_CLOCK;
         clocks.edge = 4000; /* the exchange among it */
     }
     if (k->kind == MGV__KERNEL_ROWS) clocks.edge = 2500; /* its stores go on beside the next tile */
@@ -10608,7 +10734,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = tokens * (k->inner / 8.0 + 4.0 * k->heads + 128) * (uint32_t)MGV__MATH_GROUPS / 32;
         clocks.edge = 5000 + tokens * 64 * (uint32_t)MGV__MATH_GROUPS * (1.0 / 16 + 5.0 / 128);
     }
-    clocks.matrix = *flops / MGV__SCHEDULE_FLOPS_A_CLOCK;
+    clocks.matrix = *flops / plan->machine->costs.flops_a_clock;
     return clocks;
 }
 
@@ -10668,7 +10794,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.l2 = b.source;
     } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
-        b.l2 = 2.0 * rows * k->inner * (1 + 2 * (plan->regime == MGV__LATENCY ? 1 : k->k_blocks));
+        b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->k_blocks));
         b.passes = 4 * scores;
     } else {
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
@@ -10686,7 +10812,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
 /* Of the bytes, those that come from memory or go there. */
 static double mgv__schedule_memory(const mgv__plan *plan, const mgv__plan_op *op, const mgv__schedule_bytes *b, double passes) {
     double bytes = 0;
-    if (b->weights + b->source + b->target > MGV__SCHEDULE_L2_BYTES) bytes = b->source + b->target + b->residual + passes;
+    if (b->weights + b->source + b->target > plan->machine->costs.l2_bytes) bytes = b->source + b->target + b->residual + passes;
     else if (op->kernel.kind == MGV__KERNEL_PATCHES) bytes = b->source;
     else if (op == &plan->ops[plan->op_count - 1]) bytes = b->target;
     return bytes;
@@ -10710,15 +10836,11 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     memset(out, 0, sizeof *out);
     out->label = op->label;
     out->layer = op->layer;
-    out->kind = k->kind == MGV__KERNEL_PATCHES     ? "patches"
-                : k->kind == MGV__KERNEL_ROWS      ? "rows"
-                : mgv__plan_is_pool(k->kind) ? "pool"
-                                                   : "product";
+    out->kind = plan->machine->kinds[k->kind].name;
     out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
     if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * (uint32_t)MGV__MATH_GROUPS;
     if (mgv__plan_is_attention(k->kind)) {
-        out->kind = "attention";
         out->tile_rows = mgv__attention_queries(plan, k);
         out->tile_columns = mgv__plan_heads(k) * plan->head_dim;
     }
@@ -10729,11 +10851,11 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
 
 /* Bytes from memory of one group of an operation. */
 static double mgv__schedule_moves(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__schedule_bytes *b) {
-    const int weights_move = (double)plan->weight_bytes > MGV__SCHEDULE_L2_BYTES || segment->group == 0;
+    const int weights_move = (double)plan->weight_bytes > plan->machine->costs.l2_bytes || segment->group == 0;
     return mgv__schedule_memory(plan, &plan->ops[segment->op], b, 0) + (weights_move ? b->weights : 0);
 }
 static double mgv__schedule_memory_us(const mgv__plan *plan, double bytes) {
-    return bytes / (MGV__SCHEDULE_MEMORY_BANDWIDTH * mgv__schedule_sms(plan) / MGV__SCHEDULE_MULTIPROCESSORS) * 1e6;
+    return bytes / (plan->machine->costs.memory_bandwidth * mgv__schedule_sms(plan) / plan->machine->costs.multiprocessors) * 1e6;
 }
 static double mgv__schedule_rows(const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
     return mgv__rows_of_group(k, segment->group);
@@ -10745,7 +10867,7 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     const mgv__kernel_op *k = &op->kernel;
     const uint32_t tiles = segment[1].first_tile - segment->first_tile;
     const uint32_t narrow = k->kind == MGV__KERNEL_GEMM_256 ? mgv__plan_narrow_tiles(tiles / k->column_tiles, k->columns, 256) : 0;
-    const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, waves = mgv__plan_waves(tiles - narrow / 2, plan->clusters);
+    const double us = 1e6 / plan->machine->costs.clock_hz, waves = mgv__plan_waves(tiles - narrow / 2, plan->clusters);
     const mgv__schedule_bytes b = mgv__schedule_count(plan, op, mgv__schedule_rows(segment, k), tiles);
     const uint64_t memory = (uint64_t)mgv__schedule_moves(plan, segment, &b);
     double flops;
@@ -10753,7 +10875,7 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     out->tiles += tiles;
     if (out->clusters < mgv__min_u32(tiles, plan->clusters)) out->clusters = mgv__min_u32(tiles, plan->clusters);
     out->waves += waves;
-    out->tile_flops += flops * (tiles - narrow / 2.0) * mgv__regimes[plan->regime].cluster;
+    out->tile_flops += flops * (tiles - narrow / 2.0) * mgv__plan_regime(plan)->cluster;
     out->l2_bytes += (uint64_t)b.l2;
     out->plain_l2_bytes += (uint64_t)b.l2;
     out->memory_bytes += memory;
@@ -10761,7 +10883,7 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
     out->l2_us += waves * clocks.feed * us;
     out->memory_us += mgv__schedule_memory_us(plan, (double)memory);
     out->edge_us += waves * clocks.edge * us;
-    out->handoff_us += MGV__SCHEDULE_HANDOFF_US;
+    out->handoff_us += plan->machine->costs.handoff_us;
 }
 
 /* When everything happens, in microseconds from the start. */
@@ -10777,13 +10899,13 @@ typedef struct mgv__schedule_times {
 static double mgv__schedule_tile_alone_us(const mgv__plan *plan, const mgv__kernel_op *k) {
     double flops;
     const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
-    return (mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge) * 1e6 / MGV__SCHEDULE_CLOCK_HZ;
+    return (mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge) * 1e6 / plan->machine->costs.clock_hz;
 }
 /* A tile of this kind, from its start to its signal. */
 static double mgv__schedule_tile_us(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
     const uint32_t tiles = segment[1].first_tile - segment->first_tile;
     const mgv__schedule_bytes b = mgv__schedule_count(plan, &plan->ops[segment->op], mgv__schedule_rows(segment, k), tiles);
-    const double us = 1e6 / MGV__SCHEDULE_CLOCK_HZ, memory_us = mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b));
+    const double us = 1e6 / plan->machine->costs.clock_hz, memory_us = mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b));
     const double share_us = memory_us * mgv__min_u32(tiles, plan->clusters) / tiles; /* so many tiles draw at once */
     double flops;
     const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
@@ -10829,13 +10951,13 @@ static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const m
     uint32_t first, behind, cta, i;
     unit.ready = 0;
     unit.count = 0;
-    for (cta = 0; cta < mgv__regimes[plan->regime].cluster; cta++) {
+    for (cta = 0; cta < mgv__plan_regime(plan)->cluster; cta++) {
         mgv__plan_tile_rows(plan, k, segment->group, number, cta, &first, &behind);
         if (first >= behind) continue;
         unit.signals[unit.count++] = mgv__plan_signal_of(plan, k, segment->group, first);
         if (!k->wait_divisor) continue;
         for (i = mgv__plan_wait_of(k, segment->group, first); i <= mgv__plan_wait_of(k, segment->group, behind - 1); i++)
-            unit.ready = mgv__max_double(unit.ready, written[i] + MGV__SCHEDULE_HANDOFF_US);
+            unit.ready = mgv__max_double(unit.ready, written[i] + plan->machine->costs.handoff_us);
     }
     return unit;
 }
@@ -10900,7 +11022,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
 static void mgv__plan_deal(mgv__plan *plan) {
     const uint32_t tiles = plan->segments[plan->segment_count].first_tile, rows = plan->images * plan->tokens;
     uint32_t next[MGV__PLAN_DEAL_CLUSTERS], at = plan->clusters, tile, c;
-    plan->dealt = plan->regime == MGV__THROUGHPUT && tiles <= plan->max_tiles &&
+    plan->dealt = mgv__plan_regime(plan)->deals && tiles <= plan->max_tiles &&
                   mgv__plan_worth_dealing(plan, mgv__ceil_div(rows, MGV__GEMM_ROWS));
     if (!plan->dealt) return;
     mgv__schedule_run(plan, NULL, plan->times);
@@ -10915,57 +11037,33 @@ static void mgv__plan_deal(mgv__plan *plan) {
     for (tile = 0; tile < tiles; tile++) plan->deal[next[plan->tile_cluster[tile]]++] = tile;
 }
 
-static mgv_schedule_part mgv__schedule_part(const char *name, uint32_t count, uint32_t each) {
-    mgv_schedule_part part;
-    part.name = name;
-    part.count = count;
-    part.each = each;
-    return part;
-}
-
 static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info) {
+    const mgv__regime *regime = mgv__plan_regime(plan);
     uint32_t i;
-    if (plan->regime == MGV__LATENCY) {
-        info->shared[0] = mgv__schedule_part("blocks of rows", MGV__LATENCY_ROW_STAGES, MGV__LATENCY_ROW_BYTES);
-        info->shared[1] = mgv__schedule_part("blocks of weights", MGV__LATENCY_WEIGHT_STAGES, MGV__LATENCY_WEIGHT_BYTES);
-        info->shared[2] = mgv__schedule_part("sums of the cluster, rows", 1,
-                                             MGV__LATENCY_SUM_BYTES + MGV__LATENCY_SCALE_BYTES + MGV__LATENCY_SWAP_BYTES);
-        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, (int)MGV__SLOT_BYTES + MGV__LATENCY_TILE_BYTES);
-        info->shared[4] = mgv__schedule_part("norms, barriers", 1, MGV__LATENCY_BARRIER_BYTES);
-        info->roles[0] = mgv__schedule_part("loaders, scheduler, norms", 128, MGV__LATENCY_COPY_REGISTERS);
-    } else {
-        info->shared[0] = mgv__schedule_part("stages of the ring", MGV__STAGES, MGV__STAGE_BYTES);
-        info->shared[1] = mgv__schedule_part("chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES);
-        info->shared[2] = mgv__schedule_part("biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES);
-        info->shared[3] = mgv__schedule_part("tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES);
-        info->shared[4] = mgv__schedule_part("barriers", 1, MGV__BARRIER_BYTES);
-        info->roles[0] = mgv__schedule_part("loader, scheduler, storers", 128, MGV__COPY_REGISTERS);
-    }
-    for (i = 0; i < MGV_SCHEDULE_SHARED_PARTS; i++) info->shared_bytes += info->shared[i].count * info->shared[i].each;
-    info->shared_limit = MGV__MAX_SHARED_BYTES;
-    info->roles[1] = mgv__schedule_part("math", 128 * MGV__MATH_GROUPS,
-                                        plan->regime == MGV__LATENCY ? (uint32_t)MGV__LATENCY_MATH_REGISTERS
-                                                                     : (uint32_t)MGV__MATH_REGISTERS);
-    for (i = 0; i < MGV_SCHEDULE_ROLES; i++) info->registers += info->roles[i].count * info->roles[i].each;
-    info->register_limit = MGV__MAX_REGISTERS;
+    info->shared = regime->shared;
+    info->shared_count = regime->shared_count;
+    info->roles = regime->roles;
+    info->role_count = regime->role_count;
+    for (i = 0; i < regime->shared_count; i++) info->shared_bytes += regime->shared[i].count * regime->shared[i].each;
+    for (i = 0; i < regime->role_count; i++) info->registers += regime->roles[i].count * regime->roles[i].each;
+    info->shared_limit = plan->machine->shared_limit;
+    info->register_limit = plan->machine->register_limit;
 }
-MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)MGV__LATENCY_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES,
-                   shared_memory_of_a_cta_fits);
 
 static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
     const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
     const double image = side * side * plan->config->channels + 4.0 * plan->width; /* bytes in and out */
     uint32_t i, chain = 0; /* operations that no other stands in for */
     for (i = 0; i < plan->op_count; i++) chain += plan->ops[i].kernel.column_tiles != 0;
-    info->clock_hz = MGV__SCHEDULE_CLOCK_HZ;
-    info->matrix_flops = all * MGV__SCHEDULE_FLOPS_A_CLOCK * MGV__SCHEDULE_CLOCK_HZ;
-    info->l2_bandwidth = all * MGV__SCHEDULE_L2_BANDWIDTH;
-    info->memory_bandwidth = MGV__SCHEDULE_MEMORY_BANDWIDTH * all / MGV__SCHEDULE_MULTIPROCESSORS;
-    info->handoff_us = MGV__SCHEDULE_HANDOFF_US;
-    info->joules_a_flop = MGV__SCHEDULE_JOULES_A_FLOP;
-    info->watts = MGV__SCHEDULE_WATTS;
+    info->clock_hz = plan->machine->costs.clock_hz;
+    info->matrix_flops = all * plan->machine->costs.flops_a_clock * plan->machine->costs.clock_hz;
+    info->l2_bandwidth = all * plan->machine->costs.l2_bandwidth;
+    info->memory_bandwidth = plan->machine->costs.memory_bandwidth * all / plan->machine->costs.multiprocessors;
+    info->handoff_us = plan->machine->costs.handoff_us;
+    info->joules_a_flop = plan->machine->costs.joules_a_flop;
+    info->watts = plan->machine->costs.watts;
     info->memory_us = ((double)plan->weight_bytes + plan->images * image) / info->memory_bandwidth * 1e6;
-    info->chain_us = chain * MGV__SCHEDULE_HANDOFF_US;
+    info->chain_us = chain * plan->machine->costs.handoff_us;
     info->floor_us = mgv__max_double(mgv__max_double(info->matrix_us, info->l2_us), info->memory_us) + info->chain_us;
 }
 
@@ -10976,9 +11074,9 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     memset(info, 0, sizeof *info);
     info->op_count = plan->op_count;
     info->clusters = plan->clusters;
-    info->regime = plan->regime == MGV__LATENCY ? "latency" : "throughput";
-    info->kernel = mgv__kernels[mgv__plan_kernel(plan)].name;
-    info->cluster_size = mgv__regimes[plan->regime].cluster;
+    info->regime = mgv__plan_regime(plan)->name;
+    info->kernel = plan->machine->kernels[mgv__plan_kernel(plan)].name;
+    info->cluster_size = mgv__plan_regime(plan)->cluster;
     info->multiprocessors = mgv__schedule_sms(plan);
     info->groups = mgv__ceil_div(plan->images, plan->group_images);
     info->group_images = plan->group_images;
@@ -10994,8 +11092,8 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
         l2 += (double)ops[i].l2_bytes;
     }
     info->tiles_us = mgv__schedule_run(plan, ops, scratch);
-    info->matrix_us = flops / (info->multiprocessors * MGV__SCHEDULE_FLOPS_A_CLOCK * MGV__SCHEDULE_CLOCK_HZ) * 1e6;
-    info->l2_us = l2 / (info->multiprocessors * MGV__SCHEDULE_L2_BANDWIDTH) * 1e6;
+    info->matrix_us = flops / (info->multiprocessors * plan->machine->costs.flops_a_clock * plan->machine->costs.clock_hz) * 1e6;
+    info->l2_us = l2 / (info->multiprocessors * plan->machine->costs.l2_bandwidth) * 1e6;
     mgv__schedule_bounds(plan, info);
     info->power_us = tile_flops * info->joules_a_flop / info->watts * 1e6;
     info->us = mgv__max_double(info->tiles_us, info->power_us);
@@ -11033,7 +11131,7 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
         return NULL;
     }
     (void)mgv__plan_want; /* without >>cuda nobody asks for rows */
-    *result = mgv__plan_layout(plan, config, program, max_images, 0, error);
+    *result = mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, config, program, max_images, 0, error);
     if (*result == MGV_OK) *result = mgv__plan_take_room(allocator, plan, error);
     if (*result == MGV_OK) return plan;
     mgv__plan_free(allocator, plan);
@@ -11043,7 +11141,7 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
 static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
                                       uint32_t op_capacity, mgv_error *error) {
     const uint32_t images = desc->image_count ? desc->image_count : 1;
-    const uint32_t sms = desc->multiprocessors ? desc->multiprocessors : MGV__SCHEDULE_MULTIPROCESSORS;
+    const uint32_t sms = desc->multiprocessors ? desc->multiprocessors : MGV__MACHINE_DEFAULT->costs.multiprocessors;
     mgv_result result;
     mgv__plan *plan;
     mgv_schedule_op *all = NULL;
@@ -11057,7 +11155,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
     if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
     if (mgv__plan_latency_supported(plan))
-        plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, MGV__SCHEDULE_LATENCY_CLUSTERS);
+        plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, plan->machine->costs.latency_clusters);
     if (result == MGV_OK) mgv__plan_schedule(plan, images, sms / MGV__CLUSTER);
     if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
     if (result == MGV_OK && ops && op_capacity < plan->op_count)
@@ -11202,7 +11300,7 @@ static void mgv__packed_describe(mgv__packed_header *header, const mgv__plan *pl
     memset(header, 0, sizeof *header);
     header->version = MGV__PACKED_VERSION;
     header->header_bytes = MGV__PACKED_HEADER;
-    strcpy(header->architecture, "sm_90a");
+    strcpy(header->architecture, plan->machine->architecture);
     header->pack_version = MGV__PACK_VERSION;
     header->block_bytes = mgv__plan_packed_bytes(plan);
     header->model_hash = model_hash;
@@ -11319,11 +11417,9 @@ static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t c
 static mgv_result mgv__pack_for(const mgv_model *model, const char *architecture, void *file, uint64_t capacity, uint64_t *bytes,
                                 mgv_error *error) {
     if (!model || !architecture) return mgv__fail(error, MGV_ERROR_ARGUMENT, "packing: model or architecture is NULL");
-    if (strcmp(architecture, "sm_90a") != 0)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "there is no kernel for the architecture %q; there is one for \"sm_90a\"",
-                         architecture);
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     (void)mgv__packed_read; /* without >>cuda nothing reads such files */
+    if (!mgv__find_machine(architecture, error)) return MGV_ERROR_UNSUPPORTED;
     return mgv__model_pack(model, file, capacity, bytes, error);
 #else
     (void)file;
@@ -11895,7 +11991,8 @@ typedef struct mgv__cuda {
     int32_t device;
     uint32_t clusters;
     cudaLibrary_t library;
-    cudaKernel_t kernel[MGV__KERNELS]; /* NULL: one that is not made for pictures of this size */
+    const mgv__machine *machine;
+    cudaKernel_t kernel[MGV__MACHINE_KERNELS]; /* NULL: one that is not made for pictures of this size */
     uint32_t shared_bytes[MGV__REGIME_COUNT], shared_limit; /* that a block of each kernel needs, that the GPU gives */
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
@@ -11984,11 +12081,11 @@ static void mgv__cuda_configure(const mgv__cuda *cuda, uint32_t regime, uint32_t
     memset((void *)config, 0, sizeof *config);
     memset((void *)attributes, 0, 2 * sizeof *attributes);
     attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = mgv__regimes[regime].cluster;
+    attributes[0].val.clusterDim.x = cuda->machine->regimes[regime].cluster;
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     attributes[1].id = cudaLaunchAttributeCooperative;
     attributes[1].val.cooperative = 1;
-    config->gridDim.x = clusters * mgv__regimes[regime].cluster;
+    config->gridDim.x = clusters * cuda->machine->regimes[regime].cluster;
     config->gridDim.y = config->gridDim.z = 1;
     config->blockDim.x = MGV__KERNEL_THREADS;
     config->blockDim.y = config->blockDim.z = 1;
@@ -12021,9 +12118,9 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
                          (uint64_t)sizeof(mgv__kernel_arguments));
     cuda->shared_bytes[MGV__THROUGHPUT] = description[1];
     cuda->shared_bytes[MGV__LATENCY] = description[4];
-    for (i = 0; i < MGV__KERNELS; i++) {
-        const char *name = mgv__kernels[i].name;
-        const uint32_t shared = cuda->shared_bytes[mgv__kernels[i].regime];
+    for (i = 0; i < cuda->machine->kernel_count; i++) {
+        const char *name = cuda->machine->kernels[i].name;
+        const uint32_t shared = cuda->shared_bytes[cuda->machine->kernels[i].regime];
         if (!mgv__plan_suits_kernel(cuda->plan, i)) continue;
         if (shared > cuda->shared_limit)
             return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
@@ -12100,6 +12197,22 @@ static mgv_result mgv__cuda_check_driver(const mgv__cuda_calls *calls, mgv_error
     return MGV_OK;
 }
 
+/* The machine that a card of this capability is. */
+static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int major, int minor, mgv_error *error) {
+    const mgv__machine *own = MGV__MACHINE_DEFAULT;
+    uint32_t i;
+    for (i = 0; i < MGV__MACHINES; i++) {
+        if (mgv__machines[i].major != major || mgv__machines[i].minor != minor) continue;
+        cuda->machine = &mgv__machines[i];
+        if (cuda->machine->kernel_count) return MGV_OK;
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s (compute capability %i.%i), whose tile engine is not there yet; the kernels "
+                         "are for %i.%i (%s)", (int64_t)device, cuda->machine->name, (int64_t)major, (int64_t)minor, (int64_t)own->major,
+                         (int64_t)own->minor, own->name);
+    }
+    return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for %i.%i (%s)", (int64_t)device,
+                     (int64_t)major, (int64_t)minor, (int64_t)own->major, (int64_t)own->minor, own->name);
+}
+
 static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
     const mgv__cuda_calls *calls = cuda->calls;
     int count = 0, major = 0, minor = 0, multiprocessors = 0, shared = 0, cooperative = 0;
@@ -12118,10 +12231,8 @@ static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *
     MGV__CUDA_TRY(calls, DeviceGetAttribute, (&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device),
                   "asking for the size of shared memory");
     MGV__CUDA_TRY(calls, DeviceGetAttribute, (&cooperative, cudaDevAttrCooperativeLaunch, desc->device), "asking for cooperative launches");
-    if (major != 9 || minor != 0)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for 9.0 (Hopper)",
-                         (int64_t)desc->device, (int64_t)major,
-                         (int64_t)minor);
+    result = mgv__cuda_find_machine(cuda, desc->device, major, minor, error);
+    if (result != MGV_OK) return result;
     if (!cooperative) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i cannot launch cooperatively", (int64_t)desc->device);
     cuda->device = desc->device;
     cuda->shared_limit = (uint32_t)shared;
@@ -12168,7 +12279,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
     if (!plan) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the plan");
-    result = mgv__plan_layout(plan, config, program, desc->max_images, desc->group_images, error);
+    result = mgv__plan_layout(plan, cuda->machine, config, program, desc->max_images, desc->group_images, error);
     if (result != MGV_OK) return result;
     plan->lanes = desc->lanes;
     result = mgv__plan_take_room(&cuda->allocator, plan, error);
@@ -12393,7 +12504,6 @@ static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
 }
 
 #endif /* MEGAVIT_CUDA */
-
 
 /* ---- the CUDA backend's way through an encode: pictures to the card, one launch, the pooled rows back ---- */
 

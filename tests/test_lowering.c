@@ -144,7 +144,7 @@ static uint64_t hash_schedule(const mgv__plan *plan) {
     mgv__hash_begin(&hash);
     add(&hash, plan->regime);
     add(&hash, plan->clusters);
-    mgv__hash_text(&hash, mgv__kernels[mgv__plan_kernel(plan)].name);
+    mgv__hash_text(&hash, plan->machine->kernels[mgv__plan_kernel(plan)].name);
     for (i = 0; i < plan->op_count; i++) add_op(&hash, plan, &plan->ops[i].kernel);
     for (i = 0; i <= plan->segment_count; i++) {
         const mgv__kernel_segment *s = &plan->segments[i];

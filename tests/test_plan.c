@@ -35,7 +35,7 @@ static mgv__plan *plan_of(const mgv__config *config, uint32_t max_images, uint32
     mgv_error error;
     assert_non_null(plan);
     plan_model_make(m, config, 0);
-    assert_int_equal(mgv__plan_layout(plan, &m->model.config, &m->model.program, max_images, group_images, &error), MGV_OK);
+    assert_int_equal(mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, max_images, group_images, &error), MGV_OK);
     plan->lanes = lanes;
     assert_int_equal(mgv__plan_take_room(&heap, plan, &error), MGV_OK);
     return plan;
@@ -51,7 +51,7 @@ static mgv_result lay_out(mgv__plan *plan, const mgv__config *config, uint32_t m
     plan_model *m = (plan_model *)malloc(sizeof *m);
     mgv_result result;
     plan_model_make(m, config, 0);
-    result = mgv__plan_layout(plan, &m->model.config, &m->model.program, max_images, group_images, error);
+    result = mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, max_images, group_images, error);
     plan_model_free(m);
     free(m);
     return result;
@@ -640,11 +640,11 @@ static void test_kernels(void **state) {
         mgv__plan_schedule(plan, cases[c].images, 66);
         kernel = mgv__plan_kernel(plan);
         snprintf(name, sizeof name, "megavit_encode_%ssm_90a", cases[c].kernel);
-        assert_string_equal(mgv__kernels[kernel].name, name);
+        assert_string_equal(plan->machine->kernels[kernel].name, name);
         assert_true(mgv__plan_suits_kernel(plan, kernel));
-        assert_int_equal(mgv__kernels[kernel].regime, plan->regime);
+        assert_int_equal(plan->machine->kernels[kernel].regime, plan->regime);
         for (i = 0; i < plan->op_count; i++)
-            if (plan->ops[i].kernel.column_tiles) assert_true(mgv__kernels[kernel].kinds >> plan->ops[i].kernel.kind & 1);
+            if (plan->ops[i].kernel.column_tiles) assert_true(plan->machine->kernels[kernel].kinds >> plan->ops[i].kernel.kind & 1);
         plan_free(plan);
     }
 }
@@ -955,9 +955,9 @@ static void test_a_schedule_takes_as_long_as_its_tiles(void **state) {
                     assert_true(shorter > 0);
                     halves++;
                 }
-                walls += rounds * us - (clusters[c] == 1) * shorter + (s > 0) * MGV__SCHEDULE_HANDOFF_US;
+                walls += rounds * us - (clusters[c] == 1) * shorter + (s > 0) * plan->machine->costs.handoff_us;
                 work += (tiles * us - shorter) / clusters[c];
-                if (segment->group == 0) chain += us + (s > 0) * MGV__SCHEDULE_HANDOFF_US;
+                if (segment->group == 0) chain += us + (s > 0) * plan->machine->costs.handoff_us;
                 one_round &= rounds == 1;
             }
             assert_true(run <= walls * (1 + 1e-9) && run >= work * (1 - 1e-9));

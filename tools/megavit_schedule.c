@@ -139,9 +139,9 @@ int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch,
                info.regime, info.multiprocessors, info.clusters, info.cluster_size, info.groups, info.groups == 1 ? "" : "s",
                info.group_images, info.tiles, (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6,
                info.kernel);
-        print_budget("shared memory of a multiprocessor", info.shared, MGV_SCHEDULE_SHARED_PARTS, "bytes", info.shared_bytes,
+        print_budget("shared memory of a multiprocessor", info.shared, info.shared_count, "bytes", info.shared_bytes,
                      info.shared_limit);
-        print_budget("registers, threads x each", info.roles, MGV_SCHEDULE_ROLES, "", info.registers, info.register_limit);
+        print_budget("registers, threads x each", info.roles, info.role_count, "", info.registers, info.register_limit);
         print_tiles(ops, info.op_count);
         print_times(ops, info.op_count, &info);
         print_summary(ops, &info, batch);

@@ -95,7 +95,7 @@ static void run_case(const micro_case *c, const void *kernels) {
         double difference = 0, norm = 0;
         uint32_t k;
         encode(gpu, images, count, got);
-        need(strcmp(mgv__kernels[mgv__plan_kernel(plan)].name, c->kernel) == 0, "another kernel ran than this case is for");
+        need(strcmp(plan->machine->kernels[mgv__plan_kernel(plan)].name, c->kernel) == 0, "another kernel ran than this case is for");
         for (k = 0; k < count * MICRO_WIDTH; k++) {
             difference += ((double)got[k] - expected[k]) * ((double)got[k] - expected[k]);
             norm += (double)expected[k] * expected[k];

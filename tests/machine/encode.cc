@@ -355,11 +355,11 @@ std::vector<uint32_t> micro_signals(const MicroEncoder *m) {
 }
 std::string micro_plan(const MicroEncoder *m) {
     return std::to_string(m->cuda->plan->op_count) + " operations, " + std::to_string(m->cuda->arguments.total_tiles) + " tiles, " +
-           std::to_string(m->cuda->plan->clusters * mgv__regimes[m->cuda->plan->regime].cluster) + " CTAs";
+           std::to_string(m->cuda->plan->clusters * mgv__plan_regime(m->cuda->plan)->cluster) + " CTAs";
 }
 
 void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
-    ways->insert(mgv__kernels[mgv__plan_kernel(m->cuda->plan)].name);
+    ways->insert(m->cuda->machine->kernels[mgv__plan_kernel(m->cuda->plan)].name);
     for (uint32_t i = 0; i < m->cuda->plan->op_count; i++) {
         mgv_schedule_op op;
         mgv__schedule_describe(m->cuda->plan, &m->cuda->plan->ops[i], &op);
