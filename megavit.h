@@ -8662,7 +8662,7 @@ struct mgv__plan {
     const mgv__config *config;              /* how large pictures and patches are, how pixels are normalised */
     const mgv__program *program;            /* the model's operations, from which this plan's are made */
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
-    uint32_t width, heads, head_dim;        /* columns of the stream; of attention */
+    uint32_t width, mlp, heads, head_dim;   /* columns of the stream, of what MLPs hold, filled up; of attention */
     float scale;                            /* of attention's scores */
     uint32_t pools, picks;                  /* pooled rows are a pooling head's; one row of each image */
     uint32_t used_ops;                      /* of the model: those behind them lead to nothing that the kernel gives */
@@ -9061,11 +9061,10 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
                          (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)plan->head_dim);
     /* heads: pooling has a column tile for each math group */
-    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width % 64 || mlp == 0 || mlp % 8)
+    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width % 64 || mlp == 0)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and an MLP width that is a "
-                         "multiple of 8; this model has %u heads, %u and %u columns",
-                         (uint64_t)MGV__MATH_GROUPS, (uint64_t)plan->heads, (uint64_t)plan->width, (uint64_t)mlp);
+                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and MLPs; this model has %u heads, %u "
+                         "columns and MLPs of %u", (uint64_t)MGV__MATH_GROUPS, (uint64_t)plan->heads, (uint64_t)plan->width, (uint64_t)mlp);
     if (plan->width > MGV__PLAN_MAX_WIDTH || op_count > MGV__PLAN_MODEL_OPS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel runs widths up to %u and %u operations at most; this model has %u columns and %u operations",
@@ -9451,11 +9450,72 @@ static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uin
                      (uint64_t)max_images, (uint64_t)plan->tokens);
 }
 
+/* Where rows of a buffer lie on the device. */
+static void mgv__plan_place_rows(mgv__plan *plan) {
+    const uint64_t images = plan->room_images, rows = images * plan->tokens, head_rows = plan->pools ? images : 0;
+    const uint32_t width = plan->width, mlp = plan->mlp, parts_columns = plan->heads * (width + 4); /* maximum, sum, mean behind sums */
+    uint64_t parts = 0;
+    if (mgv__plan_pools_tokens(plan, 1))
+        parts = (uint64_t)mgv__min_u32((uint32_t)images, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
+    mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, width, width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * width, 3 * width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, width, width, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, mlp, mlp, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && plan->tokens > MGV__MAX_KEYS ? rows : 0, plan->heads,
+                     mgv__ceil_div(plan->heads, 4) * 4, 0, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, parts_columns, parts_columns, 1, 4);
+    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, plan->heads * width, plan->heads * width, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, width, width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, width, width, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, plan->pools ? mlp : 0, plan->pools ? mlp : 0, 0, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, plan->pools || plan->picks ? images : 0, width, width, 0, 4);
+}
+
+/* Room for `count` things of `each` bytes, from the next multiple of `alignment` bytes on: where it begins. */
+static uint64_t mgv__plan_place(uint64_t *at, uint64_t alignment, uint64_t count, uint64_t each) {
+    const uint64_t offset = (*at + alignment - 1) / alignment * alignment;
+    *at = offset + count * each;
+    return offset;
+}
+
+/* The packed weights, and the device arena: rows, statistics, what is packed, counters, schedules, pixels. */
+static void mgv__plan_place_arena(mgv__plan *plan) {
+    const uint64_t side = plan->config->image_size, segment = sizeof(mgv__kernel_segment);
+    uint64_t at = 0;
+    uint32_t i;
+    for (i = 0; i < MGV__PACK_COUNT; i++) {
+        plan->pack_pitch[i] = mgv__ceil_div(plan->pack_columns[i], 8) * 8;
+        plan->pack_offset[i] = mgv__plan_place(&at, 256, plan->pack_rows[i], (uint64_t)plan->pack_pitch[i] * 2);
+    }
+    plan->weight_bytes = (at + 255) / 256 * 256;
+
+    at = 0;
+    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) plan->buffers[i].offset = mgv__plan_place(&at, 1024, plan->buffers[i].bytes, 1);
+    plan->stats_offset = mgv__plan_place(&at, 1024, mgv__plan_stream_stats(plan), 4);
+    at += (uint64_t)plan->room_images * (plan->width / 8) * 8; /* the head's: by a GEMV's strips; parts of 64 columns are fewer */
+    plan->vectors_offset = mgv__plan_place(&at, 1024, plan->vector_count, 4);
+    plan->weights_offset = mgv__plan_place(&at, 1024, plan->weight_bytes, 1);
+    plan->counters_bytes = 0;
+    (void)mgv__plan_place(&plan->counters_bytes, 1, MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4, 1);
+    (void)mgv__plan_place(&plan->counters_bytes, MGV__ABORT_BYTES, 0, 0);
+    plan->counters_offset = mgv__plan_place(&at, 1024, MGV__COUNTER_SETS, plan->counters_bytes);
+
+    plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
+    plan->max_segments = plan->max_ops * plan->layout_groups;
+    plan->max_tiles = mgv__plan_most_tiles(plan);
+    plan->ops_offset = mgv__plan_place(&at, 1024, plan->max_ops, sizeof(mgv__kernel_op));
+    plan->segments_offset = mgv__plan_place(&at, 1024, (uint64_t)plan->max_segments + 1, segment);
+    plan->deal_offset = mgv__plan_place(&at, 1, (uint64_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS, sizeof *plan->deal);
+    (void)mgv__plan_place(&at, 1024, 0, 0);
+    plan->schedule_bytes = at - plan->ops_offset;
+    plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
+    plan->arena_bytes = plan->pixels_offset + plan->max_images * side * side * 3;
+}
+
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
                                    uint32_t max_images, uint32_t group_images, mgv_error *error) {
-    uint32_t i, mlp, head_mlp;
-    uint64_t rows, head_rows, parts = 0, at = 0;
     mgv_result result;
     memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
     plan->machine = machine;
@@ -9463,8 +9523,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->program = program;
     result = mgv__plan_survey(plan, error);
     if (result != MGV_OK) return result;
-    mlp = plan->buffers[MGV__DEVICE_MLP].columns;
-    head_mlp = plan->buffers[MGV__DEVICE_HEAD_MLP].columns;
+    plan->mlp = mgv__ceil_div(plan->buffers[MGV__DEVICE_MLP].columns, 8) * 8; /* rows are whole units of 16 bytes: the rest is zero */
     plan->tokens = mgv__fixed_tokens(config);
     plan->prefix = config->prefix;
     plan->patch_columns = config->channels * config->patch * config->patch;
@@ -9473,8 +9532,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
     /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
        tile before has lent. */
-    plan->split_most = mgv__min_u32(plan->width, mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER
-                           ? MGV__PLAN_SPLIT_MOST : 0;
+    if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER) plan->split_most = MGV__PLAN_SPLIT_MOST;
     plan->group_is_said = group_images != 0;
     result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before 32 bits are multiplied */
     if (result != MGV_OK) return result;
@@ -9486,67 +9544,13 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->room_tiles = plan->groups * plan->group_tiles;
     result = mgv__plan_check_rows(plan, (uint64_t)plan->room_tiles * MGV__STATS_ROWS, max_images, error);
     if (result != MGV_OK) return result;
-    rows = (uint64_t)plan->room_images * plan->tokens;
-
-    mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, plan->width, plan->width, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * plan->width, 3 * plan->width, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, plan->width, plan->width, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, mlp, mlp, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && plan->tokens > MGV__MAX_KEYS ? rows : 0, plan->heads,
-                     mgv__ceil_div(plan->heads, 4) * 4, 0, 4);
-    rows = plan->room_images;
-    head_rows = plan->pools ? rows : 0;
-    if (mgv__plan_pools_tokens(plan, 1)) parts = (uint64_t)mgv__min_u32((uint32_t)rows, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
-    mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, plan->heads * (plan->width + 4), plan->heads * (plan->width + 4), 1,
-                     4); /* maximum, sum and mean behind a head's sums */
-    mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, plan->heads * plan->width, plan->heads * plan->width, 1, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_ATTENDED, head_rows, plan->width, plan->width, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, plan->width, plan->width, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, head_mlp, head_mlp, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_POOLED, plan->pools || plan->picks ? rows : 0, plan->width, plan->width, 0, 4);
-
+    mgv__plan_place_rows(plan);
     plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
     plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = plan->width;
-    plan->pack_columns[MGV__PACK_MLP] = mlp;
+    plan->pack_columns[MGV__PACK_MLP] = plan->mlp;
     mgv__plan_lower(plan);
-
-    for (i = 0; i < MGV__PACK_COUNT; i++) {
-        plan->pack_pitch[i] = mgv__ceil_div(plan->pack_columns[i], 8) * 8;
-        plan->pack_offset[i] = at;
-        at += ((uint64_t)plan->pack_rows[i] * plan->pack_pitch[i] * 2 + 255) / 256 * 256;
-    }
-    plan->weight_bytes = at;
+    mgv__plan_place_arena(plan);
     mgv__plan_set_groups(plan, plan->group_images, plan->groups);
-
-    at = 0;
-    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        plan->buffers[i].offset = at;
-        at += (plan->buffers[i].bytes + 1023) / 1024 * 1024;
-    }
-    plan->stats_offset = at;
-    /* the head's: of rows by the strips of a GEMV, or by parts of 64 columns, which are fewer */
-    at += mgv__plan_stream_stats(plan) * 4 + rows * (plan->width / 8) * 8;
-    plan->vectors_offset = at = (at + 1023) / 1024 * 1024;
-    at += (uint64_t)plan->vector_count * 4;
-    plan->weights_offset = at = (at + 1023) / 1024 * 1024;
-    at += plan->weight_bytes;
-    plan->counters_offset = at = (at + 1023) / 1024 * 1024;
-    plan->counters_bytes = (MGV__ABORT_BYTES + (uint64_t)plan->counter_count * 4 + MGV__ABORT_BYTES - 1) / MGV__ABORT_BYTES *
-                           MGV__ABORT_BYTES;
-    at += MGV__COUNTER_SETS * plan->counters_bytes;
-    plan->ops_offset = at = (at + 1023) / 1024 * 1024;
-    plan->max_ops = plan->op_count + MGV__KERNEL_MAX_OUTPUTS;
-    at += (uint64_t)plan->max_ops * sizeof(mgv__kernel_op);
-    plan->segments_offset = at = (at + 1023) / 1024 * 1024;
-    plan->max_segments = plan->max_ops * plan->layout_groups;
-    at += ((uint64_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment);
-    plan->deal_offset = at;
-    plan->max_tiles = mgv__plan_most_tiles(plan);
-    at += ((uint64_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS) * sizeof *plan->deal;
-    plan->schedule_bytes = (at - plan->ops_offset + 1023) / 1024 * 1024;
-    plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
-    plan->arena_bytes = plan->pixels_offset + (uint64_t)max_images * config->image_size * config->image_size * 3;
     return MGV_OK;
 }
 
@@ -9589,8 +9593,8 @@ static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, 
 /* ---------------------------------------------------------------------------------------------------------------
    >>sm_90a: the first machine, Hopper: views of its buffers, tiles, budgets, costs
 
-   A machine is a row at the end of its section. Which tiles an operation has for so many images, which maps they load through, what they cost
-   and who signals are functions that the row names; kinds of tiles, kernels and budgets are tables. */
+   A machine is a row at the end of its section. Which tiles an operation has for so many images, which maps they load through, what they
+   cost and who signals are functions that the row names; kinds of tiles, kernels and budgets are tables. */
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
 /* The same rows as (column of a block of K, row, block), so many blocks a box. */
@@ -10445,7 +10449,7 @@ static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint
 static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
                           uint64_t weight_row, float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
     const mgv__plan *plan = p->plan;
-    const uint32_t inner = plan->pack_columns[op->pack];
+    const uint32_t inner = (uint32_t)weight->shape[1]; /* of MLPs the pack's rows may be longer: the rest stays zero */
     uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
     const double scale = mgv__pack_scale(p, op, target_row);
     double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
@@ -10905,7 +10909,8 @@ static double mgv__schedule_tile_alone_us(const mgv__plan *plan, const mgv__kern
 static double mgv__schedule_tile_us(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
     const uint32_t tiles = segment[1].first_tile - segment->first_tile;
     const mgv__schedule_bytes b = mgv__schedule_count(plan, &plan->ops[segment->op], mgv__schedule_rows(segment, k), tiles);
-    const double us = 1e6 / plan->machine->costs.clock_hz, memory_us = mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b));
+    const double us = 1e6 / plan->machine->costs.clock_hz,
+                 memory_us = mgv__schedule_memory_us(plan, mgv__schedule_moves(plan, segment, &b));
     const double share_us = memory_us * mgv__min_u32(tiles, plan->clusters) / tiles; /* so many tiles draw at once */
     double flops;
     const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
@@ -12205,8 +12210,8 @@ static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int ma
         if (mgv__machines[i].major != major || mgv__machines[i].minor != minor) continue;
         cuda->machine = &mgv__machines[i];
         if (cuda->machine->kernel_count) return MGV_OK;
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s (compute capability %i.%i), whose tile engine is not there yet; the kernels "
-                         "are for %i.%i (%s)", (int64_t)device, cuda->machine->name, (int64_t)major, (int64_t)minor, (int64_t)own->major,
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s (compute capability %i.%i), whose tile engine is not there yet; the "
+                         "kernels are for %i.%i (%s)", (int64_t)device, cuda->machine->name, (int64_t)major, (int64_t)minor, (int64_t)own->major,
                          (int64_t)own->minor, own->name);
     }
     return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for %i.%i (%s)", (int64_t)device,
@@ -13539,8 +13544,9 @@ static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *r
 }
 
 /* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and
-   normalised on the CPU; queries have the scale of their softmax in them there. */
-static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, float *out) {
+   normalised on the CPU; queries have the scale of their softmax in them there. columns: that the model has; a device's rows may be longer. */
+static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, uint32_t columns,
+                                  float *out) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const mgv__pixels_config *pixels = &v->model->config.pixels;
@@ -13549,7 +13555,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
     const uint32_t skipped = buffer == MGV__DEVICE_PATCHES ? plan->prefix : 0; /* rows that the CPU has only behind the patches' product */
     uint32_t row, i;
     for (row = 0; row < count - skipped; row++)
-        for (i = 0; i < b->columns; i++) {
+        for (i = 0; i < columns; i++) {
             float value = mgv__validation_value(b, rows, ((size_t)image * count + skipped + row) * b->pitch + i);
             uint32_t column = i;
             if (buffer == MGV__DEVICE_PATCHES) {
@@ -13559,8 +13565,8 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
                 if (pixels->do_rescale) value = (float)(value * pixels->rescale_factor);
                 if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
             }
-            if (buffer == MGV__DEVICE_QKV && i < b->columns / 3) value /= query_scale;
-            out[(size_t)row * b->columns + column] = value;
+            if (buffer == MGV__DEVICE_QKV && i < columns / 3) value /= query_scale;
+            out[(size_t)row * columns + column] = value;
         }
 }
 
@@ -13659,7 +13665,8 @@ static const float *mgv__validation_expect(mgv__validator *v, uint32_t image, ui
     v->cpu->job.image = 0;
     mgv__job_prepare(v->cpu);
     for (i = 0; first <= last && i < v->input_count; i++)
-        mgv__validation_widen(v, v->inputs[i].device_buffer, v->inputs[i].rows, image, v->cpu->buffers[v->inputs[i].buffer]);
+        mgv__validation_widen(v, v->inputs[i].device_buffer, v->inputs[i].rows, image, program->buffers[v->inputs[i].buffer].columns,
+                              v->cpu->buffers[v->inputs[i].buffer]);
     mgv__job_cpu_run(v->cpu, &run);
     for (i = first; i <= last; i++) mgv__cpu_run_op(&run, &program->ops[i]);
     return v->cpu->buffers[first <= last ? program->ops[last].target : 0];
@@ -13670,7 +13677,8 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
     mgv__cuda *cuda = v->gpu->gpu->cuda;
     const mgv__plan_op *op = &cuda->plan->ops[k];
     const uint32_t skipped = op->result == MGV__DEVICE_PATCHES ? cuda->plan->prefix : 0;
-    const uint32_t columns = cuda->plan->buffers[op->result].columns, rows = mgv__validation_rows(cuda->plan, op->result) - skipped;
+    const uint32_t rows = mgv__validation_rows(cuda->plan, op->result) - skipped;
+    const uint32_t columns = first <= last ? v->model->program.ops[last].columns : cuda->plan->buffers[op->result].columns;
     const double tolerance = mgv__validation_tolerance(op);
     mgv__comparison c;
     uint32_t image;
@@ -13682,7 +13690,7 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
     for (image = 0; image < v->image_count; image++) {
         const float *expected = mgv__validation_expect(v, image, first, last);
         const double scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
-        mgv__validation_widen(v, op->result, v->result, image, v->wide);
+        mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
         mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
     }
     mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);

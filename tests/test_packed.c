@@ -168,7 +168,8 @@ static void test_the_layout_hash_takes_in_every_number(void **state) {
     static const size_t of_plan[] = {offsetof(mgv__plan, vectors_offset), offsetof(mgv__plan, weights_offset), offsetof(mgv__plan, norm)},
                         of_pack[][2] = {{offsetof(mgv__plan, pack_rows), 4}, {offsetof(mgv__plan, pack_columns), 4},
                                         {offsetof(mgv__plan, pack_pitch), 4}, {offsetof(mgv__plan, pack_offset), 8}}, /* and bytes each */
-                        of_op[] = {offsetof(mgv__plan_op, first), offsetof(mgv__plan_op, end), offsetof(mgv__plan_op, packs), offsetof(mgv__plan_op, pack),
+                        of_op[] = {offsetof(mgv__plan_op, first), offsetof(mgv__plan_op, end), offsetof(mgv__plan_op, packs),
+                                   offsetof(mgv__plan_op, pack),
                                    offsetof(mgv__plan_op, kernel.flags), offsetof(mgv__plan_op, kernel.columns),
                                    offsetof(mgv__plan_op, kernel.b_row), offsetof(mgv__plan_op, kernel.bias),
                                    offsetof(mgv__plan_op, kernel.column_sums), offsetof(mgv__plan_op, kernel.table)};

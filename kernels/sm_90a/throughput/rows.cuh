@@ -15,6 +15,7 @@ DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row,
     const size_t number = (size_t)tile.group * op.rows_per_group + row;
     uint32_t *const at = (uint32_t *)self.arguments.buffers[op.a_map] + number * op.inner / 2;
     const float *gamma = self.arguments.vectors + op.bias, *beta = gamma + op.inner;
+    warp_sync(); /* every lane has read the statistics that are overwritten */
     for (uint32_t part = 0; part < op.inner / 64; part++) {
         const uint32_t column = part * 64 + 2 * self.lane, pair = ld_relaxed_gpu(at + column / 2);
         float g0, g1, b0, b1;
