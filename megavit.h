@@ -643,7 +643,7 @@ typedef int32_t mgv_backend;
 enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP with heads of up to 96 columns. bf16 weights and activations,
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns. bf16 weights, activations,
                              fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
@@ -8948,11 +8948,13 @@ static void mgv__lower_begin(mgv__lowering *l, mgv__plan *plan) {
     l->place[0] = MGV__DEVICE_PATCHES;
 }
 
-/* Whether an operation of this kind reads what operation i leaves. */
+/* Whether an operation of this kind reads what operation i leaves, or a row that is picked of it. */
 static int mgv__lower_is_read_by(const mgv__program *program, uint32_t i, mgv__op_kind kind) {
     const uint16_t buffer = program->ops[i].target;
     for (i++; i < program->op_count; i++) {
-        if (program->ops[i].kind == kind && program->ops[i].source == buffer) return 1;
+        const int reads = program->ops[i].source == buffer;
+        if (reads && program->ops[i].kind == kind) return 1;
+        if (reads && program->ops[i].kind == MGV__OP_PICK && mgv__lower_is_read_by(program, i, kind)) return 1;
         if (program->ops[i].target == buffer && program->ops[i].source != buffer) return 0;
     }
     return 0;
@@ -9080,6 +9082,9 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
     if (c->pixels.in_floats)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes pictures of bytes, and %s makes floats; use the CPU backend",
                          c->pixels_from.processor);
+    if (c->pixels.in_floats)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel takes bytes, not pictures that are resized in floats; use the CPU backend");
     if (c->patch % 2)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
     if (c->channels != 3)
