@@ -694,6 +694,58 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     }
 }
 
+/* Rows of an MLP are filled up to whole units of 16 bytes: with weights and biases of zero, for which the next product's are zero, too. */
+static void test_mlps_of_any_width(void **state) {
+    static const uint32_t images[] = {1, 8, 64};
+    plan_model *m = (plan_model *)malloc(sizeof *m);
+    mgv__config config;
+    mgv__plan plan;
+    mgv_error error;
+    uint8_t *packed;
+    uint32_t i, k, row;
+    (void)state;
+    config_of(&config, 224, 16, 1);
+    config.intermediate = 1540;
+    config.pixels.do_normalize = config.pixels.do_rescale = 0;
+    plan_model_make(m, &config, 1);
+    assert_int_equal(mgv__plan_layout(&plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, 64, 0, &error), MGV_OK);
+    assert_int_equal(mgv__plan_take_room(&heap, &plan, &error), MGV_OK);
+    assert_int_equal(plan.buffers[MGV__DEVICE_MLP].columns, 1544);
+    assert_int_equal(plan.buffers[MGV__DEVICE_HEAD_MLP].columns, 1544);
+    for (i = 0; i < COUNT_OF(images); i++) {
+        mgv__plan_schedule(&plan, images[i], 66);
+        if (mgv__plan_validate(&plan, plan.counts, &error) != MGV_OK) fail_msg("%s", error.message);
+    }
+    packed = (uint8_t *)mgv__alloc(&heap, (size_t)mgv__plan_packed_bytes(&plan));
+    mgv__plan_pack(&plan, m->model.tensors, packed);
+    for (i = 0; i < plan.op_count; i++) {
+        const mgv__plan_op *op = &plan.ops[i];
+        const uint16_t *weights = (const uint16_t *)(const void *)(packed + plan.weights_offset - plan.vectors_offset + plan.pack_offset[op->pack]);
+        const float *bias = (const float *)(const void *)packed + op->kernel.bias;
+        const int makes = op->target == MGV__DEVICE_MLP || op->target == MGV__DEVICE_HEAD_MLP, takes = op->pack == MGV__PACK_MLP;
+        if (op->packs != MGV__PACKS_PRODUCT) continue;
+        for (row = 0; row < op->kernel.columns; row++) {
+            const uint16_t *w = weights + (size_t)(op->kernel.b_row + row) * plan.pack_pitch[op->pack];
+            const int filled = makes && row >= 1540;
+            uint32_t values = 0;
+            for (k = 0; k < plan.pack_columns[op->pack]; k++) {
+                values += w[k] != 0;
+                if (takes && k >= 1540) assert_int_equal(w[k], 0);
+            }
+            assert_int_equal(values == 0, filled);
+            if (filled) assert_true(bias[row] == 0);
+        }
+    }
+    mgv__free(&heap, packed);
+    mgv__free(&heap, plan.segments);
+    mgv__free(&heap, plan.counts);
+    mgv__free(&heap, plan.times);
+    mgv__free(&heap, plan.tile_cluster);
+    mgv__free(&heap, plan.deal);
+    plan_model_free(m);
+    free(m);
+}
+
 /* Statistics of all rows of all groups lie in front of the head's, and those in front of the vectors: as stats_place in
    kernels/skeleton/scheduler.cuh and gemv_statistics in kernels/sm_90a/siglip_head/gemv.cuh say. */
 static void test_statistics_have_room(void **state) {
@@ -1056,7 +1108,7 @@ int main(void) {
         cmocka_unit_test(test_last_rows_are_shared), cmocka_unit_test(test_heads_do_not_share_rows),
         cmocka_unit_test(test_wrong_plans_are_refused),
         cmocka_unit_test(test_who_signals),
-        cmocka_unit_test(test_statistics_have_room),
+        cmocka_unit_test(test_statistics_have_room), cmocka_unit_test(test_mlps_of_any_width),
         cmocka_unit_test(test_pooled_tokens_fit_the_ring),
         cmocka_unit_test(test_costs_add_up),
         cmocka_unit_test(test_tiles_are_dealt),
