@@ -98,7 +98,7 @@
            MEGAVIT_PLAN             *  mgv_model_get_schedule and mgv_model_pack without a GPU and without MEGAVIT_CUDA
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
-           MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime; mgv_engine_desc.cuda_calls brings the calls
+           MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime, whose calls a test brings; see >>cuda
            MEGAVIT_TEXT             *  tokenizers, see >>tokenizer: 110 KB of code and tables. Without it a text tower takes ids only
            MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
            MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
@@ -681,7 +681,6 @@ typedef struct mgv_engine_desc {
     mgv_file_io io;              /* how packed_path is read */
     void *device_workspace;      /* CUDA: device memory for everything that the engine needs there, or NULL to allocate it */
     uint64_t device_workspace_bytes; /* at least mgv_engine_device_workspace_bytes() */
-    const struct mgv__cuda_calls *cuda_calls; /* for tests: the CUDA calls to make instead of the runtime's, see >>cuda; must stay */
     uint32_t max_text_bytes;     /* of one text in UTF-8; 0: 4096. max_images counts texts, and max_tokens their ids */
     uint32_t reserved;
 } mgv_engine_desc;
@@ -11958,12 +11957,15 @@ typedef struct mgv__cuda_calls {
 #undef MGV__CUDA_MEMBER
 
 #ifdef MEGAVIT_NO_CUDART
-#define MGV__CUDA_RUNTIME NULL
+static const mgv__cuda_calls *mgv__cuda_test_calls; /* what a test sets */
+#define MGV__CUDA_RUNTIME mgv__cuda_test_calls
 #else
 #define MGV__CUDA_MEMBER(name, parameters) cuda##name,
 static const mgv__cuda_calls mgv__cuda_runtime = {MGV__CUDA_CALLS(MGV__CUDA_MEMBER) cudaGetErrorString};
 #undef MGV__CUDA_MEMBER
+#ifndef MGV__CUDA_RUNTIME /* a test counts them */
 #define MGV__CUDA_RUNTIME &mgv__cuda_runtime
+#endif
 #endif
 
 enum { MGV__CUDA_DRIVER_VERSION = 12000 }; /* the first with what the header calls: tensor maps, libraries, clusters */
@@ -12627,9 +12629,9 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.packed.model_hash = model->hash;
     cuda_desc.workspace = desc->device_workspace;
     cuda_desc.workspace_bytes = desc->device_workspace_bytes;
-    cuda_desc.calls = desc->cuda_calls ? desc->cuda_calls : MGV__CUDA_RUNTIME;
+    cuda_desc.calls = MGV__CUDA_RUNTIME;
     if (!cuda_desc.calls)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART): pass mgv_engine_desc.cuda_calls");
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART)");
     if (desc->max_sms && !cuda_desc.max_clusters)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
                          (uint64_t)MGV__CLUSTER);

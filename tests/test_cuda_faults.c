@@ -182,7 +182,7 @@ static mgv_result create(scene *s, mgv_error *error) {
     desc.max_images = MAX_IMAGES;
     desc.max_row_outputs = 1;
     desc.kernels = kernels;
-    desc.cuda_calls = &fake_calls;
+    mgv__cuda_test_calls = &fake_calls;
     desc.allocator = counting_allocator_make(&s->counts);
     result = mgv_engine_create(&s->engine, s->model, &desc, error);
     fake_engines[0] = s->engine;
@@ -386,7 +386,7 @@ static void test_every_allocation_fails(void **state) {
             desc.backend = functions[i].backend;
             desc.allocator = allocator;
             desc.kernels = kernels;
-            desc.cuda_calls = &fake_calls;
+            mgv__cuda_test_calls = &fake_calls;
             for (at = 1; result != MGV_OK; at++) {
                 counts.calls = 0;
                 counts.fail_at = at;

@@ -52,7 +52,7 @@ static mgv_engine_desc engine_desc(fixture *f, mgv_backend backend) {
     desc.backend = backend;
     desc.max_images = MAX_IMAGES;
     desc.kernels = kernels;
-    desc.cuda_calls = &fake_calls;
+    mgv__cuda_test_calls = &fake_calls;
     desc.max_row_outputs = 2;
     desc.logger.user = f;
     desc.logger.log = fake_log;
@@ -995,7 +995,7 @@ static void test_kernels_that_do_not_fit(void **state) {
     assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_NO_DEVICE);
     assert_non_null(strstr(error.message, "there is no GPU number 1; 1 are there"));
     desc.device = 0;
-    desc.cuda_calls = NULL;
+    mgv__cuda_test_calls = NULL;
     assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_NO_DEVICE);
     assert_non_null(strstr(error.message, "MEGAVIT_NO_CUDART"));
 }

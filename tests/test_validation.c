@@ -145,7 +145,7 @@ static mgv_engine_desc begin(fixture *f, counting_allocator *counts) {
     mgv_engine_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.kernels = "stands for megavit.fatbin";
-    desc.cuda_calls = &fake_calls;
+    mgv__cuda_test_calls = &fake_calls;
     desc.allocator = counting_allocator_make(counts);
     fake_reset();
     fake.kernel = fake_kernel;
@@ -280,7 +280,7 @@ static void test_what_cannot_be_validated(void **state) {
     fake_reset();
     fake.devices = 0;
     desc.kernels = "stands for megavit.fatbin";
-    desc.cuda_calls = &fake_calls;
+    mgv__cuda_test_calls = &fake_calls;
     assert_int_equal(mgv_validate(f->model, &desc, f->images, 1, NULL, NULL, &failures, &error), MGV_ERROR_NO_DEVICE);
     assert_true(strlen(error.message) > 0);
     assert_int_equal(fake_alive(), 0);

@@ -98,7 +98,7 @@ static void choose_helpers(fuzz_input *in, mgv_engine_desc *d) {
     d->allocator.free = fuzz_rarely(in, 32) ? NULL : fuzz_free;
     d->logger.log = fuzz_take(in, 0, 1) ? check_log : NULL;
     d->kernels = fuzz_rarely(in, 16) ? NULL : kernels;
-    d->cuda_calls = fuzz_rarely(in, 32) ? NULL : &fake_calls;
+    mgv__cuda_test_calls = fuzz_rarely(in, 32) ? NULL : &fake_calls;
     if (!fuzz_rarely(in, 32)) {
         d->packed = packed;
         d->packed_bytes = packed_bytes - (fuzz_rarely(in, 32) ? fuzz_take(in, 0, 255) : 0);
