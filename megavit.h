@@ -643,8 +643,8 @@ typedef int32_t mgv_backend;
 enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns. bf16 weights, activations,
-                             fp32 sums: about 5e-3 relative L2 against the CPU */
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns. bf16 weights and
+                             activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
 typedef int32_t mgv_resize;
@@ -12218,8 +12218,8 @@ static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int ma
         cuda->machine = &mgv__machines[i];
         if (cuda->machine->kernel_count) return MGV_OK;
         return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s (compute capability %i.%i), whose tile engine is not there yet; the "
-                         "kernels are for %i.%i (%s)", (int64_t)device, cuda->machine->name, (int64_t)major, (int64_t)minor, (int64_t)own->major,
-                         (int64_t)own->minor, own->name);
+                         "kernels are for %i.%i (%s)", (int64_t)device, cuda->machine->name, (int64_t)major, (int64_t)minor,
+                         (int64_t)own->major, (int64_t)own->minor, own->name);
     }
     return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for %i.%i (%s)", (int64_t)device,
                      (int64_t)major, (int64_t)minor, (int64_t)own->major, (int64_t)own->minor, own->name);
@@ -13551,7 +13551,8 @@ static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *r
 }
 
 /* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and
-   normalised on the CPU; queries have the scale of their softmax in them there. columns: that the model has; a device's rows may be longer. */
+   normalised on the CPU; queries have the scale of their softmax in them there. columns: that the model has; a device's rows may be
+   longer. */
 static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, uint32_t columns,
                                   float *out) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
