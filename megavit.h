@@ -163,7 +163,7 @@
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
        twice transformers' own error against fp64.
 
-       On a GPU (NVIDIA Hopper, SigLIP and SigLIP2) weights and activations are bf16 and sums fp32.
+       On a GPU (NVIDIA Hopper; SigLIP, SigLIP2, CLIP, DINOv2) weights and activations are bf16 and sums fp32.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
