@@ -13465,7 +13465,7 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
 /* Bytes are copied or widened, and one fp32 sum stands against another. */
 #define MGV__VALIDATION_EXACT 1e-6
 #define MGV__BF16_STEP (1.0 / 512)
-/* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square. */
+/* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square, and by its own share. */
 #define MGV__VALIDATION_OUTLIER 16.0
 
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
@@ -13584,11 +13584,14 @@ typedef struct mgv__comparison {
     uint64_t count, bad, first_bad;
 } mgv__comparison;
 
-/* bad_beyond: a difference that makes one value bad. */
-static void mgv__comparison_add(mgv__comparison *c, const float *got, const float *expected, uint64_t count, double bad_beyond) {
+/* scale: the values' root mean square. A value may be off by the tolerance of itself, too: real weights have channels a hundred times as
+   large as the others. */
+static void mgv__comparison_add(mgv__comparison *c, const float *got, const float *expected, uint64_t count, double tolerance,
+                                double scale) {
     uint64_t i;
     for (i = 0; i < count; i++) {
         const double d = fabs((double)got[i] - (double)expected[i]);
+        const double bad_beyond = tolerance * (MGV__VALIDATION_OUTLIER * scale + fabs((double)expected[i]));
         if (!(d <= bad_beyond) && c->bad++ == 0) c->first_bad = c->count + i;
         if (c->largest == c->largest && !(d <= c->largest)) c->largest = d; /* what is no number stays */
         c->difference += d * d;
@@ -13699,7 +13702,7 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
         const float *expected = mgv__validation_expect(v, image, first, last);
         const double scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
         mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
-        mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns, MGV__VALIDATION_OUTLIER * tolerance * scale);
+        mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns, tolerance, scale);
     }
     mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);
     return MGV_OK;
@@ -13762,8 +13765,7 @@ static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
         if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, rows, v->wide, error);
         if (result != MGV_OK) break;
         scale = mgv__root_mean_square(v->wide, (uint64_t)rows * columns);
-        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns,
-                            MGV__VALIDATION_OUTLIER * tolerance * scale);
+        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns, tolerance, scale);
     }
     if (result == MGV_OK) mgv__validation_tell(v, "whole encode", -1, &c, columns, tolerance);
     return result;

@@ -247,6 +247,28 @@ static void test_faults_are_found_where_they_are(void **state) {
 }
 
 /* All of a result is off by a little: half a rounding less than an operation may be off by is taken, half a rounding more is not. */
+/* One channel is a hundred times as large as the others, as real towers have them: its own rounding is no fault, two per cent of it are. */
+static void test_a_large_value_is_rounded_as_it_is_large(void **state) {
+    const double tolerance = 2 * MGV__BF16_STEP;
+    float expected[1000], got[1000];
+    mgv__comparison c;
+    uint32_t i;
+    double scale;
+    (void)state;
+    for (i = 0; i < 1000; i++) got[i] = expected[i] = i % 2 ? 1.0f : -1.0f;
+    expected[500] = 101.3f;
+    got[500] = mgv__bf16_value(mgv__bf16_round(101.3f));
+    scale = mgv__root_mean_square(expected, 1000);
+    memset(&c, 0, sizeof c);
+    mgv__comparison_add(&c, got, expected, 1000, tolerance, scale);
+    assert_int_equal(c.bad, 0);
+    got[500] = 101.3f * 1.02f;
+    got[7] += (float)(17 * tolerance * scale);
+    mgv__comparison_add(&c, got, expected, 1000, tolerance, scale);
+    assert_int_equal(c.bad, 2);
+    assert_int_equal(c.first_bad, 1007);
+}
+
 static void test_a_spread_error_has_a_limit(void **state) {
     static const char *const labels[] = {"qkv", "attention", "fc2", "head values", "head fc2"};
     fixture *f = (fixture *)*state;
@@ -316,6 +338,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_right_kernel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_model_without_a_head, set_up_without_head, tear_down),
         cmocka_unit_test_setup_teardown(test_faults_are_found_where_they_are, set_up, tear_down),
+        cmocka_unit_test(test_a_large_value_is_rounded_as_it_is_large),
         cmocka_unit_test_setup_teardown(test_a_spread_error_has_a_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_validated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_call_fails, set_up, tear_down),
