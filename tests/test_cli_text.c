@@ -106,6 +106,7 @@ static void rows_of_texts_are_those_of_their_ids(void **state) {
     assert_string_equal(said_err, "");
     texts = read_array(in_scratch("texts.npy"));
     assert_shape(&texts, 2, 2, 40, 0, 0);
+    free(texts.file);
     write_ids(in_scratch("wide.npy"), "<i8", "(2, 3)", wide, sizeof wide);
     write_ids(in_scratch("narrow.npy"), "<i4", "(2, 3)", narrow, sizeof narrow);
     assert_int_equal(run("text", "--model", folder, "--ids", in_scratch("wide.npy"), "-o", in_scratch("of-wide.npy")), 0);
@@ -119,6 +120,7 @@ static void rows_of_texts_are_those_of_their_ids(void **state) {
     texts = read_array(in_scratch("unit.npy"));
     for (uint64_t i = 0; i < 40; i++) square += (double)array_float(&texts, i) * (double)array_float(&texts, i);
     assert_true(fabs(square - 1) < 1e-6);
+    free(texts.file);
     assert_int_equal(run("text", "--model", folder, "--format", "jsonl", "ab", "z"), 0);
     assert_int_equal(lines(said_out), 2);
     assert_memory_equal(said_out, "{\"text\": \"ab\", \"embedding\": [", 29);
@@ -197,6 +199,8 @@ static void search_answers_texts(void **state) {
             if (cosine > best) best = cosine;
         }
         assert_true(fabs(strtod(by_text + strlen(begin), NULL) - best) < 1e-5);
+        free(query.file);
+        free(rows.file);
     }
     assert_int_equal(run("search", "--index", index, "--text", "dog"), 1);
     make_model(0);

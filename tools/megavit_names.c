@@ -160,6 +160,7 @@ static int walk_all(walk *w) {
 /* What was found, sorted by path; a link to a file that is there already, or was by another link, is left out. */
 static int take_files(walk *w) {
     int status = 0;
+    if (!w->files.count) return 0; /* qsort takes no NULL */
     qsort(w->files.items, w->files.count, sizeof *w->files.items, compare_entries);
     for (size_t i = 0; !status && i < w->files.count; i++)
         if (!w->files.items[i].link) status = add_identity(&w->own, w->files.items[i].id);
