@@ -9,6 +9,7 @@ enum { WEIGHT_BYTES = 64, VECTOR_BYTES = 1024, MODEL_HASH = 0x5EED };
 /* A plan of one operation and hardly any weights. */
 static void make_plan(mgv__plan *plan) {
     memset(plan, 0, sizeof *plan);
+    plan->machine = MGV__MACHINE_DEFAULT;
     plan->weights_offset = VECTOR_BYTES;
     plan->weight_bytes = WEIGHT_BYTES;
     plan->op_count = 1;
