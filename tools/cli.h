@@ -56,14 +56,15 @@ int cli_list_add(cli_list *list, const char *item);
 void cli_list_free(cli_list *list);
 
 typedef enum cli_kind {
-    CLI_FLAG,   /* int: set to 1 */
-    CLI_TEXT,   /* const char * */
-    CLI_TEXTS,  /* cli_list: each use adds one */
-    CLI_COUNT,  /* uint32_t in [1, 2^20] */
-    CLI_PIXELS, /* uint64_t in [1, 2^40] */
-    CLI_COSINE, /* double in [-1, 1] */
-    CLI_CHOICE, /* int32_t: place of the word in `argument`, which holds the words with '|' between */
-    CLI_NAMES   /* cli_list: every word up to the next option */
+    CLI_FLAG,    /* int: set to 1 */
+    CLI_TEXT,    /* const char * */
+    CLI_TEXTS,   /* cli_list: each use adds one */
+    CLI_COUNT,   /* uint32_t in [1, 2^20] */
+    CLI_THREADS, /* uint32_t in [1, 1024] */
+    CLI_PIXELS,  /* uint64_t in [1, 2^40] */
+    CLI_COSINE,  /* double in [-1, 1] */
+    CLI_CHOICE,  /* int32_t: place of the word in `argument`, which holds the words with '|' between */
+    CLI_NAMES    /* cli_list: every word up to the next option */
 } cli_kind;
 
 typedef struct cli_option {
@@ -229,7 +230,7 @@ typedef struct cli_session_options {
     {"--packed", CLI_TEXT, &(options).packed, "FILE", "its weights as megavit pack has written them, for the GPU"}, \
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
     {"--alpha", CLI_CHOICE, &(options).alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"}, \
-    {"--threads", CLI_COUNT, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
+    {"--threads", CLI_THREADS, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); on a CPU the result does not depend on it"}
 

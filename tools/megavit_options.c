@@ -77,17 +77,23 @@ int cli_read_number(const char **text, uint64_t most, uint64_t *number) {
     return value > 0;
 }
 
+/* The largest number that an option takes: of threads, what mgv_threads_create takes. */
+static uint64_t largest(const cli_option *option) {
+    if (option->kind == CLI_PIXELS) return (uint64_t)1 << 40;
+    return option->kind == CLI_THREADS ? 1024 : 1u << 20;
+}
+
 static int set_option(const cli_command *command, const cli_option *option, const char *text) {
-    const uint64_t most = option->kind == CLI_PIXELS ? (uint64_t)1 << 40 : 1u << 20;
     const char *end = text;
     char *rest;
     uint64_t count;
     switch (option->kind) {
     case CLI_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
     case CLI_COUNT:
+    case CLI_THREADS:
     case CLI_PIXELS:
-        if (!cli_read_number(&end, most, &count) || *end)
-            return cli_usage(command, "%s takes a number from 1 to %llu, not '%s'", option->name, (unsigned long long)most, text);
+        if (!cli_read_number(&end, largest(option), &count) || *end)
+            return cli_usage(command, "%s takes a number from 1 to %llu, not '%s'", option->name, (unsigned long long)largest(option), text);
         if (option->kind == CLI_PIXELS) *(uint64_t *)option->value = count;
         else *(uint32_t *)option->value = (uint32_t)count;
         return CLI_GO_ON;
