@@ -155,6 +155,12 @@ $(BUILD)/tests/test_pipeline: LIBS := $(BUILD)/tools/pipeline.o $(LIBS)
 # The decoders of the command line, without the command line.
 $(BUILD)/tests/test_pictures: $(DECODE_OBJECTS)
 $(BUILD)/tests/test_pictures: LIBS := $(DECODE_OBJECTS) $(DECODE_LIBS) $(LIBS)
+# A header with a family that only tests know.
+$(BUILD)/toy/megavit.h: megavit.h $(wildcard tests/toy/*)
+	@mkdir -p $(@D)
+	tests/toy/add megavit.h > $@
+$(BUILD)/tests/test_toy: $(BUILD)/toy/megavit.h
+$(BUILD)/tests/test_toy: CUDA_CFLAGS := -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -I$(BUILD)/toy
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
@@ -287,7 +293,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_encoder assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
@@ -310,8 +316,9 @@ test-machine-encoder: $(BUILD)/machine/test_encoder
 
 $(BUILD)/machine/test_machine: $(BUILD)/machine/test_machine.o $(BUILD)/machine/pipeline.cu.o $(BUILD)/machine/cluster.cu.o $(BUILD)/machine/rules.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_toy: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_blackwell:
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -319,7 +326,11 @@ $(BUILD)/machine/%.o: tests/machine/%.cc
 	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
 
 # gcc 12 takes vector intrinsics of its own for uninitialised.
-$(BUILD)/machine/encode.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized
+$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized -I.
+# The same with the header that has the toy family.
+$(BUILD)/machine/encode_toy.o: MACHINE_CFLAGS := -I$(BUILD)/toy $(MACHINE_CFLAGS)
+$(BUILD)/machine/encode_toy.o: tests/machine/encode.cc $(BUILD)/toy/megavit.h
+	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
 
 # The kernel's flavour of the sanitizer has no hooks for copies of structures: they get the model's.
 MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \

@@ -845,7 +845,7 @@ MEGAVIT_API mgv_result mgv_detokenize(const mgv_tokenizer *tokenizer, mgv_detoke
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 25u
+#define MGV__KERNEL_VERSION 26u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -975,10 +975,13 @@ enum {
     MGV__KERNEL_RESIDUAL = 8,   /* + what residual_map holds at the same place */
     MGV__KERNEL_STATS = 16,     /* mean and squared deviations of the rounded row go to stats_out */
     MGV__KERNEL_FLOAT_OUT = 32, /* float32 out instead of bf16 */
-    MGV__KERNEL_GELU_ERF = 4096,    /* the same of other activations, of which only the kernel of all kinds of tiles has code */
+    MGV__KERNEL_GELU_ERF = 4096,    /* the same of other activations; of rare ones only the kernel of all kinds of tiles has code */
     MGV__KERNEL_GELU_QUICK = 8192,
+    MGV__KERNEL_RELU = 32768,       /* of x itself, not of its half */
     MGV__KERNEL_GELU = MGV__KERNEL_GELU_TANH | MGV__KERNEL_GELU_ERF | MGV__KERNEL_GELU_QUICK,
-    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
+    MGV__KERNEL_RARE_ACTIVATION = MGV__KERNEL_GELU_ERF | MGV__KERNEL_GELU_QUICK | MGV__KERNEL_RELU,
+    MGV__KERNEL_ACTIVATION = MGV__KERNEL_GELU_TANH | MGV__KERNEL_RARE_ACTIVATION,
+    MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
                            MGV__KERNEL_FLOAT_OUT,
     MGV__KERNEL_PICK = 16384, /* ROWS: of each image row `table` alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
@@ -6082,7 +6085,7 @@ static void mgv__add_named_part(mgv__builder *b, mgv__op *op, const char *base, 
     mgv__add_part(b, op, weight, bias ? bias_name : NULL, columns);
 }
 
-/* ---- The layer that all families have: stream += attention(norm(stream)); stream += MLP(norm(stream)) ---- */
+/* ---- The layer that families have: stream += attention(norm(stream)); stream += MLP(norm(stream)) ---- */
 
 typedef struct mgv__layer_buffers {
     uint16_t stream, normed, qkv, attended, mlp;
@@ -6099,6 +6102,11 @@ static mgv__layer_buffers mgv__add_layer_buffers(mgv__builder *b) {
     return buffers;
 }
 
+enum {
+    MGV__LAYER_RMS = 1,        /* norms are RMSNorms */
+    MGV__LAYER_CAUSAL = 2,     /* tokens attend to themselves and those before them */
+    MGV__LAYER_POST_NORM = 4   /* norms behind the residual: stream = norm(stream + attention(stream)), the same with the MLP */
+};
 /* What a family calls the tensors of a layer, and what is particular about it. Names are without ".weight" and ".bias", but for scales. */
 typedef struct mgv__layer_kind {
     const char *scope;              /* of a layer, in which %u stands for its number */
@@ -6107,15 +6115,15 @@ typedef struct mgv__layer_kind {
     const char *gate, *up, *down;   /* of the MLP; gate NULL: it has none; gate as up: one tensor, the gate above */
     const char *scale[2];           /* LayerScale of attention and of the MLP, or NULL */
     int bias;                       /* of products: as for mgv__add_named_part */
-    int rms;                        /* norms are RMSNorms */
-    int causal;
+    uint32_t flags;                 /* MGV__LAYER_* */
 } mgv__layer_kind;
 
 static void mgv__push_layer_norm(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, int which) {
     char weight[MGV__NAME_BYTES], bias[MGV__NAME_BYTES];
     mgv__print(weight, sizeof weight, "%s.weight", kind->norm[which]);
     mgv__print(bias, sizeof bias, "%s.bias", kind->norm[which]);
-    mgv__push_norm(b, which ? "norm2" : "norm1", buffers->stream, buffers->normed, weight, kind->rms ? NULL : bias, b->config->epsilon);
+    mgv__push_norm(b, which ? "norm2" : "norm1", buffers->stream, buffers->normed, weight,
+                   kind->flags & MGV__LAYER_RMS ? NULL : bias, b->config->epsilon);
 }
 
 /* stream += scale times the product of source. */
@@ -6147,7 +6155,7 @@ static void mgv__push_attention(mgv__builder *b, const mgv__layer_kind *kind, co
     op->head_dim = c->head_dim;
     op->scale = 1.0f / sqrtf((float)c->head_dim);
     op->range = range;
-    op->causal = kind->causal;
+    op->causal = (kind->flags & MGV__LAYER_CAUSAL) != 0;
 }
 
 static void mgv__push_mlp(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers) {
@@ -6169,12 +6177,16 @@ static void mgv__push_mlp(mgv__builder *b, const mgv__layer_kind *kind, const mg
 
 static void mgv__build_layer(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, uint32_t layer,
                              mgv__range_kind range) {
+    const int post_norm = (kind->flags & MGV__LAYER_POST_NORM) != 0;
+    mgv__layer_buffers in = *buffers;
+    if (post_norm) in.normed = in.stream; /* which is normalised where it lies */
     mgv__enter(b, (int32_t)layer, kind->scope);
-    mgv__push_layer_norm(b, kind, buffers, 0);
-    mgv__push_attention(b, kind, buffers, range);
-    mgv__push_residual(b, kind, buffers, "out", buffers->attended, kind->out, kind->scale[0]);
-    mgv__push_layer_norm(b, kind, buffers, 1);
-    mgv__push_mlp(b, kind, buffers);
+    if (!post_norm) mgv__push_layer_norm(b, kind, &in, 0);
+    mgv__push_attention(b, kind, &in, range);
+    mgv__push_residual(b, kind, &in, "out", in.attended, kind->out, kind->scale[0]);
+    mgv__push_layer_norm(b, kind, &in, !post_norm);
+    mgv__push_mlp(b, kind, &in);
+    if (post_norm) mgv__push_layer_norm(b, kind, &in, 1);
     mgv__push_tap(b, MGV_OUTPUT_LAYER, layer + 1);
 }
 
@@ -6247,7 +6259,7 @@ static uint16_t mgv__push_pick(mgv__builder *b, uint16_t source) {
    picture by itself has no patches to be masked. */
 static const mgv__layer_kind mgv__siglip_layer = {
     "encoder.layers.%u.", {"layer_norm1", "layer_norm2"}, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
-    NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 0,
+    NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0,
 };
 
 static void mgv__build_siglip_head(mgv__builder *b, uint16_t tokens) {
@@ -6322,7 +6334,7 @@ static int mgv__push_projection(mgv__builder *b, uint16_t pooled, const char *to
    models/siglip/modeling_siglip.py (SiglipTextTransformer), models/clip/modeling_clip.py (CLIPTextTransformer). */
 static const mgv__layer_kind mgv__causal_layer = {
     "encoder.layers.%u.", {"layer_norm1", "layer_norm2"}, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
-    NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 1,
+    NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, MGV__LAYER_CAUSAL,
 };
 static uint16_t mgv__build_text(mgv__builder *b, const mgv__layer_kind *kind) {
     const mgv__config *c = b->config;
@@ -6395,20 +6407,20 @@ static void mgv__build_clip(mgv__builder *b) {
    models/dinov2_with_registers/modeling_dinov2_with_registers.py, models/dinov3_vit/modeling_dinov3_vit.py. */
 static const mgv__layer_kind mgv__dinov2_layer = {
     "encoder.layer.%u.", {"norm1", "norm2"}, "attention.attention.query", "attention.attention.key", "attention.attention.value",
-    "attention.output.dense", NULL, "mlp.fc1", "mlp.fc2", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0, 0,
+    "attention.output.dense", NULL, "mlp.fc1", "mlp.fc2", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0,
 };
 static const mgv__layer_kind mgv__dinov2_gated_layer = {
     "encoder.layer.%u.", {"norm1", "norm2"}, "attention.attention.query", "attention.attention.key", "attention.attention.value",
     "attention.output.dense", "mlp.weights_in", "mlp.weights_in", "mlp.weights_out", {"layer_scale1.lambda1", "layer_scale2.lambda1"},
-    -1, 0, 0,
+    -1, 0,
 };
 static const mgv__layer_kind mgv__dinov3_layer = {
     "layer.%u.", {"norm1", "norm2"}, "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", NULL, "mlp.up_proj",
-    "mlp.down_proj", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0, 0,
+    "mlp.down_proj", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0,
 };
 static const mgv__layer_kind mgv__dinov3_gated_layer = {
     "layer.%u.", {"norm1", "norm2"}, "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", "mlp.gate_proj",
-    "mlp.up_proj", "mlp.down_proj", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0, 0,
+    "mlp.up_proj", "mlp.down_proj", {"layer_scale1.lambda1", "layer_scale2.lambda1"}, -1, 0,
 };
 
 static void mgv__build_dino(mgv__builder *b, const mgv__layer_kind *kind, const char *patch_embed, const char *norm) {
@@ -6465,14 +6477,14 @@ typedef struct mgv__qwen_buffers {
 } mgv__qwen_buffers;
 
 static const mgv__layer_kind mgv__qwen3_layer = {
-    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", NULL, "mlp.linear_fc1", "mlp.linear_fc2", {NULL, NULL}, 1, 0, 0,
+    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", NULL, "mlp.linear_fc1", "mlp.linear_fc2", {NULL, NULL}, 1, 0,
 };
 static const mgv__layer_kind mgv__qwen2_layer = {
-    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0, 0,
+    "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", NULL, "mlp.fc1", "mlp.fc2", {NULL, NULL}, 1, 0,
 };
 static const mgv__layer_kind mgv__qwen2_5_layer = {
     "blocks.%u.", {"norm1", "norm2"}, "attn.qkv", NULL, NULL, "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", {NULL, NULL},
-    1, 1, 0,
+    1, MGV__LAYER_RMS,
 };
 
 static mgv__qwen_buffers mgv__begin_qwen(mgv__builder *b) {
@@ -8665,7 +8677,8 @@ struct mgv__plan {
     float scale;                            /* of attention's scores */
     uint32_t pools, picks;                  /* pooled rows are a pooling head's; one row of each image */
     uint32_t used_ops;                      /* of the model: those behind them lead to nothing that the kernel gives */
-    uint32_t gelu;                          /* MGV__KERNEL_GELU_* of all operations */
+    uint32_t activations;                   /* their flags, of all operations */
+    uint32_t normalises;                    /* the stream is normalised where it lies */
     uint32_t prefix;                        /* rows of an image before those of its patches */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images;
@@ -8743,7 +8756,7 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     for (i = 0; i < plan->op_count; i++)
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
     if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
-    if (plan->gelu & ~(uint32_t)MGV__KERNEL_GELU_TANH) kinds |= MGV__KIND(ROWS); /* as who has these, too */
+    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION) kinds |= MGV__KIND(ROWS); /* as who has these, too */
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
 }
 
@@ -8909,8 +8922,8 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks &&
-           !(plan->gelu & ~(uint32_t)MGV__KERNEL_GELU_TANH);
+    return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks && !plan->normalises &&
+           !(plan->activations & MGV__KERNEL_RARE_ACTIVATION);
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
@@ -8998,6 +9011,7 @@ static uint32_t mgv__lower_activation(mgv__activation activation) {
     case MGV__ACT_GELU_TANH: return MGV__KERNEL_GELU_TANH;
     case MGV__ACT_GELU_ERF: return MGV__KERNEL_GELU_ERF;
     case MGV__ACT_GELU_QUICK: return MGV__KERNEL_GELU_QUICK;
+    case MGV__ACT_RELU: return MGV__KERNEL_RELU;
     default: return 0;
     }
 }
@@ -9007,7 +9021,7 @@ static const char *mgv__lower_missing_of_linear(const mgv__lowering *l, uint32_t
     const mgv__op *op = &l->plan->program->ops[i];
     const uint32_t target = mgv__lower_target(l, i), added = op->add == MGV__NONE ? target : l->place[op->add];
     if (op->gated) return "gated MLP";
-    if (op->activation != MGV__ACT_NONE && !mgv__lower_activation(op->activation)) return "other activation than a GELU";
+    if (op->activation != MGV__ACT_NONE && !mgv__lower_activation(op->activation)) return "other activation than a GELU and ReLU";
     if (l->picked[op->source]) return "product of picked rows";
     if (op->rows == MGV__ROWS_PATCHES && (op->source != 0 || op[1].kind != MGV__OP_PREPEND || op[1].source != op->target))
         return "rows of patches alone";
@@ -9081,9 +9095,6 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
     if (c->pixels.in_floats)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes pictures of bytes, and %s makes floats; use the CPU backend",
                          c->pixels_from.processor);
-    if (c->pixels.in_floats)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel takes bytes, not pictures that are resized in floats; use the CPU backend");
     if (c->patch % 2)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
     if (c->channels != 3)
@@ -9201,7 +9212,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     op = mgv__lower_range(l, mgv__plan_gemm(plan, from->label, from->layer, source, target, pack, flags), i);
     op->end = last + 1;
     op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
-    plan->gelu |= flags & MGV__KERNEL_GELU;
+    plan->activations |= flags & MGV__KERNEL_ACTIVATION;
     op->of_images = from->rows == MGV__ROWS_IMAGES;
     if (from->add != MGV__NONE) op->residual = l->place[from->add];
     if (target == MGV__DEVICE_MLP) plan->last_mlp = plan->op_count - 1;
@@ -9227,6 +9238,7 @@ static void mgv__lower_norm(mgv__lowering *l, uint32_t i) {
     mgv__plan_op *op;
     if (!mgv__lower_is_added_to(plan->program, i)) return; /* who reads its rows folds it in */
     op = mgv__plan_push(plan, from->label, from->layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+    plan->normalises = 1;
     op->first = op->norm = i;
     op->end = i + 1;
     op->packs = MGV__PACKS_NORM;
@@ -9346,7 +9358,7 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
 static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lowering l;
     uint32_t i;
-    plan->op_count = plan->vector_count = plan->head_ops = plan->gelu = 0;
+    plan->op_count = plan->vector_count = plan->head_ops = plan->activations = plan->normalises = 0;
     plan->norm_op = MGV__NO_OP;
     memset(plan->pack_rows, 0, sizeof plan->pack_rows);
     mgv__lower_begin(&l, plan);
@@ -9992,7 +10004,7 @@ static mgv__tile_clocks mgv__sm90_product_clocks(const mgv__plan *plan, const mg
     if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->k_blocks);
     if (k->kind == MGV__KERNEL_GEMV) return mgv__gemv_clocks(k, shape);
     clocks = mgv__gemm_clocks(shape.columns, k->k_blocks);
-    if (k->flags & MGV__KERNEL_GELU) clocks.edge += MGV__SM90_GELU_CLOCKS * shape.columns;
+    if (k->flags & MGV__KERNEL_ACTIVATION) clocks.edge += MGV__SM90_GELU_CLOCKS * shape.columns;
     if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SM90_STREAM_CLOCKS;
     return clocks;
 }
@@ -10011,8 +10023,8 @@ static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, 
 /* --- the row of the machine ------------------------------------------------------------------------------------ */
 
 #define MGV__SM90_STREAM (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS)
-#define MGV__SM90_ANY (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU | MGV__SM90_STREAM)
-#define MGV__SM90_FLOAT (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL)
+#define MGV__SM90_ANY (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__SM90_STREAM)
+#define MGV__SM90_FLOAT (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL)
 #define MGV__SM90_NORM_GELU (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH)
 /* In the order of their numbers. */
 static const mgv__tile_kind mgv__sm90_kinds[] = {

@@ -4,7 +4,7 @@
 #define MEGAVIT_KERNELS /* tensor maps in the kernel argument are aligned as the kernel has them */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
-#include "../../megavit.h"
+#include "megavit.h"
 #pragma GCC diagnostic pop
 
 #include <math.h>
@@ -259,12 +259,34 @@ static std::string make_dinov2(const MicroShape &shape, Checkpoint &c) {
                          (shape.registers ? ",\"num_register_tokens\":" + std::to_string(shape.registers) : std::string()));
 }
 
+/* ReLU, norms behind the residual: tests/toy. */
+static std::string make_toy(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
+    c.add("class", {d}, 1, 0);
+    c.add("positions", {grid * grid + 1, d}, 0.5f, 0);
+    c.add("patches.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add("patches.bias", {d}, 0.1f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = "layers." + std::to_string(i) + ".";
+        c.norm(l + "norm1", d);
+        c.norm(l + "norm2", d);
+        for (const char *p : {"q", "k", "v", "out"}) c.linear(l + p, d, d);
+        c.linear(l + "up", f, d);
+        c.linear(l + "down", d, f);
+    }
+    return config_of(shape, "toy_vision",
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size));
+}
+
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     std::unique_ptr<MicroEncoder> m(new MicroEncoder());
     m->shape = shape;
     Checkpoint c;
     const std::string family = shape.family, side = std::to_string(shape.image_size);
-    const std::string config = family == "clip" ? make_clip(shape, c) : family == "dinov2" ? make_dinov2(shape, c) : make_siglip(shape, c);
+    const std::string config = family == "clip"     ? make_clip(shape, c)
+                               : family == "dinov2" ? make_dinov2(shape, c)
+                               : family == "toy"    ? make_toy(shape, c)
+                                                    : make_siglip(shape, c);
     const std::string processor = "{\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
                                   "\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27],\"rescale_factor\":0.00392156862745098,"
                                   "\"resample\":3,\"size\":{\"height\":" + side + ",\"width\":" + side + "}}";

@@ -1,4 +1,4 @@
-/* A small SigLIP, CLIP or DINOv2 on the machine model, through megavit.h's own CUDA backend. encode.cc */
+/* A small SigLIP, CLIP, DINOv2 or toy on the machine model, through megavit.h's own CUDA backend. encode.cc */
 #ifndef MACHINE_ENCODE_H
 #define MACHINE_ENCODE_H
 
@@ -19,7 +19,7 @@ struct MicroShape {
     bool alike = false; /* all images are the same one */
     float contrast = 1; /* of the pixels around the middle grey */
     bool regroups = false; /* group_images is of the engine's largest batch; a smaller one is grouped as the plan likes */
-    const char *family = "siglip"; /* or clip, dinov2: their one row of each image stands for the pooling head's */
+    const char *family = "siglip"; /* or clip, dinov2, toy: their one row of each image stands for the pooling head's */
     uint32_t registers = 0; /* of dinov2 */
     uint32_t table_side = 0; /* of dinov2: the side of its positions, which the picture's are sampled from; 0: as many as there are patches */
 };

@@ -469,6 +469,18 @@ static void test_families(void) {
     test_encoder_arithmetic(dino, 1);
 }
 
+/* The family that only tests know, in the program that has it (tests/toy): norms behind the residual are tiles of their own, in the
+   kernel of all kinds; behind tiles that share out K, too. */
+static void test_toy(void) {
+    MicroShape toy = {64, 16, 192, 200, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    toy.family = "toy";
+    test_encoder_arithmetic(toy, 2);
+    test_encoder_protocol(toy, 20);
+    toy.rows = false;
+    toy.split = 66;
+    test_encoder_arithmetic(toy, 1);
+}
+
 /* In protocol mode and from recordings. */
 static void test_order(unsigned seeds) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -524,9 +536,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "order", "watchdog"};
+    const std::set<std::string> shares = {"", "numbers", "families", "order", "watchdog", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|order|watchdog] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|order|watchdog|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -534,6 +546,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "numbers" || share == "families") test_families();
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
+    if (share == "toy") test_toy(); /* of all shares no other program has it */
     test_products(recorded);
     return finish();
 }

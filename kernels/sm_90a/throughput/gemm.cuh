@@ -24,7 +24,7 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) {
     if (FLAGS == FLAGS_OF_TILE) return tile.op.flags;
-    return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~(uint32_t)(MGV__KERNEL_GELU_ERF | MGV__KERNEL_GELU_QUICK) : FLAGS;
+    return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~(uint32_t)MGV__KERNEL_RARE_ACTIVATION : FLAGS;
 }
 
 /* Returns while the last stage's products are still on their way: the stage, which is not left yet. A stage is left when the products of
@@ -87,6 +87,10 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
     if (flags & MGV__KERNEL_GELU_QUICK) {
 #pragma unroll
         for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_quick_of_half(v[j]);
+    }
+    if (flags & MGV__KERNEL_RELU) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 2; j++) v[j] = v[j] < 0 ? 0 : v[j]; /* NaN stays NaN */
     }
     if (flags & MGV__KERNEL_TABLE) {
         const uint32_t column = gemm_first_column(tile, self.cta) + tile_column;

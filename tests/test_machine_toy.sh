@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# A family that was added as CONTRIBUTING.md says (tests/toy), its plan and the real kernel on the machine model.
+exec "$(dirname "$0")/machine/run" test_toy toy

@@ -1,0 +1,5 @@
+    {MGV_FAMILY_TOY, "Toy", {"toy"}, {"toy_vision"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__clip_fields),
+     MGV__JSON({"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32,
+                "patch_size": 8, "hidden_act": "relu", "layer_norm_eps": 1e-5}),
+     MGV__TABLE_AS_IT_IS, 1, 0,
+     "SiglipImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 3}}), mgv__build_toy},
