@@ -2,6 +2,7 @@
 
 One triple (colour, shape, pattern) in ten is never rendered for training; those are the held-out combinations of the evaluations.
 """
+import functools
 import math
 import zlib
 
@@ -48,14 +49,21 @@ def distance_field(polygons):
     return np.where(inside, -nearest, nearest).reshape(FIELD_SIDE, FIELD_SIDE)
 
 
+@functools.lru_cache
+def shape_fields():
+    return np.stack([distance_field(outline(shape, v / (VARIANTS - 1))) for shape in SHAPES for v in range(VARIANTS)])
+
+
 class Renderer:
-    def __init__(self, device):
-        fields = [distance_field(outline(shape, v / (VARIANTS - 1))) for shape in SHAPES for v in range(VARIANTS)]
-        self.fields = torch.tensor(np.stack(fields), dtype=torch.float32, device=device)[:, None]
+    """Pictures of height x width."""
+
+    def __init__(self, device, height=SIDE, width=SIDE):
+        self.fields = torch.tensor(shape_fields(), dtype=torch.float32, device=device)[:, None]
         limits = torch.tensor([COLOURS[name] for name in COLOUR_NAMES], dtype=torch.float32, device=device)
         self.hsv_least, self.hsv_most = limits[..., 0], limits[..., 1]
-        axis = torch.arange(SIDE, device=device, dtype=torch.float32) + 0.5
-        self.y, self.x = torch.meshgrid(axis, axis, indexing="ij")
+        self.height, self.width, self.side = height, width, min(height, width)
+        axes = [torch.arange(n, device=device, dtype=torch.float32) + 0.5 for n in (height, width)]
+        self.y, self.x = torch.meshgrid(*axes, indexing="ij")
         self.device = device
 
     def uniform(self, *shape, least=0.0, most=1.0):
@@ -84,10 +92,10 @@ class Renderer:
         b, tries = len(count), 32
         least = torch.where(count == 1, 0.18, 0.12)[:, None, None]
         most = torch.where(count == 1, 0.46, torch.where(count == 2, 0.25, 0.21))[:, None, None]
-        radius = SIDE * (least + (most - least) * self.uniform(b, tries, MAX_COUNT))
+        radius = self.side * (least + (most - least) * self.uniform(b, tries, MAX_COUNT))
         slack = 0.9 * radius
-        x = slack + (SIDE - 2 * slack) * self.uniform(b, tries, MAX_COUNT)
-        y = slack + (SIDE - 2 * slack) * self.uniform(b, tries, MAX_COUNT)
+        x = slack + (self.width - 2 * slack) * self.uniform(b, tries, MAX_COUNT)
+        y = slack + (self.height - 2 * slack) * self.uniform(b, tries, MAX_COUNT)
         apart = torch.hypot(x[..., :, None] - x[..., None, :], y[..., :, None] - y[..., None, :])
         gap = apart / (radius[..., :, None] + radius[..., None, :])
         number = torch.arange(MAX_COUNT, device=self.device)
@@ -97,19 +105,24 @@ class Renderer:
         return [v.gather(1, best)[:, 0] for v in (x, y, radius)]
 
     def field(self, b, cells_y, cells_x, mode="bilinear"):
-        return F.interpolate(self.uniform(b, 1, cells_y, cells_x, least=-1.0), (SIDE, SIDE), mode=mode)[:, 0]
+        return F.interpolate(self.uniform(b, 1, cells_y, cells_x, least=-1.0), (self.height, self.width), mode=mode)[:, 0]
 
-    def background(self, main):
-        """[b, 3, SIDE, SIDE]: a colour that stands out from the main one, with structure in its brightness or hue."""
+    def background_colour(self, main):
+        """[b, 3]: one that stands out from the main one."""
         b = len(main)
         tries = self.uniform(b, 12, 1) + self.uniform(b, 12, 3, least=-0.25, most=0.25)
         tries = tries.clamp(0, 1)
         far = ((tries - main[:, None]).norm(dim=-1) > 0.45).float()
-        base = tries[torch.arange(b, device=self.device), far.argmax(1)]
+        return tries[torch.arange(b, device=self.device), far.argmax(1)]
+
+    def background(self, main):
+        """[b, 3, height, width]: a colour with structure in its brightness or hue."""
+        b = len(main)
+        base = self.background_colour(main)
         angle = self.one(b, most=2 * math.pi)
-        along = (torch.cos(angle) * (self.x - SIDE / 2) + torch.sin(angle) * (self.y - SIDE / 2)) / SIDE
+        along = (torch.cos(angle) * (self.x - self.width / 2) + torch.sin(angle) * (self.y - self.height / 2)) / self.side
         split = torch.tanh((along + self.one(b, -0.25, 0.25)) * self.one(b, 40, 200))
-        step, thick = SIDE * self.one(b, 0.05, 0.17), SIDE * self.one(b, 0.005, 0.013)
+        step, thick = self.side * self.one(b, 0.05, 0.17), self.side * self.one(b, 0.005, 0.013)
         lines = ((self.x % step < thick) | (self.y % step < thick)).float()
         bars = self.field(b, 32, 1, "nearest")
         kinds = torch.stack([torch.zeros_like(split), along * 2, split, self.field(b, 4, 4), self.field(b, 12, 12), lines, bars,
@@ -120,9 +133,9 @@ class Renderer:
         return (base[..., None, None] + texture[:, None] * tint).clamp(0, 1)
 
     def pattern_mask(self, pattern, radius):
-        """[b, SIDE, SIDE]: where the second colour shows."""
+        """[b, height, width]: where the second colour shows."""
         b = len(pattern)
-        step = (radius[:, None, None] * self.one(b, 0.32, 0.6)).clamp(min=0.036 * SIDE)
+        step = (radius[:, None, None] * self.one(b, 0.32, 0.6)).clamp(min=0.036 * self.side)
         angle = self.one(b, most=2 * math.pi)
         u = torch.cos(angle) * self.x + torch.sin(angle) * self.y + self.one(b, most=50.0)
         v = -torch.sin(angle) * self.x + torch.cos(angle) * self.y + self.one(b, most=50.0)
@@ -157,9 +170,10 @@ class Renderer:
         """Three quarters of the pictures, each quarter from another number of pixels."""
         quarters = list(pictures.split((len(pictures) + 3) // 4))
         for i in range(1, len(quarters)):
-            side = int(torch.randint(SMALLEST, SIDE + 1, ()))
-            small = F.interpolate(quarters[i], (side, side), mode="bilinear", antialias=True)
-            quarters[i] = F.interpolate(small, (SIDE, SIDE), mode="bilinear")
+            side = int(torch.randint(SMALLEST, self.side + 1, ()))
+            smaller = [side * n // self.side for n in (self.height, self.width)]
+            small = F.interpolate(quarters[i], smaller, mode="bilinear", antialias=True)
+            quarters[i] = F.interpolate(small, (self.height, self.width), mode="bilinear")
         return torch.cat(quarters)
 
     def compile(self):
@@ -168,7 +182,7 @@ class Renderer:
 
     @torch.no_grad()
     def __call__(self, colour, shape, pattern, count):
-        """Pictures [b, 3, SIDE, SIDE] as the model sees them, in [-1, 1]. All arguments [b] indices; count from 0."""
+        """Pictures [b, 3, height, width] as the model sees them, in [-1, 1]. All arguments [b] indices; count from 0."""
         b = len(colour)
         main = self.main_colour(colour)
         second = self.second_colour(main, colour)
