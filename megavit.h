@@ -73,8 +73,8 @@
           max_images, max_tokens, max_width, max_height. What is larger is MGV_ERROR_CAPACITY with both numbers.
        3. mgv_encode checks pictures and outputs, enqueues and returns. mgv_poll tells how the work stands, mgv_wait waits
           with a bound, mgv_encode_blocking is both. On the CPU the work is done inside mgv_poll and mgv_wait, a step
-          at a time, so a program with one thread can encode between two frames of its own; a step is one operation on one
-          picture, or its pixels, and takes as long as that takes. On a GPU it is one kernel on a stream of yours.
+          at a time, so a program with one thread can encode between two frames of its own: a step is a millisecond or two, whatever
+          the model (examples/game_loop.c). On a GPU it is one kernel on a stream of yours. mgv_cancel ends what is under way.
        4. Outputs are asked for, several at once if you like: MGV_OUTPUT_POOLED, _TOKENS, _LAYER (index N), _DEEPSTACK
           (index J). Work that no output needs is not done. Rows of all pictures follow each other; models that take
           pictures of any size have a different number of token rows for each: mgv_engine_grid tells it beforehand.
@@ -118,7 +118,7 @@
        allocates in proportion to its files, never by what a file claims.
 
    THREADS
-       A model never changes: any number of threads may use it. An engine is used by one thread at a time. The library
+       A model never changes: any number of threads may use it. An engine is used by one thread at a time, but for mgv_cancel. The library
        starts no threads by itself. Give the engine an mgv_parallel_for to let it use yours, or have it start a pool:
 
            mgv_threads *threads;
@@ -222,7 +222,8 @@ enum {
     MGV_ERROR_TIMEOUT = -9,     /* the work made no progress within its bound */
     MGV_ERROR_NO_DEVICE = -10,  /* no driver, no GPU, or none that the kernels were compiled for */
     MGV_ERROR_DEVICE = -11,     /* a CUDA call failed */
-    MGV_ERROR_DEVICE_LOST = -12 /* the CUDA context is gone; only destroying the handles remains */
+    MGV_ERROR_DEVICE_LOST = -12,/* the CUDA context is gone; only destroying the handles remains */
+    MGV_ERROR_CANCELLED = -13   /* mgv_cancel ended the work */
 };
 
 typedef struct mgv_error {
@@ -743,19 +744,27 @@ typedef struct mgv_encode_desc {
 } mgv_encode_desc;
 
 typedef int32_t mgv_status;
-enum { MGV_STATUS_DONE = 0, MGV_STATUS_QUEUED, MGV_STATUS_RUNNING, MGV_STATUS_FAILED, MGV_STATUS_TIMED_OUT };
+enum { MGV_STATUS_DONE = 0, MGV_STATUS_QUEUED, MGV_STATUS_RUNNING, MGV_STATUS_FAILED, MGV_STATUS_TIMED_OUT, MGV_STATUS_CANCELLED };
 
 /* Checks everything, enqueues the work and returns. The pixels and outputs must stay valid until the work is done;
    the descriptors and arrays need not. An engine that is still working answers MGV_ERROR_BUSY, one whose CUDA context is gone
    MGV_ERROR_DEVICE_LOST. After another CUDA error the engine is busy until the stream has gone through what was enqueued, then it works
    again. The CPU backend has no thread of its own: its work is done inside mgv_poll (one step) and mgv_wait. */
 MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
-/* How the work stands, without waiting; on the CPU, after one more step of it. For FAILED and TIMED_OUT error says why. */
+/* How the work stands, without waiting; on the CPU, after one more step of it. A step is a bounded number of multiply-adds for each thread
+   (>>cpu says how many), whatever the model and the picture: some 1 to 2 ms of a core, and at most 4 of an old one; with MEGAVIT_SGEMM at
+   least one call of that. For FAILED, TIMED_OUT and CANCELLED error says why. */
 MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error);
 /* Waits until the work is done or has failed, at most timeout_ms; on the CPU, at most a step longer. MGV_OK: done. MGV_ERROR_BUSY: still
    under way. Anything else: how it failed. MGV_ERROR_MODEL: rows for host memory hold NaN or infinity, as weights too large give; those in
    device memory and those of CUDA graphs are not looked at. */
 MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error);
+/* Ends the encode under way, if there is one: the next mgv_poll says CANCELLED, and mgv_wait and mgv_encode_blocking return
+   MGV_ERROR_CANCELLED, also those that wait now, on the CPU within a step. A GPU is told to give up by the next mgv_poll or mgv_wait; until
+   it has, which takes less than a millisecond once the stream has come to the encode, the work is QUEUED or RUNNING. What the outputs then
+   hold means nothing, and the engine works again. Replays of CUDA graphs are not reached. Any thread, also while the engine's own is inside
+   another call: it only leaves a mark. */
+MEGAVIT_API void mgv_cancel(mgv_engine *engine);
 /* mgv_encode and mgv_wait in one call. On a GPU it waits as long as the kernel makes progress. */
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 
@@ -1499,6 +1508,7 @@ static const mgv__result_row mgv__results[] = { /* by -code */
     {"MGV_ERROR_NO_DEVICE", "no driver, no GPU, or none that the kernels were compiled for"},
     {"MGV_ERROR_DEVICE", "a CUDA call failed"},
     {"MGV_ERROR_DEVICE_LOST", "the CUDA context is gone; only destroying the handles remains"},
+    {"MGV_ERROR_CANCELLED", "mgv_cancel ended the work"},
 };
 static const mgv__result_row *mgv__result_find(mgv_result result) {
     static const mgv__result_row unknown = {"MGV_ERROR_UNKNOWN", "no result code of this version"};
@@ -1528,7 +1538,7 @@ MEGAVIT_API uint32_t mgv_dtype_bits(mgv_dtype dtype) { return mgv__dtype_find(dt
 
 /* C99 has no static assert: an array of negative size is an error everywhere. */
 #define MGV__STATIC_ASSERT(condition, name) typedef char mgv__static_assert_##name[(condition) ? 1 : -1]
-MGV__STATIC_ASSERT(sizeof mgv__results / sizeof mgv__results[0] == 1 - MGV_ERROR_DEVICE_LOST, every_result_has_a_row);
+MGV__STATIC_ASSERT(sizeof mgv__results / sizeof mgv__results[0] == 1 - MGV_ERROR_CANCELLED, every_result_has_a_row);
 MGV__STATIC_ASSERT(sizeof mgv__dtypes / sizeof mgv__dtypes[0] == MGV_DTYPE_COUNT, every_dtype_has_a_row);
 MGV__STATIC_ASSERT(sizeof(mgv_error) == 512, error_is_512_bytes);
 
@@ -4238,6 +4248,8 @@ enum {
     MGV__MAX_FRAMES = 1 << 16,
     MGV__MAX_SMART_ASPECT = 200,        /* smart_resize: longer side over shorter */
     MGV__PIXELS_MAX_BANDS = 16,         /* parts of a picture that run at the same time, each with its own rows in the scratch memory */
+    MGV__PIXELS_STEP = 1 << 21,         /* multiply-adds of a step: a millisecond or two in plain C, */
+    MGV__PIXELS_FLOAT_WORK = 16,        /* where one in floats counts as so many */
     MGV__PIXELS_RING_BYTES = 128 * 1024,/* rows between the two passes: meant to stay in the second-level cache */
     MGV__PIXELS_TAP_MULTIPLE = 16,      /* samples that vector code takes at a time */
     MGV__PIXELS_MIN_STRIP = 16          /* columns resized together where the whole width does not fit into the ring */
@@ -4743,7 +4755,7 @@ static const mgv__pixel_kernels *mgv__pixel_kernels_here(void);
    the slots. Every part starts on a 64-byte boundary. */
 typedef struct mgv__pixels_needs {
     size_t window, windows[2], weights[2];
-    size_t raw, planar, row, ring; /* of one slot */
+    size_t raw, planar, row, ring; /* of one slot, behind its cursor */
     size_t slot;
     size_t total;
 } mgv__pixels_needs;
@@ -4764,14 +4776,24 @@ typedef struct mgv__pixels_job {
     mgv__axis across, down;
     uint32_t strip;          /* columns resized together */
     uint32_t bands;
+    uint64_t most;           /* work of a band in a step, see mgv__pixels_step */
     unsigned char *slots;    /* [bands] */
     mgv__pixels_needs needs;
     float table[3][256];     /* from a byte to the value the model sees */
     float rescaled[256];     /* in_floats */
 } mgv__pixels_job;
 
+/* How far a band has come: what comes next is row y of columns from `begin` on. */
+typedef struct mgv__pixels_cursor {
+    uint32_t frame, begin, y;
+    uint32_t ready;          /* source rows before this one are in the ring, as far as it is long */
+    uint64_t work;           /* done in this step, in multiply-adds */
+} mgv__pixels_cursor;
+enum { MGV__PIXELS_CURSOR_BYTES = 64 };
+
 /* Where a band keeps its rows. Planes lie one behind the other. */
 typedef struct mgv__pixels_slot {
+    mgv__pixels_cursor *cursor;
     unsigned char *raw;    /* a row in the source's format, after the pass downwards */
     unsigned char *planar; /* a source row in planes */
     unsigned char *row;    /* a finished row in planes */
@@ -4931,27 +4953,38 @@ static void mgv__pixels_down_first(const mgv__pixels_job *job, const mgv__pixels
     }
 }
 
-/* Rows [top, bottom) of columns [begin, end) of one frame. */
-static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end,
-                             uint32_t top, uint32_t bottom) {
+/* What of this step is left to a band, once a row has taken so many source rows of its columns. The first row of a step is always done. */
+static int mgv__pixels_goes_on(const mgv__pixels_job *job, mgv__pixels_cursor *cursor, uint32_t source_rows, uint32_t source_width,
+                               uint32_t width) {
+    const uint64_t across = job->resize_across ? (uint64_t)width * job->across.taps : 0;
+    const uint64_t down = job->resize_down ? (uint64_t)width * job->down.longest : 0;
+    const uint64_t work = ((source_width + across) * source_rows + down + (uint64_t)width * 4) * 3;
+    cursor->work += job->config->in_floats ? work * MGV__PIXELS_FLOAT_WORK : work;
+    return cursor->work < job->most;
+}
+
+/* The rows that come next of columns up to `end`, up to row `bottom`, as far as the step goes. */
+static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t end, uint32_t bottom) {
     const mgv__pixel_kernels *kernels = job->kernels;
-    const uint32_t pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
+    mgv__pixels_cursor *cursor = slot->cursor;
+    const uint32_t frame = cursor->frame, begin = cursor->begin, pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
     const mgv__window *across = job->across.windows, *down = job->down.windows;
     const uint32_t source_begin = job->resize_across ? across[begin].first : job->across.begin + begin;
     const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : job->across.begin + end;
     const uint32_t source_width = source_end - source_begin, width = end - begin;
     const int ringed = job->resize_across && job->resize_down && !job->down_first;
     mgv__row_set source, ring;
-    uint32_t y, ready = 0; /* rows before `ready` are in the ring, as far as it is long */
+    uint32_t y, taken = 1, ready = cursor->ready;
     source.base = mgv__image_row(job->image, frame, 0) + (size_t)source_begin * pixel_bytes;
     source.stride = (ptrdiff_t)mgv__image_stride(job->image);
     source.modulus = job->image->height;
     ring.base = slot->ring;
     ring.stride = (ptrdiff_t)((size_t)width * job->planes);
     ring.modulus = job->down.longest;
-    for (y = top; y < bottom; y++) {
+    for (y = cursor->y; y < bottom; y++) {
         if (ringed) {
             if (ready < down[y].first) ready = down[y].first;
+            taken = down[y].first + down[y].count - ready;
             for (; ready < down[y].first + down[y].count; ready++) {
                 mgv__pixels_take(job, source.base + (ptrdiff_t)ready * source.stride, source_width, slot->planar, source_width);
                 kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin,
@@ -4960,13 +4993,17 @@ static void mgv__pixels_tile(const mgv__pixels_job *job, const mgv__pixels_slot 
             kernels->down(&job->down, y, &ring, (size_t)ring.stride, slot->row);
         } else {
             unsigned char *planes = job->resize_across ? slot->planar : slot->row;
+            if (job->resize_down) taken = down[y].count;
             if (job->resize_down) mgv__pixels_down_first(job, slot, &source, y, source_width, planes);
             else mgv__pixels_take(job, source.base + (ptrdiff_t)(job->down.begin + y) * source.stride, source_width, planes, source_width);
             if (job->resize_across)
                 kernels->across(&job->across, begin, end, slot->planar, source_width, job->planes, source_begin, slot->row, width);
         }
         mgv__pixels_store(job, frame, job->above + y, job->left + begin, job->left + end, slot->row, NULL, width);
+        if (!mgv__pixels_goes_on(job, cursor, taken, source_width, width)) break;
     }
+    cursor->y = y < bottom ? y + 1 : y;
+    cursor->ready = ready;
 }
 
 /* ---- Resizing floats: torchvision's resize of float32, as PyTorch 2.15 computes it on x86 with FMA ----
@@ -5052,8 +5089,9 @@ static void mgv__float_row(const mgv__pixels_job *job, const mgv__pixels_slot *s
     }
 }
 /* mgv__pixels_tile in floats. The ring holds two rows more than the longest window: one to be finished in. */
-static void mgv__float_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t frame, uint32_t begin, uint32_t end,
-                            uint32_t top, uint32_t bottom) {
+static void mgv__float_tile(const mgv__pixels_job *job, const mgv__pixels_slot *slot, uint32_t end, uint32_t bottom) {
+    mgv__pixels_cursor *cursor = slot->cursor;
+    const uint32_t frame = cursor->frame, begin = cursor->begin;
     const mgv__window *across = job->across.windows, *down = job->down.windows;
     const uint32_t source_begin = job->resize_across ? across[begin].first : job->across.begin + begin;
     const uint32_t source_end = job->resize_across ? across[end - 1].first + across[end - 1].count : job->across.begin + end;
@@ -5063,40 +5101,55 @@ static void mgv__float_tile(const mgv__pixels_job *job, const mgv__pixels_slot *
     const size_t pixel_bytes = mgv__pixel_formats[job->image->format].bytes;
     const unsigned char *source = mgv__image_row(job->image, frame, 0) + source_begin * pixel_bytes;
     const ptrdiff_t stride = (ptrdiff_t)mgv__image_stride(job->image);
-    uint32_t y, ready = 0;
+    uint32_t y, taken, ready = cursor->ready;
     size_t i;
-    for (y = top; y < bottom; y++) {
+    for (y = cursor->y; y < bottom; y++) {
         const uint32_t first = job->resize_down ? down[y].first : job->down.begin + y;
         const uint32_t behind = job->resize_down ? first + down[y].count : first + 1;
         if (ready < first) ready = first;
+        taken = behind - ready;
         for (; ready < behind; ready++)
             mgv__float_row(job, slot, source + (ptrdiff_t)ready * stride, begin, end, source_begin, source_end - source_begin,
                            ring + (ready % longest) * row_floats);
         for (i = 0; i < row_floats; i++)
             finished[i] = job->resize_down ? mgv__float_sum(&job->down, y, ring + i, row_floats, 0, longest) : ring[i];
         mgv__pixels_store(job, frame, job->above + y, job->left + begin, job->left + end, NULL, finished, width);
+        if (!mgv__pixels_goes_on(job, cursor, taken, source_end - source_begin, width)) break;
     }
+    cursor->y = y < bottom ? y + 1 : y;
+    cursor->ready = ready;
 }
 
+static uint32_t mgv__pixels_band_top(const mgv__pixels_job *job, uint32_t band) {
+    return (uint32_t)((uint64_t)job->rows * band / job->bands);
+}
+static mgv__pixels_slot mgv__pixels_slot_of(const mgv__pixels_job *job, uint32_t band) {
+    mgv__pixels_slot slot;
+    unsigned char *memory = job->slots + band * job->needs.slot;
+    slot.cursor = (mgv__pixels_cursor *)(void *)memory;
+    slot.raw = memory + MGV__PIXELS_CURSOR_BYTES;
+    slot.planar = slot.raw + job->needs.raw;
+    slot.row = slot.planar + job->needs.planar;
+    slot.ring = slot.row + job->needs.row;
+    return slot;
+}
+
+/* One step of one band: its rows of the first columns, then of the next ones, frame by frame. */
 static void mgv__pixels_band(void *context, uint32_t index) {
     const mgv__pixels_job *job = (const mgv__pixels_job *)context;
-    const mgv__pixels_needs *needs = &job->needs;
-    const uint32_t top = (uint32_t)((uint64_t)job->rows * index / job->bands);
-    const uint32_t bottom = (uint32_t)((uint64_t)job->rows * (index + 1) / job->bands);
-    mgv__pixels_slot slot;
-    uint32_t frame, begin;
-    slot.raw = job->slots + index * needs->slot;
-    slot.planar = slot.raw + needs->raw;
-    slot.row = slot.planar + needs->planar;
-    slot.ring = slot.row + needs->row;
-    memset(slot.planar, 0, needs->planar); /* vector code takes what lies behind the last sample times 0: valgrind asks what that is */
-    for (frame = 0; frame < mgv__image_frames(job->image); frame++) {
-        for (begin = 0; begin < job->columns; begin += job->strip) {
-            uint32_t left = job->columns - begin;
-            const uint32_t end = begin + (left < job->strip ? left : job->strip);
-            if (job->config->in_floats) mgv__float_tile(job, &slot, frame, begin, end, top, bottom);
-            else mgv__pixels_tile(job, &slot, frame, begin, end, top, bottom);
-        }
+    const mgv__pixels_slot slot = mgv__pixels_slot_of(job, index);
+    const uint32_t bottom = mgv__pixels_band_top(job, index + 1), frames = mgv__image_frames(job->image);
+    mgv__pixels_cursor *cursor = slot.cursor;
+    cursor->work = 0;
+    while (cursor->frame < frames && cursor->work < job->most) {
+        const uint32_t left = job->columns - cursor->begin, end = cursor->begin + (left < job->strip ? left : job->strip);
+        if (job->config->in_floats) mgv__float_tile(job, &slot, end, bottom);
+        else mgv__pixels_tile(job, &slot, end, bottom);
+        if (cursor->y < bottom) continue;
+        cursor->y = mgv__pixels_band_top(job, index);
+        cursor->ready = 0;
+        cursor->begin = end < job->columns ? end : 0;
+        if (cursor->begin == 0) cursor->frame++;
     }
 }
 
@@ -5122,7 +5175,7 @@ static int mgv__pixels_needs_of(uint32_t width, uint32_t height, uint32_t max_ou
     ring = mgv__axis_taps(MGV__RESAMPLE_LANCZOS, height, min_out_height);
     if (!mgv__mul(ring, 3 * MGV__PIXELS_MIN_STRIP, &bytes) || !mgv__align_up(bytes, MGV__ALIGNMENT, &needs->ring)) return 0;
     if (needs->ring < MGV__PIXELS_RING_BYTES) needs->ring = MGV__PIXELS_RING_BYTES;
-    if (!mgv__add(needs->raw, needs->planar, &needs->slot) || !mgv__add(needs->slot, needs->row, &needs->slot) ||
+    if (!mgv__add(needs->raw, needs->planar + MGV__PIXELS_CURSOR_BYTES, &needs->slot) || !mgv__add(needs->slot, needs->row, &needs->slot) ||
         !mgv__add(needs->slot, needs->ring, &needs->slot) || !mgv__mul(needs->slot, MGV__PIXELS_MAX_BANDS, &needs->total) ||
         !mgv__add(needs->total, needs->window, &needs->total))
         return 0;
@@ -5239,69 +5292,86 @@ static void mgv__pixels_before_crop(const mgv__pixels_config *config, const mgv_
     *height = (uint32_t)h;
 }
 
-/* See mgv__pixels_prepare; the result does not depend on `kernels` either. */
-static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mgv__pixels_config *config, mgv_resize resize,
-                                     const mgv_image *image, const mgv_grid *grid, void *scratch, const mgv_parallel_for *parallel,
-                                     float *out, mgv__pixels_layout layout) {
-    mgv__pixels_job job;
+/* Begins what mgv__pixels_prepare does. kernels: NULL for the fastest; the result does not depend on them. What is passed stays until the
+   end. */
+static void mgv__pixels_begin(mgv__pixels_job *job, const mgv__pixel_kernels *kernels, const mgv__pixels_config *config, mgv_resize resize,
+                              const mgv_image *image, const mgv_grid *grid, void *scratch, const mgv_parallel_for *parallel, float *out,
+                              mgv__pixels_layout layout) {
     mgv__axis *axes[2];
     unsigned char *memory = (unsigned char *)scratch;
     double *weights = (double *)scratch;
     uint32_t i, byte;
     if (config->in_floats) resize = MGV_RESIZE_TORCHVISION; /* there is no processor of Pillow's for such models */
-    memset(&job, 0, sizeof job);
-    job.kernels = kernels;
-    job.config = config;
-    job.image = image;
-    job.grid = grid;
-    job.out = out;
-    job.layout = layout;
-    job.planes = mgv__pixel_formats[image->format].planes;
-    job.over_white = mgv__pixel_formats[image->format].alpha && image->alpha == MGV_ALPHA_WHITE;
-    job.rows_out = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
-    job.columns_out = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
-    job.across.in = image->width;
-    job.down.in = image->height;
-    mgv__pixels_before_crop(config, image, grid, &job.across.out, &job.down.out);
-    mgv__axis_crop(&job.across, resize, grid->width, job.columns_out, &job.left);
-    mgv__axis_crop(&job.down, resize, grid->height, job.rows_out, &job.above);
-    job.columns = job.across.kept;
-    job.rows = job.down.kept;
-    job.resize_across = job.across.out != image->width;
-    job.resize_down = job.down.out != image->height;
-    job.down_first = mgv__down_comes_first(resize, image->width, image->height, job.across.out, job.down.out);
-    mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, job.across.out, job.down.out, &job.needs);
-    memory += job.needs.window;
-    axes[0] = &job.across;
-    axes[1] = &job.down;
+    memset(job, 0, sizeof *job);
+    job->kernels = kernels ? kernels : mgv__pixel_kernels_here();
+    job->config = config;
+    job->image = image;
+    job->grid = grid;
+    job->out = out;
+    job->layout = layout;
+    job->planes = mgv__pixel_formats[image->format].planes;
+    job->over_white = mgv__pixel_formats[image->format].alpha && image->alpha == MGV_ALPHA_WHITE;
+    job->rows_out = layout == MGV__PIXELS_PATCHES ? grid->h * config->patch : grid->height;
+    job->columns_out = layout == MGV__PIXELS_PATCHES ? grid->w * config->patch : grid->width;
+    job->across.in = image->width;
+    job->down.in = image->height;
+    mgv__pixels_before_crop(config, image, grid, &job->across.out, &job->down.out);
+    mgv__axis_crop(&job->across, resize, grid->width, job->columns_out, &job->left);
+    mgv__axis_crop(&job->down, resize, grid->height, job->rows_out, &job->above);
+    job->columns = job->across.kept;
+    job->rows = job->down.kept;
+    job->resize_across = job->across.out != image->width;
+    job->resize_down = job->down.out != image->height;
+    job->down_first = mgv__down_comes_first(resize, image->width, image->height, job->across.out, job->down.out);
+    mgv__pixels_needs_of(image->width, image->height, grid->width, grid->height, job->across.out, job->down.out, &job->needs);
+    memory += job->needs.window;
+    axes[0] = &job->across;
+    axes[1] = &job->down;
     for (i = 0; i < 2; i++) {
         axes[i]->taps = mgv__axis_taps(config->resample, axes[i]->in, axes[i]->out);
         axes[i]->windows = (mgv__window *)(void *)memory;
-        memory += job.needs.windows[i];
+        memory += job->needs.windows[i];
         axes[i]->weights = memory;
-        memory += job.needs.weights[i];
+        memory += job->needs.weights[i];
         if (axes[i]->in == axes[i]->out) continue;
         if (config->in_floats) mgv__float_axis_fill(axes[i], config->resample);
-        else mgv__axis_fill(axes[i], job.kernels, resize, config->resample, weights);
+        else mgv__axis_fill(axes[i], job->kernels, resize, config->resample, weights);
     }
-    job.slots = memory;
-    job.strip = job.columns;
+    job->slots = memory;
+    job->strip = job->columns;
     if (config->in_floats) {
-        const size_t fit = job.needs.ring / (3 * sizeof(float)) / ((size_t)(job.resize_down ? job.down.longest : 1) + 1);
-        if (fit < job.strip) job.strip = (uint32_t)fit;
-    } else if (job.resize_across && job.resize_down && !job.down_first && (uint64_t)job.strip * 3 * job.down.longest > job.needs.ring) {
-        job.strip = (uint32_t)(job.needs.ring / 3 / job.down.longest);
+        const size_t fit = job->needs.ring / (3 * sizeof(float)) / ((size_t)(job->resize_down ? job->down.longest : 1) + 1);
+        if (fit < job->strip) job->strip = (uint32_t)fit;
+    } else if (job->resize_across && job->resize_down && !job->down_first &&
+               (uint64_t)job->strip * 3 * job->down.longest > job->needs.ring) {
+        job->strip = (uint32_t)(job->needs.ring / 3 / job->down.longest);
     }
-    for (byte = 0; byte < 256; byte++) job.rescaled[byte] = mgv__rescaled(config, byte);
+    for (byte = 0; byte < 256; byte++) job->rescaled[byte] = mgv__rescaled(config, byte);
     for (i = 0; i < 3; i++) {
-        for (byte = 0; byte < 256; byte++) job.table[i][byte] = mgv__pixel_value(config, resize, i, byte);
+        for (byte = 0; byte < 256; byte++) job->table[i][byte] = mgv__pixel_value(config, resize, i, byte);
     }
-    if (job.rows < job.rows_out || job.columns < job.columns_out) mgv__pixels_blacken(&job, resize);
-    job.bands = parallel && parallel->run && parallel->threads > 1 ? parallel->threads : 1;
-    if (job.bands > MGV__PIXELS_MAX_BANDS) job.bands = MGV__PIXELS_MAX_BANDS;
-    if (job.bands > job.rows) job.bands = job.rows;
-    if (job.bands > 1) (parallel->run)(parallel->user, job.bands, mgv__pixels_band, &job);
-    else mgv__pixels_band(&job, 0);
+    if (job->rows < job->rows_out || job->columns < job->columns_out) mgv__pixels_blacken(job, resize);
+    job->bands = parallel && parallel->run && parallel->threads > 1 ? parallel->threads : 1;
+    if (job->bands > MGV__PIXELS_MAX_BANDS) job->bands = MGV__PIXELS_MAX_BANDS;
+    if (job->bands > job->rows) job->bands = job->rows;
+    for (i = 0; i < job->bands; i++) {
+        const mgv__pixels_slot slot = mgv__pixels_slot_of(job, i);
+        /* vector code takes what lies behind the last sample times 0: valgrind asks what that is */
+        memset(slot.planar, 0, job->needs.planar);
+        memset(slot.cursor, 0, sizeof *slot.cursor);
+        slot.cursor->y = mgv__pixels_band_top(job, i);
+    }
+}
+
+/* Does so much more of it in each band, or one row if that is more. Returns 1 when all is done. */
+static int mgv__pixels_step(mgv__pixels_job *job, const mgv_parallel_for *parallel, uint64_t most) {
+    uint32_t i;
+    job->most = most;
+    if (job->bands > 1) (parallel->run)(parallel->user, job->bands, mgv__pixels_band, job);
+    else mgv__pixels_band(job, 0);
+    for (i = 0; i < job->bands; i++)
+        if (mgv__pixels_slot_of(job, i).cursor->frame < mgv__image_frames(job->image)) return 0;
+    return 1;
 }
 
 /* What is done with this picture: one that mgv_model_prepare made has its size already. as_it_is: room for that. */
@@ -5317,11 +5387,17 @@ static const mgv__pixels_config *mgv__pixels_config_for(const mgv__pixels_config
 
 /* The pixels of a checked picture as the model sees them. grid: from mgv__pixels_grid. scratch: mgv__pixels_scratch_bytes, on a
    64-byte boundary. out: float32, see mgv__pixels_layout. The result does not depend on `parallel`, which may be NULL. */
+static void mgv__pixels_prepare_with(const mgv__pixel_kernels *kernels, const mgv__pixels_config *config, mgv_resize resize,
+                                     const mgv_image *image, const mgv_grid *grid, void *scratch, const mgv_parallel_for *parallel,
+                                     float *out, mgv__pixels_layout layout) {
+    mgv__pixels_job job;
+    mgv__pixels_config as_it_is;
+    mgv__pixels_begin(&job, kernels, mgv__pixels_config_for(config, image, &as_it_is), resize, image, grid, scratch, parallel, out, layout);
+    while (!mgv__pixels_step(&job, parallel, UINT64_MAX)) {}
+}
 static void mgv__pixels_prepare(const mgv__pixels_config *config, mgv_resize resize, const mgv_image *image, const mgv_grid *grid,
                                 void *scratch, const mgv_parallel_for *parallel, float *out, mgv__pixels_layout layout) {
-    mgv__pixels_config as_it_is;
-    mgv__pixels_prepare_with(mgv__pixel_kernels_here(), mgv__pixels_config_for(config, image, &as_it_is), resize, image, grid, scratch,
-                             parallel, out, layout);
+    mgv__pixels_prepare_with(NULL, config, resize, image, grid, scratch, parallel, out, layout);
 }
 
 /* Scratch memory for one picture alone and one thread; 0: more than can be addressed. */
@@ -7415,7 +7491,6 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 #endif
 
 /* Instruction sets. Macros, because the preprocessor chooses by them. */
-#define MGV__ISA_AUTO 0
 #define MGV__ISA_PLAIN 1
 #define MGV__ISA_AVX2 2
 #define MGV__ISA_AVX512 3
@@ -7473,6 +7548,7 @@ typedef struct mgv__cpu_kernels {
     const char *name;
     uint32_t panel;
     uint32_t tile_rows;
+    uint32_t step;      /* multiply-adds of a step, see mgv__cpu_turns: a millisecond or two of a core that is not new */
     /* n numbers of a stored dtype to float. */
     void (*convert)(mgv_dtype dtype, const void *from, float *to, size_t n);
     /* packed[k * panel + j] = weight[j * stride + k], k < depth, j < panel; columns past `columns` repeat the last one. */
@@ -7574,7 +7650,7 @@ typedef struct mgv__cpu_run {
     void *scratch;       /* 64-byte aligned; mgv__cpu_scratch_bytes says how much */
     size_t scratch_bytes;
     mgv_parallel_for parallel;
-    mgv__isa isa;        /* MGV__ISA_AUTO: found out at every op; mgv__cpu_detect finds it once */
+    const mgv__cpu_kernels *kernels;
 } mgv__cpu_run;
 
 /* ---- what all operations share ---- */
@@ -7583,8 +7659,40 @@ static uint32_t mgv__cpu_threads(const mgv__cpu_run *run) {
     return run->parallel.run != NULL && run->parallel.threads > 1 ? run->parallel.threads : 1;
 }
 
-static const mgv__cpu_kernels *mgv__cpu_kernels_for(const mgv__cpu_run *run) {
-    return mgv__cpu_kernels_of(run->isa != MGV__ISA_AUTO ? run->isa : mgv__cpu_detect());
+/* How far a task has come. An op is for each task a sequence of units, the same whatever steps it is run in; a step runs those that are
+   next, until it has done as much work as it may. What one unit leaves for another lies in the task's scratch. */
+typedef struct mgv__cpu_turns {
+    uint64_t done;       /* units that have run */
+    uint64_t seen;       /* units that the task has come by in this step */
+    uint64_t work, most; /* of this step, in multiply-adds: done, and allowed */
+    int left;            /* units are left for another step */
+} mgv__cpu_turns;
+
+enum {
+    MGV__CPU_TURNS_BYTES = 64, /* at the beginning of a task's scratch */
+    /* In multiply-adds, by their time: a float that is moved, normalised or goes through an activation; one that is packed; an angle. */
+    MGV__CPU_MOVE = 32,
+    MGV__CPU_PACK = 16,
+    MGV__CPU_ANGLE = 512
+};
+
+/* Whether the next unit, of so much work, is to run now. The first one of a step always is. */
+static int mgv__cpu_turn(mgv__cpu_turns *turns, uint64_t work) {
+    if (turns->left || turns->seen++ < turns->done) return 0;
+    if (turns->work > 0 && turns->work + work > turns->most) {
+        turns->left = 1;
+        return 0;
+    }
+    turns->work += work;
+    turns->done++;
+    return 1;
+}
+
+/* Whether the next `units` units have all run: then they are behind. */
+static int mgv__cpu_pass(mgv__cpu_turns *turns, uint64_t units) {
+    if (turns->seen + units > turns->done) return 0;
+    turns->seen += units;
+    return 1;
 }
 
 /* One op under way. Task i of `tasks` has scratch of its own, so it must be the only one that runs as i. */
@@ -7592,7 +7700,9 @@ typedef struct mgv__cpu_job {
     const mgv__cpu_run *run;
     const mgv__op *op;
     const mgv__cpu_kernels *kernels;
+    mgv_task task;
     uint32_t tasks;
+    uint64_t most;         /* work of a task in a step */
     uint32_t rows;         /* of the target */
     uint32_t row_tasks;    /* linear: tasks side by side over the rows, the others over the columns */
     uint32_t queries;      /* attention: queries of one item */
@@ -7602,15 +7712,10 @@ typedef struct mgv__cpu_job {
 /* Splitting work that takes less time than waking a thread makes it slower. */
 enum { MGV__CPU_MIN_WORK = 1 << 15 };
 
-static void mgv__cpu_start(mgv__cpu_job *job, uint32_t most_tasks, uint64_t work, mgv_task task) {
-    const uint32_t threads = mgv__cpu_threads(job->run);
-    job->tasks = mgv__cpu_min(threads, most_tasks);
+static void mgv__cpu_deal(mgv__cpu_job *job, uint32_t most_tasks, uint64_t work, mgv_task task) {
+    job->tasks = mgv__cpu_min(mgv__cpu_threads(job->run), most_tasks);
     if (work < MGV__CPU_MIN_WORK || job->tasks == 0) job->tasks = 1;
-    if (job->tasks == 1) {
-        task(job, 0);
-    } else {
-        (job->run->parallel.run)(job->run->parallel.user, job->tasks, task, job);
-    }
+    job->task = task;
 }
 
 /* Where part `index` of `parts` begins when `count` things are dealt out evenly. */
@@ -7618,9 +7723,12 @@ static uint32_t mgv__cpu_share(uint32_t count, uint32_t index, uint32_t parts) {
     return (uint32_t)((uint64_t)count * index / parts);
 }
 
-static float *mgv__cpu_slot(const mgv__cpu_job *job, uint32_t task) {
+static mgv__cpu_turns *mgv__cpu_turns_of(const mgv__cpu_job *job, uint32_t task) {
     const size_t bytes = job->run->scratch_bytes / mgv__cpu_threads(job->run) & ~(size_t)63;
-    return (float *)(void *)((char *)job->run->scratch + bytes * task);
+    return (mgv__cpu_turns *)(void *)((char *)job->run->scratch + bytes * task);
+}
+static float *mgv__cpu_slot(const mgv__cpu_job *job, uint32_t task) {
+    return (float *)(void *)((char *)mgv__cpu_turns_of(job, task) + MGV__CPU_TURNS_BYTES);
 }
 
 /* The address of element `index` of a tensor. */
@@ -7673,6 +7781,12 @@ static void mgv__cpu_stream_next(mgv__cpu_stream *s, mgv__cpu_ahead *ahead, int 
     s->left -= rows;
     if (s->left > 0) s->from += rows * s->stride;
 }
+/* Leaves out the rows of tiles that an earlier step has computed. */
+static void mgv__cpu_stream_pass(mgv__cpu_stream *s, uint32_t tiles) {
+    const uint32_t rows = mgv__cpu_min(s->rows * tiles, s->left);
+    s->left -= rows;
+    if (s->left > 0) s->from += rows * s->stride;
+}
 
 /* ---- linear ---- */
 
@@ -7715,14 +7829,31 @@ static mgv__cpu_stream mgv__cpu_stream_of_weights(const mgv__tensor *weight, siz
 }
 #endif
 
+static uint32_t mgv__cpu_blocks(const mgv__cpu_job *job, uint32_t rows) {
+    return mgv__cpu_round_up(rows, job->kernels->tile_rows) / job->kernels->tile_rows;
+}
+
+/* Units of one product: in each pass over the inner columns the packing and every block of rows. A call of MEGAVIT_SGEMM is one. */
+static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t rows) {
+#ifdef MEGAVIT_SGEMM
+    (void)job;
+    (void)rows;
+    return 1;
+#else
+    return (uint64_t)(mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH) * (1 + mgv__cpu_blocks(job, rows));
+#endif
+}
+
 /* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns; numbers that mean nothing up to the panel's end. */
-static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
-                             uint32_t columns, const float *source, size_t source_stride, uint32_t rows, float *sums) {
+static void mgv__cpu_product(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
+                             const mgv__tensor *weight, uint32_t column, uint32_t columns, const float *source, size_t source_stride,
+                             uint32_t rows, float *sums) {
     const size_t inner = job->op->inner;
 #ifdef MEGAVIT_SGEMM
     const float *w = (const float *)mgv__cpu_at(weight, column * inner);
     const uint32_t padded = mgv__cpu_round_up(columns, job->kernels->panel);
     uint32_t i;
+    if (!mgv__cpu_turn(turns, (uint64_t)rows * columns * inner)) return;
     if (weight->dtype != MGV_DTYPE_F32) {
         job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * inner), scratch->weights, columns * inner);
         w = scratch->weights;
@@ -7735,11 +7866,12 @@ static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scra
     const uint32_t panel = kernels->panel, panels = mgv__cpu_round_up(columns, panel) / panel;
     const uint32_t tiles = mgv__cpu_round_up(rows, kernels->tile_rows) / kernels->tile_rows * panels;
     size_t k;
-    for (k = 0; k < inner; k += MGV__CPU_DEPTH) {
+    for (k = 0; k < inner && !turns->left; k += MGV__CPU_DEPTH) {
         const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
         mgv__cpu_stream next_weights = mgv__cpu_stream_of_weights(weight, inner, column, columns, k + depth, tiles);
+        const int packs = mgv__cpu_turn(turns, (uint64_t)columns * depth * MGV__CPU_PACK);
         uint32_t i, j;
-        for (j = 0; j < columns; j += panel) {
+        for (j = 0; j < columns && packs; j += panel) {
             kernels->pack(weight->dtype, mgv__cpu_at(weight, (column + j) * inner + k), inner, mgv__cpu_min(columns - j, panel), depth,
                           scratch->packed + (size_t)j * depth);
         }
@@ -7749,6 +7881,10 @@ static void mgv__cpu_product(const mgv__cpu_job *job, const mgv__cpu_linear_scra
             const float *block = source + i * source_stride + k;
             mgv__cpu_stream next_block = mgv__cpu_stream_of(later_rows > 0 ? block + tile_rows * source_stride : block, source_stride,
                                                             sizeof(float), later_rows, panels);
+            if (!mgv__cpu_turn(turns, (uint64_t)kernels->tile_rows * depth * panels * panel)) {
+                mgv__cpu_stream_pass(&next_weights, panels);
+                continue;
+            }
             mgv__cpu_copy_rows(job, block, source_stride, tile_rows, depth, scratch->block);
             for (j = 0; j < columns; j += panel) {
                 mgv__cpu_ahead ahead;
@@ -7786,47 +7922,66 @@ static void mgv__cpu_fetch_floats(const float *from, uint32_t n) {
     for (i = 0; i < n; i += 64 / sizeof(float)) MGV__PREFETCH(from + i);
 }
 
-/* Target columns [column, column + columns) of part `part`, at most MGV__CPU_COLUMNS (half of that with a gate). */
-static void mgv__cpu_linear_columns(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, uint32_t part, uint32_t part_column,
-                                    uint32_t column, uint32_t columns, uint32_t first_row, uint32_t rows) {
+/* Columns of the target: those of `part` from `column` on, at most MGV__CPU_COLUMNS (half of that with a gate). */
+typedef struct mgv__cpu_columns {
+    uint32_t part, part_column, column, count;
+} mgv__cpu_columns;
+
+/* What becomes of the sums of rows [begin, end) of those from first_row on. */
+static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__cpu_columns *c,
+                                   uint32_t first_row, uint32_t begin, uint32_t end) {
     const mgv__op *op = job->op;
     const mgv__cpu_kernels *kernels = job->kernels;
     const mgv__buffer_desc *buffers = job->run->program->buffers;
-    const size_t source_stride = (size_t)buffers[op->source].columns * op->fold, target_stride = buffers[op->target].columns;
-    const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
-    const uint32_t first_column = mgv__op_part_row(op, part);
-    const float *source = job->run->buffers[op->source] + first_row * source_stride;
-    const size_t target_at = first_row * target_stride + part_column + column;
+    const size_t target_stride = buffers[op->target].columns;
+    const uint32_t columns = c->count, padded = mgv__cpu_round_up(columns, kernels->panel), at = c->part_column + c->column;
     uint32_t i;
-    mgv__cpu_load(job, op->bias[part], first_column + column, scratch->bias, columns);
+    mgv__cpu_load(job, op->bias[c->part], mgv__op_part_row(op, c->part) + c->column, scratch->bias, columns);
     memset(scratch->bias + columns, 0, (padded - columns) * sizeof(float));
-    mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[part]], first_column + column, columns, source, source_stride, rows,
-                     scratch->sums);
     if (op->gated) {
-        const uint32_t first_up = mgv__op_part_row(op, 1);
-        mgv__cpu_load(job, op->bias[1], first_up + column, scratch->bias + padded, columns);
+        mgv__cpu_load(job, op->bias[1], mgv__op_part_row(op, 1) + c->column, scratch->bias + padded, columns);
         memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
-        mgv__cpu_product(job, scratch, &job->run->tensors[op->weight[1]], first_up + column, columns, source, source_stride, rows,
-                         scratch->sums + padded);
     }
-    if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, part_column + column, scratch->scales, columns);
-    for (i = 0; i < rows; i++) {
+    if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, at, scratch->scales, columns);
+    for (i = begin; i < end; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
-        float *target = job->run->buffers[op->target] + target_at + i * target_stride;
-        if (i + 2 < rows) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
+        float *target = job->run->buffers[op->target] + (first_row + i) * target_stride + at;
+        if (i + 2 < end) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
         kernels->activate(op->activation, x, scratch->bias, padded);
         if (op->gated) {
             kernels->activate(MGV__ACT_NONE, x + padded, scratch->bias + padded, padded);
             kernels->multiply(x, x, x + padded, padded);
         }
         if (op->channel_scale != MGV__NO_TENSOR) kernels->multiply(x, x, scratch->scales, columns);
-        if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, part_column + column, columns, x);
+        if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, at, columns, x);
         if (op->add != MGV__NONE) {
             const size_t add_stride = buffers[op->add].columns;
-            kernels->add(target, x, job->run->buffers[op->add] + (first_row + i) * add_stride + part_column + column, columns);
+            kernels->add(target, x, job->run->buffers[op->add] + (first_row + i) * add_stride + at, columns);
         } else {
             memcpy(target, x, columns * sizeof(*target));
         }
+    }
+}
+
+/* Such columns of `rows` rows. */
+static void mgv__cpu_linear_columns(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
+                                    const mgv__cpu_columns *c, uint32_t first_row, uint32_t rows) {
+    enum { FINISH_ROWS = 16 };
+    const mgv__op *op = job->op;
+    const size_t source_stride = (size_t)job->run->program->buffers[op->source].columns * op->fold;
+    const float *source = job->run->buffers[op->source] + first_row * source_stride;
+    const uint32_t padded = mgv__cpu_round_up(c->count, job->kernels->panel), products = op->gated ? 2 : 1;
+    uint32_t product, row;
+    if (mgv__cpu_pass(turns, products * mgv__cpu_product_units(job, rows) + (rows + FINISH_ROWS - 1) / FINISH_ROWS)) return;
+    for (product = 0; product < products; product++) {
+        const uint32_t part = product ? 1 : c->part;
+        mgv__cpu_product(job, turns, scratch, &job->run->tensors[op->weight[part]], mgv__op_part_row(op, part) + c->column, c->count,
+                         source, source_stride, rows, scratch->sums + product * padded);
+    }
+    for (row = 0; row < rows; row += FINISH_ROWS) {
+        const uint32_t end = mgv__cpu_min(row + FINISH_ROWS, rows);
+        if (mgv__cpu_turn(turns, (uint64_t)(end - row) * products * c->count * MGV__CPU_MOVE))
+            mgv__cpu_linear_finish(job, scratch, c, first_row, row, end);
     }
 }
 
@@ -7845,8 +8000,9 @@ static uint32_t mgv__cpu_linear_panels(const mgv__cpu_job *job) {
 static void mgv__cpu_linear_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__cpu_linear_scratch scratch = mgv__cpu_carve_linear(mgv__cpu_slot(job, index));
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     const uint32_t panel = job->kernels->panel, tile_rows = job->kernels->tile_rows;
-    const uint32_t column_tasks = job->tasks / job->row_tasks, blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
+    const uint32_t column_tasks = job->tasks / job->row_tasks, blocks = mgv__cpu_blocks(job, job->rows);
     const uint32_t panels = mgv__cpu_linear_panels(job);
     const uint32_t begin = mgv__cpu_share(panels, index % column_tasks, column_tasks);
     const uint32_t end = mgv__cpu_share(panels, index % column_tasks + 1, column_tasks);
@@ -7856,28 +8012,30 @@ static void mgv__cpu_linear_task(void *context, uint32_t index) {
     const uint32_t chunks = mgv__cpu_round_up(last_row - first_row, MGV__CPU_ROWS) / MGV__CPU_ROWS;
     const uint32_t chunk_rows = chunks == 0 ? 0 : mgv__cpu_round_up((last_row - first_row + chunks - 1) / chunks, tile_rows);
     const uint32_t group = MGV__CPU_COLUMNS / panel / (job->op->gated ? 2 : 1);
-    uint32_t part, part_begin = 0, part_column = 0, row, p;
-    for (part = 0; part < mgv__cpu_linear_parts(job->op); part++) {
-        const uint32_t part_columns = job->op->part_columns[part], part_end = part_begin + mgv__cpu_part_panels(job, part);
+    uint32_t part_begin = 0, row, p;
+    mgv__cpu_columns c;
+    c.part_column = 0;
+    for (c.part = 0; c.part < mgv__cpu_linear_parts(job->op); c.part++) {
+        const uint32_t part_columns = job->op->part_columns[c.part], part_end = part_begin + mgv__cpu_part_panels(job, c.part);
         const uint32_t first = begin > part_begin ? begin : part_begin, last = mgv__cpu_min(end, part_end);
         for (p = first; p < last; p += group) {
-            const uint32_t column = (p - part_begin) * panel, limit = (mgv__cpu_min(last, p + group) - part_begin) * panel;
-            const uint32_t columns = mgv__cpu_min(limit, part_columns) - column;
-            for (row = first_row; row < last_row; row += chunk_rows) {
-                mgv__cpu_linear_columns(job, &scratch, part, part_column, column, columns, row, mgv__cpu_min(last_row - row, chunk_rows));
-            }
+            const uint32_t limit = (mgv__cpu_min(last, p + group) - part_begin) * panel;
+            c.column = (p - part_begin) * panel;
+            c.count = mgv__cpu_min(limit, part_columns) - c.column;
+            for (row = first_row; row < last_row && !turns->left; row += chunk_rows)
+                mgv__cpu_linear_columns(job, turns, &scratch, &c, row, mgv__cpu_min(last_row - row, chunk_rows));
         }
         part_begin = part_end;
-        part_column += part_columns;
+        c.part_column += part_columns;
     }
 }
 
 /* Tasks form a grid over rows and columns. The grid whose largest task does the least: tiles, and the packing of
    its weights, which costs about as much as PACKING rows. */
-static void mgv__cpu_run_linear(mgv__cpu_job *job) {
+static void mgv__cpu_deal_linear(mgv__cpu_job *job) {
     enum { PACKING = 8 };
     const uint32_t threads = mgv__cpu_threads(job->run), tile_rows = job->kernels->tile_rows, panels = mgv__cpu_linear_panels(job);
-    const uint32_t blocks = mgv__cpu_round_up(job->rows, tile_rows) / tile_rows;
+    const uint32_t blocks = mgv__cpu_blocks(job, job->rows);
     const uint64_t work = (uint64_t)job->rows * job->op->inner * panels;
     uint64_t best = UINT64_MAX;
     uint32_t row_tasks, column_tasks = 1;
@@ -7892,7 +8050,7 @@ static void mgv__cpu_run_linear(mgv__cpu_job *job) {
             column_tasks = over_columns;
         }
     }
-    mgv__cpu_start(job, job->row_tasks * column_tasks, work, mgv__cpu_linear_task);
+    mgv__cpu_deal(job, job->row_tasks * column_tasks, work, mgv__cpu_linear_task);
 }
 
 /* ---- norm ---- */
@@ -7903,10 +8061,12 @@ static void mgv__cpu_norm_task(void *context, uint32_t index) {
     const size_t n = op->inner;
     const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     float *weight = mgv__cpu_slot(job, index), *bias = weight + n;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     uint32_t i;
     mgv__cpu_load(job, op->weight[0], 0, weight, n);
     mgv__cpu_load(job, op->bias[0], 0, bias, n);
     for (i = begin; i < end; i++) {
+        if (!mgv__cpu_turn(turns, (uint64_t)n * MGV__CPU_MOVE)) continue;
         job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n,
                            op->epsilon, op->rms);
     }
@@ -7936,11 +8096,14 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     const size_t stride = job->run->program->buffers[op->target].columns;
     const mgv__rotary *rotary = &job->run->program->rotary;
+    const uint64_t work = (uint64_t)half * MGV__CPU_ANGLE + (uint64_t)2 * op->heads * op->head_dim * MGV__CPU_MOVE;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     float sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
     uint32_t i, j, head;
     for (i = begin; i < end; i++) {
         float *row = job->run->buffers[op->target] + i * stride;
         const float *position = job->run->geometry->position + (size_t)i * 3;
+        if (!mgv__cpu_turn(turns, work)) continue;
         for (j = 0; j < half; j++) mgv__sincos(position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
         for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
     }
@@ -8014,58 +8177,82 @@ static mgv__cpu_stream mgv__cpu_stream_of_keys(const mgv__cpu_job *job, uint32_t
     return mgv__cpu_stream_of(source + key * stride + (size_t)slice * job->op->head_dim, stride, sizeof(float), keys, tiles);
 }
 
-/* Queries [first, first + count) of one head against the keys [begin, end) of their range. */
-static void mgv__cpu_attend(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
-                            uint32_t count, uint32_t begin, uint32_t end) {
+/* Rows [first, first + count) of one head, which look at keys [begin, end) in passes of most_keys. */
+typedef struct mgv__cpu_item {
+    uint32_t head, first, count, begin, end, most_keys;
+} mgv__cpu_item;
+
+/* `rows` queries from number i on against the packed keys [key, key + keys). */
+static void mgv__cpu_attend_block(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, const mgv__cpu_item *item, uint32_t i,
+                                  uint32_t rows, uint32_t key, uint32_t keys, mgv__cpu_stream ahead_of[MGV__CPU_STREAMS]) {
     const mgv__op *op = job->op;
     const mgv__cpu_kernels *kernels = job->kernels;
     const uint32_t panel = kernels->panel, head_dim = op->head_dim, padded = mgv__cpu_round_up(head_dim, panel);
-    const size_t stride = job->run->program->buffers[op->source].columns, target_stride = job->run->program->buffers[op->target].columns;
-    const float *queries = job->run->buffers[op->source] + first * stride + (size_t)head * head_dim;
-    float *target = job->run->buffers[op->target] + first * target_stride + (size_t)head * head_dim;
+    const uint32_t padded_keys = mgv__cpu_round_up(keys, panel);
+    const size_t stride = job->run->program->buffers[op->source].columns;
+    const float *queries = job->run->buffers[op->source] + (item->first + i) * stride + (size_t)item->head * head_dim;
     const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
-    const uint32_t passes = (end - begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH; /* over the keys, of about the same length */
-    const uint32_t most_keys = mgv__cpu_round_up((end - begin + passes - 1) / passes, panel);
-    const uint32_t last = op->causal ? first + count : end; /* no query sees a key behind it */
-    uint32_t i, j, key, r;
-    for (i = 0; i < count; i++) {
-        scratch->max[i] = MGV__CPU_NO_SCORE;
-        scratch->total[i] = 0.0f;
+    const int again = key != item->begin;
+    float *sums = scratch->sums + (size_t)i * padded;
+    uint32_t j, r;
+    mgv__cpu_copy_rows(job, queries, stride, rows, head_dim, scratch->queries);
+    for (j = 0; j < keys; j += panel) {
+        mgv__cpu_ahead ahead;
+        mgv__cpu_stream_next(&ahead_of[0], &ahead, 0);
+        mgv__cpu_stream_next(&ahead_of[1], &ahead, 1);
+        kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE, 0,
+                      &ahead);
     }
-    for (key = begin; key < last; key += most_keys) {
-        const uint32_t keys = mgv__cpu_min(last - key, most_keys), padded_keys = mgv__cpu_round_up(keys, panel);
-        const uint32_t tiles = mgv__cpu_round_up(count, kernels->tile_rows) / kernels->tile_rows * (padded_keys / panel);
-        mgv__cpu_stream next_keys = mgv__cpu_stream_of_keys(job, head + 1, op->heads + head + 1, key, keys, tiles);
-        mgv__cpu_stream next_values = mgv__cpu_stream_of_keys(job, head + 1, 2 * op->heads + head + 1, key, keys, tiles);
-        mgv__cpu_pack_keys(job, scratch, head, key, keys);
-        for (i = 0; i < count; i += kernels->tile_rows) {
-            const uint32_t rows = mgv__cpu_min(count - i, kernels->tile_rows);
-            float *sums = scratch->sums + (size_t)i * padded;
-            mgv__cpu_copy_rows(job, queries + i * stride, stride, rows, head_dim, scratch->queries);
-            for (j = 0; j < keys; j += panel) {
-                mgv__cpu_ahead ahead;
-                mgv__cpu_stream_next(&next_keys, &ahead, 0);
-                mgv__cpu_stream_next(&next_values, &ahead, 1);
-                kernels->tile(rows, head_dim, scratch->queries, scratch->keys + (size_t)j * head_dim, scratch->scores + j, MGV__CPU_STRIDE,
-                              0, &ahead);
+    for (r = 0; r < rows; r++) {
+        float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
+        const uint32_t own = item->first + i + r + 1;
+        const uint32_t seen = !op->causal ? keys : own > key ? mgv__cpu_min(own - key, keys) : 0;
+        kernels->scale(scores, scores, op->scale, seen);
+        for (j = seen; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
+        factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
+        if (again) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
+    }
+    for (j = 0; j < head_dim; j += panel)
+        kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, again, &nothing);
+}
+
+/* Units of an item: in each pass over the keys their packing and every block of queries; then what all passes have added up. */
+static void mgv__cpu_attend(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_attention_scratch *scratch,
+                            const mgv__cpu_item *item) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const uint32_t panel = kernels->panel, head_dim = op->head_dim, padded = mgv__cpu_round_up(head_dim, panel);
+    const size_t target_stride = job->run->program->buffers[op->target].columns;
+    const uint32_t last = op->causal ? item->first + item->count : item->end; /* no query sees a key behind it */
+    const uint32_t blocks = mgv__cpu_blocks(job, item->count), passes = (last - item->begin + item->most_keys - 1) / item->most_keys;
+    float *target = job->run->buffers[op->target] + item->first * target_stride + (size_t)item->head * head_dim;
+    uint32_t i, key;
+    if (mgv__cpu_pass(turns, (uint64_t)passes * (1 + blocks) + 1)) return;
+    for (key = item->begin; key < last && !turns->left; key += item->most_keys) {
+        const uint32_t keys = mgv__cpu_min(last - key, item->most_keys), panels = mgv__cpu_round_up(keys, panel) / panel;
+        mgv__cpu_stream ahead_of[MGV__CPU_STREAMS]; /* keys and values of the next head */
+        ahead_of[0] = mgv__cpu_stream_of_keys(job, item->head + 1, op->heads + item->head + 1, key, keys, blocks * panels);
+        ahead_of[1] = mgv__cpu_stream_of_keys(job, item->head + 1, 2 * op->heads + item->head + 1, key, keys, blocks * panels);
+        if (mgv__cpu_turn(turns, (uint64_t)2 * keys * head_dim * MGV__CPU_PACK)) {
+            mgv__cpu_pack_keys(job, scratch, item->head, key, keys);
+            for (i = 0; i < item->count && key == item->begin; i++) {
+                scratch->max[i] = MGV__CPU_NO_SCORE;
+                scratch->total[i] = 0.0f;
             }
-            for (r = 0; r < rows; r++) {
-                float *scores = scratch->scores + (size_t)r * MGV__CPU_STRIDE, factor;
-                const uint32_t own = first + i + r + 1;
-                const uint32_t seen = !op->causal ? keys : own > key ? mgv__cpu_min(own - key, keys) : 0;
-                kernels->scale(scores, scores, op->scale, seen);
-                for (j = seen; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
-                factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
-                if (key != begin) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
-            }
-            for (j = 0; j < head_dim; j += panel) {
-                kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, key != begin, &nothing);
+        }
+        for (i = 0; i < item->count; i += kernels->tile_rows) {
+            const uint64_t work = (uint64_t)kernels->tile_rows * panels * panel * (head_dim + padded + MGV__CPU_MOVE);
+            if (mgv__cpu_turn(turns, work)) {
+                mgv__cpu_attend_block(job, scratch, item, i, mgv__cpu_min(item->count - i, kernels->tile_rows), key, keys, ahead_of);
+            } else {
+                mgv__cpu_stream_pass(&ahead_of[0], panels);
+                mgv__cpu_stream_pass(&ahead_of[1], panels);
             }
         }
     }
-    for (i = 0; i < count; i++) {
+    if (!mgv__cpu_turn(turns, (uint64_t)item->count * head_dim * MGV__CPU_MOVE)) return;
+    for (i = 0; i < item->count; i++)
         kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
-    }
 }
 
 /* An item is some queries of one range and one head. A task takes items that follow each other, so that keys and
@@ -8077,16 +8264,23 @@ static void mgv__cpu_attention_task(void *context, uint32_t index) {
     const mgv__cpu_attention_scratch scratch = mgv__cpu_carve_attention(mgv__cpu_slot(job, index));
     const uint32_t first_item = mgv__cpu_share(job->items, index, job->tasks);
     const uint32_t last_item = mgv__cpu_share(job->items, index + 1, job->tasks);
-    uint32_t range, head, first, begin = 0, item = 0;
-    for (range = 0; range < g->range_count[op->range]; range++) {
-        const uint32_t end = g->range_ends[op->range][range];
-        for (head = 0; head < op->heads; head++) {
-            for (first = begin; first < end; first += job->queries, item++) {
-                if (item < first_item || item >= last_item) continue;
-                mgv__cpu_attend(job, &scratch, head, first, mgv__cpu_min(end - first, job->queries), begin, end);
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    mgv__cpu_item item;
+    uint32_t range, number = 0;
+    item.begin = 0;
+    for (range = 0; range < g->range_count[op->range]; range++, item.begin = item.end) {
+        uint32_t passes; /* over the keys, of about the same length */
+        item.end = g->range_ends[op->range][range];
+        passes = (item.end - item.begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH;
+        if (passes == 0) continue;
+        item.most_keys = mgv__cpu_round_up((item.end - item.begin + passes - 1) / passes, job->kernels->panel);
+        for (item.head = 0; item.head < op->heads; item.head++) {
+            for (item.first = item.begin; item.first < item.end; item.first += job->queries, number++) {
+                if (number < first_item || number >= last_item || turns->left) continue;
+                item.count = mgv__cpu_min(item.end - item.first, job->queries);
+                mgv__cpu_attend(job, turns, &scratch, &item);
             }
         }
-        begin = end;
     }
 }
 
@@ -8102,58 +8296,97 @@ static uint32_t mgv__cpu_attention_items(const mgv__cpu_job *job) {
 }
 
 /* Fewer queries an item where there are more threads than items; it costs packing and changes no bit. */
-static void mgv__cpu_run_attention(mgv__cpu_job *job) {
+static void mgv__cpu_deal_attention(mgv__cpu_job *job) {
     enum { FEWEST = 56 };
     const uint32_t threads = mgv__cpu_threads(job->run);
     const uint64_t work = (uint64_t)job->rows * job->op->heads * job->op->head_dim * 16;
     job->queries = MGV__CPU_QUERIES;
     while (job->queries > FEWEST && mgv__cpu_attention_items(job) < threads) job->queries /= 2;
     job->items = mgv__cpu_attention_items(job);
-    mgv__cpu_start(job, threads, work, mgv__cpu_attention_task);
+    mgv__cpu_deal(job, threads, work, mgv__cpu_attention_task);
 }
 
 /* ---- pool: SiglipMultiheadAttentionPoolingHead of transformers, up to its output projection ---- */
 
+/* What one head leaves from unit to unit, and what it calculates with. */
+typedef struct mgv__cpu_pool_scratch {
+    float *row, *u, *mean; /* [inner] */
+    float *bias;           /* [MGV__MAX_HEAD_DIM] */
+    float *total;
+    float *scores;         /* [tokens, padded] */
+} mgv__cpu_pool_scratch;
+
+/* u = Wk^T q: see mgv__cpu_pool_head. */
+static void mgv__cpu_pool_query(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, size_t first) {
+    const mgv__op *op = job->op;
+    const size_t inner = op->inner;
+    uint32_t j;
+    memset(s->u, 0, inner * sizeof(*s->u));
+    mgv__cpu_load(job, op->bias[0], first, s->bias, op->head_dim);
+    mgv__cpu_load(job, op->probe, 0, s->mean, inner);
+    for (j = 0; j < op->head_dim; j++) {
+        float q;
+        mgv__cpu_load(job, op->weight[0], (first + j) * inner, s->row, inner);
+        q = (job->kernels->dot(s->row, s->mean, inner) + s->bias[j]) * op->scale;
+        mgv__cpu_load(job, op->weight[0], (inner + first + j) * inner, s->row, inner);
+        job->kernels->add_scaled(s->u, q, s->row, inner);
+    }
+}
+
+/* The head's values from the weighted mean of the tokens. */
+static void mgv__cpu_pool_values(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, size_t first) {
+    const mgv__op *op = job->op;
+    const size_t inner = op->inner;
+    uint32_t j;
+    job->kernels->scale(s->mean, s->mean, 1.0f / *s->total, inner);
+    mgv__cpu_load(job, op->bias[0], 2 * inner + first, s->bias, op->head_dim);
+    for (j = 0; j < op->head_dim; j++) {
+        mgv__cpu_load(job, op->weight[0], (2 * inner + first + j) * inner, s->row, inner);
+        job->run->buffers[op->target][first + j] = job->kernels->dot(s->row, s->mean, inner) + s->bias[j];
+    }
+}
+
 /* One head. The probe does not depend on the picture, so a head's scores are y . u with u = Wk^T q (the bias of the
    keys adds the same to every score and cancels), and Wv applied to the weighted mean of y is the weighted mean of
    the values: neither keys nor values are formed. */
-static void mgv__cpu_pool_head(const mgv__cpu_job *job, uint32_t head, float *slot) {
+static void mgv__cpu_pool_head(const mgv__cpu_job *job, mgv__cpu_turns *turns, uint32_t head, float *slot) {
     const mgv__op *op = job->op;
     const mgv__cpu_kernels *kernels = job->kernels;
     const size_t inner = op->inner, first = (size_t)head * op->head_dim, stride = job->run->program->buffers[op->source].columns;
     const uint32_t tokens = job->run->geometry->grid.tokens, padded = mgv__cpu_round_up(tokens, kernels->panel);
+    const uint64_t weights = (uint64_t)op->head_dim * inner * MGV__CPU_PACK, token = (uint64_t)inner * MGV__CPU_PACK;
     const float *y = job->run->buffers[op->source];
-    float *row = slot, *u = row + inner, *mean = u + inner, *bias = mean + inner, *scores = bias + MGV__MAX_HEAD_DIM;
-    float max = MGV__CPU_NO_SCORE, total = 0.0f;
-    uint32_t i, j;
-    memset(u, 0, inner * sizeof(*u));
-    memset(mean, 0, inner * sizeof(*mean));
-    mgv__cpu_load(job, op->bias[0], first, bias, op->head_dim);
-    mgv__cpu_load(job, op->probe, 0, mean, inner);
-    for (j = 0; j < op->head_dim; j++) {
-        float q;
-        mgv__cpu_load(job, op->weight[0], (first + j) * inner, row, inner);
-        q = (kernels->dot(row, mean, inner) + bias[j]) * op->scale;
-        mgv__cpu_load(job, op->weight[0], (inner + first + j) * inner, row, inner);
-        kernels->add_scaled(u, q, row, inner);
+    mgv__cpu_pool_scratch s;
+    uint32_t i;
+    s.row = slot;
+    s.u = s.row + inner;
+    s.mean = s.u + inner;
+    s.bias = s.mean + inner;
+    s.total = s.bias + MGV__MAX_HEAD_DIM;
+    s.scores = s.total + 1;
+    if (mgv__cpu_turn(turns, 2 * weights)) mgv__cpu_pool_query(job, &s, first);
+    for (i = 0; i < tokens; i++)
+        if (mgv__cpu_turn(turns, token)) s.scores[i] = kernels->dot(y + i * stride, s.u, inner);
+    if (mgv__cpu_turn(turns, (uint64_t)padded * MGV__CPU_MOVE)) {
+        float max = MGV__CPU_NO_SCORE;
+        for (i = tokens; i < padded; i++) s.scores[i] = MGV__CPU_NO_SCORE;
+        *s.total = 0.0f;
+        kernels->softmax(s.scores, padded, &max, s.total);
+        memset(s.mean, 0, inner * sizeof(*s.mean));
     }
-    for (i = 0; i < tokens; i++) scores[i] = kernels->dot(y + i * stride, u, inner);
-    for (; i < padded; i++) scores[i] = MGV__CPU_NO_SCORE;
-    kernels->softmax(scores, padded, &max, &total);
-    memset(mean, 0, inner * sizeof(*mean));
-    for (i = 0; i < tokens; i++) kernels->add_scaled(mean, scores[i], y + i * stride, inner);
-    kernels->scale(mean, mean, 1.0f / total, inner);
-    mgv__cpu_load(job, op->bias[0], 2 * inner + first, bias, op->head_dim);
-    for (j = 0; j < op->head_dim; j++) {
-        mgv__cpu_load(job, op->weight[0], (2 * inner + first + j) * inner, row, inner);
-        job->run->buffers[op->target][first + j] = kernels->dot(row, mean, inner) + bias[j];
-    }
+    for (i = 0; i < tokens; i++)
+        if (mgv__cpu_turn(turns, token)) kernels->add_scaled(s.mean, s.scores[i], y + i * stride, inner);
+    if (mgv__cpu_turn(turns, weights)) mgv__cpu_pool_values(job, &s, first);
 }
 
 static void mgv__cpu_pool_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     uint32_t head;
-    for (head = index; head < job->op->heads; head += job->tasks) mgv__cpu_pool_head(job, head, mgv__cpu_slot(job, index));
+    for (head = index; head < job->op->heads; head += job->tasks) {
+        if (mgv__cpu_pass(turns, 2 * (uint64_t)job->run->geometry->grid.tokens + 3)) continue;
+        mgv__cpu_pool_head(job, turns, head, mgv__cpu_slot(job, index));
+    }
 }
 
 /* ---- gather ---- */
@@ -8165,9 +8398,11 @@ static void mgv__cpu_gather_task(void *context, uint32_t index) {
     const uint32_t units = g->grid.merged_tokens;
     const uint32_t begin = mgv__cpu_share(units, index, job->tasks), end = mgv__cpu_share(units, index + 1, job->tasks);
     const size_t unit = (size_t)(job->rows / units) * job->run->program->buffers[op->source].columns;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     uint32_t i;
     for (i = begin; i < end; i++) {
         const uint32_t from = op->inverse ? i : g->order[i], to = op->inverse ? g->order[i] : i;
+        if (!mgv__cpu_turn(turns, (uint64_t)unit * MGV__CPU_MOVE)) continue;
         memcpy(job->run->buffers[op->target] + to * unit, job->run->buffers[op->source] + from * unit, unit * sizeof(float));
     }
 }
@@ -8192,17 +8427,25 @@ static void mgv__cpu_load_prefix(const mgv__cpu_job *job, uint32_t row, float *t
     }
 }
 
-static void mgv__cpu_run_prepend(const mgv__cpu_job *job) {
+static void mgv__cpu_prepend_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const size_t columns = job->op->columns;
     const uint32_t prefix = job->rows - mgv__grid_rows(&job->run->geometry->grid, MGV__ROWS_PATCHES);
-    float *target = job->run->buffers[job->op->target];
+    const float *source = job->run->buffers[job->op->source];
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     uint32_t row;
-    for (row = 0; row < prefix; row++) mgv__cpu_load_prefix(job, row, target + row * columns);
-    memcpy(target + prefix * columns, job->run->buffers[job->op->source], (job->rows - prefix) * columns * sizeof(*target));
+    for (row = 0; row < job->rows; row++) {
+        float *target = job->run->buffers[job->op->target] + row * columns;
+        if (!mgv__cpu_turn(turns, (uint64_t)columns * MGV__CPU_MOVE)) continue;
+        if (row < prefix) mgv__cpu_load_prefix(job, row, target);
+        else memcpy(target, source + (row - prefix) * columns, columns * sizeof(*target));
+    }
 }
 
-static void mgv__cpu_run_pick(const mgv__cpu_job *job) {
+static void mgv__cpu_pick_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const size_t columns = job->op->columns;
+    if (!mgv__cpu_turn(mgv__cpu_turns_of(job, index), (uint64_t)columns * MGV__CPU_MOVE)) return;
     memcpy(job->run->buffers[job->op->target], job->run->buffers[job->op->source] + job->run->geometry->picked * columns,
            columns * sizeof(float));
 }
@@ -8212,9 +8455,11 @@ static void mgv__cpu_embed_task(void *context, uint32_t index) {
     const mgv__op *op = job->op;
     const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     float *table = mgv__cpu_slot(job, index);
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     uint32_t i;
     for (i = begin; i < end; i++) {
         float *row = job->run->buffers[op->target] + (size_t)i * op->columns;
+        if (!mgv__cpu_turn(turns, (uint64_t)op->columns * MGV__CPU_MOVE)) continue;
         mgv__cpu_load(job, op->weight[0], (size_t)job->run->geometry->ids[i] * op->columns, row, op->columns);
         if (op->table == MGV__NO_TENSOR) continue;
         mgv__cpu_load(job, op->table, (size_t)i * op->columns, table, op->columns);
@@ -8222,34 +8467,56 @@ static void mgv__cpu_embed_task(void *context, uint32_t index) {
     }
 }
 
-/* ---- the two calls that the engine makes ---- */
+/* ---- the calls that the engine makes ---- */
 
-/* Runs one op for one picture. Blocks; allocates nothing; cannot fail. */
-static void mgv__cpu_run_op(const mgv__cpu_run *run, const mgv__op *op) {
-    mgv__cpu_job job;
+/* Begins one op for one picture. run: stays until the op has ended. */
+static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv__op *op) {
     uint64_t elements;
-    memset(&job, 0, sizeof(job));
-    job.run = run;
-    job.op = op;
-    job.kernels = mgv__cpu_kernels_for(run);
-    job.rows = mgv__grid_rows(&run->geometry->grid, op->rows);
-    elements = (uint64_t)job.rows * op->columns;
-    if (job.rows == 0) return;
+    uint32_t i;
+    memset(job, 0, sizeof(*job));
+    job->run = run;
+    job->op = op;
+    job->kernels = run->kernels;
+    job->rows = mgv__grid_rows(&run->geometry->grid, op->rows);
+    elements = (uint64_t)job->rows * op->columns;
+    if (job->rows == 0) return;
     switch (op->kind) {
-    case MGV__OP_LINEAR: mgv__cpu_run_linear(&job); break;
-    case MGV__OP_NORM: mgv__cpu_start(&job, job.rows, elements, mgv__cpu_norm_task); break;
-    case MGV__OP_ROTARY: mgv__cpu_start(&job, job.rows, (uint64_t)job.rows * op->heads * op->head_dim * 4, mgv__cpu_rotary_task); break;
-    case MGV__OP_ATTENTION: mgv__cpu_run_attention(&job); break;
-    case MGV__OP_POOL: mgv__cpu_start(&job, op->heads, (uint64_t)op->inner * op->inner, mgv__cpu_pool_task); break;
-    case MGV__OP_GATHER: mgv__cpu_start(&job, run->geometry->grid.merged_tokens, elements, mgv__cpu_gather_task); break;
-    case MGV__OP_PREPEND: mgv__cpu_run_prepend(&job); break;
-    case MGV__OP_PICK: mgv__cpu_run_pick(&job); break;
-    case MGV__OP_EMBED: mgv__cpu_start(&job, job.rows, elements, mgv__cpu_embed_task); break;
+    case MGV__OP_LINEAR: mgv__cpu_deal_linear(job); break;
+    case MGV__OP_NORM: mgv__cpu_deal(job, job->rows, elements, mgv__cpu_norm_task); break;
+    case MGV__OP_ROTARY: mgv__cpu_deal(job, job->rows, (uint64_t)job->rows * op->heads * op->head_dim * 4, mgv__cpu_rotary_task); break;
+    case MGV__OP_ATTENTION: mgv__cpu_deal_attention(job); break;
+    case MGV__OP_POOL: mgv__cpu_deal(job, op->heads, (uint64_t)op->inner * op->inner, mgv__cpu_pool_task); break;
+    case MGV__OP_GATHER: mgv__cpu_deal(job, run->geometry->grid.merged_tokens, elements, mgv__cpu_gather_task); break;
+    case MGV__OP_PREPEND: mgv__cpu_deal(job, 1, elements, mgv__cpu_prepend_task); break;
+    case MGV__OP_PICK: mgv__cpu_deal(job, 1, elements, mgv__cpu_pick_task); break;
+    case MGV__OP_EMBED: mgv__cpu_deal(job, job->rows, elements, mgv__cpu_embed_task); break;
     default: break;
     }
+    for (i = 0; i < job->tasks; i++) mgv__cpu_turns_of(job, i)->done = 0;
 }
 
-/* Scratch that mgv__cpu_run_op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1).
+static void mgv__cpu_task(void *context, uint32_t index) {
+    mgv__cpu_job *job = (mgv__cpu_job *)context;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    turns->seen = turns->work = 0;
+    turns->most = job->most;
+    turns->left = 0;
+    job->task(job, index);
+}
+
+/* Does so much more work of the op on each thread, or one unit if that is more. Returns 1 when the op has ended. Blocks; allocates nothing;
+   cannot fail. */
+static int mgv__cpu_step(mgv__cpu_job *job, uint64_t most) {
+    uint32_t i;
+    job->most = most;
+    if (job->tasks == 1) mgv__cpu_task(job, 0);
+    if (job->tasks > 1) (job->run->parallel.run)(job->run->parallel.user, job->tasks, mgv__cpu_task, job);
+    for (i = 0; i < job->tasks; i++)
+        if (mgv__cpu_turns_of(job, i)->left) return 0;
+    return 1;
+}
+
+/* Scratch that an op needs for pictures of at most max_tokens tokens on `threads` threads (0 counts as 1).
    Returns 0 on overflow. */
 static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_tokens, uint32_t threads, size_t *bytes) {
     size_t floats = 0, slot, total;
@@ -8269,15 +8536,15 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
         case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
         case MGV__OP_POOL:
             rows = 3;
-            if (!mgv__add(max_tokens, MGV__CPU_MAX_PADDED_HEAD, &fixed)) return 0;
+            if (!mgv__add(max_tokens, MGV__CPU_MAX_PADDED_HEAD + 1, &fixed)) return 0;
             break;
         default: break;
         }
         if (!mgv__mul(op->inner, rows, &need) || !mgv__add(need, fixed, &need)) return 0;
         if (need > floats) floats = need;
     }
-    if (!mgv__mul(floats, sizeof(float), &slot) || !mgv__align_up(slot, 64, &slot)) return 0;
-    if (!mgv__mul(slot, threads > 1 ? threads : 1, &total)) return 0;
+    if (!mgv__mul(floats, sizeof(float), &slot) || !mgv__add(slot, MGV__CPU_TURNS_BYTES, &slot)) return 0;
+    if (!mgv__align_up(slot, 64, &slot) || !mgv__mul(slot, threads > 1 ? threads : 1, &total)) return 0;
     *bytes = total;
     return 1;
 }
@@ -11476,27 +11743,43 @@ enum {
     MGV__DEFAULT_SIDE = 4096,
     MGV__DEFAULT_TOKENS = 4096,
     MGV__DEFAULT_TEXT_BYTES = 4096,
+    MGV__ROWS_STEP = 1 << 19,       /* floats of outputs that a step on the CPU copies and looks at, or one row */
     MGV__DESTROY_WAIT_MS = 10000,
     MGV__DIRECT_IMAGES = 8,         /* so many pooled rows the kernel writes into the host's memory itself */
     MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
     MGV__SPIN_MS = 2                /* mgv_wait looks at a GPU without pause for so long, then sleeps between looks */
 };
 
+/* A word by which one thread leaves another a mark. Compilers without either kind of atomics get what volatile gives. */
+#if defined(__GNUC__)
+#define MGV__MARK(word, value) __atomic_store_n((word), (value), __ATOMIC_RELEASE)
+#define MGV__MARKED(word) __atomic_load_n((word), __ATOMIC_ACQUIRE)
+#else
+#define MGV__MARK(word, value) (*(volatile int32_t *)(word) = (value))
+#define MGV__MARKED(word) (*(const volatile int32_t *)(word))
+#endif
+
+/* What a step of the CPU backend does for a picture, stage by stage; the last two for each operation. */
+typedef enum mgv__job_stage { MGV__JOB_PICTURE, MGV__JOB_PIXELS, MGV__JOB_OPERATION, MGV__JOB_ROWS } mgv__job_stage;
+
 /* An encode on its way. The CPU backend goes picture by picture, operation by operation. */
 typedef struct mgv__job {
     mgv_status status;
     mgv_error error;    /* why it failed or timed out */
+    int32_t cancelled;  /* a mark, by any thread */
     uint32_t image_count, output_count;
     uint32_t image;     /* the picture being worked on */
-    uint32_t op;        /* the operation that runs next; the first one before the pixels are prepared, too */
-    int prepared;       /* the pixels of the picture are in buffer 0 */
+    uint32_t op;        /* the operation under way; the first one before the pixels are prepared, too */
+    mgv__job_stage stage;
+    uint32_t output;    /* that rows are copied to, */
+    uint64_t row;       /* and of this picture's rows, the next one */
     uint32_t op_end;    /* operations after the last output asked for are not run */
     int pending;        /* mgv_encode began it, and its rows are still to come; 0 for one in a CUDA graph, which brings them itself */
     int abandoned;      /* enqueuing failed half-way: `error` says how, and what is on the stream already is still waited for */
 } mgv__job;
 
 /* What differs between the backends. check_*: of pictures and outputs that are right otherwise. start: everything is checked;
-   enqueues. step: moves the work on, or looks how it stands, and sets the job's status. */
+   enqueues. step: moves the work on, or looks how it stands, and sets the job's status; ends it where the job is marked as cancelled. */
 typedef struct mgv__backend {
     int (*replays)(const mgv_engine *engine); /* whether encodes may run that no mgv_encode has just begun: those in CUDA graphs */
     mgv_result (*check_image)(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error);
@@ -11519,13 +11802,17 @@ struct mgv_engine {
     uint16_t *output_buffer;
     uint8_t *needed;      /* CPU: [operations of the model] whether an output of this encode needs it */
     void *pixels_scratch;
+    mgv__pixels_job pixels_job;         /* CPU: the picture that is being prepared, */
+    mgv__pixels_config pixels_config;   /* and how, where that is not the model's */
     void *text_scratch;
     uint32_t *text_ids;   /* [max_images, positions of the tower] */
     uint32_t *text_lengths; /* [max_images] */
     void *geometry_scratch;
     void *cpu_scratch;
     size_t cpu_scratch_bytes;
-    mgv__isa isa;         /* the vector code that this machine can run */
+    const mgv__cpu_kernels *kernels; /* the fastest that this machine can run */
+    mgv__cpu_run cpu_run; /* of the operation under way, */
+    mgv__cpu_job cpu_job; /* and how far it has come */
     float *buffers[MGV__MAX_BUFFERS];
     mgv__geometry geometry;
     const mgv__backend *run;
@@ -11766,36 +12053,39 @@ static void mgv__normalize_rows(float *rows, uint64_t count, uint32_t columns) {
 }
 
 /* Rows that an encode hands out are numbers, or the encode has failed: weights can be finite and yet too large to calculate with. first:
-   the picture of the first row; each: rows of a picture. */
-static mgv_result mgv__job_check_rows(const float *rows, uint64_t count, uint32_t columns, uint32_t number, uint32_t first, uint64_t each,
-                                      mgv_error *error) {
+   the picture of the first row, which is its row `row`; each: rows of a picture. */
+static mgv_result mgv__job_check_rows(const float *rows, uint64_t count, uint32_t columns, uint32_t number, uint32_t first, uint64_t row,
+                                      uint64_t each, mgv_error *error) {
     const uint64_t values = count * columns, bad = mgv__find_nonfinite(rows, values * sizeof *rows, MGV_DTYPE_F32);
     if (bad == values) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_MODEL,
                      "output %u of image %u is NaN or infinite at column %u of row %u: with these weights the model's arithmetic overflows",
-                     (uint64_t)number, first + bad / columns / each, bad % columns, bad / columns % each);
+                     (uint64_t)number, first + (row + bad / columns) / each, bad % columns, (row + bad / columns) % each);
 }
 
-/* Copies what operation `op` left behind into the outputs that asked for it. */
-static mgv_result mgv__job_collect(mgv_engine *engine, uint32_t op) {
-    const mgv__program *program = &engine->model->program;
-    mgv_result result = MGV_OK;
-    uint32_t i;
-    for (i = 0; i < engine->job.output_count; i++) {
-        const mgv__buffer_desc *buffer = &program->buffers[engine->output_buffer[i]];
-        mgv_output *output = &engine->outputs[i];
-        uint32_t rows;
+/* Copies what the operation left behind into an output that asked for it, as many rows as fit into a step. Returns 1 when no output is
+   left; a failure is the job's. */
+static int mgv__job_collect(mgv_engine *engine) {
+    mgv__job *job = &engine->job;
+    for (; job->output < job->output_count; job->output++, job->row = 0) {
+        const mgv__buffer_desc *buffer = &engine->model->program.buffers[engine->output_buffer[job->output]];
+        const mgv_output *output = &engine->outputs[job->output];
+        const uint64_t each = mgv__grid_rows(&engine->geometry.grid, buffer->rows), step = MGV__ROWS_STEP / buffer->columns;
+        uint64_t rows = each - job->row;
         float *target;
-        if (engine->output_op[i] != op) continue;
-        rows = mgv__grid_rows(&engine->geometry.grid, buffer->rows);
-        target = output->data + engine->written[i] * buffer->columns;
-        memcpy(target, engine->buffers[engine->output_buffer[i]], (size_t)rows * buffer->columns * sizeof(float));
-        if (result == MGV_OK)
-            result = mgv__job_check_rows(target, rows, buffer->columns, i, engine->job.image, rows, &engine->job.error);
+        if (engine->output_op[job->output] != job->op || rows == 0) continue;
+        if (rows > step) rows = step ? step : 1;
+        target = output->data + engine->written[job->output] * buffer->columns;
+        memcpy(target, engine->buffers[engine->output_buffer[job->output]] + job->row * buffer->columns,
+               (size_t)rows * buffer->columns * sizeof(float));
+        if (mgv__job_check_rows(target, rows, buffer->columns, job->output, job->image, job->row, each, &job->error) != MGV_OK)
+            job->status = MGV_STATUS_FAILED;
         if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
-        engine->written[i] += rows;
+        engine->written[job->output] += rows;
+        job->row += rows;
+        return 0;
     }
-    return result;
+    return 1;
 }
 
 /* The row that stands for a text: of SigLIP the last one whatever it is; of CLIP that of the first eos, or of the largest id where
@@ -11821,20 +12111,22 @@ static void mgv__job_prepare_text(mgv_engine *engine) {
     engine->geometry.ids = ids;
     engine->geometry.picked = mgv__text_row(config, ids, count);
 }
-static void mgv__job_prepare(mgv_engine *engine) {
+/* Begins with the picture of a job. Returns 1 where it has no pixels to prepare. */
+static int mgv__job_begin_picture(mgv_engine *engine) {
     const mgv__config *config = &engine->model->config;
     const mgv_image *image = &engine->images[engine->job.image];
     mgv_grid grid;
     if (config->vocabulary) {
         mgv__job_prepare_text(engine);
-        return;
+        return 1;
     }
     /* Checked when the job was accepted, so it cannot fail now. */
     mgv__picture_grid(config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
     mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
-    mgv__pixels_prepare(&config->pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
-                        engine->buffers[0],
-                        MGV__PIXELS_PATCHES);
+    mgv__pixels_begin(&engine->pixels_job, NULL, mgv__pixels_config_for(&config->pixels, image, &engine->pixels_config),
+                      engine->desc.resize, image, &engine->geometry.grid, engine->pixels_scratch, &engine->desc.parallel,
+                      engine->buffers[0], MGV__PIXELS_PATCHES);
+    return 0;
 }
 
 /* What an operation needs to run on the engine's buffers. */
@@ -11846,7 +12138,12 @@ static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
     run->scratch = engine->cpu_scratch;
     run->scratch_bytes = engine->cpu_scratch_bytes;
     run->parallel = engine->desc.parallel;
-    run->isa = engine->isa;
+    run->kernels = engine->kernels;
+}
+
+static void mgv__job_cancelled(mgv__job *job) {
+    mgv__fail(&job->error, MGV_ERROR_CANCELLED, "mgv_cancel ended the encode");
+    job->status = MGV_STATUS_CANCELLED;
 }
 
 /* Marks the operations whose results are read for an output, or by such an operation. */
@@ -11867,27 +12164,47 @@ static uint32_t mgv__job_next(const mgv_engine *engine, uint32_t op) {
     return op;
 }
 
-/* Prepares the pixels of one picture or runs one operation on it: the grain in which poll and wait give control back. */
-static void mgv__job_step(mgv_engine *engine) {
+/* One more step of an operation. Returns 1 when it has ended. */
+static int mgv__job_run(mgv_engine *engine) {
     mgv__job *job = &engine->job;
-    mgv__cpu_run run;
-    job->status = MGV_STATUS_RUNNING;
-    if (!job->prepared) {
-        mgv__job_prepare(engine);
-        job->prepared = 1;
-        return;
+    if (engine->cpu_job.op == NULL) {
+        mgv__job_cpu_run(engine, &engine->cpu_run);
+        mgv__cpu_begin(&engine->cpu_job, &engine->cpu_run, &engine->cpu_run.program->ops[job->op]);
     }
-    mgv__job_cpu_run(engine, &run);
-    mgv__cpu_run_op(&run, &run.program->ops[job->op]);
-    if (mgv__job_collect(engine, job->op) != MGV_OK) {
-        job->status = MGV_STATUS_FAILED;
-        return;
-    }
+    if (!mgv__cpu_step(&engine->cpu_job, engine->kernels->step)) return 0;
+    engine->cpu_job.op = NULL;
+    job->output = 0;
+    job->row = 0;
+    return 1;
+}
+
+/* The operation and its outputs are done. */
+static void mgv__job_next_op(mgv_engine *engine) {
+    mgv__job *job = &engine->job;
     job->op = mgv__job_next(engine, job->op + 1);
+    job->stage = MGV__JOB_OPERATION;
     if (job->op < job->op_end) return;
     job->op = mgv__job_next(engine, 0);
-    job->prepared = 0;
+    job->stage = MGV__JOB_PICTURE;
     if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
+}
+
+/* The grain in which poll and wait give control back: see mgv_poll. */
+static void mgv__job_step(mgv_engine *engine) {
+    mgv__job *job = &engine->job;
+    job->status = MGV_STATUS_RUNNING;
+    if (MGV__MARKED(&job->cancelled)) {
+        mgv__job_cancelled(job);
+        return;
+    }
+    if (job->stage == MGV__JOB_PICTURE) {
+        job->stage = mgv__job_begin_picture(engine) ? MGV__JOB_OPERATION : MGV__JOB_PIXELS;
+    } else if (job->stage == MGV__JOB_PIXELS) {
+        if (mgv__pixels_step(&engine->pixels_job, &engine->desc.parallel, MGV__PIXELS_STEP)) job->stage = MGV__JOB_OPERATION;
+    } else {
+        if (job->stage == MGV__JOB_OPERATION && mgv__job_run(engine)) job->stage = MGV__JOB_ROWS;
+        if (job->stage == MGV__JOB_ROWS && mgv__job_collect(engine)) mgv__job_next_op(engine);
+    }
 }
 
 static mgv_result mgv__job_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
@@ -11905,7 +12222,8 @@ static mgv_result mgv__job_start(mgv_engine *engine, void *stream, mgv_error *er
     mgv__job_find_needed(engine);
     engine->job.image = 0;
     engine->job.op = mgv__job_next(engine, 0);
-    engine->job.prepared = 0;
+    engine->job.stage = MGV__JOB_PICTURE;
+    engine->cpu_job.op = NULL; /* of an encode that was cancelled */
     engine->job.pending = 1;
     engine->job.status = MGV_STATUS_QUEUED;
     return MGV_OK;
@@ -12915,7 +13233,7 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
         const uint64_t each = output->kind == MGV_OUTPUT_POOLED ? 1 : tokens, rows = job->image_count * each;
         if (output->place != MGV_PLACE_HOST) continue;
         if (from) memcpy(output->data, from, (size_t)rows * columns * sizeof(float));
-        if (job->status == MGV_STATUS_DONE && mgv__job_check_rows(output->data, rows, columns, i, 0, each, &job->error) != MGV_OK)
+        if (job->status == MGV_STATUS_DONE && mgv__job_check_rows(output->data, rows, columns, i, 0, 0, each, &job->error) != MGV_OK)
             job->status = MGV_STATUS_FAILED;
         if (output->normalize) mgv__normalize_rows(output->data, rows, columns);
     }
@@ -13044,7 +13362,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     made->desc = d;
     made->backend = d.backend;
     made->block = block;
-    made->isa = mgv__cpu_detect();
+    made->kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
     made->gpu = gpu;
     made->run = mgv__backend_of(d.backend);
     result = mgv__engine_layout(&layout, model, &d, made, error);
@@ -13378,6 +13696,7 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     if (result != MGV_OK) return result;
     engine->job.image_count = d.image_count;
     engine->job.output_count = d.output_count;
+    MGV__MARK(&engine->job.cancelled, 0);
     return engine->run->start(engine, d.stream, error);
 }
 
@@ -13389,8 +13708,12 @@ MEGAVIT_API mgv_status mgv_poll(mgv_engine *engine, mgv_error *error) {
     }
     if (engine->job.status == MGV_STATUS_QUEUED || engine->job.status == MGV_STATUS_RUNNING ||
         engine->run->replays(engine)) engine->run->step(engine);
-    if (error && (engine->job.status == MGV_STATUS_FAILED || engine->job.status == MGV_STATUS_TIMED_OUT)) *error = engine->job.error;
+    if (error && engine->job.status >= MGV_STATUS_FAILED) *error = engine->job.error;
     return engine->job.status;
+}
+
+MEGAVIT_API void mgv_cancel(mgv_engine *engine) {
+    if (engine) MGV__MARK(&engine->job.cancelled, 1);
 }
 
 /* Milliseconds from some fixed moment. A compiler that is told to be strict (-std=c99) hides the clock that nobody sets, but not this other
@@ -13481,6 +13804,17 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
 #define MGV__VALIDATION_OUTLIER 16.0
 
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+
+/* A picture's pixels, and one operation on it, on the CPU. */
+static void mgv__validation_prepare(mgv_engine *cpu) {
+    cpu->job.stage = MGV__JOB_PICTURE;
+    while (cpu->job.stage < MGV__JOB_OPERATION) mgv__job_step(cpu);
+}
+static void mgv__validation_twin(const mgv__cpu_run *run, const mgv__op *op) {
+    mgv__cpu_job job;
+    mgv__cpu_begin(&job, run, op);
+    while (!mgv__cpu_step(&job, UINT64_MAX)) {}
+}
 
 /* Ends the list before operation `limit`, or runs all of it for 0. Nothing is under way and no graph holds a schedule: those on the device
    are forgotten. */
@@ -13686,12 +14020,12 @@ static const float *mgv__validation_expect(mgv__validator *v, uint32_t image, ui
     uint32_t i;
     mgv__take_image(&v->cpu->images[0], v->images, image, NULL); /* checked when all were encoded */
     v->cpu->job.image = 0;
-    mgv__job_prepare(v->cpu);
+    mgv__validation_prepare(v->cpu);
     for (i = 0; first <= last && i < v->input_count; i++)
         mgv__validation_widen(v, v->inputs[i].device_buffer, v->inputs[i].rows, image, program->buffers[v->inputs[i].buffer].columns,
                               v->cpu->buffers[v->inputs[i].buffer]);
     mgv__job_cpu_run(v->cpu, &run);
-    for (i = first; i <= last; i++) mgv__cpu_run_op(&run, &program->ops[i]);
+    for (i = first; i <= last; i++) mgv__validation_twin(&run, &program->ops[i]);
     return v->cpu->buffers[first <= last ? program->ops[last].target : 0];
 }
 
@@ -17701,6 +18035,7 @@ MEGAVIT_API mgv_result mgv_tokenizer_get_token(const mgv_tokenizer *t, uint32_t 
 #define MGV__WIDTH 1
 #define MGV__PANEL 16
 #define MGV__TILE 4
+#define MGV__STEP (1u << 22)
 #define MGV__LOAD(p) (*(p))
 #define MGV__STORE(p, v) (*(p) = (v))
 #define MGV__SET1(x) (x)
@@ -17747,6 +18082,7 @@ static inline float mgv__float_of_f16(uint16_t half) {
 #define MGV__WIDTH 8
 #define MGV__PANEL 16
 #define MGV__TILE 6
+#define MGV__STEP (1u << 25)
 #define MGV__TILE_ROWS MGV__ROWS_6
 #define MGV__HALF_TILE 4
 #define MGV__HALF_TILE_ROWS MGV__ROWS_4
@@ -17800,6 +18136,7 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__WIDTH 16
 #define MGV__PANEL 32
 #define MGV__TILE 14
+#define MGV__STEP (1u << 26)
 #define MGV__TILE_ROWS MGV__ROWS_14
 #define MGV__HALF_TILE 8
 #define MGV__HALF_TILE_ROWS MGV__ROWS_8
@@ -17847,6 +18184,7 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__WIDTH 4
 #define MGV__PANEL 8
 #define MGV__TILE 12
+#define MGV__STEP (1u << 24)
 #define MGV__TILE_ROWS MGV__ROWS_12
 #define MGV__HALF_TILE 8
 #define MGV__HALF_TILE_ROWS MGV__ROWS_8
@@ -18245,7 +18583,7 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
 #endif
 
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(softmax),
+    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__STEP, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(softmax),
     MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
 };
 
@@ -18256,6 +18594,7 @@ static const mgv__cpu_kernels MGV__FN(kernels) = {
 #undef MGV__WIDTH
 #undef MGV__PANEL
 #undef MGV__TILE
+#undef MGV__STEP
 #undef MGV__LOAD
 #undef MGV__STORE
 #undef MGV__SET1

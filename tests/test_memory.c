@@ -230,11 +230,12 @@ static void results_have_names_and_texts(void **state) {
     assert_string_equal(mgv_result_name(MGV_ERROR_NO_DEVICE), "MGV_ERROR_NO_DEVICE");
     assert_string_equal(mgv_result_name(MGV_ERROR_DEVICE), "MGV_ERROR_DEVICE");
     assert_string_equal(mgv_result_name(MGV_ERROR_DEVICE_LOST), "MGV_ERROR_DEVICE_LOST");
-    assert_string_equal(mgv_result_name(MGV_ERROR_DEVICE_LOST - 1), "MGV_ERROR_UNKNOWN");
+    assert_string_equal(mgv_result_name(MGV_ERROR_CANCELLED), "MGV_ERROR_CANCELLED");
+    assert_string_equal(mgv_result_name(MGV_ERROR_CANCELLED - 1), "MGV_ERROR_UNKNOWN");
     assert_string_equal(mgv_result_name(1), "MGV_ERROR_UNKNOWN");
     assert_string_equal(mgv_result_name(INT32_MIN), "MGV_ERROR_UNKNOWN");
     assert_string_equal(mgv_result_name(INT32_MAX), "MGV_ERROR_UNKNOWN");
-    for (i = MGV_ERROR_DEVICE_LOST - 1; i <= 0; i++) {
+    for (i = MGV_ERROR_CANCELLED - 1; i <= 0; i++) {
         for (j = i + 1; j <= 0; j++) assert_string_not_equal(mgv_result_text(i), mgv_result_text(j));
     }
     assert_string_equal(mgv_version(), MGV_VERSION);

@@ -72,19 +72,19 @@ static void play(fixture *f, uint8_t *const *buffers, uint32_t image, const uint
     f->twin->images[0] = f->images[image];
     f->twin->images[0].pixels = pixels;
     f->twin->job.image = 0;
-    mgv__job_prepare(f->twin);
+    mgv__validation_prepare(f->twin);
     mgv__job_cpu_run(f->twin, &run);
     for (k = 0; k < op_count && k < f->plan->op_count; k++) {
         const mgv__plan_op *op = &f->plan->ops[k];
         const int faulty = f->fault.label && strcmp(f->fault.label, op->label) == 0;
         if (op->kernel.kind == MGV__KERNEL_PATCHES) leave_patches(f->plan, buffers, image, pixels);
         if (!mgv__validation_compares(op)) continue;
-        for (; next < op->end; next++) mgv__cpu_run_op(&run, &program->ops[next]);
+        for (; next < op->end; next++) mgv__validation_twin(&run, &program->ops[next]);
         leave(f->plan, buffers, op->target, image, mgv__validation_rows(f->plan, op->target), f->twin->buffers[program->ops[op->end - 1].target],
               faulty ? &f->fault : NULL);
     }
     if (op_count <= f->plan->op_count) return;
-    for (; next < program->op_count; next++) mgv__cpu_run_op(&run, &program->ops[next]);
+    for (; next < program->op_count; next++) mgv__validation_twin(&run, &program->ops[next]);
     memcpy(tokens + (size_t)image * TOKENS * MICRO_WIDTH, f->twin->buffers[program->ops[program->op_count - 1].target], TOKENS * MICRO_WIDTH * sizeof *tokens);
 }
 

@@ -2,6 +2,7 @@
    in memory, through the public API. tools/bench_cpu_torch.py sets the figures beside PyTorch's.
 
      bench_cpu [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]
+     bench_cpu --steps [--model NAME] [--dtype f32|bf16] [--threads N]      how long a call of mgv_poll takes, on large models, too
 
    Before anything is timed the vector code must agree with plain C on a few layers; while it is timed, every run must
    give the same bits. Exit 1 if not. */
@@ -18,16 +19,26 @@ typedef struct shape_of_model {
     const char *processor; /* preprocessor_config.json */
     uint32_t hidden, intermediate, layers, out;
     uint32_t side;         /* of the picture in pixels */
+    uint32_t patch;
     int qwen;
+    int steps_only;        /* few of its layers: the others have the same steps */
 } shape_of_model;
 
 static const shape_of_model models[] = {
     {"siglip2-base-patch16-224", "{\"model_type\":\"siglip_vision_model\",\"num_hidden_layers\":%u}",
-     "{\"size\":{\"height\":224,\"width\":224},\"resample\":2}", 768, 3072, 12, 0, 224, 0},
+     "{\"size\":{\"height\":224,\"width\":224},\"resample\":2}", 768, 3072, 12, 0, 224, 16, 0, 0},
     {"qwen3-vl-2b-448",
      "{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"depth\":%u,\"hidden_size\":1024,\"intermediate_size\":4096,\"num_heads\":16,"
      "\"out_hidden_size\":2048,\"deepstack_visual_indexes\":[%u,%u,%u]}}",
-     "{}", 1024, 4096, 24, 2048, 448, 1},
+     "{}", 1024, 4096, 24, 2048, 448, 16, 1, 0},
+    {"siglip2-so400m-patch14-384",
+     "{\"model_type\":\"siglip_vision_model\",\"num_hidden_layers\":%u,\"hidden_size\":1152,\"intermediate_size\":4304,"
+     "\"num_attention_heads\":16,\"image_size\":384,\"patch_size\":14}",
+     "{\"size\":{\"height\":384,\"width\":384},\"resample\":2}", 1152, 4304, 3, 0, 384, 14, 0, 1},
+    {"siglip2-giant-opt-patch16-384",
+     "{\"model_type\":\"siglip_vision_model\",\"num_hidden_layers\":%u,\"hidden_size\":1536,\"intermediate_size\":6144,"
+     "\"num_attention_heads\":16,\"image_size\":384,\"patch_size\":16}",
+     "{\"size\":{\"height\":384,\"width\":384},\"resample\":2}", 1536, 6144, 3, 0, 384, 16, 0, 1},
 };
 
 /* A safetensors file that grows: first every tensor's entry, then the data. */
@@ -109,12 +120,12 @@ static void add_norm(writer *w, const char *scope, const char *name, uint32_t le
 }
 
 static void add_siglip(writer *w, const shape_of_model *m, uint32_t layers) {
-    const uint32_t patch[4] = {m->hidden, 3, 16, 16}, probe[3] = {1, 1, m->hidden}, d = m->hidden;
+    const uint32_t patch[4] = {m->hidden, 3, m->patch, m->patch}, grid = m->side / m->patch, probe[3] = {1, 1, m->hidden}, d = m->hidden;
     char scope[64];
     uint32_t i;
     add_tensor(w, "", "embeddings.patch_embedding.weight", 4, patch, 0, 0.06f);
     add_vector(w, "", "embeddings.patch_embedding.bias", d, 0);
-    add_matrix(w, "", "embeddings.position_embedding.weight", 196, d);
+    add_matrix(w, "", "embeddings.position_embedding.weight", grid * grid, d);
     for (i = 0; i < layers; i++) {
         snprintf(scope, sizeof scope, "encoder.layers.%u.", i);
         add_norm(w, scope, "layer_norm1", d);
@@ -254,7 +265,7 @@ static bench open_bench(const mgv_model *model, uint32_t side, uint32_t threads,
     }
     desc.max_width = desc.max_height = side;
     check(mgv_engine_create(&b.engine, model, &desc, &error), &error);
-    if (isa != MGV__ISA_AUTO) b.engine->isa = isa;
+    if (isa != 0) b.engine->kernels = mgv__cpu_kernels_of(isa);
     b.pixels = (unsigned char *)need(malloc((size_t)side * side * 3));
     for (i = 0; i < (size_t)side * side * 3; i++) b.pixels[i] = (unsigned char)((i * 2654435761u) >> 13);
     b.image.pixels = b.pixels;
@@ -300,7 +311,7 @@ static duration encode(bench *b) {
 /* The vector code against plain C, on four layers and a small picture. */
 static void check_against_plain(const shape_of_model *m, mgv_dtype dtype) {
     mgv_model *model = make_model(m, dtype, 4);
-    bench plain = open_bench(model, 224, 1, MGV__ISA_PLAIN), fast = open_bench(model, 224, 1, MGV__ISA_AUTO);
+    bench plain = open_bench(model, 224, 1, MGV__ISA_PLAIN), fast = open_bench(model, 224, 1, 0);
     double difference = 0, norm = 0, relative;
     uint64_t i;
     encode(&plain);
@@ -312,7 +323,7 @@ static void check_against_plain(const shape_of_model *m, mgv_dtype dtype) {
     }
     relative = sqrt(difference / norm);
     printf("%s %s, 4 layers: %s differs from plain C by %.2g (relative L2)\n", m->name, mgv_dtype_name(dtype),
-           mgv__cpu_kernels_of(fast.engine->isa)->name, relative);
+           fast.engine->kernels->name, relative);
     if (!(relative < 1e-5)) {
         fprintf(stderr, "bench_cpu: that is too much\n");
         exit(1);
@@ -345,7 +356,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 static void time_model(const shape_of_model *m, const mgv_model *model, mgv_dtype dtype, uint32_t threads, uint32_t repeat) {
-    bench b = open_bench(model, m->side, threads, MGV__ISA_AUTO);
+    bench b = open_bench(model, m->side, threads, 0);
     double *walls = (double *)need(malloc(repeat * sizeof(double))), *processors = (double *)need(malloc(repeat * sizeof(double)));
     float *first = (float *)need(malloc((size_t)b.floats * sizeof(float)));
     uint32_t i;
@@ -378,14 +389,51 @@ static void time_model(const shape_of_model *m, const mgv_model *model, mgv_dtyp
     close_bench(&b);
 }
 
+/* How long one call of mgv_poll takes; pictures of a model of one size are resized from four times its side. */
+static void time_steps(const shape_of_model *m, const mgv_model *model, mgv_dtype dtype, uint32_t threads) {
+    enum { MOST = 1 << 20, REPEAT = 3 };
+    bench b = open_bench(model, m->qwen ? m->side : 4 * m->side, threads, 0);
+    double *steps = (double *)need(malloc(MOST * sizeof(double))), total = 0;
+    mgv_encode_desc desc;
+    mgv_error error;
+    uint32_t count = 0, repeat;
+    memset(&desc, 0, sizeof desc);
+    desc.images = &b.image;
+    desc.image_count = 1;
+    desc.outputs = &b.output;
+    desc.output_count = 1;
+    encode(&b);
+    for (repeat = 0; repeat < REPEAT; repeat++) {
+        mgv_status status = MGV_STATUS_RUNNING;
+        check(mgv_encode(b.engine, &desc, &error), &error);
+        while (status != MGV_STATUS_DONE && count < MOST) {
+            const double start = seconds(CLOCK_THREAD_CPUTIME_ID);
+            status = mgv_poll(b.engine, &error);
+            steps[count] = seconds(CLOCK_THREAD_CPUTIME_ID) - start;
+            total += steps[count++];
+        }
+    }
+    qsort(steps, count, sizeof *steps, by_size);
+    printf("%s %s, %u thread%s: a step takes %.2f ms of the calling thread's processor time, 99 of 100 at most %.2f, the longest of %u "
+           "%.2f; %.1f ms for %s\n", m->name, mgv_dtype_name(dtype), threads, threads > 1 ? "s" : "", total / count * 1e3,
+           steps[count * 99 / 100] * 1e3, count, steps[count - 1] * 1e3, total / REPEAT * 1e3, m->steps_only ? "three layers" : "an image");
+    fflush(stdout);
+    free(steps);
+    close_bench(&b);
+}
+
 int main(int argc, char **argv) {
     const char *wanted = NULL;
     mgv_dtype dtype = MGV_DTYPE_F32;
     uint32_t threads = 0, repeat = 0;
     size_t i;
-    int k;
+    int k, steps = 0;
     for (k = 1; k < argc; k++) {
         const char *value = k + 1 < argc ? argv[k + 1] : "";
+        if (strcmp(argv[k], "--steps") == 0) {
+            steps = 1;
+            continue;
+        }
         if (strcmp(argv[k], "--model") == 0) {
             wanted = value;
         } else if (strcmp(argv[k], "--dtype") == 0 && (strcmp(value, "f32") == 0 || strcmp(value, "bf16") == 0)) {
@@ -395,7 +443,7 @@ int main(int argc, char **argv) {
         } else if (strcmp(argv[k], "--repeat") == 0 && strtoul(value, NULL, 10) > 0) {
             repeat = (uint32_t)strtoul(value, NULL, 10);
         } else {
-            fprintf(stderr, "usage: bench_cpu [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]\n");
+            fprintf(stderr, "usage: bench_cpu [--steps] [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]\n");
             return 1;
         }
         k++;
@@ -403,6 +451,13 @@ int main(int argc, char **argv) {
     for (i = 0; i < sizeof models / sizeof models[0]; i++) {
         mgv_model *model;
         if (wanted != NULL && strcmp(wanted, models[i].name) != 0) continue;
+        if (models[i].steps_only && !steps) continue;
+        if (steps) {
+            model = make_model(&models[i], dtype, models[i].layers);
+            time_steps(&models[i], model, dtype, threads ? threads : 1);
+            mgv_model_close(model);
+            continue;
+        }
         check_against_plain(&models[i], dtype);
         model = make_model(&models[i], dtype, models[i].layers);
         if (threads == 0) {
