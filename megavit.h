@@ -768,6 +768,23 @@ MEGAVIT_API void mgv_cancel(mgv_engine *engine);
 /* mgv_encode and mgv_wait in one call. On a GPU it waits as long as the kernel makes progress. */
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 
+/* Which parts of a picture answer a text: rows of single patches, as wide as those of texts, to be compared with them by their cosine.
+   Where the end of a tower mixes patches, each attends to itself alone: in SigLIP's pooling head, in CLIP's last layer. The rest of the
+   tower's end stays as it is. Source: MaskCLIP, "Extract Free Dense Labels from CLIP" (arXiv 2112.01071), section 3.
+
+   mgv_patch_source fills in kind and index of the output to ask an encode for. mgv_patch_embeds takes its rows, in host memory and not
+   normalized, and gives one for each, as wide as what MGV_OUTPUT_EMBEDS or else _POOLED has; CLIP's first row is its class token's.
+   capacity in floats. parallel: threads, or NULL. Allocates while it runs, by the model's allocator. MGV_ERROR_UNSUPPORTED: the model is
+   not one whose pictures are compared with texts. Any thread. */
+MEGAVIT_API mgv_result mgv_patch_source(const mgv_model *model, mgv_output *source, mgv_error *error);
+MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, const float *rows, uint32_t row_count, const mgv_parallel_for *parallel,
+                                        float *embeds, uint64_t capacity, mgv_error *error);
+/* The part of a picture that its patches show, in its own pixels: left, top, width, height. All of it, but where a processor keeps the
+   middle alone; left and top are below 0 where the middle is larger than the picture. Of image only width, height and frames are looked at;
+   min_pixels and max_pixels as for mgv_model_grid. Any thread. */
+MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
+                                        double region[4], mgv_error *error);
+
 /* ---------------------------------------------------------------------------------------------------------------
    Validation: is the GPU right, operation by operation? */
 
@@ -1198,6 +1215,7 @@ typedef struct mgv__kernel_arguments {
      >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
+     >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan order engine cuda encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
@@ -13784,6 +13802,159 @@ MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_
     if (engine->gpu) return mgv_wait(engine, MGV__BLOCKING_WAIT_MS, error);
     while (mgv__engine_works(engine)) mgv_poll(engine, error);
     return engine->job.status == MGV_STATUS_DONE ? MGV_OK : engine->job.error.code;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>patches: the end of a tower for each patch alone; which part of a picture patches show */
+
+/* The operations from where patches are still by themselves up to the row that is compared with texts. */
+typedef struct mgv__patch_span {
+    const mgv__tap *source, *target;
+} mgv__patch_span;
+
+static const mgv__tap *mgv__last_tap(const mgv__program *program, mgv_output_kind kind, uint32_t index) {
+    const mgv__tap *found = NULL;
+    uint32_t i;
+    for (i = 0; i < program->tap_count; i++)
+        if (program->taps[i].kind == kind && program->taps[i].index == index) found = &program->taps[i];
+    return found;
+}
+static mgv_result mgv__patch_find_span(const mgv_model *model, mgv__patch_span *span, mgv_error *error) {
+    const mgv__program *program = &model->program;
+    int pools = 0;
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++) pools |= program->ops[i].kind == MGV__OP_POOL;
+    span->target = mgv__last_tap(program, pools ? MGV_OUTPUT_POOLED : MGV_OUTPUT_EMBEDS, 0);
+    span->source = mgv__last_tap(program, pools ? MGV_OUTPUT_TOKENS : MGV_OUTPUT_LAYER, pools ? 0 : model->config.layers - 1);
+    if (model->config.vocabulary) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "a text tower has no patches");
+    if (span->source == NULL || span->target == NULL || program->buffer_count == MGV__MAX_BUFFERS) {
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "patches of this model are not compared with texts: that needs SigLIP's pooling head or CLIP's projection");
+    }
+    return MGV_OK;
+}
+
+/* Attention of each row to itself alone is its value. from: rows of q | k | v. */
+static void mgv__patch_values(const float *from, float *to, uint32_t columns, uint32_t rows) {
+    uint32_t i;
+    for (i = 0; i < rows; i++) memcpy(to + (size_t)i * columns, from + (3 * (size_t)i + 2) * columns, columns * sizeof *to);
+}
+static void mgv__patch_run(mgv__cpu_run *run, const mgv__patch_span *span) {
+    const mgv__program *program = run->program;
+    const uint32_t rows = run->geometry->grid.tokens;
+    uint32_t i;
+    for (i = span->source->op + 1; i <= span->target->op; i++) {
+        mgv__op op = program->ops[i];
+        op.rows = MGV__ROWS_TOKENS;
+        if (op.kind == MGV__OP_POOL) {
+            op.kind = MGV__OP_LINEAR; /* in_proj, whose three parts lie one below the other */
+            op.part_count = 3;
+            op.part_columns[0] = op.part_columns[1] = op.part_columns[2] = op.inner;
+            op.weight[1] = op.weight[2] = op.weight[0];
+            op.bias[1] = op.bias[2] = op.bias[0];
+            op.target = (uint16_t)(program->buffer_count - 1);
+            op.columns = 3 * op.inner;
+            mgv__cpu_run_op(run, &op);
+            mgv__patch_values(run->buffers[op.target], run->buffers[program->ops[i].target], op.inner, rows);
+        } else if (op.kind == MGV__OP_ATTENTION) {
+            mgv__patch_values(run->buffers[op.source], run->buffers[op.target], op.columns, rows);
+        } else if (op.kind == MGV__OP_PICK) {
+            memcpy(run->buffers[op.target], run->buffers[op.source], (size_t)rows * op.columns * sizeof(float));
+        } else {
+            mgv__cpu_run_op(run, &op);
+        }
+    }
+}
+
+/* Gives each buffer that the operations touch its place behind `memory`, and says how many floats that takes; memory NULL: only that. */
+static int mgv__patch_buffers(mgv__cpu_run *run, const mgv__patch_span *span, float *memory, size_t *floats) {
+    const mgv__program *program = run->program;
+    uint32_t touched = 1u << (program->buffer_count - 1) | 1u << span->source->buffer, i;
+    *floats = 0;
+    for (i = span->source->op + 1; i <= span->target->op; i++) {
+        touched |= 1u << program->ops[i].source | 1u << program->ops[i].target;
+        if (program->ops[i].add != MGV__NONE) touched |= 1u << program->ops[i].add;
+    }
+    for (i = 0; i < program->buffer_count; i++) {
+        size_t own;
+        if (!(touched >> i & 1u)) continue;
+        if (memory != NULL) run->buffers[i] = memory + *floats;
+        if (!mgv__mul(run->geometry->grid.tokens, program->buffers[i].columns, &own) || !mgv__align_up(own, 16, &own) ||
+            !mgv__add(*floats, own, floats)) return 0;
+    }
+    return 1;
+}
+
+MEGAVIT_API mgv_result mgv_patch_source(const mgv_model *model, mgv_output *source, mgv_error *error) {
+    mgv__patch_span span;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !source) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_patch_source: model or source is NULL");
+    result = mgv__patch_find_span(model, &span, error);
+    if (result != MGV_OK) return result;
+    source->kind = span.source->kind;
+    source->index = span.source->index;
+    return MGV_OK;
+}
+MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, const float *rows, uint32_t row_count, const mgv_parallel_for *parallel,
+                                        float *embeds, uint64_t capacity, mgv_error *error) {
+    mgv__program program;
+    mgv__patch_span span;
+    mgv__geometry geometry;
+    mgv__cpu_run run;
+    size_t floats, bytes, need, columns;
+    void *memory;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !rows || !embeds || row_count == 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_patch_embeds: model, rows or embeds is NULL, or there are no rows");
+    result = mgv__patch_find_span(model, &span, error);
+    if (result != MGV_OK) return result;
+    program = model->program;
+    program.buffers[program.buffer_count].name = "q k v";
+    program.buffers[program.buffer_count].rows = MGV__ROWS_TOKENS;
+    program.buffers[program.buffer_count++].columns = 3 * model->config.hidden;
+    memset(&geometry, 0, sizeof geometry);
+    geometry.grid.tokens = geometry.grid.merged_tokens = row_count;
+    memset(&run, 0, sizeof run);
+    run.program = &program;
+    run.tensors = model->tensors;
+    run.geometry = &geometry;
+    if (parallel != NULL) run.parallel = *parallel;
+    columns = program.buffers[span.target->buffer].columns;
+    if (!mgv__mul(row_count, columns, &need) || !mgv__patch_buffers(&run, &span, NULL, &floats) ||
+        !mgv__cpu_scratch_bytes(&program, row_count, run.parallel.threads, &run.scratch_bytes) ||
+        !mgv__mul(floats, sizeof(float), &bytes) || !mgv__add(bytes, run.scratch_bytes, &bytes) || !mgv__add(bytes, MGV__ALIGNMENT, &bytes))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u patches do not fit into this machine's address space", (uint64_t)row_count);
+    if (capacity < need)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the patches' rows are %u floats; there is room for %u", (uint64_t)need, capacity);
+    memory = mgv__alloc(&model->allocator, bytes);
+    if (memory == NULL) return mgv__fail_nomem(error, "the patches", bytes);
+    run.scratch = (char *)memory + (MGV__ALIGNMENT - (uintptr_t)memory % MGV__ALIGNMENT) % MGV__ALIGNMENT;
+    mgv__patch_buffers(&run, &span, (float *)(void *)((char *)run.scratch + run.scratch_bytes), &floats);
+    memcpy(run.buffers[span.source->buffer], rows, (size_t)row_count * program.buffers[span.source->buffer].columns * sizeof *rows);
+    mgv__patch_run(&run, &span);
+    memcpy(embeds, run.buffers[span.target->buffer], need * sizeof *embeds);
+    mgv__free(&model->allocator, memory);
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image *image, uint64_t min_pixels, uint64_t max_pixels,
+                                        double region[4], mgv_error *error) {
+    mgv_grid grid;
+    uint32_t width, height;
+    mgv_result result;
+    if (!region) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_region: region is NULL");
+    result = mgv_model_grid(model, image, min_pixels, max_pixels, &grid, error);
+    if (result != MGV_OK) return result;
+    width = grid.width;
+    height = grid.height;
+    if (!image->prepared) mgv__pixels_before_crop(&model->config.pixels, image, &grid, &width, &height);
+    region[0] = ((double)width - grid.width) / 2 / width * image->width;
+    region[1] = ((double)height - grid.height) / 2 / height * image->height;
+    region[2] = (double)grid.width / width * image->width;
+    region[3] = (double)grid.height / height * image->height;
+    return MGV_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------

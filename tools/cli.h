@@ -93,7 +93,7 @@ int cli_read_number(const char **text, uint64_t most, uint64_t *number);
 int cli_usage(const cli_command *command, const char *format, ...);
 
 extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_pack, cli_bench, cli_validate,
-    cli_tokenize, cli_text;
+    cli_tokenize, cli_text, cli_map;
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 

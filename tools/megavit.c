@@ -6,7 +6,8 @@
 #include "tools/cli.h"
 
 static const cli_command *const commands[] = {&cli_embed, &cli_preprocess, &cli_inspect, &cli_search,
-                                              &cli_classify, &cli_text, &cli_tokenize, &cli_plan, &cli_pack, &cli_bench, &cli_validate};
+                                              &cli_classify, &cli_map, &cli_text, &cli_tokenize, &cli_plan, &cli_pack,
+                                              &cli_bench, &cli_validate};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_commands(FILE *stream) {

@@ -17,6 +17,7 @@
 #include <stb/stb_image.h>
 #define STB_IMAGE_WRITE_IMPLEMENTATION
 #include <stb/stb_image_write.h>
+#include <stb/stb_easy_font.h>
 #include "tools/stb.h"
 
 /* stb_image has no calls for these two steps of its PNG decoder, which are all that is used of it: chunks, sums and colours are ours. */
@@ -46,4 +47,23 @@ unsigned char *stb_png_samples(unsigned char *rows, size_t length, uint32_t widt
     if (stbi__create_png_image(&png, rows, (stbi__uint32)length, channels, depth, color, interlaced)) return png.out;
     free(png.out);
     return NULL;
+}
+
+unsigned char *stb_png_write(const unsigned char *pixels, uint32_t width, uint32_t height, size_t *length) {
+    int bytes = 0;
+    unsigned char *file = stbi_write_png_to_mem(pixels, (int)(width * 3), (int)width, (int)height, 3, &bytes);
+    *length = (size_t)bytes;
+    return file;
+}
+
+int stb_text(const char *text, void (*fill)(void *user, float left, float top, float right, float bottom), void *user) {
+    static char quads[256 * 1024];
+    int count = fill ? stb_easy_font_print(0, 0, (char *)text, NULL, quads, sizeof quads) : 0;
+    for (int i = 0; i < count; i++) { /* four corners each, which begin with x and y as floats */
+        float first[2], third[2];
+        memcpy(first, quads + i * 64, sizeof first);
+        memcpy(third, quads + i * 64 + 32, sizeof third);
+        fill(user, first[0], first[1], third[0], third[1]);
+    }
+    return stb_easy_font_width((char *)text);
 }

@@ -16,4 +16,10 @@ int stb_inflate(const unsigned char *from, size_t length, int header, unsigned c
    cannot. */
 unsigned char *stb_png_samples(unsigned char *rows, size_t length, uint32_t width, uint32_t height, int channels, int depth, int color, int interlaced);
 
+/* A PNG file of RGB pixels, to be freed; NULL without the memory. */
+unsigned char *stb_png_write(const unsigned char *pixels, uint32_t width, uint32_t height, size_t *length);
+/* ASCII text as rectangles, from stb_easy_font: calls fill with left, top, right and bottom of each, in units of a seventh of a capital's
+   height. Returns how wide it is. fill may be NULL. */
+int stb_text(const char *text, void (*fill)(void *user, float left, float top, float right, float bottom), void *user);
+
 #endif

@@ -1,0 +1,137 @@
+/* Rows of single patches: transformers' numbers for them, which part of a picture they show, what is refused. */
+#include <math.h>
+
+#define MEGAVIT_TEXT
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+#include "support.h"
+
+enum { MOST_VALUES = 1024 };
+
+static mgv_model *open_model(const char *path, mgv_tower tower) {
+    mgv_model *model = NULL;
+    mgv_model_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.path = path;
+    desc.tower = tower;
+    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s: %s", path, error.message);
+    return model;
+}
+
+static size_t read_floats(const char *hex, float *values) {
+    size_t count = 0;
+    for (; *hex && *hex != '\n' && *hex != ' '; hex += 8, count++) {
+        unsigned int byte[4];
+        uint32_t bits;
+        assert_true(count < MOST_VALUES);
+        assert_int_equal(sscanf(hex, "%2x%2x%2x%2x", &byte[0], &byte[1], &byte[2], &byte[3]), 4);
+        bits = byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
+        memcpy(&values[count], &bits, sizeof bits);
+    }
+    return count;
+}
+
+static double relative_l2(const float *a, const float *b, size_t count) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+static void rows_are_those_of_transformers(void **state) {
+    static char line[1 << 17];
+    static float rows[MOST_VALUES], expected[MOST_VALUES], found[MOST_VALUES], threaded[MOST_VALUES];
+    FILE *golden = fopen("tests/golden/text/patches.golden", "rb");
+    mgv_threads *threads = NULL;
+    mgv_parallel_for parallel;
+    size_t lines = 0;
+    (void)state;
+    assert_non_null(golden);
+    assert_int_equal(mgv_threads_create(&threads, 3, NULL, NULL), MGV_OK);
+    parallel = mgv_threads_parallel_for(threads);
+    for (; fgets(line, sizeof line, golden); lines++) {
+        char *number = strchr(line, ' ') + 1, *given = strchr(number, ' ') + 1, *answer = strchr(given, ' ') + 1, path[256];
+        const uint32_t count = (uint32_t)strtoul(number, NULL, 10);
+        size_t values = read_floats(answer, expected);
+        mgv_output source;
+        mgv_model *model;
+        mgv_error error;
+        const size_t width = read_floats(given, rows) / count, wide = values / count;
+        number[-1] = 0;
+        snprintf(path, sizeof path, "tests/golden/text/%.200s", line);
+        model = open_model(path, MGV_TOWER_VISION);
+        assert_int_equal(mgv_patch_source(model, &source, &error), MGV_OK);
+        assert_int_equal(source.kind, strncmp(line, "siglip", 6) == 0 ? MGV_OUTPUT_TOKENS : MGV_OUTPUT_LAYER);
+        if (source.kind == MGV_OUTPUT_LAYER) assert_int_equal(source.index, 0); /* one layer */
+        if (mgv_patch_embeds(model, rows, count, NULL, found, values, &error) != MGV_OK) fail_msg("%s: %s", line, error.message);
+        if (!(relative_l2(found, expected, values) <= 1e-5)) fail_msg("%s: relative L2 %.2e", line, relative_l2(found, expected, values));
+        assert_int_equal(mgv_patch_embeds(model, rows, count, &parallel, threaded, values, &error), MGV_OK);
+        assert_memory_equal(found, threaded, values * sizeof *found);
+        assert_int_equal(mgv_patch_embeds(model, rows + width, 1, NULL, threaded, wide, &error), MGV_OK);
+        assert_memory_equal(found + wide, threaded, wide * sizeof *found); /* neighbours do not matter */
+        assert_int_equal(mgv_patch_embeds(model, rows, count, NULL, found, values - 1, &error), MGV_ERROR_CAPACITY);
+        assert_non_null(strstr(error.message, "there is room for"));
+        mgv_model_close(model);
+    }
+    assert_int_equal(lines, 4);
+    mgv_threads_destroy(threads);
+    fclose(golden);
+}
+
+static void only_towers_that_are_compared_with_texts_have_them(void **state) {
+    static const struct { const char *path; mgv_tower tower; const char *why; } cases[] = {
+        {"tests/golden/dinov2_saved", MGV_TOWER_VISION, "not compared with texts"},
+        {"tests/golden/qwen3_saved", MGV_TOWER_VISION, "not compared with texts"},
+        {"tests/golden/text/siglip", MGV_TOWER_TEXT, "a text tower has no patches"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mgv_model *model = open_model(cases[i].path, cases[i].tower);
+        float row[4096] = {0}, out[4096];
+        mgv_output source;
+        mgv_error error;
+        assert_int_equal(mgv_patch_source(model, &source, &error), MGV_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(error.message, cases[i].why));
+        assert_int_equal(mgv_patch_embeds(model, row, 1, NULL, out, 4096, &error), MGV_ERROR_UNSUPPORTED);
+        assert_int_equal(mgv_patch_embeds(model, row, 0, NULL, out, 4096, &error), MGV_ERROR_ARGUMENT);
+        mgv_model_close(model);
+    }
+}
+
+static void check_region(const mgv_model *model, uint32_t width, uint32_t height, double left, double top, double wide, double high) {
+    mgv_image image;
+    mgv_error error;
+    double region[4];
+    memset(&image, 0, sizeof image);
+    image.width = width;
+    image.height = height;
+    if (mgv_model_region(model, &image, 0, 0, region, &error) != MGV_OK) fail_msg("%s", error.message);
+    if (fabs(region[0] - left) > 1 || fabs(region[1] - top) > 1 || fabs(region[2] - wide) > 1 || fabs(region[3] - high) > 1)
+        fail_msg("%u x %u: %g %g %g %g", width, height, region[0], region[1], region[2], region[3]);
+}
+static void regions_are_what_a_processor_keeps(void **state) {
+    mgv_model *whole = open_model("examples/model", MGV_TOWER_VISION), *middle = open_model("tests/golden/text/clip", MGV_TOWER_VISION);
+    mgv_image image;
+    mgv_grid grid;
+    mgv_error error;
+    (void)state;
+    check_region(whole, 640, 480, 0, 0, 640, 480);
+    memset(&image, 0, sizeof image);
+    image.width = image.height = 100;
+    assert_int_equal(mgv_model_grid(middle, &image, 0, 0, &grid, &error), MGV_OK);
+    check_region(middle, 1000 * grid.width, 500 * grid.width, 250 * grid.width, 0, 500 * grid.width, 500 * grid.width);
+    check_region(middle, 500 * grid.width, 1000 * grid.width, 0, 250 * grid.width, 500 * grid.width, 500 * grid.width);
+    mgv_model_close(whole);
+    mgv_model_close(middle);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_those_of_transformers), cmocka_unit_test(only_towers_that_are_compared_with_texts_have_them),
+        cmocka_unit_test(regions_are_what_a_processor_keeps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
