@@ -13839,6 +13839,11 @@ static void mgv__patch_values(const float *from, float *to, uint32_t columns, ui
     uint32_t i;
     for (i = 0; i < rows; i++) memcpy(to + (size_t)i * columns, from + (3 * (size_t)i + 2) * columns, columns * sizeof *to);
 }
+static void mgv__patch_op(const mgv__cpu_run *run, const mgv__op *op) {
+    mgv__cpu_job job;
+    mgv__cpu_begin(&job, run, op);
+    while (!mgv__cpu_step(&job, UINT64_MAX)) continue;
+}
 static void mgv__patch_run(mgv__cpu_run *run, const mgv__patch_span *span) {
     const mgv__program *program = run->program;
     const uint32_t rows = run->geometry->grid.tokens;
@@ -13854,14 +13859,14 @@ static void mgv__patch_run(mgv__cpu_run *run, const mgv__patch_span *span) {
             op.bias[1] = op.bias[2] = op.bias[0];
             op.target = (uint16_t)(program->buffer_count - 1);
             op.columns = 3 * op.inner;
-            mgv__cpu_run_op(run, &op);
+            mgv__patch_op(run, &op);
             mgv__patch_values(run->buffers[op.target], run->buffers[program->ops[i].target], op.inner, rows);
         } else if (op.kind == MGV__OP_ATTENTION) {
             mgv__patch_values(run->buffers[op.source], run->buffers[op.target], op.columns, rows);
         } else if (op.kind == MGV__OP_PICK) {
             memcpy(run->buffers[op.target], run->buffers[op.source], (size_t)rows * op.columns * sizeof(float));
         } else {
-            mgv__cpu_run_op(run, &op);
+            mgv__patch_op(run, &op);
         }
     }
 }
@@ -13920,6 +13925,7 @@ MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, const float *row
     run.program = &program;
     run.tensors = model->tensors;
     run.geometry = &geometry;
+    run.kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
     if (parallel != NULL) run.parallel = *parallel;
     columns = program.buffers[span.target->buffer].columns;
     if (!mgv__mul(row_count, columns, &need) || !mgv__patch_buffers(&run, &span, NULL, &floats) ||
