@@ -861,6 +861,46 @@ typedef struct mgv_detokenize_state {
 MEGAVIT_API mgv_result mgv_detokenize(const mgv_tokenizer *tokenizer, mgv_detokenize_state *state, const uint32_t *ids, uint64_t count,
                                       uint32_t flags, char *text, uint64_t capacity, uint64_t *bytes, mgv_error *error);
 
+/* ---------------------------------------------------------------------------------------------------------------
+   Conversations: the text that a language model was trained to go on with (MEGAVIT_TEXT).
+
+   A model's directory brings a Jinja program, its chat template. This library runs no programs: it knows some of them, by their text, and
+   writes what they write. No template with tools: there are no tool calls here. */
+
+typedef int32_t mgv_chat;
+enum {
+    MGV_CHAT_PLAIN = 0,  /* no template: the texts themselves, one behind the other */
+    MGV_CHAT_QWEN3,      /* Qwen3, of 2025-04: system, thinking that can be left out */
+    MGV_CHAT_QWEN3_VL,   /* Qwen3-VL Instruct: pictures */
+    MGV_CHATS
+};
+/* Which one the files hold: chat_template.jinja, chat_template.json, or chat_template in tokenizer_config.json, the first that is there.
+   MGV_ERROR_MODEL: there is none. MGV_ERROR_UNSUPPORTED: it is not known here; a conversation written otherwise would be understood badly.
+   desc->tower is not looked at. Any thread. */
+MEGAVIT_API mgv_result mgv_chat_open(mgv_chat *chat, const mgv_model_desc *desc, mgv_error *error);
+
+enum { MGV_ROLE_SYSTEM = 0, MGV_ROLE_USER, MGV_ROLE_ASSISTANT };
+/* What somebody said. Zero the struct and set what you need. */
+typedef struct mgv_message {
+    uint32_t struct_size;
+    int32_t role;
+    const char *text;        /* UTF-8, need not be terminated. A user's "<image>" is where a picture stands */
+    uint64_t bytes;
+    uint32_t image_count;    /* a user's pictures; those without an "<image>" stand in front of the text */
+    uint32_t reserved;
+    const mgv_grid *grids;   /* [image_count]: each picture is as many placeholders as it has merged_tokens; NULL: one each */
+} mgv_message;
+
+enum {
+    MGV_CHAT_ANSWER = 1,     /* the beginning of an answer stands at the end: what a model is to go on with */
+    MGV_CHAT_THINK = 2       /* and it may think first; otherwise it is told not to, where the model can do both */
+};
+/* Writes the conversation as the template does, to be tokenized with flags 0. Not terminated; *bytes: of the text, also where
+   MGV_ERROR_CAPACITY says that it did not fit. MGV_ERROR_ARGUMENT: more "<image>" than pictures, pictures of somebody else than the user.
+   MGV_ERROR_UNSUPPORTED: videos, thinking or pictures where the template has none. struct_size of all messages is equal. Any thread. */
+MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages, uint32_t count, uint32_t flags, char *text,
+                                      uint64_t capacity, uint64_t *bytes, mgv_error *error);
+
 #ifdef __cplusplus
 }
 #endif
@@ -1219,6 +1259,7 @@ typedef struct mgv__kernel_arguments {
      >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan order engine cuda encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
+     >>chat         conversations as the templates of language models write them  < json files config model
      >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config cpu
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
@@ -18189,6 +18230,276 @@ MEGAVIT_API mgv_result mgv_tokenizer_get_token(const mgv_tokenizer *t, uint32_t 
     *name = t->pool + t->offsets[id];
     *bytes = t->lengths[id];
     return MGV_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>chat: conversations as the templates of language models write them
+
+   A template is known by its text, without white space at its end: 64 bits of a hash. What it writes is here in C, for conversations
+   without tools. */
+
+typedef struct mgv__chat_text { uint64_t hash; mgv_chat chat; } mgv__chat_text;
+static const mgv__chat_text mgv__chat_texts[] = {
+    {0xD2F8DC4B4D1F85A7u, MGV_CHAT_QWEN3},    /* Qwen3-0.6B to 32B, as published in April 2025 */
+    {0x889E0E3AEC36C824u, MGV_CHAT_QWEN3_VL}, /* Qwen3-VL-2B to 32B-Instruct */
+    {0x3E91B2CB2CA5116Bu, MGV_CHAT_QWEN3_VL}, /* examples/talking: the same without tools and videos */
+};
+
+static uint64_t mgv__chat_hash(const char *text, size_t bytes) {
+    mgv__hash hash;
+    while (bytes > 0 && strchr(" \t\r\n", text[bytes - 1]) != NULL) bytes--;
+    mgv__hash_begin(&hash);
+    mgv__hash_bytes(&hash, text, bytes);
+    return mgv__hash_end(&hash);
+}
+static mgv_result mgv__chat_find(const char *file, const char *text, size_t bytes, mgv_chat *chat, mgv_error *error) {
+    const uint64_t hash = mgv__chat_hash(text, bytes);
+    size_t i;
+    for (i = 0; i < sizeof mgv__chat_texts / sizeof mgv__chat_texts[0]; i++) {
+        if (mgv__chat_texts[i].hash != hash) continue;
+        *chat = mgv__chat_texts[i].chat;
+        return MGV_OK;
+    }
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: this chat template of %u bytes is not known here; known are those of Qwen3 and "
+                     "Qwen3-VL Instruct", file, (uint64_t)bytes);
+}
+/* The template in a JSON file: a string, or a list of named ones of which "default" counts. NULL: it has none. */
+static char *mgv__chat_member(char *root) {
+    char *at, *value, *found = mgv__json_member(root, "chat_template");
+    if (found == NULL || *found == '"') return found;
+    if (*found != '[') return NULL;
+    for (at = found + 1; mgv__json_next(&at, NULL, &value);) {
+        char *name = *value == '{' ? mgv__json_member(value, "name") : NULL, *text = *value == '{' ? mgv__json_member(value, "template") : NULL;
+        if (name != NULL && text != NULL && *text == '"' && mgv__json_is(name, "default")) return text;
+    }
+    return NULL;
+}
+/* *found: 0 where the file is missing or has no template. */
+static mgv_result mgv__chat_read(mgv__source *source, const char *file, int is_json, mgv_chat *chat, int *found, mgv_error *error) {
+    char *text, *string;
+    size_t bytes;
+    int absent;
+    mgv_result result = is_json ? mgv__source_read_json(source, file, &text, &bytes, &absent, error)
+                                : mgv__source_read(source, file, &text, &bytes, &absent, error);
+    *found = 0;
+    if (result != MGV_OK || text == NULL) return result;
+    string = text;
+    if (is_json) {
+        string = mgv__chat_member(mgv__json_skip_space(text));
+        if (string != NULL) string = (char *)mgv__json_string(string, string);
+        if (string != NULL) bytes = strlen(string);
+    }
+    if (string != NULL) {
+        *found = 1;
+        result = mgv__chat_find(file, string, bytes, chat, error);
+    }
+    mgv__free(&source->allocator, text);
+    return result;
+}
+MEGAVIT_API mgv_result mgv_chat_open(mgv_chat *chat, const mgv_model_desc *desc, mgv_error *error) {
+    static const char *const files[] = {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"};
+    mgv__source source;
+    mgv_result result;
+    int i, found = 0;
+    mgv__clear_error(error);
+    if (chat == NULL) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_chat_open needs somewhere to put the template");
+    *chat = MGV_CHAT_PLAIN;
+    result = mgv__source_open(&source, desc, error);
+    for (i = 0; i < 3 && result == MGV_OK && !found; i++) result = mgv__chat_read(&source, files[i], i > 0, chat, &found, error);
+    if (result != MGV_OK || found) return result;
+    return mgv__fail(error, MGV_ERROR_MODEL, "there is no chat template: neither chat_template.jinja nor chat_template.json nor one in "
+                     "tokenizer_config.json");
+}
+
+static mgv_result mgv__chat_message(const mgv_message *messages, uint32_t i, mgv_message *message, mgv_error *error) {
+    const size_t step = messages->struct_size ? messages->struct_size : sizeof *messages;
+    return mgv__take_struct(message, sizeof *message, (const char *)messages + i * step, messages->struct_size, "mgv_message", error);
+}
+
+/* Text that is written as far as there is room, and counted. */
+typedef struct mgv__chat_writer {
+    char *text;
+    uint64_t capacity, bytes;
+    mgv_chat chat;
+    const mgv_message *messages;
+    uint32_t count;
+} mgv__chat_writer;
+static void mgv__chat_put(mgv__chat_writer *w, const char *text, uint64_t bytes) {
+    uint64_t room = w->capacity > w->bytes ? w->capacity - w->bytes : 0;
+    if (bytes > 0 && room > 0) memcpy(w->text + w->bytes, text, (size_t)(bytes < room ? bytes : room));
+    w->bytes = bytes > UINT64_MAX - w->bytes ? UINT64_MAX : w->bytes + bytes;
+}
+static void mgv__chat_puts(mgv__chat_writer *w, const char *text) {
+    mgv__chat_put(w, text, strlen(text));
+}
+
+/* A part of a message's text. */
+typedef struct mgv__span { const char *p; uint64_t bytes; } mgv__span;
+static mgv__span mgv__span_make(const char *p, uint64_t bytes) {
+    mgv__span span;
+    span.p = p;
+    span.bytes = bytes;
+    return span;
+}
+/* Where `word` stands first; the span's length where it does not. */
+static uint64_t mgv__span_find(mgv__span span, const char *word) {
+    const uint64_t length = strlen(word);
+    uint64_t i;
+    for (i = 0; i + length <= span.bytes; i++) {
+        if (memcmp(span.p + i, word, (size_t)length) == 0) return i;
+    }
+    return span.bytes;
+}
+static mgv__span mgv__span_from(mgv__span span, uint64_t at) {
+    return mgv__span_make(span.p + at, span.bytes - at);
+}
+/* What stands behind the last `word`, everything where there is none (Python's split(word)[-1]). */
+static mgv__span mgv__span_behind(mgv__span span, const char *word) {
+    for (;;) {
+        const uint64_t at = mgv__span_find(span, word);
+        if (at == span.bytes) return span;
+        span = mgv__span_from(span, at + strlen(word));
+    }
+}
+static mgv__span mgv__span_strip(mgv__span span, int left, int right) {
+    while (left && span.bytes > 0 && span.p[0] == '\n') span = mgv__span_from(span, 1);
+    while (right && span.bytes > 0 && span.p[span.bytes - 1] == '\n') span.bytes--;
+    return span;
+}
+static int mgv__span_is_around(mgv__span span, const char *first, const char *last) {
+    const uint64_t a = strlen(first), b = strlen(last);
+    return span.bytes >= a && span.bytes >= b && memcmp(span.p, first, (size_t)a) == 0 && memcmp(span.p + span.bytes - b, last, (size_t)b) == 0;
+}
+
+static void mgv__chat_put_image(mgv__chat_writer *w, const mgv_message *message, uint32_t image) {
+    uint32_t i, tokens = message->grids ? message->grids[image].merged_tokens : 1;
+    mgv__chat_puts(w, "<|vision_start|>");
+    for (i = 0; i < tokens; i++) mgv__chat_puts(w, "<|image_pad|>");
+    mgv__chat_puts(w, "<|vision_end|>");
+}
+/* A text with its pictures in it; those without a place are in front. */
+static void mgv__chat_put_content(mgv__chat_writer *w, const mgv_message *message) {
+    mgv__span rest = mgv__span_make(message->text, message->bytes);
+    uint32_t image, placed = 0;
+    if (message->role == MGV_ROLE_USER) {
+        mgv__span look = rest;
+        uint64_t at;
+        while ((at = mgv__span_find(look, "<image>")) < look.bytes) {
+            placed++;
+            look = mgv__span_from(look, at + strlen("<image>"));
+        }
+    }
+    for (image = 0; image + placed < message->image_count; image++) mgv__chat_put_image(w, message, image);
+    for (; image < message->image_count; image++) {
+        const uint64_t at = mgv__span_find(rest, "<image>");
+        mgv__chat_put(w, rest.p, at);
+        mgv__chat_put_image(w, message, image);
+        rest = mgv__span_from(rest, at + strlen("<image>"));
+    }
+    mgv__chat_put(w, rest.p, rest.bytes);
+}
+/* Qwen3: what an answer thought is kept only since the last question. */
+static void mgv__chat_put_thoughtful(mgv__chat_writer *w, const mgv_message *message, int since_question, int last) {
+    mgv__span content = mgv__span_make(message->text, message->bytes), thought = mgv__span_make(message->text, 0);
+    const uint64_t end = mgv__span_find(content, "</think>");
+    if (end < content.bytes) {
+        thought = mgv__span_strip(mgv__span_make(content.p, end), 0, 1);
+        thought = mgv__span_strip(mgv__span_behind(thought, "<think>"), 1, 0);
+        content = mgv__span_strip(mgv__span_behind(content, "</think>"), 1, 0);
+    }
+    if (since_question && (last || thought.bytes > 0)) {
+        thought = mgv__span_strip(thought, 1, 1);
+        content = mgv__span_strip(content, 1, 0);
+        mgv__chat_puts(w, "<think>\n");
+        mgv__chat_put(w, thought.p, thought.bytes);
+        mgv__chat_puts(w, "\n</think>\n\n");
+    }
+    mgv__chat_put(w, content.p, content.bytes);
+}
+/* The last message of a user that is no tool's answer; where there is none, the last message. */
+static uint32_t mgv__chat_last_question(const mgv__chat_writer *w) {
+    uint32_t i;
+    for (i = w->count; i-- > 0;) {
+        mgv_message m;
+        (void)mgv__chat_message(w->messages, i, &m, NULL);
+        if (m.role == MGV_ROLE_USER && !mgv__span_is_around(mgv__span_make(m.text, m.bytes), "<tool_response>", "</tool_response>")) return i;
+    }
+    return w->count - 1;
+}
+static void mgv__chat_put_messages(mgv__chat_writer *w, uint32_t flags) {
+    static const char *const begin[] = {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"};
+    const uint32_t question = w->count ? mgv__chat_last_question(w) : 0;
+    uint32_t i;
+    for (i = 0; i < w->count; i++) {
+        mgv_message m;
+        (void)mgv__chat_message(w->messages, i, &m, NULL);
+        if (w->chat != MGV_CHAT_PLAIN) {
+            if (m.role == MGV_ROLE_SYSTEM && i > 0 && w->chat == MGV_CHAT_QWEN3_VL) continue; /* as its template does */
+            mgv__chat_puts(w, begin[m.role]);
+        }
+        if (w->chat == MGV_CHAT_QWEN3 && m.role == MGV_ROLE_ASSISTANT) mgv__chat_put_thoughtful(w, &m, i > question, i + 1 == w->count);
+        else mgv__chat_put_content(w, &m);
+        if (w->chat != MGV_CHAT_PLAIN) mgv__chat_puts(w, "<|im_end|>\n");
+    }
+    if (w->chat == MGV_CHAT_PLAIN || !(flags & MGV_CHAT_ANSWER)) return;
+    mgv__chat_puts(w, begin[MGV_ROLE_ASSISTANT]);
+    if (w->chat == MGV_CHAT_QWEN3 && !(flags & MGV_CHAT_THINK)) mgv__chat_puts(w, "<think>\n\n</think>\n\n");
+}
+
+static mgv_result mgv__chat_check_message(mgv_chat chat, const mgv_message *m, uint32_t place, mgv_error *error) {
+    static const char *const videos[] = {"<video>", "<|video_pad|>"};
+    mgv__span look = mgv__span_make(m->text, m->bytes);
+    uint32_t marks = 0, i;
+    uint64_t at;
+    if (m->role < MGV_ROLE_SYSTEM || m->role > MGV_ROLE_ASSISTANT)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: %i is no role", (uint64_t)place, (int64_t)m->role);
+    if (m->text == NULL && m->bytes > 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: its text is NULL", (uint64_t)place);
+    if (m->image_count > 0 && m->role != MGV_ROLE_USER)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: only a user shows pictures", (uint64_t)place);
+    if (m->image_count > 0 && chat == MGV_CHAT_QWEN3)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "message %u: Qwen3's template has no pictures", (uint64_t)place);
+    if (m->role != MGV_ROLE_USER) return MGV_OK;
+    for (i = 0; i < 2; i++) {
+        if (mgv__span_find(look, videos[i]) < look.bytes)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "message %u: %s: videos are not shown to a language model here", (uint64_t)place, videos[i]);
+    }
+    while ((at = mgv__span_find(look, "<image>")) < look.bytes) {
+        marks++;
+        look = mgv__span_from(look, at + strlen("<image>"));
+    }
+    if (marks > m->image_count) {
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: %u times <image>, and %u pictures", (uint64_t)place, (uint64_t)marks,
+                         (uint64_t)m->image_count);
+    }
+    return MGV_OK;
+}
+MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages, uint32_t count, uint32_t flags, char *text,
+                                      uint64_t capacity, uint64_t *bytes, mgv_error *error) {
+    mgv__chat_writer w;
+    uint32_t i;
+    mgv__clear_error(error);
+    if (bytes == NULL || (count > 0 && messages == NULL) || (capacity > 0 && text == NULL))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_chat_write needs messages, room for a text and its length");
+    *bytes = 0;
+    if (chat < MGV_CHAT_PLAIN || chat >= MGV_CHATS) return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_chat", (int64_t)chat);
+    if ((flags & MGV_CHAT_THINK) && chat == MGV_CHAT_QWEN3_VL)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "Qwen3-VL Instruct's template has no thinking");
+    for (i = 0; i < count; i++) {
+        mgv_message message;
+        mgv_result result = mgv__chat_message(messages, i, &message, error);
+        if (result == MGV_OK) result = mgv__chat_check_message(chat, &message, i, error);
+        if (result != MGV_OK) return result;
+    }
+    memset(&w, 0, sizeof w);
+    w.text = text;
+    w.capacity = capacity;
+    w.chat = chat;
+    w.messages = messages;
+    w.count = count;
+    mgv__chat_put_messages(&w, flags);
+    *bytes = w.bytes;
+    if (w.bytes <= capacity) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_CAPACITY, "the conversation takes %u bytes, and there is room for %u", w.bytes, capacity);
 }
 
 #endif /* MEGAVIT_TEXT */

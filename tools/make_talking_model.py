@@ -72,19 +72,21 @@ PROCESSOR = {
 # A conversation as Qwen3-VL's template writes it, without tools and videos.
 TEMPLATE = """\
 {%- for message in messages %}
+{%- if message.role != 'system' or loop.first %}
     {{- '<|im_start|>' + message.role + '\\n' }}
     {%- if message.content is string %}
         {{- message.content }}
     {%- else %}
         {%- for part in message.content %}
-            {%- if part.type == 'image' or 'image' in part %}
+            {%- if part.type == 'image' or 'image' in part or 'image_url' in part %}
                 {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
-            {%- else %}
+            {%- elif 'text' in part %}
                 {{- part.text }}
             {%- endif %}
         {%- endfor %}
     {%- endif %}
     {{- '<|im_end|>\\n' }}
+{%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\\n' }}
