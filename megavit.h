@@ -154,9 +154,13 @@
        neighbours there (with MEGAVIT_SGEMM only where its sums do not depend on m and n; those of many a BLAS do). On a GPU
        the number of pictures of an encode chooses the schedule, and some schedules add in another order (one picture of
        SigLIP2-base, two, three to seven, eight, nine to 24, 25 to 48, more): compare bits between encodes of as many, with
-       the same backend asked for. Other instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error
-       bound. Resizing and normalising give the same bits everywhere, those of Pillow or torchvision (with Lanczos's filter where
-       the C library's sin is right to the last bit).
+       the same backend asked for. mgv_engine_desc.schedule_images makes that number one for all encodes of an engine: a picture's rows
+       have the same bits in an encode of any number of pictures, the last short batch of a folder among them, and in every engine that
+       was made for the same number, whatever its max_images. What it costs: few pictures take longer than with a schedule of their own,
+       of SigLIP2-base with schedule_images 64 by the model of >>schedule (megavit plan --schedule-images 64) one 667 us instead of 312, 8
+       821 instead of 621, 32 1% more; the full number takes what it always does. The CPU has nothing to choose. Other
+       instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound. Resizing and normalising give the same
+       bits everywhere, those of Pillow or torchvision (with Lanczos's filter where the C library's sin is right to the last bit).
 
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
@@ -570,7 +574,7 @@ typedef struct mgv_schedule_desc {
     uint32_t struct_size;
     uint32_t image_count;     /* 0: 1 */
     uint32_t multiprocessors; /* that the kernel may use; 0: 132, those of an H100 or H200 */
-    uint32_t reserved;
+    uint32_t schedule_images; /* as in mgv_engine_desc */
 } mgv_schedule_desc;
 
 /* A part of a budget: `count` things of `each` bytes, or `count` threads of `each` registers. */
@@ -683,7 +687,8 @@ typedef struct mgv_engine_desc {
     void *device_workspace;      /* CUDA: device memory for everything that the engine needs there, or NULL to allocate it */
     uint64_t device_workspace_bytes; /* at least mgv_engine_device_workspace_bytes() */
     uint32_t max_text_bytes;     /* of one text in UTF-8; 0: 4096. max_images counts texts, and max_tokens their ids */
-    uint32_t reserved;
+    uint32_t schedule_images;    /* CUDA: every encode calculates as one of so many pictures does, so that a picture's rows have the same
+                                    bits in any; at least max_images. 0: as is fastest for its own number. See DETERMINISM */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -9029,6 +9034,7 @@ struct mgv__plan {
     uint64_t schedule_bytes;
     uint64_t pixels_offset;                 /* room for max_images pictures that do not lie on the device one after the other */
     uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
+    uint32_t schedule_images;               /* arithmetic is that of so many images; 0: of those that the schedule is of */
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; narrow models: none; tests: fewer */
@@ -9046,6 +9052,8 @@ struct mgv__plan {
     uint32_t *deal;                         /* dealt: as in mgv__kernel_arguments, mgv__plan_deal_words of them */
 };
 static const mgv__regime *mgv__plan_regime(const mgv__plan *plan) { return &plan->machine->regimes[plan->regime]; }
+/* The number of images by which whatever adds in another order is chosen. It is no less than that of the schedule. */
+static uint32_t mgv__plan_alike(const mgv__plan *plan, uint32_t images) { return plan->schedule_images ? plan->schedule_images : images; }
 
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
@@ -9835,7 +9843,8 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     at = 0;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) plan->buffers[i].offset = mgv__plan_place(&at, 1024, plan->buffers[i].bytes, 1);
     plan->stats_offset = mgv__plan_place(&at, 1024, mgv__plan_stream_stats(plan), 4);
-    at += (uint64_t)plan->room_images * (plan->width / 8) * 8; /* the head's: by a GEMV's strips; parts of 64 columns are fewer */
+    /* the head's: by a GEMV's strips; by parts of 64 columns of 64 images together, which are those of eight images */
+    at += (uint64_t)(plan->room_images < 8 ? 8 : plan->room_images) * (plan->width / 8) * 8;
     plan->vectors_offset = mgv__plan_place(&at, 1024, plan->vector_count, 4);
     plan->weights_offset = mgv__plan_place(&at, 1024, plan->weight_bytes, 1);
     plan->counters_bytes = 0;
@@ -10089,11 +10098,11 @@ static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles
    share out K: half as long a tile, for an exchange of sums, which gains up to 24 images of SigLIP2-base and loses from 28 on; tiles of 128
    columns gain in one round of them and lose in more. It is other arithmetic, so it depends on model and number of rows, never on the
    card. Not for the head: its rows are so few that narrow tiles do as well. */
-static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
+static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint64_t rows) {
     const uint32_t narrow_most = mgv__min_u32(plan->split_most, MGV__PLAN_SPLIT_NARROW_MOST);
     uint32_t kind;
     for (kind = MGV__KERNEL_SPLIT_128; kind <= MGV__KERNEL_SPLIT_192; kind++) {
-        const uint64_t tiles = (uint64_t)mgv__ceil_div(rows, MGV__GEMM_ROWS) *
+        const uint64_t tiles = (rows + (uint32_t)MGV__GEMM_ROWS - 1) / (uint32_t)MGV__GEMM_ROWS *
                                mgv__ceil_div(plan->width, mgv__split_columns(kind));
         const uint32_t most = kind == MGV__KERNEL_SPLIT_192 ? plan->split_most : narrow_most;
         if (tiles >= plan->split_least && tiles <= most) return kind;
@@ -10102,8 +10111,9 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint32_t rows) {
 }
 
 /* The pooling head's products of few rows. */
-static int mgv__plan_is_gemv(const mgv__plan_op *op) {
-    return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED && op->kernel.rows_total <= MGV__GEMV_MAX_ROWS;
+static int mgv__plan_is_gemv(const mgv__plan *plan, const mgv__plan_op *op) {
+    return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED &&
+           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS;
 }
 
 /* Where a row of a pack lies, as the kernel counts. */
@@ -10155,7 +10165,7 @@ static void mgv__plan_pool_heads(const mgv__plan *plan, mgv__plan_op *op) {
 static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t images) {
     mgv__kernel_op *k = &op->kernel;
     const uint32_t cluster = mgv__plan_regime(plan)->cluster;
-    const int few = mgv__plan_pools_tokens(plan, images);
+    const int few = mgv__plan_pools_tokens(plan, mgv__plan_alike(plan, images));
     k->weights_offset = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
     k->a_map = op->source;
     k->store_map = op->target;
@@ -10186,7 +10196,7 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     const uint32_t images = plan->images;
     uint32_t width;
     /* of who writes the stream */
-    const uint32_t split = k->rows_total == images * plan->tokens ? mgv__plan_split_kind(plan, k->rows_total) : 0;
+    const uint32_t split = op->of_images ? 0 : mgv__plan_split_kind(plan, (uint64_t)mgv__plan_alike(plan, images) * plan->tokens);
     /* of heads; the last may have one: its second tile is cut off where it is stored */
     const uint32_t pairs = mgv__ceil_div(plan->heads, MGV__CLUSTER);
     k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
@@ -10231,7 +10241,7 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
         k->residual_map = MGV__MAP_SPLIT_REST + (split - MGV__KERNEL_SPLIT_160);
         return;
     }
-    if (mgv__plan_is_gemv(op)) {
+    if (mgv__plan_is_gemv(plan, op)) {
         mgv__plan_gemv(plan, op);
         return;
     }
@@ -10254,7 +10264,7 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
    other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
    image's, or zeros. */
 static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
-    return plan->images == 1 && (op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_ATTENDED) &&
+    return mgv__plan_alike(plan, plan->images) == 1 && (op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_ATTENDED) &&
            mgv__plan_thin_blocks(plan->buffers[op->source].columns) != 0;
 }
 
@@ -10277,7 +10287,7 @@ static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
     case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_heads(plan, op); return;
     default: break;
     }
-    if (mgv__plan_is_gemv(op)) {
+    if (mgv__plan_is_gemv(plan, op)) {
         mgv__plan_gemv(plan, op);
         if (op->by_head) k->column_tiles = 0; /* the operation before has found the values */
         return;
@@ -10505,11 +10515,12 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
 
 /* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
 static uint32_t mgv__plan_choose_regime(const mgv__plan *plan, uint32_t images) {
+    const uint32_t alike = mgv__plan_alike(plan, images);
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
-    if (images > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
+    if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
-    return images * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
+    return (uint64_t)alike * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
 static void mgv__plan_deal(mgv__plan *plan); /* by what tiles cost: in >>schedule */
@@ -11497,8 +11508,12 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (sms < MGV__CLUSTER)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are fewer than the %u of one cluster", (uint64_t)sms,
                          (uint64_t)MGV__CLUSTER);
+    if (desc->schedule_images && desc->schedule_images < images)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "schedule_images is %u, less than the %u images of the schedule",
+                         (uint64_t)desc->schedule_images, (uint64_t)images);
     plan = mgv__plan_make(&model->allocator, &model->config, &model->program, images, &result, error);
     if (!plan) return result;
+    plan->schedule_images = desc->schedule_images;
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
     if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
     if (mgv__plan_latency_supported(plan))
@@ -12021,6 +12036,9 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
         desc->parallel.threads = 1;
     }
     if (!desc->max_images) desc->max_images = 1;
+    if (desc->schedule_images && desc->schedule_images < desc->max_images)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "schedule_images is %u, less than the %u pictures of one encode (max_images)",
+                         (uint64_t)desc->schedule_images, (uint64_t)desc->max_images);
     if (!desc->max_text_bytes) desc->max_text_bytes = MGV__DEFAULT_TEXT_BYTES;
     if (model->config.vocabulary) fixed_tokens = model->config.positions;
     if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
@@ -12363,6 +12381,7 @@ typedef struct mgv__cuda_desc {
     const mgv__cuda_calls *calls; /* NULL: of the CUDA runtime */
     int32_t device;
     uint32_t max_images;
+    uint32_t schedule_images; /* as in mgv_engine_desc */
     uint32_t group_images;   /* 0: chosen */
     uint32_t lanes;          /* 0: groups do not take turns */
     uint32_t max_clusters;   /* of the throughput regime, the latency regime has as many CTAs; 0: all */
@@ -12683,6 +12702,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     result = mgv__plan_layout(plan, cuda->machine, config, program, desc->max_images, desc->group_images, error);
     if (result != MGV_OK) return result;
     plan->lanes = desc->lanes;
+    plan->schedule_images = desc->schedule_images;
     result = mgv__plan_take_room(&cuda->allocator, plan, error);
     if (result != MGV_OK) return result;
     result = mgv__cuda_load(cuda, desc->kernels, error);
@@ -13008,6 +13028,7 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     memset(&cuda_desc, 0, sizeof cuda_desc);
     cuda_desc.device = desc->device;
     cuda_desc.max_images = desc->max_images;
+    cuda_desc.schedule_images = desc->schedule_images;
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
@@ -13177,9 +13198,11 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
     return MGV_OK;
 }
 
-/* Few rows go from the kernel straight to the host: their stores are done sooner than a copy behind the kernel begins. */
+/* Few rows go from the kernel straight to the host: their stores are done sooner than a copy behind the kernel begins. Not those that a
+   tile of a GEMM stores through its tensor map. */
 static void mgv__gpu_place_pooled(const mgv_engine *engine, mgv__gpu *gpu) {
-    const int few = !gpu->capturing && engine->job.image_count <= MGV__DIRECT_IMAGES;
+    const uint32_t images = engine->job.image_count;
+    const int few = !gpu->capturing && images <= MGV__DIRECT_IMAGES && mgv__plan_alike(gpu->cuda->plan, images) <= MGV__GEMV_MAX_ROWS;
     uint32_t i, to_host = 0;
     for (i = 0; i < engine->job.output_count; i++)
         to_host |= engine->outputs[i].kind == MGV_OUTPUT_POOLED && engine->outputs[i].place == MGV_PLACE_HOST;

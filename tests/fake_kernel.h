@@ -54,6 +54,9 @@ static inline void fake_kernel(const void *argument) {
     for (i = 0; arguments->segments[i].first_tile < arguments->total_tiles; i++) continue;
     assert_int_equal(arguments->segments[i].first_tile, arguments->total_tiles); /* the closing entry of this schedule */
     fake_lists = fake_count_lists(cuda, arguments);
+    for (i = 0; i < cuda->plan->op_count; i++) /* a GEMM stores through its map, which is of the arena */
+        if (cuda->plan->ops[i].target == MGV__DEVICE_POOLED && arguments->ops[i].kind == MGV__KERNEL_GEMM_64)
+            assert_ptr_equal(pooled, cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset);
     for (i = 0; i < images; i++)
         for (k = 0; k < columns; k++) pooled[i * columns + k] = fake_pooled(arguments->pixels + i * image_bytes, image_bytes, k);
     for (i = 0; i < cuda->plan->op_count; i++) {

@@ -99,9 +99,9 @@ extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli
 
 /* Whether there is one for so many pictures and multiprocessors (0: those of an H200). A model that the kernel does not run is an error
    only where `required`; a number that makes no sense always is. CLI_DONE, or the exit code after saying why. */
-int cli_check_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors, int required);
+int cli_check_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, int required);
 /* Prints it, or one line that says why there is none. */
-int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors);
+int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc);
 
 /* ---- the GPU as a benchmark sees it (megavit_card.c, with the CUDA backend only) ---- */
 
@@ -204,6 +204,8 @@ int cli_picture_decoders_agree(const char *one, const char *other);
 
 /* CLI_MACHINE, after saying how to build one that has it, if this program has no such backend. */
 int cli_check_backend(mgv_backend backend);
+/* Whether this backend may become a GPU. */
+int cli_may_be_gpu(mgv_backend backend);
 /* Why --backend auto became the CPU: to be watched while an engine is made, and said once in the program's life where a person with a GPU
    would want to know it. */
 typedef struct cli_fallback {
@@ -232,7 +234,8 @@ typedef struct cli_session_options {
     {"--alpha", CLI_CHOICE, &(options).alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"}, \
     {"--threads", CLI_THREADS, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
 #define CLI_BATCH_OPTION(options) \
-    {"--batch", CLI_COUNT, &(options).batch, "N", "pictures in one call (8); on a CPU the result does not depend on it"}
+    {"--batch", CLI_COUNT, &(options).batch, "N", \
+     "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}
 
 enum { CLI_MEMORY_MB = 1024 };
 #define CLI_MEMORY_OPTION(options) \

@@ -15,6 +15,8 @@ int cli_check_backend(mgv_backend backend) {
     return cli_fail(CLI_MACHINE, "--backend cuda", "this build has no CUDA backend; " HOW_TO_BUILD);
 }
 
+int cli_may_be_gpu(mgv_backend backend) { return HAS_CUDA && backend != MGV_BACKEND_CPU; }
+
 static void keep_reason(void *user, int32_t level, const char *message) {
     cli_fallback *fallback = user;
     (void)level;

@@ -101,7 +101,7 @@ static int collect(op_list *list, const mgv_model *model, const mgv_grid *grid) 
 }
 
 static int plan_model(const mgv_model *model, const char *directory, const mgv_image *image, const cli_session_options *options,
-                      uint32_t multiprocessors) {
+                      const mgv_schedule_desc *schedule) {
     mgv_model_info info;
     mgv_grid grid;
     mgv_error error = {MGV_OK, ""};
@@ -112,7 +112,7 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
     status = CLI_DONE;
     if (options->backend != MGV_BACKEND_CPU)
-        status = cli_check_schedule(model, directory, options->batch, multiprocessors, options->backend == MGV_BACKEND_CUDA);
+        status = cli_check_schedule(model, directory, schedule, options->backend == MGV_BACKEND_CUDA);
     if (status == CLI_DONE) status = collect(&list, model, &grid);
     if (status == CLI_DONE) {
         printf("%u picture%s of %u x %u pixels, resized to %u x %u: %u x %u x %u patches\n\n", list.batch, list.batch == 1 ? "" : "s",
@@ -122,16 +122,17 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     }
     free(list.ops);
     if (status == CLI_DONE && options->backend != MGV_BACKEND_CPU)
-        status = cli_print_schedule(model, directory, options->batch, multiprocessors);
+        status = cli_print_schedule(model, directory, schedule);
     return status;
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
     const char *size = NULL;
     cli_session_options o;
-    uint32_t multiprocessors = 0;
+    mgv_schedule_desc schedule;
     mgv_image image;
     memset(&o, 0, sizeof o);
+    memset(&schedule, 0, sizeof schedule);
     memset(&image, 0, sizeof image);
     o.batch = image.frames = 1;
     const cli_option options[] = {
@@ -140,7 +141,8 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--size", CLI_TEXT, &size, "WxH", "their size in pixels (the model's, or 448x448); a model of fixed size resizes to its own"},
         {"--frames", CLI_COUNT, &image.frames, "N", "frames of each, for clips (1)"},
         {"--backend", CLI_CHOICE, &o.backend, "auto|cpu|cuda", "cpu: operations only; cuda: no GPU schedule is an error"},
-        {"--sms", CLI_COUNT, &multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200)"},
+        {"--sms", CLI_COUNT, &schedule.multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200)"},
+        {"--schedule-images", CLI_COUNT, &schedule.schedule_images, "N", "the GPU calculates as it does with N pictures, as embed --batch N does"},
         CLI_LIMIT_OPTIONS(o),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
@@ -159,7 +161,8 @@ static int run(const cli_command *command, int argc, char **argv) {
     result = mgv_model_open(&model, &desc, &error);
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
     if (!size) image.width = image.height = usual_side(model);
-    status = plan_model(model, o.model, &image, &o, multiprocessors);
+    schedule.image_count = o.batch;
+    status = plan_model(model, o.model, &image, &o, &schedule);
     mgv_model_close(model);
     return status;
 }

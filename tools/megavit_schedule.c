@@ -103,35 +103,26 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
            info->joules_a_flop * 1e12);
 }
 
-static mgv_result look(const mgv_model *model, uint32_t batch, uint32_t multiprocessors, mgv_schedule_info *info, mgv_schedule_op *ops,
-                       uint32_t room, mgv_error *error) {
-    mgv_schedule_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.image_count = batch;
-    desc.multiprocessors = multiprocessors;
-    return mgv_model_get_schedule(model, &desc, info, ops, room, error);
-}
-
-int cli_check_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors, int required) {
+int cli_check_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, int required) {
     mgv_schedule_info info;
     mgv_error error;
-    mgv_result result = look(model, batch, multiprocessors, &info, NULL, 0, &error);
+    mgv_result result = mgv_model_get_schedule(model, desc, &info, NULL, 0, &error);
     if (result == MGV_OK || (result != MGV_ERROR_ARGUMENT && !required)) return CLI_DONE;
     return cli_fail_library(name, result, &error);
 }
 
-int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch, uint32_t multiprocessors) {
+int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc) {
     mgv_schedule_info info;
     mgv_schedule_op *ops;
     mgv_error error;
-    mgv_result result = look(model, batch, multiprocessors, &info, NULL, 0, &error);
+    mgv_result result = mgv_model_get_schedule(model, desc, &info, NULL, 0, &error);
     if (result != MGV_OK) {
         printf("\nno GPU schedule: %s\n", error.message);
         return CLI_DONE;
     }
     ops = malloc(info.op_count * sizeof *ops);
     if (!ops) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u operations", info.op_count);
-    result = look(model, batch, multiprocessors, &info, ops, info.op_count, &error);
+    result = mgv_model_get_schedule(model, desc, &info, ops, info.op_count, &error);
     if (result == MGV_OK) {
         printf("\nGPU schedule (Hopper, bf16), %s regime: %u multiprocessors in %u clusters of %u,\n"
                "%u group%s of up to %u pictures, %u tiles, %.2f MB of packed weights, %.2f MB on the card,\n"
@@ -144,7 +135,7 @@ int cli_print_schedule(const mgv_model *model, const char *name, uint32_t batch,
         print_budget("registers, threads x each", info.roles, info.role_count, "", info.registers, info.register_limit);
         print_tiles(ops, info.op_count);
         print_times(ops, info.op_count, &info);
-        print_summary(ops, &info, batch);
+        print_summary(ops, &info, desc->image_count);
     }
     free(ops);
     return result == MGV_OK ? CLI_DONE : cli_fail_library(name, result, &error);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "tools/session.h"
 
-enum { DEFAULT_BATCH = 8 };
+enum { DEFAULT_BATCH = 8, DEFAULT_GPU_BATCH = 64 };
 
 /* What a model's files may ask of the machine by themselves: a few kilobytes of JSON can make hours and hundreds of gigabytes of one small
    picture. Far above what published models ask; the caller may say more where there is an option for it. */
@@ -95,7 +95,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
         return NULL;
     }
     session->options = *options;
-    if (!session->options.batch) session->options.batch = DEFAULT_BATCH;
+    if (!session->options.batch) session->options.batch = cli_may_be_gpu(options->backend) ? DEFAULT_GPU_BATCH : DEFAULT_BATCH;
     if (!session->options.memory) session->options.memory = CLI_MEMORY_MB;
     session->options.threads = cli_thread_count(options);
     result = mgv_model_open(&session->model, &desc, &error);
@@ -141,6 +141,7 @@ static int make_engine(cli_session *session) {
     desc.packed_path = session->options.packed;
     desc.resize = session->options.resize;
     desc.max_images = session->max_images;
+    desc.schedule_images = session->options.batch; /* a folder's rows do not depend on how it was cut */
     desc.max_tokens = session->max_tokens;
     desc.max_row_outputs = session->options.row_outputs;
     if (!session->info.pooled_width && desc.max_row_outputs == 0) desc.max_row_outputs = 1; /* then tokens are what there is */

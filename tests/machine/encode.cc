@@ -331,6 +331,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);
     cuda_desc.max_images = shape.max_images;
+    cuda_desc.schedule_images = shape.schedule_images;
     cuda_desc.group_images = shape.group_images;
     cuda_desc.lanes = shape.lanes;
     cuda_desc.max_clusters = shape.clusters;

@@ -22,6 +22,7 @@ struct MicroShape {
     const char *family = "siglip"; /* or clip, dinov2, toy: their one row of each image stands for the pooling head's */
     uint32_t registers = 0; /* of dinov2 */
     uint32_t table_side = 0; /* of dinov2: the side of its positions, which the picture's are sampled from; 0: as many as there are patches */
+    uint32_t schedule_images = 0; /* arithmetic is that of so many images */
 };
 struct MicroRun {
     machine::Result machine;

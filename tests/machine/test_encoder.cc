@@ -388,6 +388,40 @@ static const MicroShape middle_split = {64, 16, 576, 640, 1, 8, 8, 4, 1, 3, NO_P
 static const MicroShape regrouped = {32, 16, 192, 72, 3, 9, 12, 4, 0, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 0, 1, false, 1, true};
 
 /* With numbers; and what a recording costs beside that. */
+/* The first images of a batch, encoded by themselves as so many are: the same bits, and others as they are encoded by their own number. */
+static void test_encoder_alike(const MicroShape &batch, uint32_t few) {
+    std::string why;
+    std::vector<float> outputs[3];
+    std::string plans;
+    for (int i = 0; i < 3 && why.empty(); i++) {
+        MicroShape shape = batch;
+        if (i > 0) shape.images = shape.max_images = few;
+        if (i == 1) shape.schedule_images = batch.images;
+        MicroEncoder *encoder = open_encoder(shape);
+        if (!encoder) return;
+        machine::Options options = options_of(i, false);
+        options.hardware_sums = false;
+        const MicroRun run = micro_run(encoder, options, 0);
+        arithmetic_runs++;
+        why = failure(run);
+        outputs[i] = run.outputs;
+        if (i == 1) plans = micro_plan(encoder);
+        micro_close(encoder);
+    }
+    const size_t bytes = outputs[1].size() * sizeof(float);
+    if (why.empty() && memcmp(outputs[0].data(), outputs[1].data(), bytes)) why = "other bits than in the whole batch";
+    if (why.empty() && !memcmp(outputs[1].data(), outputs[2].data(), bytes)) why = "its own schedule has the same arithmetic: this shows nothing";
+    ok(why.empty(), "encoder, " + std::to_string(few) + " images as " + std::to_string(batch.images) + " are encoded, " + plans + ": the same bits", why);
+}
+
+static void test_alike(void) {
+    /* the head's GEMVs against its GEMMs; K shared out or not, and in tiles of other widths; THIN tiles and DEEP ones */
+    test_encoder_alike({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 3);
+    test_encoder_alike({64, 8, 192, 72, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 2}, 1);
+    test_encoder_alike({64, 8, 768, 264, 1, 24, 24, 24, 1, 8, NO_POLL_LIMIT, THROUGHPUT}, 8);
+    test_encoder_alike({112, 8, 512, 264, 1, 2, 2, 2, 1, 6, NO_POLL_LIMIT, LATENCY}, 1);
+}
+
 static void test_numbers(unsigned seeds) {
     const double arithmetic = test_encoder_arithmetic(wide, 1);
     /* an odd number of heads, tiles of one to three stages, groups of two, token and layer outputs */
@@ -536,14 +570,15 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "order", "watchdog", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "alike", "order", "watchdog", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|order|watchdog|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|alike|order|watchdog|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
     if (share.empty() || share == "numbers") test_numbers(seeds);
     if (share.empty() || share == "numbers" || share == "families") test_families();
+    if (share.empty() || share == "numbers" || share == "alike") test_alike();
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share == "toy") test_toy(); /* of all shares no other program has it */
