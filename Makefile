@@ -164,7 +164,8 @@ $(BUILD)/tests/test_toy: CUDA_CFLAGS := -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -I$(BUI
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
-$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_schedule_images: \
+$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_schedule_images \
+$(BUILD)/tests/test_start: \
   CUDA_CFLAGS := -isystem tests/machine/include
 
 test-header:

@@ -394,6 +394,9 @@ typedef struct mgv_model_desc {
     uint64_t max_header_bytes;           /* of a safetensors header or a JSON file; 0: 100,000,000 */
     mgv_tower tower;                     /* which of a model's towers the handle is */
     mgv_lower_case lower_case;           /* of texts; see >>tokenizer's part below */
+    mgv_parallel_for parallel;           /* threads that read and check weights; needed only during the call. Yours of `io` and `allocator`
+                                            are called by the calling thread alone, so weights that come through `io` are not read by
+                                            several */
 } mgv_model_desc;
 
 /* Opens, reads and checks a whole model. Blocks for as long as reading takes. A message names the directory first. What is taken for
@@ -673,7 +676,7 @@ typedef struct mgv_engine_desc {
     uint64_t max_pixels;         /* of NaFlex those of all patches together */
     mgv_allocator allocator;
     mgv_logger logger;
-    mgv_parallel_for parallel;   /* threads of the CPU backend and of preprocessing */
+    mgv_parallel_for parallel;   /* threads of the CPU backend, of preprocessing, and of packing or reading weights for a GPU */
     void *workspace;             /* host memory for everything the engine needs, or NULL to allocate it */
     uint64_t workspace_bytes;    /* at least mgv_engine_workspace_bytes() */
     const void *kernels;         /* megavit.fatbin in memory, needed during the call; NULL: what MEGAVIT_KERNELS_HEADER compiled in */
@@ -1526,6 +1529,10 @@ static mgv_result mgv__fail_nomem(mgv_error *error, const char *what, uint64_t b
 static mgv_result mgv__allocator_check(const mgv_allocator *allocator, mgv_error *error) {
     if ((allocator->alloc == NULL) == (allocator->free == NULL)) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_ARGUMENT, "an mgv_allocator has both alloc and free, or neither");
+}
+static mgv_result mgv__parallel_check(const mgv_parallel_for *parallel, mgv_error *error) {
+    if ((parallel->run == NULL) == (parallel->threads == 0)) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_parallel_for wants both run and threads, or neither");
 }
 
 /* As mgv__format, for names that are put together. */
@@ -2385,6 +2392,96 @@ static mgv_result mgv__file_read(mgv__file *file, uint64_t offset, void *out, si
 static void mgv__file_close(mgv__file *file) {
     if (file->source != NULL && file->source->memory_files == NULL) (file->source->io.close)(file->source->io.user, file->handle);
     memset(file, 0, sizeof *file);
+}
+
+/* A file that several threads read at once, each by a handle of its own. What is a caller's, io and allocator, only the thread that opens
+   and closes it calls. */
+enum { MGV__READ_WAYS = 16, MGV__READ_LEAST = 128 << 10 /* bytes that are worth a thread */ };
+typedef struct mgv__wide_file {
+    mgv__file ways[MGV__READ_WAYS];
+    uint32_t count;                   /* that are open */
+    const mgv_parallel_for *parallel; /* NULL: the calling thread alone */
+} mgv__wide_file;
+
+static void mgv__wide_close(mgv__wide_file *wide) {
+    while (wide->count > 0) mgv__file_close(&wide->ways[--wide->count]);
+}
+static mgv_result mgv__wide_open(mgv__wide_file *wide, mgv__source *source, const char *name, const mgv_parallel_for *parallel,
+                                 mgv_error *error) {
+    uint32_t ways = 1;
+    memset(wide, 0, sizeof *wide);
+#if defined(MGV__WINDOWS_FILES) || defined(MGV__POSIX_FILES)
+    if (source->io.read == mgv__disk_read || source->memory_files) ways = parallel ? parallel->threads : 1;
+#else
+    if (source->memory_files) ways = parallel ? parallel->threads : 1;
+#endif
+    if (ways > MGV__READ_WAYS) ways = MGV__READ_WAYS;
+    wide->parallel = ways > 1 ? parallel : NULL;
+    while (wide->count < ways) {
+        const mgv_result result = mgv__file_open(&wide->ways[wide->count], source, name, NULL, error);
+        if (result != MGV_OK) {
+            mgv__wide_close(wide);
+            return result;
+        }
+        if (wide->ways[wide->count++].size == wide->ways[0].size) continue;
+        mgv__wide_close(wide);
+        return mgv__fail(error, MGV_ERROR_IO, "%s: its size changed while it was read", name);
+    }
+    return MGV_OK;
+}
+
+/* What is done to bytes that are read: `part` to each part by the thread that has read it, as soon as it has; `beside` by another one,
+   meanwhile. Either may be NULL. */
+typedef struct mgv__wide_work {
+    void (*part)(void *context, uint32_t number, uint64_t at, const unsigned char *data, size_t bytes);
+    void (*beside)(void *context);
+    void *context;
+} mgv__wide_work;
+typedef struct mgv__wide_read_task {
+    mgv__wide_file *wide;
+    const mgv__wide_work *work;
+    uint64_t offset;
+    unsigned char *out;
+    size_t bytes, each;
+    uint32_t parts;
+    mgv_result results[MGV__READ_WAYS];
+    mgv_error errors[MGV__READ_WAYS];
+} mgv__wide_read_task;
+
+static void mgv__wide_read_part(void *context, uint32_t i) {
+    mgv__wide_read_task *task = (mgv__wide_read_task *)context;
+    const mgv__wide_work *work = task->work;
+    const size_t at = i * task->each;
+    size_t bytes = task->each;
+    if (i == task->parts) {
+        work->beside(work->context);
+        return;
+    }
+    if (bytes > task->bytes - at) bytes = task->bytes - at;
+    task->results[i] = mgv__file_read(&task->wide->ways[i], task->offset + at, task->out + at, bytes, &task->errors[i]);
+    if (task->results[i] == MGV_OK && work->part) work->part(work->context, i, at, task->out + at, bytes);
+}
+/* Reads `bytes` at `offset`. Of several parts that fail, the first one's error counts. */
+static mgv_result mgv__wide_read(mgv__wide_file *wide, uint64_t offset, void *out, size_t bytes, const mgv__wide_work *work,
+                                 mgv_error *error) {
+    mgv__wide_read_task task;
+    uint32_t i, tasks;
+    task.wide = wide;
+    task.work = work;
+    task.offset = offset;
+    task.out = (unsigned char *)out;
+    task.bytes = bytes;
+    task.parts = wide->count;
+    if (bytes / MGV__READ_LEAST < task.parts) task.parts = bytes < MGV__READ_LEAST ? 1 : (uint32_t)(bytes / MGV__READ_LEAST);
+    task.each = bytes / task.parts + 4096; /* whole pages: no element lies in two parts */
+    task.each -= task.each % 4096;
+    while (task.parts > 1 && (task.parts - 1) * task.each >= bytes) task.parts--;
+    tasks = task.parts + (work->beside != NULL);
+    if (wide->parallel && tasks > 1) wide->parallel->run(wide->parallel->user, tasks, mgv__wide_read_part, &task);
+    else for (i = 0; i < tasks; i++) mgv__wide_read_part(&task, i);
+    for (i = 0; i < task.parts; i++)
+        if (task.results[i] != MGV_OK) return mgv__fail(error, task.results[i], "%s", task.errors[i].message);
+    return MGV_OK;
 }
 
 /* A whole file in memory of the source's allocator, followed by a zero byte. absent: as in mgv__file_open; *text is then NULL. */
@@ -6781,11 +6878,14 @@ static uint64_t mgv__hash_mix(uint64_t lane, uint64_t word, uint64_t prime) {
 static void mgv__hash_begin(mgv__hash *hash) {
     memcpy(hash->lane, mgv__hash_prime, sizeof hash->lane);
 }
-static void mgv__hash_bytes(mgv__hash *hash, const void *data, uint64_t bytes) {
+static void mgv__hash_prefix(mgv__hash *hash, uint64_t bytes) {
+    hash->lane[0] = mgv__hash_mix(hash->lane[0], bytes, mgv__hash_prime[0]);
+}
+/* The bytes of a piece, which may come in parts of which all but the last are multiples of 32 long. */
+static void mgv__hash_part(mgv__hash *hash, const void *data, uint64_t bytes) {
     const unsigned char *p = (const unsigned char *)data;
     uint64_t left = bytes, word;
     int lane;
-    hash->lane[0] = mgv__hash_mix(hash->lane[0], bytes, mgv__hash_prime[0]);
     for (; left >= 32; left -= 32, p += 32) {
         for (lane = 0; lane < 4; lane++) {
             memcpy(&word, p + 8 * lane, 8);
@@ -6800,6 +6900,10 @@ static void mgv__hash_bytes(mgv__hash *hash, const void *data, uint64_t bytes) {
         p += part;
         left -= part;
     }
+}
+static void mgv__hash_bytes(mgv__hash *hash, const void *data, uint64_t bytes) {
+    mgv__hash_prefix(hash, bytes);
+    mgv__hash_part(hash, data, bytes);
 }
 static void mgv__hash_text(mgv__hash *hash, const char *text) {
     mgv__hash_bytes(hash, text, strlen(text));
@@ -6871,23 +6975,21 @@ static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
     }
 }
 
-static uint64_t mgv__model_hash(const mgv_model *model) {
-    mgv__hash hash;
-    uint32_t i, k;
-    mgv__hash_begin(&hash);
-    mgv__hash_pixels_config(&hash, &model->config.pixels);
-    mgv__hash_number(&hash, model->config.merge);
-    mgv__hash_number(&hash, model->config.window_size);
-    if (model->config.prefix) mgv__hash_number(&hash, model->config.interpolation); /* all in which DINOv2's two may differ */
-    mgv__hash_ops(&hash, &model->program);
-    if (model->config.vocabulary) mgv__hash_number(&hash, model->config.eos);
-    for (i = 0; i < model->tensor_count; i++) {
-        const mgv__tensor *tensor = &model->tensors[i];
-        mgv__hash_number(&hash, tensor->dtype);
-        for (k = 0; k < tensor->rank; k++) mgv__hash_number(&hash, (double)tensor->shape[k]);
-        mgv__hash_bytes(&hash, tensor->data, tensor->bytes);
-    }
-    return mgv__hash_end(&hash);
+/* A model's hash is that of its settings and operations, then of its tensors, one after the other. */
+static void mgv__hash_settings(mgv__hash *hash, const mgv_model *model) {
+    mgv__hash_begin(hash);
+    mgv__hash_pixels_config(hash, &model->config.pixels);
+    mgv__hash_number(hash, model->config.merge);
+    mgv__hash_number(hash, model->config.window_size);
+    if (model->config.prefix) mgv__hash_number(hash, model->config.interpolation); /* all in which DINOv2's two may differ */
+    mgv__hash_ops(hash, &model->program);
+    if (model->config.vocabulary) mgv__hash_number(hash, model->config.eos);
+}
+static void mgv__hash_tensor(mgv__hash *hash, const mgv__tensor *tensor) {
+    uint32_t k;
+    mgv__hash_number(hash, tensor->dtype);
+    for (k = 0; k < tensor->rank; k++) mgv__hash_number(hash, (double)tensor->shape[k]);
+    mgv__hash_bytes(hash, tensor->data, tensor->bytes);
 }
 
 /* The first element that is NaN or infinite, or the element count. Both show as an exponent of all ones, which another one carries into the
@@ -6958,11 +7060,63 @@ static mgv_result mgv__tensor_channels_first(const mgv__tensor *tensor, unsigned
     return MGV_OK;
 }
 
-/* Reads only the tensors that the operations name, in the precision they are stored in. */
-static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *checkpoint, mgv_error *error) {
+/* Reading a tensor: its parts are looked at as they come, and the tensor before becomes part of the hash meanwhile. */
+typedef struct mgv__weights_reader {
+    mgv__wide_file file;
+    uint32_t shard;             /* that is open, if file.count */
+    mgv__hash hash;
+    const mgv__tensor *tensor, *before;
+    uint64_t bad[MGV__READ_WAYS]; /* of each part: the number of its first element that is NaN or infinite, in the tensor */
+} mgv__weights_reader;
+
+static void mgv__weights_look(void *context, uint32_t number, uint64_t at, const unsigned char *data, size_t bytes) {
+    mgv__weights_reader *reader = (mgv__weights_reader *)context;
+    const uint64_t width = mgv_dtype_bits(reader->tensor->dtype) / 8, bad = mgv__find_nonfinite(data, bytes, reader->tensor->dtype);
+    reader->bad[number] = bad == bytes / width ? UINT64_MAX : at / width + bad;
+}
+static void mgv__weights_hash(void *context) {
+    mgv__weights_reader *reader = (mgv__weights_reader *)context;
+    mgv__hash_tensor(&reader->hash, reader->before);
+}
+
+/* Reads one tensor to `out`, and shows that all its elements are finite. */
+static mgv_result mgv__weights_read(mgv__weights_reader *reader, mgv__checkpoint *checkpoint, mgv__tensor *tensor, unsigned char *out,
+                                    const mgv_parallel_for *parallel, mgv_error *error) {
+    mgv__wide_work work;
+    uint32_t i;
+    mgv_result result = mgv__checkpoint_select(checkpoint, tensor->file, NULL, error);
+    if (result == MGV_OK && (!reader->file.count || reader->shard != tensor->file)) {
+        mgv__wide_close(&reader->file);
+        result = mgv__wide_open(&reader->file, checkpoint->source, checkpoint->shards[tensor->file].name, parallel, error);
+        reader->shard = tensor->file;
+        if (result == MGV_OK && reader->file.ways[0].size != checkpoint->file.size)
+            result = mgv__fail(error, MGV_ERROR_IO, "%s: its size changed while it was read", checkpoint->shards[tensor->file].name);
+    }
+    if (result != MGV_OK) return result;
+    reader->tensor = tensor;
+    for (i = 0; i < MGV__READ_WAYS; i++) reader->bad[i] = UINT64_MAX;
+    work.context = reader;
+    work.part = mgv__weights_look;
+    work.beside = reader->before ? mgv__weights_hash : NULL;
+    result = mgv__wide_read(&reader->file, tensor->offset, out, (size_t)tensor->bytes, &work, error);
+    if (result != MGV_OK) return result;
+    reader->before = tensor;
+    tensor->data = out;
+    for (i = 0; i < MGV__READ_WAYS; i++)
+        if (reader->bad[i] != UINT64_MAX)
+            return mgv__fail(error, MGV_ERROR_MODEL, "tensor %q holds NaN or infinity at element %u; every weight must be finite",
+                             tensor->name, reader->bad[i]);
+    return MGV_OK;
+}
+
+/* Reads only the tensors that the operations name, in the precision they are stored in, and makes the model's hash. */
+static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *checkpoint, const mgv_parallel_for *parallel,
+                                          mgv_error *error) {
+    mgv__weights_reader reader;
     size_t total = 0, aligned = 0;
     uint32_t i;
     unsigned char *p;
+    mgv_result result = MGV_OK;
     for (i = 0; i < model->tensor_count; i++) {
         if (model->tensors[i].bytes > SIZE_MAX || !mgv__align_up((size_t)model->tensors[i].bytes, 64, &aligned) ||
             !mgv__add(total, aligned, &total))
@@ -6971,21 +7125,20 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
     model->weight_bytes = total;
     model->weights = mgv__alloc(&model->allocator, total);
     if (!model->weights) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for %u bytes of weights", (uint64_t)total);
-    for (i = 0, p = (unsigned char *)model->weights; i < model->tensor_count; i++) {
+    memset(&reader, 0, sizeof reader);
+    mgv__hash_settings(&reader.hash, model);
+    for (i = 0, p = (unsigned char *)model->weights; i < model->tensor_count && result == MGV_OK; i++) {
         mgv__tensor *tensor = &model->tensors[i];
-        uint64_t bad, count = tensor->bytes / (mgv_dtype_bits(tensor->dtype) / 8);
-        mgv_result result = mgv__checkpoint_read(checkpoint, tensor, p, error);
+        result = mgv__weights_read(&reader, checkpoint, tensor, p, parallel, error);
         if (result == MGV_OK && tensor->channels_last) result = mgv__tensor_channels_first(tensor, p, &model->allocator, error);
-        if (result != MGV_OK) return result;
-        tensor->data = p;
-        bad = mgv__find_nonfinite(tensor->data, tensor->bytes, tensor->dtype);
-        if (bad != count)
-            return mgv__fail(error, MGV_ERROR_MODEL, "tensor %q holds NaN or infinity at element %u; every weight must be finite",
-                             tensor->name, bad);
-        model->parameters += count;
+        model->parameters += tensor->bytes / (mgv_dtype_bits(tensor->dtype) / 8);
         mgv__align_up((size_t)tensor->bytes, 64, &aligned);
         p += aligned;
     }
+    mgv__wide_close(&reader.file);
+    if (result != MGV_OK) return result;
+    if (reader.before) mgv__hash_tensor(&reader.hash, reader.before);
+    model->hash = mgv__hash_end(&reader.hash);
     return MGV_OK;
 }
 
@@ -7047,19 +7200,18 @@ static mgv_result mgv__model_read_tokenizer(mgv_model *model, mgv__source *sourc
 }
 #endif
 
-static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, mgv_error *error) {
+static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, const mgv_parallel_for *parallel, mgv_error *error) {
     mgv__checkpoint checkpoint;
     mgv_result result = mgv__config_read(&model->config, source, error);
     if (result != MGV_OK) return result;
     result = mgv__checkpoint_open(&checkpoint, source, error);
     if (result != MGV_OK) return result;
     result = mgv__model_build(model, &checkpoint, error);
-    if (result == MGV_OK) result = mgv__model_read_weights(model, &checkpoint, error);
+    if (result == MGV_OK) result = mgv__model_read_weights(model, &checkpoint, parallel, error);
     if (result == MGV_OK) result = mgv__model_read_scalar(&checkpoint, "logit_scale", &model->logit_scale, error);
     if (result == MGV_OK) result = mgv__model_read_scalar(&checkpoint, "logit_bias", &model->logit_bias, error);
     if (result == MGV_OK) result = mgv__model_keep_names(model, &checkpoint, error);
     mgv__checkpoint_close(&checkpoint);
-    if (result == MGV_OK) model->hash = mgv__model_hash(model);
     return result;
 }
 
@@ -7074,6 +7226,7 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
     result = mgv__take_struct(&d, sizeof d, desc, desc ? desc->struct_size : 0, "mgv_model_desc", error);
     if (result != MGV_OK) return result;
     result = mgv__allocator_check(&d.allocator, error);
+    if (result == MGV_OK) result = mgv__parallel_check(&d.parallel, error);
     if (result != MGV_OK) return result;
     result = mgv__source_open(&source, &d, error);
     if (result != MGV_OK) return result;
@@ -7084,7 +7237,7 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
     memset(opened, 0, sizeof *opened);
     opened->allocator = d.allocator;
     opened->logger = d.logger;
-    result = mgv__model_load(opened, &source, error);
+    result = mgv__model_load(opened, &source, d.parallel.run ? &d.parallel : NULL, error);
 #ifdef MEGAVIT_TEXT
     if (result == MGV_OK && d.tower == MGV_TOWER_TEXT) result = mgv__model_read_tokenizer(opened, &source, &d, error);
 #endif
@@ -10734,13 +10887,20 @@ static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) {
     return tensor->dtype == MGV_DTYPE_BF16 ? mgv__bf16_value(h) : mgv__f16_value(h);
 }
 
+/* Some rows of one pack, which lie one after the other in memory: what is packed at a time, by any number of threads. */
 typedef struct mgv__packer {
     const mgv__plan *plan;
     const mgv__tensor *tensors;
-    uint16_t *weights;
-    float *vectors;
+    float *vectors;            /* all */
+    uint8_t *rows;
+    uint32_t pack, first, end; /* rows [first, end) of it */
 } mgv__packer;
 
+/* Where row `row` of an operation's weights goes. */
+static uint16_t *mgv__packer_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
+    const uint64_t number = op->kernel.b_row + row - p->first;
+    return (uint16_t *)(void *)(p->rows + number * p->plan->pack_pitch[p->pack] * 2);
+}
 static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) {
     return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i);
 }
@@ -10801,9 +10961,8 @@ static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint
    deviation. gamma NULL: no norm. */
 static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
                           uint64_t weight_row, float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
-    const mgv__plan *plan = p->plan;
     const uint32_t inner = (uint32_t)weight->shape[1]; /* of MLPs the pack's rows may be longer: the rest stays zero */
-    uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + target_row) * plan->pack_pitch[op->pack];
+    uint16_t *out = mgv__packer_row(p, op, target_row);
     const double scale = mgv__pack_scale(p, op, target_row);
     double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
@@ -10819,17 +10978,17 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     p->vectors[op->kernel.bias + target_row] = (float)(shift * scale);
 }
 
-/* A product whose weights are those of the model's last operation that it stands for, part after part. */
-static void mgv__pack_product(const mgv__packer *p, const mgv__plan_op *op) {
+/* Row `row` of a product whose weights are those of the model's last operation that it stands for, part after part. An MLP's may have some
+   more, which stay zero. */
+static void mgv__pack_product(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__op *from = &p->plan->program->ops[op->end - 1];
     const mgv__op *norm = op->norm == MGV__NO_OP ? NULL : &p->plan->program->ops[op->norm];
     const mgv__tensor *gamma = norm ? &p->tensors[norm->weight[0]] : NULL, *beta = norm ? &p->tensors[norm->bias[0]] : NULL;
-    uint32_t part, row, target_row = 0;
-    for (part = 0; part < from->part_count; part++) {
-        const uint32_t first = mgv__op_part_row(from, part);
-        for (row = first; row < first + from->part_columns[part]; row++, target_row++)
-            mgv__pack_row(p, op, target_row, &p->tensors[from->weight[part]], row, mgv__packer_bias(p, from->bias[part], row), gamma, beta);
-    }
+    uint32_t part = 0, in_part = row;
+    for (; part < from->part_count && in_part >= from->part_columns[part]; part++) in_part -= from->part_columns[part];
+    if (part == from->part_count) return;
+    in_part += mgv__op_part_row(from, part);
+    mgv__pack_row(p, op, row, &p->tensors[from->weight[part]], in_part, mgv__packer_bias(p, from->bias[part], in_part), gamma, beta);
 }
 
 static uint64_t mgv__tensor_numbers(const mgv__tensor *tensor) {
@@ -10879,29 +11038,26 @@ static void mgv__pack_table(const mgv__packer *p, const mgv__plan_op *op) {
 
 /* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
    rescale / std - mean / std goes into weights and bias. */
-static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op) {
+static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__plan *plan = p->plan;
     const mgv__op *from = &plan->program->ops[op->first];
     const mgv__pixels_config *pixels = &plan->config->pixels;
     const mgv__tensor *weight = &p->tensors[from->weight[0]];
     const uint32_t patch = plan->config->patch, area = patch * patch;
     const double rescale = pixels->do_rescale ? pixels->rescale_factor : 1;
-    uint32_t row, i, channel;
-    for (row = 0; row < op->kernel.columns; row++) {
-        uint16_t *out = p->weights + plan->pack_offset[op->pack] / 2 + (uint64_t)(op->kernel.b_row + row) * plan->pack_pitch[op->pack];
-        double bias = mgv__packer_bias(p, from->bias[0], row);
-        for (channel = 0; channel < 3; channel++) {
-            const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1),
-                         zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
-            for (i = 0; i < area; i++) {
-                uint16_t *w = &out[i * 3 + channel];
-                *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
-                bias -= mgv__bf16_value(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
-            }
+    uint16_t *out = mgv__packer_row(p, op, row);
+    double bias = mgv__packer_bias(p, from->bias[0], row);
+    uint32_t i, channel;
+    for (channel = 0; channel < 3; channel++) {
+        const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1),
+                     zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
+        for (i = 0; i < area; i++) {
+            uint16_t *w = &out[i * 3 + channel];
+            *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
+            bias -= mgv__bf16_value(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
         }
-        p->vectors[op->kernel.bias + row] = (float)bias;
     }
-    if (op->kernel.flags & MGV__KERNEL_TABLE) mgv__pack_table(p, op);
+    p->vectors[op->kernel.bias + row] = (float)bias;
 }
 
 /* Gamma and beta of a norm that is not folded into a product. */
@@ -10916,38 +11072,36 @@ static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
     }
 }
 
-/* The pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all
+/* One head's of the pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all
    tokens is left out. As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
-static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op) {
+static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint32_t head) {
     const mgv__plan *plan = p->plan;
     const mgv__op *from = &plan->program->ops[op->end - 1], *norm = &plan->program->ops[op->norm];
-    const uint32_t width = plan->width, head_dim = plan->head_dim, pack = op->pack;
+    const uint32_t width = plan->width, head_dim = plan->head_dim;
     const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe], *gamma = &p->tensors[norm->weight[0]];
-    uint32_t head, j, k;
-    for (head = 0; head < plan->heads; head++) {
-        uint16_t *out = p->weights + plan->pack_offset[pack] / 2 + (uint64_t)(op->kernel.b_row + head) * plan->pack_pitch[pack];
-        double sum = 0, mean = 0, u[MGV__PLAN_MAX_WIDTH];
-        for (k = 0; k < width; k++) u[k] = 0;
-        for (j = head * head_dim; j < (head + 1) * head_dim; j++) {
-            double q = mgv__packer_bias(p, from->bias[0], j);
-            for (k = 0; k < width; k++) q += (double)mgv__tensor_value(in, (uint64_t)j * width + k) * mgv__tensor_value(probe, k);
-            for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
-        }
-        for (k = 0; k < width; k++) {
-            u[k] *= mgv__pack_softmax_scale(from->scale) * mgv__tensor_value(gamma, k);
-            mean += u[k] / width;
-        }
-        if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
-            for (k = 0; k < width; k++) u[k] -= mean;
-            mgv__pack_centred(out, u, width);
-            continue;
-        }
-        for (k = 0; k < width; k++) {
-            out[k] = mgv__bf16_round((float)u[k]);
-            sum += mgv__bf16_value(out[k]);
-        }
-        p->vectors[op->kernel.column_sums + head] = (float)sum;
+    uint16_t *out = mgv__packer_row(p, op, head);
+    double sum = 0, mean = 0, u[MGV__PLAN_MAX_WIDTH];
+    uint32_t j, k;
+    for (k = 0; k < width; k++) u[k] = 0;
+    for (j = head * head_dim; j < (head + 1) * head_dim; j++) {
+        double q = mgv__packer_bias(p, from->bias[0], j);
+        for (k = 0; k < width; k++) q += (double)mgv__tensor_value(in, (uint64_t)j * width + k) * mgv__tensor_value(probe, k);
+        for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
     }
+    for (k = 0; k < width; k++) {
+        u[k] *= mgv__pack_softmax_scale(from->scale) * mgv__tensor_value(gamma, k);
+        mean += u[k] / width;
+    }
+    if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
+        for (k = 0; k < width; k++) u[k] -= mean;
+        mgv__pack_centred(out, u, width);
+        return;
+    }
+    for (k = 0; k < width; k++) {
+        out[k] = mgv__bf16_round((float)u[k]);
+        sum += mgv__bf16_value(out[k]);
+    }
+    p->vectors[op->kernel.column_sums + head] = (float)sum;
 }
 
 /* Device memory that an engine takes, with room to align its start. */
@@ -10958,34 +11112,75 @@ static uint64_t mgv__plan_device_bytes(const mgv__plan *plan) { return plan->are
 static uint64_t mgv__plan_packed_bytes(const mgv__plan *plan) { return plan->weights_offset - plan->vectors_offset + plan->weight_bytes; }
 
 /* The pooling head's values: the last third of its projection. */
-static void mgv__pack_values(const mgv__packer *p, const mgv__plan_op *op) {
+static void mgv__pack_values(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__op *from = &p->plan->program->ops[op->end - 1];
-    uint32_t row;
-    for (row = 0; row < op->kernel.columns; row++) {
-        const uint32_t in_row = 2 * op->kernel.columns + row;
-        mgv__pack_row(p, op, row, &p->tensors[from->weight[0]], in_row, mgv__packer_bias(p, from->bias[0], in_row), NULL, NULL);
+    const uint32_t in_row = 2 * op->kernel.columns + row;
+    mgv__pack_row(p, op, row, &p->tensors[from->weight[0]], in_row, mgv__packer_bias(p, from->bias[0], in_row), NULL, NULL);
+}
+
+/* Rows of weights that an operation has in its pack; 0: it has none. */
+static uint32_t mgv__pack_rows_of(const mgv__plan *plan, const mgv__plan_op *op) {
+    if (op->packs == MGV__PACKS_NOTHING || op->packs == MGV__PACKS_NORM) return 0;
+    return op->packs == MGV__PACKS_SCORES ? plan->heads : op->kernel.columns;
+}
+/* A task: some of the packer's rows, with the biases and sums that are theirs. */
+enum { MGV__PACK_SLICE = 16 };
+static void mgv__pack_slice(void *context, uint32_t slice) {
+    const mgv__packer *p = (const mgv__packer *)context;
+    const mgv__plan *plan = p->plan;
+    const uint32_t first = p->first + slice * MGV__PACK_SLICE, end = mgv__min_u32(first + MGV__PACK_SLICE, p->end);
+    const uint64_t pitch = (uint64_t)plan->pack_pitch[p->pack] * 2;
+    uint32_t i, row;
+    memset(p->rows + (first - p->first) * pitch, 0, (size_t)((end - first) * pitch));
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__plan_op *op = &plan->ops[i];
+        const uint32_t begin = op->kernel.b_row, behind = begin + mgv__pack_rows_of(plan, op);
+        if (op->pack != p->pack || behind <= first || begin >= end) continue;
+        for (row = (begin > first ? begin : first); row < mgv__min_u32(behind, end); row++)
+            switch (op->packs) {
+            case MGV__PACKS_PATCHES: mgv__pack_patches(p, op, row - begin); break;
+            case MGV__PACKS_PRODUCT: mgv__pack_product(p, op, row - begin); break;
+            case MGV__PACKS_SCORES: mgv__pack_scores(p, op, row - begin); break;
+            default: mgv__pack_values(p, op, row - begin); break;
+            }
+    }
+}
+/* Packs rows [first, end) of a pack to `rows`. parallel NULL: in this thread. */
+static void mgv__pack_rows(mgv__packer *p, uint32_t pack, uint32_t first, uint32_t end, uint8_t *rows, const mgv_parallel_for *parallel) {
+    const uint32_t slices = mgv__ceil_div(end - first, MGV__PACK_SLICE);
+    uint32_t i;
+    p->pack = pack;
+    p->first = first;
+    p->end = end;
+    p->rows = rows;
+    if (parallel) parallel->run(parallel->user, slices, mgv__pack_slice, p);
+    for (i = 0; i < slices && !parallel; i++) mgv__pack_slice(p, i);
+}
+/* The vectors that are not rows': all rows have been packed. */
+static void mgv__pack_vectors(const mgv__packer *p) {
+    const mgv__plan *plan = p->plan;
+    uint32_t i;
+    if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(p, plan->norm_op, plan->norm);
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__plan_op *op = &plan->ops[i];
+        if (op->packs == MGV__PACKS_NORM) mgv__pack_norm(p, op->norm, op->kernel.bias);
+        if (op->packs == MGV__PACKS_PATCHES && op->kernel.flags & MGV__KERNEL_TABLE) mgv__pack_table(p, op);
     }
 }
 
 /* Fills `packed`, mgv__plan_packed_bytes long. */
 static void mgv__plan_pack(const mgv__plan *plan, const mgv__tensor *tensors, uint8_t *packed) {
+    uint8_t *weights = packed + (plan->weights_offset - plan->vectors_offset);
     mgv__packer p;
-    uint32_t i;
+    uint32_t pack;
+    memset(&p, 0, sizeof p);
     p.plan = plan;
     p.tensors = tensors;
     p.vectors = (float *)(void *)packed;
-    p.weights = (uint16_t *)(void *)(packed + (plan->weights_offset - plan->vectors_offset));
     memset(packed, 0, (size_t)mgv__plan_packed_bytes(plan));
-    if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(&p, plan->norm_op, plan->norm);
-    for (i = 0; i < plan->op_count; i++)
-        switch (plan->ops[i].packs) {
-        case MGV__PACKS_PATCHES: mgv__pack_patches(&p, &plan->ops[i]); break;
-        case MGV__PACKS_PRODUCT: mgv__pack_product(&p, &plan->ops[i]); break;
-        case MGV__PACKS_SCORES: mgv__pack_scores(&p, &plan->ops[i]); break;
-        case MGV__PACKS_VALUES: mgv__pack_values(&p, &plan->ops[i]); break;
-        case MGV__PACKS_NORM: mgv__pack_norm(&p, plan->ops[i].norm, plan->ops[i].kernel.bias); break;
-        default: break;
-        }
+    for (pack = 0; pack < MGV__PACK_COUNT; pack++)
+        mgv__pack_rows(&p, pack, 0, plan->pack_rows[pack], weights + plan->pack_offset[pack], NULL);
+    mgv__pack_vectors(&p);
 }
 
 #endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
@@ -11712,47 +11907,86 @@ typedef struct mgv__packed_source {
     uint64_t model_hash; /* of the model that they must be of */
 } mgv__packed_source;
 
-/* Reads the block into `block`, mgv__plan_packed_bytes long, and proves that it is what was packed. */
-static mgv_result mgv__packed_read(const mgv__packed_source *from, const mgv_allocator *allocator, const mgv__plan *plan, uint8_t *block,
-                                   mgv_error *error) {
+/* Reads the block of such a file part by part, and proves in the end that it is what was packed. What was read before becomes part of its
+   hash while the next is read. It may not be moved. */
+typedef struct mgv__packed_reader {
+    mgv__source source;
+    mgv_memory_file memory;
+    mgv__wide_file file;
+    uint64_t at, bytes;        /* of the block: what has been read, all of it */
+    uint64_t block_hash;
+    mgv__hash hash;
+    const void *before;        /* what is not in the hash yet, NULL: nothing */
+    size_t before_bytes;
+} mgv__packed_reader;
+
+static void mgv__packed_hash(void *context) {
+    mgv__packed_reader *reader = (mgv__packed_reader *)context;
+    if (reader->before) mgv__hash_part(&reader->hash, reader->before, reader->before_bytes);
+    reader->before = NULL;
+}
+/* Opens the file and checks its header. mgv__packed_close, whatever came of it. */
+static mgv_result mgv__packed_open(mgv__packed_reader *reader, const mgv__packed_source *from, const mgv_allocator *allocator,
+                                   const mgv_parallel_for *parallel, const mgv__plan *plan, mgv_error *error) {
     unsigned char bytes[MGV__PACKED_HEADER];
     mgv__packed_header header, wanted;
-    mgv_memory_file memory;
     mgv_model_desc desc;
-    mgv__source source;
-    mgv__file file;
     mgv_result result;
+    uint64_t size;
+    const char *name = from->path ? from->path : "the packed weights in memory";
     memset(&desc, 0, sizeof desc);
-    memset(&memory, 0, sizeof memory);
-    memset(&file, 0, sizeof file);
-    memory.name = from->path ? from->path : "the packed weights in memory";
-    memory.data = from->data;
-    memory.bytes = from->bytes;
+    memset(reader, 0, sizeof *reader);
+    reader->memory.name = name;
+    reader->memory.data = from->data;
+    reader->memory.bytes = from->bytes;
     if (from->path && from->data)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "packed weights come from packed_path or from packed, not from both");
     if (from->path) {
         desc.path = ""; /* the file's name is the whole path */
     } else {
-        desc.memory_files = &memory;
+        desc.memory_files = &reader->memory;
         desc.memory_file_count = 1;
     }
     desc.io = from->io;
     desc.allocator = *allocator;
-    result = mgv__source_open(&source, &desc, error);
-    if (result == MGV_OK) result = mgv__file_open(&file, &source, memory.name, NULL, error);
-    if (result == MGV_OK && file.size < MGV__PACKED_HEADER)
-        result = mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are too few for a file of packed weights", memory.name, file.size);
-    if (result == MGV_OK) result = mgv__file_read(&file, 0, bytes, sizeof bytes, error);
+    result = mgv__source_open(&reader->source, &desc, error);
+    if (result == MGV_OK) result = mgv__wide_open(&reader->file, &reader->source, name, parallel, error);
+    if (result != MGV_OK) return result;
+    size = reader->file.ways[0].size;
+    if (size < MGV__PACKED_HEADER)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: %u bytes are too few for a file of packed weights", name, size);
+    result = mgv__file_read(&reader->file.ways[0], 0, bytes, sizeof bytes, error);
     mgv__packed_describe(&wanted, plan, from->model_hash);
-    if (result == MGV_OK) result = mgv__packed_check(bytes, file.size, &wanted, memory.name, error);
-    if (result == MGV_OK) result = mgv__file_read(&file, MGV__PACKED_HEADER, block, (size_t)wanted.block_bytes, error);
-    mgv__file_close(&file);
+    if (result == MGV_OK) result = mgv__packed_check(bytes, size, &wanted, name, error);
     if (result != MGV_OK) return result;
     mgv__packed_read_header(&header, bytes);
-    if (mgv__hash_of(block, wanted.block_bytes) != header.block_hash)
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the weights are damaged: they do not have the hash that the header gives",
-                         memory.name);
+    reader->bytes = wanted.block_bytes;
+    reader->block_hash = header.block_hash;
+    mgv__hash_begin(&reader->hash);
+    mgv__hash_prefix(&reader->hash, reader->bytes);
     return MGV_OK;
+}
+static void mgv__packed_close(mgv__packed_reader *reader) { mgv__wide_close(&reader->file); }
+/* The next bytes; all parts but the last are multiples of 32 long. `out` stays as it is until the next call. */
+static mgv_result mgv__packed_next(mgv__packed_reader *reader, void *out, size_t bytes, mgv_error *error) {
+    mgv__wide_work work;
+    mgv_result result;
+    work.part = NULL;
+    work.beside = mgv__packed_hash;
+    work.context = reader;
+    result = mgv__wide_read(&reader->file, MGV__PACKED_HEADER + reader->at, out, bytes, &work, error);
+    if (result != MGV_OK) return result;
+    reader->before = out;
+    reader->before_bytes = bytes;
+    reader->at += bytes;
+    return MGV_OK;
+}
+/* All was read. */
+static mgv_result mgv__packed_prove(mgv__packed_reader *reader, mgv_error *error) {
+    mgv__packed_hash(reader);
+    if (mgv__hash_end(&reader->hash) == reader->block_hash) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the weights are damaged: they do not have the hash that the header gives",
+                     reader->memory.name);
 }
 
 static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t capacity, uint64_t *bytes, mgv_error *error) {
@@ -11780,7 +12014,11 @@ static mgv_result mgv__pack_for(const mgv_model *model, const char *architecture
                                 mgv_error *error) {
     if (!model || !architecture) return mgv__fail(error, MGV_ERROR_ARGUMENT, "packing: model or architecture is NULL");
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
-    (void)mgv__packed_read; /* without >>cuda nothing reads such files */
+    (void)mgv__packed_open; /* without >>cuda nothing reads such files */
+    (void)mgv__packed_close;
+    (void)mgv__packed_next;
+    (void)mgv__packed_prove;
+    (void)mgv__pack_rows;
     if (!mgv__find_machine(architecture, error)) return MGV_ERROR_UNSUPPORTED;
     return mgv__model_pack(model, file, capacity, bytes, error);
 #else
@@ -12029,8 +12267,8 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
                          (int64_t)desc->resize);
-    if ((desc->parallel.run == NULL) != (desc->parallel.threads == 0))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_parallel_for wants both run and threads, or neither");
+    result = mgv__parallel_check(&desc->parallel, error);
+    if (result != MGV_OK) return result;
     if (!desc->parallel.run) {
         desc->parallel.run = mgv__run_inline;
         desc->parallel.threads = 1;
@@ -12389,6 +12627,7 @@ typedef struct mgv__cuda_desc {
     uint32_t poll_limit;     /* 0: about a quarter of a second */
     const void *kernels;     /* the fatbin */
     mgv_allocator allocator;
+    const mgv_parallel_for *parallel; /* that packs and reads weights; NULL: the calling thread alone */
     mgv__packed_source packed;
     void *workspace;         /* device memory for the arena; NULL: allocated */
     uint64_t workspace_bytes;
@@ -12572,21 +12811,73 @@ static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__c
     return MGV_OK;
 }
 
-static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__packed_source *source, const mgv__tensor *tensors,
-                                           mgv_error *error) {
+/* Page-locked memory that weights go through on their way to the device: two halves, one that is copied or hashed, one that is filled. */
+enum { MGV__CUDA_WINDOW = 16 << 20 };
+static mgv_result mgv__cuda_send(mgv__cuda *cuda, uint64_t to, const void *from, size_t bytes, mgv_error *error) {
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (cuda->arena + to, from, bytes, cudaMemcpyHostToDevice), "sending the packed weights");
+    return MGV_OK;
+}
+/* Weights from a file that has them packed. */
+static mgv_result mgv__cuda_read_weights(mgv__cuda *cuda, const mgv__cuda_desc *desc, uint8_t *window, size_t half, mgv_error *error) {
+    mgv__packed_reader reader;
+    uint32_t turn = 0;
+    mgv_result result = mgv__packed_open(&reader, &desc->packed, &cuda->allocator, desc->parallel, cuda->plan, error);
+    while (result == MGV_OK && reader.at < reader.bytes) {
+        uint8_t *part = window + (turn++ & 1) * half;
+        const uint64_t at = reader.at;
+        const size_t bytes = reader.bytes - at < half ? (size_t)(reader.bytes - at) : half;
+        result = mgv__packed_next(&reader, part, bytes, error);
+        if (result == MGV_OK) result = mgv__cuda_send(cuda, cuda->plan->vectors_offset + at, part, bytes, error);
+    }
+    if (result == MGV_OK) result = mgv__packed_prove(&reader, error);
+    mgv__packed_close(&reader);
+    return result;
+}
+/* Weights that are packed on the spot, as many rows at a time as the window holds. What no row covers is zero with the arena. */
+static mgv_result mgv__cuda_pack_weights(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__tensor *tensors, uint8_t *window,
+                                         size_t bytes, mgv_error *error) {
     const mgv__plan *plan = cuda->plan;
-    const size_t bytes = (size_t)mgv__plan_packed_bytes(plan);
-    uint8_t *packed = (uint8_t *)mgv__alloc(&cuda->allocator, bytes);
+    const size_t vector_bytes = plan->vector_count * sizeof(float);
+    mgv__packer p;
+    uint32_t pack, first, end;
     mgv_result result = MGV_OK;
-    cudaError_t code;
-    if (!packed) return mgv__fail_nomem(error, "the packed weights", bytes);
-    if (source->path || source->data) result = mgv__packed_read(source, &cuda->allocator, plan, packed, error);
-    else mgv__plan_pack(plan, tensors, packed);
-    code = result == MGV_OK ? cuda->calls->Memcpy(cuda->arena + plan->vectors_offset, packed, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
-    mgv__free(&cuda->allocator, packed);
-    if (code != cudaSuccess) return mgv__cuda_fail(cuda->calls, error, code, "cudaMemcpy", "sending the packed weights");
+    memset(&p, 0, sizeof p);
+    p.plan = plan;
+    p.tensors = tensors;
+    p.vectors = (float *)mgv__alloc(&cuda->allocator, vector_bytes);
+    if (!p.vectors) return mgv__fail_nomem(error, "the packed weights", vector_bytes);
+    memset(p.vectors, 0, vector_bytes);
+    for (pack = 0; pack < MGV__PACK_COUNT; pack++) {
+        const size_t pitch = (size_t)plan->pack_pitch[pack] * 2;
+        for (first = 0; first < plan->pack_rows[pack] && result == MGV_OK; first = end) {
+            end = mgv__min_u32(plan->pack_rows[pack], first + (uint32_t)(bytes / pitch));
+            mgv__pack_rows(&p, pack, first, end, window, desc->parallel);
+            result = mgv__cuda_send(cuda, plan->weights_offset + plan->pack_offset[pack] + (uint64_t)first * pitch, window,
+                                    (end - first) * pitch, error);
+        }
+    }
+    if (result == MGV_OK) {
+        mgv__pack_vectors(&p);
+        result = mgv__cuda_send(cuda, plan->vectors_offset, p.vectors, vector_bytes, error);
+    }
+    mgv__free(&cuda->allocator, p.vectors);
+    return result;
+}
+static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__tensor *tensors, mgv_error *error) {
+    const int packed = desc->packed.path || desc->packed.data;
+    size_t half = MGV__CUDA_WINDOW;
+    void *window;
+    uint32_t pack;
+    mgv_result result;
+    for (pack = 0; pack < MGV__PACK_COUNT; pack++) /* a row at least */
+        if (half < (size_t)cuda->plan->pack_pitch[pack] * 2) half = (size_t)cuda->plan->pack_pitch[pack] * 2;
+    half = (half + 31) / 32 * 32;
+    MGV__CUDA_TRY(cuda->calls, MallocHost, (&window, 2 * half), "allocating pinned memory for weights");
+    result = packed ? mgv__cuda_read_weights(cuda, desc, (uint8_t *)window, half, error)
+                    : mgv__cuda_pack_weights(cuda, desc, tensors, (uint8_t *)window, 2 * half, error);
+    cuda->calls->FreeHost(window);
     if (result != MGV_OK) return result;
-    /* the copy may return while its last bytes are on their way, and no stream that does not block would wait for them */
+    /* the last copy may return while its bytes are on their way, and no stream that does not block would wait for them */
     MGV__CUDA_TRY(cuda->calls, StreamSynchronize, (NULL), "sending the packed weights");
     return MGV_OK;
 }
@@ -12716,7 +13007,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
     memset(cuda->status, 0, sizeof *cuda->status);
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
-    result = mgv__cuda_upload_weights(cuda, &desc->packed, tensors, error);
+    result = mgv__cuda_upload_weights(cuda, desc, tensors, error);
     if (result != MGV_OK) return result;
     arguments->weights = cuda->arena + plan->weights_offset;
     arguments->vectors = (const float *)(cuda->arena + plan->vectors_offset);
@@ -13032,6 +13323,7 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
+    cuda_desc.parallel = &desc->parallel;
     cuda_desc.packed.path = desc->packed_path;
     cuda_desc.packed.data = desc->packed;
     cuda_desc.packed.bytes = desc->packed_bytes;

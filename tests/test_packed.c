@@ -5,6 +5,7 @@
 
 #include "support.h"
 #include "micro_siglip.h"
+#include "packed_whole.h"
 
 typedef struct fixture {
     micro_siglip micro;
@@ -49,7 +50,7 @@ static mgv_result read_packed(const fixture *f, const void *data, uint64_t bytes
     source.data = data;
     source.bytes = bytes;
     source.model_hash = model_hash;
-    return mgv__packed_read(&source, &f->model->allocator, f->plan, f->block, error);
+    return packed_whole(&source, &f->model->allocator, NULL, f->plan, UINT64_MAX, f->block, error);
 }
 static void refused(const fixture *f, const void *data, uint64_t bytes, mgv_result expected, const char *sentence) {
     mgv_error error;
@@ -207,27 +208,27 @@ static void test_files(void **state) {
     source.model_hash = f->model->hash;
     source.io = fake_files_make(&files, &entry, 1);
     memset(f->block, 0, (size_t)f->bytes - MGV__PACKED_HEADER);
-    if (mgv__packed_read(&source, &f->model->allocator, f->plan, f->block, &error) != MGV_OK) fail_msg("%s", error.message);
+    if (packed_whole(&source, &f->model->allocator, NULL, f->plan, UINT64_MAX, f->block, &error) != MGV_OK) fail_msg("%s", error.message);
     assert_memory_equal(f->block, f->file + MGV__PACKED_HEADER, f->bytes - MGV__PACKED_HEADER);
     assert_int_equal(files.calls, 3);
     assert_int_equal(files.open_now, 0);
     for (n = 1; n <= 3; n++) {
         source.io = fake_files_make(&files, &entry, 1);
         files.fail_at = n;
-        assert_int_equal(mgv__packed_read(&source, &f->model->allocator, f->plan, f->block, &error), MGV_ERROR_IO);
+        assert_int_equal(packed_whole(&source, &f->model->allocator, NULL, f->plan, UINT64_MAX, f->block, &error), MGV_ERROR_IO);
         assert_non_null(strstr(error.message, "weights.mgvp: "));
         assert_int_equal(files.open_now, 0);
     }
     source.io = fake_files_make(&files, &entry, 1);
     files.resize_at = 1;
     files.resize_by = 1000000000; /* a file that claims to be larger: nothing is allocated for it */
-    assert_int_equal(mgv__packed_read(&source, &f->model->allocator, f->plan, f->block, &error), MGV_ERROR_FORMAT);
+    assert_int_equal(packed_whole(&source, &f->model->allocator, NULL, f->plan, UINT64_MAX, f->block, &error), MGV_ERROR_FORMAT);
     source.io = fake_files_make(&files, &entry, 1);
     source.path = "absent.mgvp";
-    assert_int_equal(mgv__packed_read(&source, &f->model->allocator, f->plan, f->block, &error), MGV_ERROR_IO);
+    assert_int_equal(packed_whole(&source, &f->model->allocator, NULL, f->plan, UINT64_MAX, f->block, &error), MGV_ERROR_IO);
     assert_non_null(strstr(error.message, "absent.mgvp: cannot be opened: there is no such file"));
     source.data = f->file;
-    assert_int_equal(mgv__packed_read(&source, &f->model->allocator, f->plan, f->block, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(packed_whole(&source, &f->model->allocator, NULL, f->plan, UINT64_MAX, f->block, &error), MGV_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "not from both"));
 }
 

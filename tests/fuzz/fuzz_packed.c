@@ -3,6 +3,7 @@
 #define MEGAVIT_PLAN
 #include "megavit.h"
 #include "fuzz.h"
+#include "../packed_whole.h"
 
 enum { WEIGHT_BYTES = 64, VECTOR_BYTES = 1024, MODEL_HASH = 0x5EED };
 
@@ -65,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     source.data = copy;
     source.bytes = size;
     source.model_hash = MODEL_HASH;
-    result = mgv__packed_read(&source, &allocator, &plan, block, &error);
+    result = packed_whole(&source, &allocator, NULL, &plan, UINT64_MAX, block, &error);
     REQUIRE(result == MGV_OK || result == MGV_ERROR_FORMAT || result == MGV_ERROR_MODEL || (result == MGV_ERROR_NOMEM && counts.failed));
     REQUIRE(result == MGV_OK || (error.code == result && error.message[0]));
     REQUIRE(counts.live_bytes == 0);
