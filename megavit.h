@@ -11072,8 +11072,8 @@ static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
     }
 }
 
-/* One head's of the pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the same for all
-   tokens is left out. As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
+/* One head's of the pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the
+   same for all tokens is left out. As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
 static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint32_t head) {
     const mgv__plan *plan = p->plan;
     const mgv__op *from = &plan->program->ops[op->end - 1], *norm = &plan->program->ops[op->norm];
