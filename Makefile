@@ -355,21 +355,21 @@ build/fuzz/%: tests/fuzz/%.c
 	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L -fsanitize=fuzzer $(SANITIZE) $(WARNINGS) -Wno-unused-function $(CUDA_CFLAGS) $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c %.o,$^) -o $@ $(LIBS)
 build/fuzz/fuzz_api: CUDA_CFLAGS := -isystem tests/machine/include
 # Their bytes are choices and not what is compared with anything: comparisons are not looked at.
-build/fuzz/fuzz_api build/fuzz/fuzz_extremes: SANITIZE += -fno-sanitize-coverage=trace-cmp
+build/fuzz/fuzz_api build/fuzz/fuzz_extremes build/fuzz/fuzz_pixels: SANITIZE += -fno-sanitize-coverage=trace-cmp
 
 # An index of megavit search, with pages as small as inputs should be.
 build/fuzz/fuzz_search: tools/megavit_index.c tools/megavit_index_scan.c tools/megavit_write.c
 build/fuzz/fuzz_search: LIBS += -lsqlite3
 build/fuzz/fuzz_search: FUZZ_CFLAGS = -DINDEX_PAGE_BYTES=512
 
-# The decoders with the libraries that are there (libheif is too slow), and without the sums that would keep a fuzzer out.
+# The decoders with the libraries that are there, and without the sums that would keep a fuzzer out.
 FUZZ_DECODERS := $(DECODE_SOURCES:tools/%.c=build/fuzz/tools/%.o) build/fuzz/tools/stb.o
-build/fuzz/fuzz_decode build/fuzz/fuzz_exif: $(FUZZ_DECODERS)
-build/fuzz/fuzz_decode build/fuzz/fuzz_exif: LIBS += $(DECODE_LIBS)
+build/fuzz/fuzz_decode build/fuzz/fuzz_heif build/fuzz/fuzz_exif: $(FUZZ_DECODERS)
+build/fuzz/fuzz_decode build/fuzz/fuzz_heif build/fuzz/fuzz_exif: LIBS += $(DECODE_LIBS)
 build/fuzz/tools/stb.o: WARNINGS := -w
 build/fuzz/tools/%.o: tools/%.c
 	@mkdir -p $(@D)
-	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer-no-link $(WARNINGS) -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION $(filter-out -DMEGAVIT_HEIF,$(DECODE_CFLAGS)) -I. -MMD -MP -c $< -o $@
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer-no-link $(WARNINGS) -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION $(DECODE_CFLAGS) -I. -MMD -MP -c $< -o $@
 
 fuzz-smoke: fuzzers
 	@tests/fuzz/smoke $(SECONDS) $(FUZZERS)

@@ -9602,7 +9602,8 @@ static int mgv__lower_gives(mgv_output_kind kind) {
 enum { MGV__PLAN_TABLE_TAPS = 64 };
 static mgv_result mgv__lower_check_table(const mgv__plan *plan, mgv_error *error) {
     const mgv__config *c = plan->config;
-    const uint32_t taps = c->position_side ? mgv__axis_sample_count(c->interpolation, c->position_side, c->image_size / c->patch) : 0;
+    const uint32_t side = c->image_size / c->patch; /* 0: pictures of any size, which mgv__lower_check_shapes refuses */
+    const uint32_t taps = c->position_side && side ? mgv__axis_sample_count(c->interpolation, c->position_side, side) : 0;
     if (taps <= MGV__PLAN_TABLE_TAPS) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel samples up to %u positions a side, not %u; use the CPU backend",
                      (uint64_t)MGV__PLAN_TABLE_TAPS, (uint64_t)taps);

@@ -71,11 +71,29 @@ static inline void memory_model_fill(memory_model *m, const char *part, float va
             memory_model_set(m, m->tensors[i].begin + k, value);
 }
 
-/* Weights are random, in [-0.3, 0.3). config and preprocessor (NULL: none) must stay. */
+/* The first weights of a sequence that is always the same: random, in [-0.3, 0.3). Made once, as a fuzzer wants many models. */
+static inline const uint8_t *memory_model_weights(uint64_t elements) {
+    static uint8_t weights[2 * MEMORY_MODEL_ELEMENTS];
+    static uint64_t made;
+    static uint32_t state = 12345;
+    for (; made < elements; made++) {
+        float value;
+        uint32_t bits;
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        value = (float)((double)state / 2147483648.0 - 1) * 0.3f;
+        memcpy(&bits, &value, 4);
+        weights[2 * made] = (uint8_t)(bits >> 16);
+        weights[2 * made + 1] = (uint8_t)(bits >> 24);
+    }
+    return weights;
+}
+
+/* config and preprocessor (NULL: none) must stay. */
 static inline void memory_model_make(memory_model *m, const tower *of, const char *config, const char *preprocessor) {
     const uint64_t one = 1;
     tower t = *of;
-    uint32_t state = 12345;
     uint64_t i;
     memset(m, 0, sizeof *m);
     t.emit = memory_model_emit;
@@ -86,12 +104,7 @@ static inline void memory_model_make(memory_model *m, const tower *of, const cha
     m->file = (uint8_t *)malloc((size_t)(8 + m->header_bytes + 2 * m->elements));
     for (i = 0; i < 8; i++) m->file[i] = (uint8_t)((uint64_t)m->header_bytes >> 8 * i);
     memcpy(m->file + 8, m->header, m->header_bytes);
-    for (i = 0; i < m->elements; i++) {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        memory_model_set(m, i, (float)((double)state / 2147483648.0 - 1) * 0.3f);
-    }
+    memcpy(m->file + 8 + m->header_bytes, memory_model_weights(m->elements), (size_t)(2 * m->elements));
     m->files[0].name = "config.json";
     m->files[0].data = config;
     m->files[0].bytes = strlen(config);

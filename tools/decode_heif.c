@@ -62,17 +62,22 @@ static int info(decode_bytes file, decode_info *out, decode_reason *why) {
     return handle != NULL;
 }
 
-static int copy_rows(const struct heif_image *image, uint32_t channels, decode_pixels *out, decode_reason *why) {
+/* What is coded may have another size than the box says that the caller reckons with. */
+static int copy_rows(const struct heif_image *image, const decode_info *known, uint32_t channels, decode_pixels *out, decode_reason *why) {
     int width = heif_image_get_primary_width(image), height = heif_image_get_primary_height(image), stride = 0;
     const unsigned char *plane = heif_image_get_plane_readonly(image, heif_channel_interleaved, &stride);
-    if (!plane || width <= 0 || height <= 0) return decode_fail(why, "libheif gave no pixels");
-    if (!decode_reserve(out, (uint32_t)width, (uint32_t)height, channels, why)) return 0;
+    if (!plane) return decode_fail(why, "libheif gave no pixels");
+    if (width <= 0 || height <= 0 || (uint32_t)width != known->width || (uint32_t)height != known->height)
+        return decode_fail(why, "the file says %u x %u pixels and holds %d x %d", (unsigned)known->width, (unsigned)known->height, width,
+                           height);
+    if (!decode_reserve(out, known->width, known->height, channels, why)) return 0;
     for (int y = 0; y < height; y++)
         memcpy(out->data + (size_t)y * (size_t)width * channels, plane + (ptrdiff_t)y * stride, (size_t)width * channels);
     return 1;
 }
 
-static int decode_picture(const struct heif_image_handle *handle, decode_pixels *out, decode_reason *why) {
+static int decode_picture(const struct heif_image_handle *handle, const decode_info *known, decode_pixels *out,
+                          decode_reason *why) {
     const int alpha = heif_image_handle_has_alpha_channel(handle);
     struct heif_decoding_options *options = heif_decoding_options_alloc();
     struct heif_image *image = NULL;
@@ -84,7 +89,7 @@ static int decode_picture(const struct heif_image_handle *handle, decode_pixels 
     error = heif_decode_image(handle, &image, heif_colorspace_RGB, alpha ? heif_chroma_interleaved_RGBA : heif_chroma_interleaved_RGB, options);
     heif_decoding_options_free(options);
     if (error.code != heif_error_Ok) return fail(error, why);
-    good = copy_rows(image, alpha ? 4 : 3, out, why);
+    good = copy_rows(image, known, alpha ? 4 : 3, out, why);
     heif_image_release(image);
     return good;
 }
@@ -93,11 +98,10 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     struct heif_context *context = heif_context_alloc();
     struct heif_image_handle *handle;
     int good = 0;
-    (void)known;
     if (!context) return decode_no_memory(why);
     handle = open_picture(context, file, why);
     if (handle) {
-        good = decode_picture(handle, out, why);
+        good = decode_picture(handle, known, out, why);
         heif_image_handle_release(handle);
     }
     heif_context_free(context);

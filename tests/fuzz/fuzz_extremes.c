@@ -11,8 +11,12 @@
 #define MEMORY_MODEL_ELEMENTS (1u << 18)
 #include "tests/memory_model.h"
 
-enum { MOST_TOKENS = 1024, MOST_SIDE = 200, MOST_OUTPUTS = 4, MOST_LAYERS = 24, MOST_BYTES = 192 << 20 };
-static const double most_flops = 1e7; /* of an encode that is run */
+enum {
+    MOST_TOKENS = 1024, MOST_SIDE = 200,  /* of few engines: their memory takes most of the time */
+    SMALL_TOKENS = 128, SMALL_SIDE = 48,  /* of most */
+    ARENA_BYTES = 32 << 20, MOST_OUTPUTS = 4, MOST_LAYERS = 24, MOST_BYTES = 192 << 20
+};
+static const double most_flops = 3e6; /* of an encode that is run */
 
 static fuzz_allocator counts;
 static void *extremes_alloc(void *user, size_t bytes) {
@@ -58,23 +62,42 @@ static void append_layers(fuzz_input *in, text *t, uint32_t count) {
     for (i = 0; i < count; i++) append(t, "%s%u", i ? "," : "", fuzz_rarely(in, 16) ? fuzz_extreme(in) : i);
 }
 
-static void choose_siglip(fuzz_input *in, tower *t, uint32_t heads, text *config) {
-    const uint32_t rest = t->patch ? fuzz_take(in, 0, 7) % t->patch : 0;
+static int is_dino(mgv_family family) { return family >= MGV_FAMILY_DINOV2 && family <= MGV_FAMILY_DINOV3; }
+static int is_qwen(mgv_family family) { return mgv__find_family(family)->video_processor != NULL; }
+
+/* Towers of whole pictures. A family does not read the keys of another. The width of DINOv2's MLPs follows from hidden. */
+static void choose_picture(fuzz_input *in, tower *t, uint32_t heads, text *config) {
+    const uint32_t rest = t->patch ? fuzz_take(in, 0, 7) % t->patch : 0, ratio = number(in, 2, 4);
     const uint32_t image = fuzz_rarely(in, 16) ? fuzz_extreme(in) : t->patch * t->side + rest;
     if (t->patch) t->side = image / t->patch;
-    append(config, "{\"model_type\":\"siglip_vision_model\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
-                   "\"num_attention_heads\":%u,\"patch_size\":%u,\"image_size\":%u,", t->hidden, t->intermediate, t->layers, heads, t->patch,
-           image);
-    append(config, "\"layer_norm_eps\":%s,\"vision_use_head\":%s}", value(in), truth(in));
+    if (is_dino(t->family)) t->gated = fuzz_take(in, 0, 1);
+    if (is_dino(t->family) && t->family != MGV_FAMILY_DINOV2) t->registers = number(in, 0, 5);
+    append(config, "{\"model_type\":\"%s\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
+                   "\"num_attention_heads\":%u,\"patch_size\":%u,\"image_size\":%u,", mgv__find_family(t->family)->vision[0], t->hidden,
+           t->intermediate, t->layers, heads, t->patch, image);
+    append(config, "\"mlp_ratio\":%u,\"use_swiglu_ffn\":%s,\"use_gated_mlp\":%s,\"num_register_tokens\":%u,\"num_patches\":%u,", ratio,
+           t->gated ? "true" : "false", t->gated ? "true" : "false", t->registers, t->side * t->side);
+    append(config, "\"rope_theta\":%s,\"layer_norm_eps\":%s,\"vision_use_head\":%s}", fuzz_rarely(in, 8) ? value(in) : "100", value(in),
+           truth(in));
+    if (t->family == MGV_FAMILY_DINOV2 || t->family == MGV_FAMILY_DINOV2_REGISTERS)
+        t->intermediate = t->gated ? (t->hidden * ratio * 2 / 3 + 7) / 8 * 8 : t->hidden * ratio;
 }
 
 static void choose_qwen(fuzz_input *in, tower *t, uint32_t heads, text *config) {
     const uint32_t listed = fuzz_take(in, 0, 3);
+    if (t->family == MGV_FAMILY_QWEN2_VL) {
+        const uint32_t ratio = number(in, 1, 4);
+        append(config, "{\"model_type\":\"qwen2_vl_vision\",\"embed_dim\":%u,\"hidden_size\":%u,\"depth\":%u,\"num_heads\":%u,"
+                       "\"patch_size\":%u,\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"mlp_ratio\":%u,\"rope_theta\":%s}",
+               t->hidden, t->out, t->layers, heads, t->patch, t->merge, t->temporal, ratio, fuzz_rarely(in, 8) ? value(in) : "10000");
+        t->intermediate = t->hidden * ratio;
+        return;
+    }
     append(config, "{\"model_type\":\"%s\",\"hidden_size\":%u,\"intermediate_size\":%u,\"depth\":%u,\"num_heads\":%u,\"patch_size\":%u,"
                    "\"spatial_merge_size\":%u,\"temporal_patch_size\":%u,\"out_hidden_size\":%u,\"rope_theta\":%s,",
-           t->family == MGV_FAMILY_QWEN3_VL ? "qwen3_vl_vision" : "qwen2_5_vl_vision", t->hidden, t->intermediate, t->layers, heads,
+           mgv__find_family(t->family)->vision[0], t->hidden, t->intermediate, t->layers, heads,
            t->patch, t->merge, t->temporal, t->out, fuzz_rarely(in, 8) ? value(in) : "10000");
-    if (t->family == MGV_FAMILY_QWEN3_VL) {
+    if (t->family != MGV_FAMILY_QWEN2_5_VL) {
         t->deepstack_count = listed;
         append(config, "\"num_position_embeddings\":%u,\"deepstack_visual_indexes\":[",
                fuzz_rarely(in, 16) ? fuzz_extreme(in) : t->side * t->side);
@@ -89,9 +112,9 @@ static void choose_qwen(fuzz_input *in, tower *t, uint32_t heads, text *config) 
 static void choose_model(fuzz_input *in, tower *t, text *config) {
     uint32_t heads, columns;
     memset(t, 0, sizeof *t);
-    t->family = (mgv_family)fuzz_take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN2_5_VL);
+    t->family = (mgv_family)fuzz_take(in, MGV_FAMILY_SIGLIP, MGV_FAMILY_SIGLIP2);
     heads = number(in, 1, 4);
-    columns = t->family == MGV_FAMILY_SIGLIP ? number(in, 1, 20) : 4 * number(in, 1, 5);
+    columns = is_qwen(t->family) || t->family == MGV_FAMILY_DINOV3 ? 4 * number(in, 1, 5) : number(in, 1, 20);
     if (fuzz_rarely(in, 4)) columns = 32 * fuzz_take(in, 1, 3); /* that the GPU kernels may run */
     t->hidden = fuzz_rarely(in, 32) ? fuzz_extreme(in) : heads * columns;
     t->intermediate = number(in, 1, 20);
@@ -102,9 +125,9 @@ static void choose_model(fuzz_input *in, tower *t, text *config) {
     t->merge = number(in, 1, 3);
     t->temporal = number(in, 1, 3);
     t->out = number(in, 1, 20);
-    t->prefix = fuzz_take(in, 0, 1) ? (t->family == MGV_FAMILY_SIGLIP ? "vision_model." : "model.visual.") : "";
-    if (t->family == MGV_FAMILY_SIGLIP) choose_siglip(in, t, heads, config);
-    else choose_qwen(in, t, heads, config);
+    t->prefix = fuzz_take(in, 0, 1) ? (is_qwen(t->family) ? "model.visual." : "vision_model.") : "";
+    if (is_qwen(t->family)) choose_qwen(in, t, heads, config);
+    else choose_picture(in, t, heads, config);
     if (t->layers > MOST_LAYERS) t->layers = MOST_LAYERS; /* the tensors of the rest are missing */
 }
 
@@ -112,7 +135,14 @@ static void choose_preprocessor(fuzz_input *in, const tower *t, text *pre) {
     append(pre, "{\"do_resize\":%s,\"do_rescale\":%s,\"do_normalize\":%s,\"resample\":%u", truth(in), truth(in), truth(in),
            fuzz_rarely(in, 16) ? fuzz_extreme(in) : fuzz_take(in, 2, 3));
     if (fuzz_rarely(in, 4)) append(pre, ",\"image_mean\":%s,\"image_std\":%s,\"rescale_factor\":%s", value(in), value(in), value(in));
-    if (t->family != MGV_FAMILY_SIGLIP) {
+    if (t->family == MGV_FAMILY_SIGLIP2) append(pre, ",\"patch_size\":%u,\"max_num_patches\":%u", t->patch, number(in, 1, 64));
+    /* of DINO the processor decides how large pictures become, and its own 224 pixels are many patches of one pixel */
+    if (is_dino(t->family) || t->family == MGV_FAMILY_CLIP) {
+        append(pre, ",\"size\":{\"height\":%u,\"width\":%u},\"do_center_crop\":", number(in, 1, 32), number(in, 1, 32));
+        if (fuzz_take(in, 0, 1)) append(pre, "false");
+        else append(pre, "true,\"crop_size\":%u", t->patch * t->side);
+    }
+    if (is_qwen(t->family)) {
         append(pre, ",\"patch_size\":%u,\"merge_size\":%u,\"temporal_patch_size\":%u", t->patch, t->merge, t->temporal);
         if (fuzz_rarely(in, 4)) append(pre, ",\"min_pixels\":%u,\"max_pixels\":%u", number(in, 1, 200), number(in, 200, 255));
     }
@@ -203,6 +233,18 @@ static void make_outputs(encoding *e, const mgv_model_info *info, const mgv_engi
     e->desc.output_count = count;
 }
 
+/* An engine in memory of the caller's, which ends where the sanitizer watches, or now and then of its own: megabytes that are allocated anew
+   for each take longer than all else. */
+static mgv_result create(mgv_engine **engine, const mgv_model *model, mgv_engine_desc *desc, int place, mgv_error *error) {
+    static uint8_t arenas[2][ARENA_BYTES];
+    uint64_t bytes;
+    if (place < 2 && mgv_engine_workspace_bytes(model, desc, &bytes, error) == MGV_OK && bytes <= ARENA_BYTES) {
+        desc->workspace = arenas[place] + (ARENA_BYTES - bytes);
+        desc->workspace_bytes = bytes;
+    }
+    return mgv_engine_create(engine, model, desc, error);
+}
+
 /* Encodes, and again on an engine with threads of another number. */
 static void encode(const mgv_model *model, const mgv_engine_desc *desc, mgv_engine *engine, const mgv_model_info *info,
                    const mgv_image *image, fuzz_input *in) {
@@ -221,7 +263,9 @@ static void encode(const mgv_model *model, const mgv_engine_desc *desc, mgv_engi
         for (i = 0; i < first.floats[q]; i++) REQUIRE(isfinite(first.outputs[q].data[i]));
     threaded.parallel.run = run_backwards;
     threaded.parallel.threads = fuzz_take(in, 2, 9);
-    if (mgv_engine_create(&other, model, &threaded, &error) == MGV_OK) {
+    threaded.workspace = NULL;
+    threaded.workspace_bytes = 0;
+    if (create(&other, model, &threaded, fuzz_rarely(in, 16) ? 2 : 1, &error) == MGV_OK) {
         fuzz_input same = {&(const uint8_t){0}, 0, 0};
         make_outputs(&second, info, other, &same);
         for (q = 0; q < second.desc.output_count; q++) second.outputs[q].index = first.outputs[q].index;
@@ -250,6 +294,8 @@ static double count_flops(const mgv_model *model, const mgv_grid *grid) {
 
 static void run_model(const mgv_model *model, fuzz_input *in) {
     static const uint8_t bytes_per_pixel[] = {3, 3, 4, 4, 1, 2};
+    const int large = fuzz_rarely(in, 16);
+    const uint32_t most_side = large ? MOST_SIDE : SMALL_SIDE;
     mgv_model_info info;
     mgv_engine_desc desc;
     mgv_engine *engine;
@@ -262,8 +308,8 @@ static void run_model(const mgv_model *model, fuzz_input *in) {
     REQUIRE(mgv_model_get_info(model, &info) == MGV_OK);
     memset(&desc, 0, sizeof desc);
     desc.backend = MGV_BACKEND_CPU;
-    desc.max_tokens = MOST_TOKENS;
-    desc.max_width = desc.max_height = MOST_SIDE;
+    desc.max_tokens = large ? MOST_TOKENS : SMALL_TOKENS;
+    desc.max_width = desc.max_height = most_side;
     desc.allocator.user = &counts;
     desc.allocator.alloc = extremes_alloc;
     desc.allocator.free = fuzz_free;
@@ -272,14 +318,14 @@ static void run_model(const mgv_model *model, fuzz_input *in) {
         desc.min_pixels = 1;
         desc.max_pixels = 4096;
     }
-    result = mgv_engine_create(&engine, model, &desc, &error);
+    result = create(&engine, model, &desc, fuzz_rarely(in, 16) ? 2 : 0, &error);
     if (result != MGV_OK) {
         check_refused(result, &error);
         return;
     }
     memset(&image, 0, sizeof image);
-    image.width = fuzz_take(in, 1, fuzz_take(in, 0, 1) ? MOST_SIDE : 24);
-    image.height = fuzz_take(in, 1, fuzz_take(in, 0, 1) ? MOST_SIDE : 24);
+    image.width = fuzz_take(in, 1, fuzz_take(in, 0, 1) ? most_side : 24);
+    image.height = fuzz_take(in, 1, fuzz_take(in, 0, 1) ? most_side : 24);
     image.frames = info.image_size ? fuzz_take(in, 0, 1) : fuzz_take(in, 0, 4);
     image.format = (mgv_pixel_format)fuzz_take(in, 0, 5);
     image.bytes = (uint64_t)image.width * image.height * bytes_per_pixel[image.format] * (image.frames ? image.frames : 1);
@@ -287,7 +333,7 @@ static void run_model(const mgv_model *model, fuzz_input *in) {
     for (i = 0; i < image.bytes; i++) pixels[i] = (uint8_t)(i * 2654435761u >> 9);
     image.pixels = pixels;
     if (mgv_engine_grid(engine, &image, &grid, &error) == MGV_OK) {
-        REQUIRE(grid.tokens > 0 && grid.tokens <= MOST_TOKENS);
+        REQUIRE(grid.tokens > 0 && grid.tokens <= desc.max_tokens);
         if (count_flops(model, &grid) < most_flops && (uint64_t)grid.width * grid.height < 1000000)
             encode(model, &desc, engine, &info, &image, in);
     } else {
