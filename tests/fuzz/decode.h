@@ -1,5 +1,5 @@
 /* Picture files: any bytes through the decoders that are ours or stand around a library. What comes out must be a picture of the size that
-   was told, the same for the same bytes; what is refused says why and leaves nothing. stb_image is watched by the sanitizers like our own
+   was told; what is refused says why and leaves nothing. stb_image is watched by the sanitizers like our own
    code; libjpeg, libwebp, libtiff and libheif, which their authors fuzz, are linked as they are.
 
    FUZZ_HEIF: 1 for HEIC and AVIF alone, which take a hundred times as long; 0 for all others. */
@@ -11,6 +11,7 @@ static void require(int condition) {
     if (!condition) __builtin_trap();
 }
 
+/* Whether it is a picture. */
 static int decode(const uint8_t *data, size_t size, decode_pixels *pixels) {
     decode_bytes file;
     decode_info info;
@@ -33,20 +34,6 @@ static int decode(const uint8_t *data, size_t size, decode_pixels *pixels) {
     }
     require(pixels->width == info.width && pixels->height == info.height && pixels->channels >= 1 && pixels->channels <= 4);
     return 1;
-}
-
-/* Returns whether it is a picture. */
-static int decode_twice(const uint8_t *data, size_t size) {
-    decode_pixels first, second;
-    int good = decode(data, size, &first);
-    require(decode(data, size, &second) == good);
-    if (good) {
-        require(first.width == second.width && first.height == second.height && first.channels == second.channels);
-        require(memcmp(first.data, second.data, (size_t)first.width * first.height * first.channels) == 0);
-    }
-    free(first.data);
-    free(second.data);
-    return good;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
