@@ -196,6 +196,34 @@ static void a_file_that_is_cut_short_is_an_error(void **state) {
     assert_true(tried > 30000);
 }
 
+/* The box says how large the picture is, long before its coded part or, as here in HEIC, the grid of its tiles does. */
+static void a_picture_of_another_size_than_its_box_says_is_an_error(void **state) {
+    static const struct {
+        const char *file, *box;
+        size_t height; /* of the last byte of a height, behind the box's name */
+    } lies[] = {{"plain.avif", "ispe", 15}, {"plain.heic", "idat", 11}};
+    size_t tried = 0;
+    (void)state;
+    for (size_t i = 0; i < 2 * case_count; i++) {
+        const picture_case *c = &cases[i / 2];
+        unsigned char *bytes;
+        outcome o;
+        size_t at = 0;
+        if (strcmp(c->file, lies[i % 2].file) != 0 || !is_built_in(c->format)) continue;
+        while (memcmp(c->bytes + at, lies[i % 2].box, 4) != 0) at++;
+        bytes = malloc(c->length);
+        assert_non_null(bytes);
+        memcpy(bytes, c->bytes, c->length);
+        bytes[at + lies[i % 2].height]++;
+        o = decode(bytes, c->length);
+        free(bytes);
+        if (o.good || !strstr(o.why.text, "the file says")) fail_msg("%s: '%s'", c->file, o.why.text);
+        tried++;
+    }
+    if (is_built_in("HEIC")) assert_int_equal(tried, 2);
+    else skip();
+}
+
 static uint64_t seed = 40;
 static uint32_t next_random(uint32_t most) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -349,6 +377,7 @@ int main(void) {
         cmocka_unit_test(every_picture_has_the_pixels_of_pillow),
         cmocka_unit_test(jpegs_without_libjpeg),
         cmocka_unit_test(a_file_that_is_cut_short_is_an_error),
+        cmocka_unit_test(a_picture_of_another_size_than_its_box_says_is_an_error),
         cmocka_unit_test(damaged_files_give_the_same_on_every_run),
         cmocka_unit_test(any_number_of_threads_may_decode),
         cmocka_unit_test(orientation_in_every_form),

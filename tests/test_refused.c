@@ -4,6 +4,7 @@
 #include "megavit.h"
 
 #include "support.h"
+#include "memory_model.h"
 
 static void test_functions_that_plan_say_so(void **state) {
     static const char *const paths[] = {"tests/golden/qwen2_5_saved", "tests/golden/qwen3_saved", "tests/golden/siglip_saved_sharded"};
@@ -35,7 +36,31 @@ static void test_functions_that_plan_say_so(void **state) {
     }
 }
 
+/* A table of positions that pictures of any size sample: there is no side that the plan could sample it for. */
+static void test_pictures_of_any_size(void **state) {
+    static const char config[] = "{\"model_type\":\"siglip2_vision_model\",\"hidden_size\":64,\"intermediate_size\":64,"
+                                 "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"patch_size\":8,\"num_patches\":4}";
+    memory_model files;
+    mgv_schedule_info info;
+    mgv_model *model;
+    mgv_error error;
+    tower t;
+    (void)state;
+    memset(&t, 0, sizeof t);
+    t.family = MGV_FAMILY_SIGLIP2;
+    t.hidden = t.intermediate = 64;
+    t.layers = t.side = 2;
+    t.patch = 8;
+    t.prefix = "vision_model.";
+    memory_model_make(&files, &t, config, NULL);
+    if (memory_model_open(&files, NULL, &model, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_model_get_schedule(model, NULL, &info, NULL, 0, &error), MGV_ERROR_UNSUPPORTED);
+    if (!strstr(error.message, "pictures of one size")) fail_msg("%s", error.message);
+    mgv_model_close(model);
+    memory_model_free(&files);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions_that_plan_say_so)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions_that_plan_say_so), cmocka_unit_test(test_pictures_of_any_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

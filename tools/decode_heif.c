@@ -1,4 +1,5 @@
-/* HEIC and AVIF through libheif, which turns pictures itself as their boxes say: the EXIF tag is not applied again. */
+/* HEIC and AVIF through libheif, which turns pictures itself as their boxes say: the EXIF tag is not applied again. What it takes for damage is
+   an error; neither format has sums, and libde265 says nothing of parts of a picture that a damaged file does not code. */
 #include <stdlib.h>
 #include <string.h>
 #include "tools/decode.h"
