@@ -24,11 +24,15 @@
 
            SigLIP, SigLIP2, CLIP text towers      text, pooled, tokens, layer N
 
+       and language models, with the pictures that they look at:
+
+           Qwen3, Qwen3-VL (dense)                sessions: ids and pictures in, logits and chosen ids out
+
        A file that holds a whole vision-language model is fine: what the opened tower does not need is not read.
 
    WHAT IT DOES NOT DO
        It does not train, does not download, does not decode picture files, does not start threads, open files or
-       print unless you ask for it, and does not run language models. It has no global state.
+       print unless you ask for it. It has no global state.
 
        Not supported: quantised weights, pictures of more than 8 bits a channel.
 
@@ -82,7 +86,9 @@
           MGV_OUTPUT_TEXT. Compare its rows with MGV_OUTPUT_EMBEDS of a CLIP or MGV_OUTPUT_POOLED of a SigLIP, all normalized: the dot
           product is what text and picture have in common, and logit_scale and logit_bias of mgv_model_info make scores of it. Text
           towers run on the CPU, also beside a GPU.
-       6. mgv_preprocess gives the pixel values alone, as transformers' image processors do. mgv_model_prepare does the longest part of
+       6. Language models: open the directory with tower = MGV_TOWER_LANGUAGE, make an engine and of it sessions (mgv_session_create),
+          append ids and pictures, read logits or have an id chosen, append that. They run on the CPU.
+       7. mgv_preprocess gives the pixel values alone, as transformers' image processors do. mgv_model_prepare does the longest part of
           that without an engine, on threads of yours: examples/pipeline.c.
 
    OPTIONS
@@ -99,7 +105,8 @@
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
            MEGAVIT_NO_CUDA          *  no CUDA backend, whatever else is defined
            MEGAVIT_NO_CUDART        *  for tests: the CUDA backend without the CUDA runtime, whose calls a test brings; see >>cuda
-           MEGAVIT_TEXT             *  tokenizers, see >>tokenizer: 110 KB of code and tables. Without it a text tower takes ids only
+           MEGAVIT_TEXT             *  tokenizers, see >>tokenizer: 110 KB of code and tables, and language models, see >>session. Without
+                                       it a text tower takes ids only
            MEGAVIT_SGEMM(...)       *  your matrix product, such as a BLAS's; see >>cpu
            MEGAVIT_FILENAME         *  the name to include this file by, if it is not "megavit.h"
 
@@ -372,7 +379,12 @@ typedef struct mgv_memory_file {
 /* A model of pictures and texts has two towers, whose rows are compared with each other. A handle is one of them: open the directory
    twice for both. */
 typedef int32_t mgv_tower;
-enum { MGV_TOWER_VISION = 0, MGV_TOWER_TEXT /* of SigLIP, SigLIP2, CLIP */ };
+enum {
+    MGV_TOWER_VISION = 0,
+    MGV_TOWER_TEXT,    /* of SigLIP, SigLIP2, CLIP */
+    MGV_TOWER_LANGUAGE /* a language model whole: the decoder of Qwen3 or Qwen3-VL and, where the files hold one, the vision tower whose
+                          pictures it reads. Needs MEGAVIT_TEXT; see mgv_session */
+};
 
 typedef int32_t mgv_lower_case;
 enum {
@@ -408,7 +420,7 @@ MEGAVIT_API void mgv_model_close(mgv_model *model);
 typedef int32_t mgv_family;
 enum {
     MGV_FAMILY_NONE = 0, MGV_FAMILY_SIGLIP, MGV_FAMILY_QWEN3_VL, MGV_FAMILY_QWEN2_5_VL, MGV_FAMILY_CLIP, MGV_FAMILY_DINOV2,
-    MGV_FAMILY_DINOV2_REGISTERS, MGV_FAMILY_DINOV3, MGV_FAMILY_QWEN3_5, MGV_FAMILY_QWEN2_VL, MGV_FAMILY_SIGLIP2
+    MGV_FAMILY_DINOV2_REGISTERS, MGV_FAMILY_DINOV3, MGV_FAMILY_QWEN3_5, MGV_FAMILY_QWEN2_VL, MGV_FAMILY_SIGLIP2, MGV_FAMILY_QWEN3
 };
 
 typedef struct mgv_model_info {
@@ -440,9 +452,28 @@ typedef struct mgv_model_info {
     uint32_t vocabulary;       /* ids are below it */
     int32_t has_tokenizer;     /* texts may be UTF-8; else they are ids */
     double logit_scale, logit_bias; /* as stored: a pair's score is cosine * exp(logit_scale) + logit_bias; 0 where there are none */
+    int32_t has_language;      /* the files hold a language model that is known here: MGV_TOWER_LANGUAGE opens it */
+    uint32_t key_value_heads;  /* of a language model, whose hidden, layers, heads are the decoder's, and bytes and tensors those of both */
+    uint32_t max_positions;    /* that it was made for; a longer session is possible */
+    uint32_t image_token_id, video_token_id; /* placeholders of pictures and clips among ids; UINT32_MAX: there are none */
+    uint32_t vision_start_id, vision_end_id; /* what stands around them; UINT32_MAX: nothing */
 } mgv_model_info;
 /* info: filled in. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info);
+
+/* How a language model's files want text to be chosen: generation_config.json, with the defaults of transformers' GenerationConfig for
+   what it leaves out; without that file these defaults, and the stop ids of config.json. */
+enum { MGV_MAX_STOP_IDS = 16 };
+typedef struct mgv_generation_info {
+    const char *from;          /* "generation_config.json" or "class defaults" */
+    int32_t do_sample;         /* 0: the most likely id each time */
+    uint32_t top_k;            /* what follows is as in mgv_sample_desc */
+    float temperature, top_p, min_p, repetition_penalty;
+    uint32_t stop_count, stop_ids[MGV_MAX_STOP_IDS]; /* a text ends at any of them */
+    uint32_t bos_id, pad_id;   /* UINT32_MAX: none */
+} mgv_generation_info;
+/* info: filled in. MGV_ERROR_ARGUMENT: the handle is no language model. Any thread. */
+MEGAVIT_API mgv_result mgv_model_get_generation(const mgv_model *model, mgv_generation_info *info);
 
 /* How pictures are prepared: what an image processor of transformers would do, and where each setting comes from. Texts belong to the
    model; those that end in _from are a file's name, "class defaults" of the processor, or "published": then there is no file, and the
@@ -556,7 +587,8 @@ MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *i
 
 /* One of the operations that a model is, and what it costs for one picture. */
 typedef struct mgv_op_info {
-    const char *kind;      /* "linear", "norm", "rotary", "attention", "pool", "gather", "prepend", "pick", "embed" */
+    const char *kind;      /* "linear", "norm", "rotary", "attention", "pool", "gather", "prepend", "pick", "embed", "head norm",
+                              "pictures", "keep", "recall" */
     const char *label;     /* "qkv", "fc1" … */
     int32_t layer;         /* -1: before or after the layers */
     uint32_t rows;         /* of the result */
@@ -908,6 +940,129 @@ enum {
    MGV_ERROR_UNSUPPORTED: videos, thinking or pictures where the template has none. struct_size of all messages is equal. Any thread. */
 MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages, uint32_t count, uint32_t flags, char *text,
                                       uint64_t capacity, uint64_t *bytes, mgv_error *error);
+
+/* ---------------------------------------------------------------------------------------------------------------
+   Sessions: a language model at work. Define MEGAVIT_TEXT where the implementation is compiled; without it these functions are not there.
+
+   A session is a text, ids and pictures, with what the model keeps of it: keys and values of every layer. It belongs to an engine that was
+   made of an MGV_TOWER_LANGUAGE handle and takes all its memory when it is made. Any number of sessions may share an engine, and each is
+   used by one thread at a time, also while the engine encodes. On the CPU; the engine's threads are used.
+
+       append.ids = ids;                                // a prompt, from mgv_tokenize
+       append.id_count = count;
+       mgv_session_append_blocking(session, &append, &error);
+       while (mgv_session_sample(session, NULL, &id, &error) == MGV_OK && !is_stop(id)) {
+           mgv_detokenize(tokenizer, &state, &id, 1, MGV_DETOKENIZE_MORE, ...);
+           mgv_session_step(session, id, &error);
+       }
+
+   Arithmetic is float32, weights are used as they are stored. The logits are the same bits however a prompt is cut into appends and blocks,
+   for any number of threads and beside any other session; other instruction sets round differently. */
+
+typedef struct mgv_session mgv_session;
+
+typedef struct mgv_session_desc {
+    uint32_t struct_size;
+    uint32_t capacity;         /* ids that it can hold, those of pictures included; 0: 4096 */
+    uint32_t block;            /* ids of a prompt that go through the model together; 0: 512. Changes no bit, only memory and speed */
+    uint32_t reserved;
+    mgv_allocator allocator;   /* zero: the engine's */
+    void *workspace;           /* host memory for everything that the session needs, or NULL to allocate it */
+    uint64_t workspace_bytes;  /* at least mgv_session_workspace_bytes() */
+} mgv_session_desc;
+
+/* What a session of this description needs as workspace, in bytes; desc may be NULL. Any thread. */
+MEGAVIT_API mgv_result mgv_session_workspace_bytes(const mgv_engine *engine, const mgv_session_desc *desc, uint64_t *bytes,
+                                                   mgv_error *error);
+/* Makes an empty session. Everything is allocated here; nothing afterwards. desc may be NULL for all defaults. MGV_ERROR_ARGUMENT: the
+   engine's model is no language model. */
+MEGAVIT_API mgv_result mgv_session_create(mgv_session **session, mgv_engine *engine, const mgv_session_desc *desc, mgv_error *error);
+/* Ends it, and what it has under way. NULL is allowed. Before the engine is destroyed. */
+MEGAVIT_API void mgv_session_destroy(mgv_session *session);
+
+typedef struct mgv_session_info {
+    uint32_t position;     /* ids that it holds, those of pictures included */
+    uint32_t capacity;
+    uint32_t next;         /* the rotary position that the next id of text gets: below `position` behind pictures, whose rows and columns
+                              share positions */
+    int32_t has_logits;    /* mgv_session_logits and mgv_session_sample have something to give */
+    const uint32_t *ids;   /* [position]; they belong to the session */
+    uint64_t cache_bytes;  /* of keys and values, at its capacity */
+} mgv_session_info;
+/* info: filled in. */
+MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_session_info *info);
+
+/* A picture as the decoder reads it: the rows that mgv_encode of the session's engine gave for it. They must stay until the append is
+   done. Zero the struct and set what you need. In an array all struct_size must be equal. */
+enum { MGV_MAX_DEEPSTACK = 8, MGV_MAX_PICTURES = 256 };
+typedef struct mgv_picture {
+    uint32_t struct_size;
+    uint32_t deepstack_count;                  /* the model's deepstack_count: so many follow */
+    mgv_grid grid;                             /* of mgv_engine_grid; a still picture */
+    const float *tokens;                       /* [grid.merged_tokens, token_width], its rows of MGV_OUTPUT_TOKENS, not normalized */
+    const float *deepstack[MGV_MAX_DEEPSTACK]; /* the same of MGV_OUTPUT_DEEPSTACK 0, 1 ... */
+} mgv_picture;
+
+/* What comes behind the ids that a session holds. */
+typedef struct mgv_append_desc {
+    uint32_t struct_size;
+    uint32_t picture_count;        /* at most MGV_MAX_PICTURES */
+    const uint32_t *ids;           /* a picture is grid.merged_tokens times image_token_id, as transformers' processor writes it */
+    uint64_t id_count;
+    const mgv_picture *pictures;   /* in the order of their placeholders; they may follow each other without text between them */
+} mgv_append_desc;
+
+/* Checks everything, takes the ids and returns; the work is done inside mgv_session_poll and mgv_session_wait. When it is done, the logits
+   are those behind the last id. MGV_ERROR_CAPACITY: more ids than the session has room for. MGV_ERROR_ARGUMENT: no ids, an id beyond the
+   vocabulary, placeholders and pictures that disagree. MGV_ERROR_UNSUPPORTED: placeholders of a clip. MGV_ERROR_BUSY: the append before is
+   still under way. After an error the session is as it was. desc need stay only during the call. */
+MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append_desc *desc, mgv_error *error);
+/* How the append stands, after one more step of it, which is bounded as those of mgv_poll are. For FAILED and CANCELLED error says why; the
+   session is as it was before the append, after FAILED without logits. */
+MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error);
+/* Waits until the append is done or has failed, at most timeout_ms and a step longer. MGV_OK: done. MGV_ERROR_BUSY: still under way.
+   MGV_ERROR_MODEL: the logits are no numbers, as weights too large give. */
+MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_ms, mgv_error *error);
+/* mgv_session_append and mgv_session_wait in one call. */
+MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error);
+/* The same with one id of text. */
+MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_error *error);
+/* Drops the append under way, if there is one: the next mgv_session_poll says CANCELLED, and mgv_session_wait and _append_blocking return
+   MGV_ERROR_CANCELLED, also those that wait now, within a step; the session is as it was before the append. Any thread, also while the
+   session's own is inside another call, and signal handlers: it only leaves a mark. */
+MEGAVIT_API void mgv_session_cancel(mgv_session *session);
+
+/* logits: [vocabulary] float32 behind the last id, count of them; they belong to the session and stay until it is changed. Unnormalised, as
+   transformers' logits. MGV_ERROR_ARGUMENT: there are none yet. */
+MEGAVIT_API mgv_result mgv_session_logits(const mgv_session *session, const float **logits, uint32_t *count, mgv_error *error);
+
+/* How to choose an id. A zeroed struct takes the most likely one. Applied in the order of transformers: repetition penalty, temperature,
+   top_k, top_p, min_p (generation/logits_process.py). */
+typedef struct mgv_sample_desc {
+    uint32_t struct_size;
+    uint32_t top_k;            /* only the top_k most likely ids; 0: all */
+    float temperature;         /* the logits are divided by it; 0: the most likely id, of equal ones the smallest */
+    float top_p;               /* only the most likely ids whose probabilities add up to top_p, the one that crosses it too; 0, 1: all */
+    float min_p;               /* only ids at least min_p times as likely as the most likely one; 0: all */
+    float repetition_penalty;  /* logits of ids that the session holds are divided by it where positive, else multiplied; 0, 1: not */
+    uint64_t seed;             /* with it the choice depends on the logits and the position alone: the same seed gives the same text */
+} mgv_sample_desc;
+/* Chooses an id by the logits; nothing is appended. desc may be NULL: the most likely id. */
+MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error);
+
+/* Keeps the first `position` ids and forgets those behind them. There are no logits then, unless nothing is forgotten, until something is
+   appended. MGV_ERROR_ARGUMENT: position is beyond what it holds, or in the middle of a picture. */
+MEGAVIT_API mgv_result mgv_session_rollback(mgv_session *session, uint32_t position, mgv_error *error);
+
+/* A session as a file in memory: ids, keys, values, logits. Where model, build and instruction set are the same, the text goes on with the
+   same bits. bytes: how long it would be now. Needs a processor that stores numbers little-endian. */
+MEGAVIT_API mgv_result mgv_session_saved_bytes(const mgv_session *session, uint64_t *bytes, mgv_error *error);
+/* file: filled in; capacity: bytes of room behind it. */
+MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, uint64_t capacity, mgv_error *error);
+/* The session becomes the saved one, whatever it held; its capacity stays, and may be another than the saved session's. Everything is
+   checked first: after an error the session is as it was. MGV_ERROR_FORMAT: it is no such file, or cut or changed. MGV_ERROR_MODEL: it is
+   of another model. MGV_ERROR_CAPACITY: it holds more ids than fit. */
+MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *file, uint64_t bytes, mgv_error *error);
 
 #ifdef __cplusplus
 }
@@ -1265,6 +1420,7 @@ typedef struct mgv__kernel_arguments {
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan order engine cuda encode
+     >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu engine encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model
@@ -2275,7 +2431,7 @@ static mgv_result mgv__source_open(mgv__source *source, const mgv_model_desc *de
     source->memory_file_count = full.memory_file_count;
     source->max_header_bytes = full.max_header_bytes ? full.max_header_bytes : 100000000;
     source->tower = full.tower;
-    if (full.tower != MGV_TOWER_VISION && full.tower != MGV_TOWER_TEXT)
+    if (full.tower < MGV_TOWER_VISION || full.tower > MGV_TOWER_LANGUAGE)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_tower", (int64_t)full.tower);
     /* Positions in JSON are kept in 32 bits. */
     if (source->max_header_bytes > UINT32_MAX - 1) source->max_header_bytes = UINT32_MAX - 1;
@@ -3359,7 +3515,15 @@ typedef struct mgv__config {
     uint32_t vocabulary;         /* of a text tower; 0: a vision tower */
     uint32_t positions;          /* text: ids, at most */
     uint32_t eos;                /* CLIP's texts: the id at whose first place the text is read; 2: at its largest id */
-    int32_t has_vision, has_text;
+    int32_t language;            /* a decoder, of which what follows is too */
+    uint32_t key_heads;          /* heads of keys and values, each for heads / key_heads of the queries' */
+    int32_t attention_bias;      /* the products of attention have biases */
+    int32_t tied;                /* the head's weights may be the embedding's */
+    int32_t has_tower;           /* its files hold a vision tower */
+    uint32_t rope_section[3];    /* pairs of a head that turn by (t, h, w), interleaved */
+    uint32_t image_id, video_id, vision_start_id, vision_end_id; /* UINT32_MAX: none */
+    mgv_generation_info generation;
+    int32_t has_vision, has_text, has_language; /* of the files */
     mgv__pixels_config pixels;
     mgv__provenance pixels_from, clips_from; /* clips_from.processor NULL: no clips, or their limits are those of pictures */
 } mgv__config;
@@ -3936,9 +4100,235 @@ static mgv_result mgv__text_config_parse(mgv__config *config, char *root, const 
     return mgv__config_check(config, file, error);
 }
 
+/* ---- Language models ---- */
+
+#ifdef MEGAVIT_TEXT
+static mgv__build_function mgv__build_qwen3; /* see >>builders */
+
+/* One id, or an array of them. */
+static mgv_result mgv__read_stop_ids(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    mgv_generation_info *info = (mgv_generation_info *)target;
+    char *at = value + 1, *item = value;
+    int many = *value == '[';
+    info->stop_count = 0;
+    while (!many || mgv__json_next(&at, NULL, &item)) {
+        uint64_t id;
+        if (!mgv__json_u64(item, &id) || (double)id > field->most)
+            return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is neither an id nor an array of ids up to %u", file, field->key,
+                             (uint64_t)field->most);
+        if (info->stop_count == MGV_MAX_STOP_IDS)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s are more than %u", file, field->key, (uint64_t)MGV_MAX_STOP_IDS);
+        info->stop_ids[info->stop_count++] = (uint32_t)id;
+        if (!many) break;
+    }
+    return MGV_OK;
+}
+/* Pairs of a head for each of (t, h, w). */
+static mgv_result mgv__read_rope_section(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    double numbers[3];
+    uint32_t section[3];
+    int i;
+    mgv_result result = mgv__read_three_numbers(field, numbers, value, file, error);
+    if (result != MGV_OK) return result;
+    for (i = 0; i < 3; i++) section[i] = (uint32_t)numbers[i];
+    memcpy(target, section, sizeof section);
+    return MGV_OK;
+}
+/* Layers with a sliding window are another model. */
+static mgv_result mgv__read_layer_types(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    char *at = value + 1, *item;
+    (void)target;
+    if (*value != '[') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not an array", file, field->key);
+    while (mgv__json_next(&at, NULL, &item)) {
+        if (mgv__json_is(item, "full_attention")) continue;
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s has another than full_attention, the only one that is run", file,
+                         field->key);
+    }
+    return MGV_OK;
+}
+
+static const mgv__field mgv__language_fields[] = { /* transformers, Qwen3Config and Qwen3VLTextConfig */
+    {"vocab_size", mgv__read_integer, offsetof(mgv__config, vocabulary), 1, 16777216},
+    {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
+    {"intermediate_size", mgv__read_integer, offsetof(mgv__config, intermediate), 1, 65536},
+    {"num_hidden_layers", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
+    {"num_attention_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
+    {"num_key_value_heads", mgv__read_integer, offsetof(mgv__config, key_heads), 1, 1024},
+    {"head_dim", mgv__read_integer, offsetof(mgv__config, head_dim), 2, MGV__MAX_HEAD_DIM},
+    {"hidden_act", mgv__read_activation, offsetof(mgv__config, activation), 0, 0},
+    {"rms_norm_eps", mgv__read_float, offsetof(mgv__config, epsilon), 1e-30, 1},
+    {"max_position_embeddings", mgv__read_integer, offsetof(mgv__config, positions), 1, 16777216},
+    {"attention_bias", mgv__read_bool, offsetof(mgv__config, attention_bias), 0, 0},
+    {"use_sliding_window", mgv__read_refused, 0, 0, 0},
+    {"layer_types", mgv__read_layer_types, 0, 0, 0},
+    {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
+    {"tie_word_embeddings", mgv__read_bool, offsetof(mgv__config, tied), 0, 0},
+    {"eos_token_id", mgv__read_stop_ids, offsetof(mgv__config, generation), 0, 16777215},
+};
+static const mgv__field mgv__language_root_fields[] = { /* Qwen3VLConfig, beside its text_config */
+    {"image_token_id", mgv__read_integer, offsetof(mgv__config, image_id), 0, 16777215},
+    {"video_token_id", mgv__read_integer, offsetof(mgv__config, video_id), 0, 16777215},
+    {"vision_start_token_id", mgv__read_integer, offsetof(mgv__config, vision_start_id), 0, 16777215},
+    {"vision_end_token_id", mgv__read_integer, offsetof(mgv__config, vision_end_id), 0, 16777215},
+    {"tie_word_embeddings", mgv__read_bool, offsetof(mgv__config, tied), 0, 0},
+};
+static const mgv__field mgv__language_rope_fields[] = { /* rope_parameters, which older files call rope_scaling */
+    {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
+    {"mrope_section", mgv__read_rope_section, offsetof(mgv__config, rope_section), 0, MGV__MAX_HEAD_DIM},
+};
+static const mgv__field mgv__generation_fields[] = { /* GenerationConfig */
+    {"do_sample", mgv__read_bool, offsetof(mgv_generation_info, do_sample), 0, 0},
+    {"temperature", mgv__read_float, offsetof(mgv_generation_info, temperature), 0, 1e6},
+    {"top_k", mgv__read_integer, offsetof(mgv_generation_info, top_k), 0, 16777216},
+    {"top_p", mgv__read_float, offsetof(mgv_generation_info, top_p), 0, 1},
+    {"min_p", mgv__read_float, offsetof(mgv_generation_info, min_p), 0, 1},
+    {"repetition_penalty", mgv__read_float, offsetof(mgv_generation_info, repetition_penalty), 1e-6, 1e6},
+    {"eos_token_id", mgv__read_stop_ids, 0, 0, 16777215},
+    {"bos_token_id", mgv__read_integer, offsetof(mgv_generation_info, bos_id), 0, 16777215},
+    {"pad_token_id", mgv__read_integer, offsetof(mgv_generation_info, pad_id), 0, 16777215},
+};
+
+typedef struct mgv__language_family {
+    mgv_family family;
+    const char *name;
+    const char *whole[4];  /* model_type of models whose decoder is described by text_config */
+    const char *alone[4];  /* of decoders that are described by the top level */
+    const char *defaults;
+    const char *root_defaults;
+    mgv__build_function *build;
+} mgv__language_family;
+static const mgv__language_family mgv__language_families[] = {
+    {MGV_FAMILY_QWEN3, "Qwen3", {NULL}, {"qwen3"},
+     MGV__JSON({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+                "num_key_value_heads": 32, "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+                "rope_theta": 10000}),
+     MGV__JSON({}), mgv__build_qwen3},
+    {MGV_FAMILY_QWEN3_VL, "Qwen3-VL", {"qwen3_vl"}, {"qwen3_vl_text"},
+     MGV__JSON({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+                "num_key_value_heads": 32, "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 128000, "rms_norm_eps": 1e-6,
+                "rope_theta": 500000}),
+     MGV__JSON({"image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652, "vision_end_token_id": 151653}),
+     mgv__build_qwen3},
+};
+enum { MGV__LANGUAGE_FAMILIES = sizeof mgv__language_families / sizeof mgv__language_families[0] };
+
+/* NULL: no language model of that model_type. */
+static const mgv__language_family *mgv__find_language_family(char *root) {
+    const char *type = mgv__json_member(root, "model_type");
+    size_t i;
+    for (i = 0; type != NULL && i < MGV__LANGUAGE_FAMILIES; i++) {
+        const mgv__language_family *family = &mgv__language_families[i];
+        if (mgv__json_is_one_of(type, family->whole) || mgv__json_is_one_of(type, family->alone)) return family;
+    }
+    return NULL;
+}
+/* What the object says of rotary positions: plain tables by theta, the pairs of pictures' axes. */
+static mgv_result mgv__language_read_rope(mgv__config *config, char *object, const char *file, mgv_error *error) {
+    char *rope = mgv__json_member(object, "rope_parameters"), *type;
+    if (rope == NULL || *rope == 'n') rope = mgv__json_member(object, "rope_scaling");
+    if (rope == NULL || *rope == 'n') return MGV_OK;
+    if (*rope != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: rope_parameters are not an object", file);
+    type = mgv__json_member(rope, "rope_type");
+    if (type == NULL) type = mgv__json_member(rope, "type");
+    if (type != NULL && *type == '"' && !mgv__json_is(type, "default") && !mgv__json_is(type, "mrope"))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: rope_type %q is not run, only default", file, mgv__json_string(type, type));
+    return mgv__fields_read(MGV__FIELDS(mgv__language_rope_fields), config, rope, file, error);
+}
+static mgv_result mgv__language_config_check(const mgv__config *config, const char *file, mgv_error *error) {
+    const uint32_t ids[4] = {config->image_id, config->video_id, config->vision_start_id, config->vision_end_id};
+    uint32_t i;
+    if (config->heads % config->key_heads != 0)
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: %u heads are no multiple of %u key and value heads", file, (uint64_t)config->heads,
+                         (uint64_t)config->key_heads);
+    if (config->head_dim % 2 != 0)
+        return mgv__fail(error, MGV_ERROR_MODEL, "%s: heads of %u columns have no pairs to turn", file, (uint64_t)config->head_dim);
+    for (i = 0; i < config->generation.stop_count; i++)
+        if (config->generation.stop_ids[i] >= config->vocabulary)
+            return mgv__fail(error, MGV_ERROR_MODEL, "%s: eos_token_id %u is beyond a vocabulary of %u", file,
+                             (uint64_t)config->generation.stop_ids[i], (uint64_t)config->vocabulary);
+    for (i = 0; i < 4 && config->has_tower; i++)
+        if (ids[i] >= config->vocabulary)
+            return mgv__fail(error, MGV_ERROR_MODEL, "%s: a placeholder of pictures has id %u, beyond a vocabulary of %u", file,
+                             (uint64_t)ids[i], (uint64_t)config->vocabulary);
+    return MGV_OK;
+}
+static mgv_result mgv__language_config_parse(mgv__config *config, char *root, const char *file, mgv_error *error) {
+    const mgv__language_family *family = mgv__find_language_family(root);
+    char *object = root, *null, *vision;
+    mgv_result result;
+    if (family == NULL)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: a model_type without a language model that is known here, which are Qwen3's "
+                         "and Qwen3-VL's, dense", file);
+    memset(config, 0, sizeof *config);
+    config->family = family->family;
+    config->language = 1;
+    config->channels = 3;
+    config->temporal_patch = config->merge = config->patch = 1;
+    config->rope_section[0] = 24;
+    config->rope_section[1] = config->rope_section[2] = 20;
+    config->image_id = config->video_id = config->vision_start_id = config->vision_end_id = UINT32_MAX;
+    mgv__config_find_quantisation(config, root);
+    if (mgv__json_is_one_of(mgv__json_member(root, "model_type"), family->whole)) {
+        object = mgv__json_member(root, "text_config");
+        vision = mgv__json_member(root, "vision_config");
+        config->has_tower = vision != NULL && *vision == '{';
+        if (object == NULL || *object != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: there is no text_config", file);
+    }
+    result = mgv__defaults_read(MGV__FIELDS(mgv__language_fields), config, family->defaults, error);
+    if (result == MGV_OK) result = mgv__defaults_read(MGV__FIELDS(mgv__language_root_fields), config, family->root_defaults, error);
+    if (result == MGV_OK) result = mgv__fields_read(MGV__FIELDS(mgv__language_fields), config, object, file, error);
+    if (result == MGV_OK) result = mgv__language_read_rope(config, object, file, error);
+    if (result == MGV_OK && object != root)
+        result = mgv__fields_read(MGV__FIELDS(mgv__language_root_fields), config, root, file, error);
+    if (result != MGV_OK) return result;
+    null = mgv__json_member(object, "num_key_value_heads");
+    if (null != NULL && *null == 'n') config->key_heads = config->heads;
+    config->out_hidden = config->hidden;
+    return mgv__language_config_check(config, file, error);
+}
+/* generation_config.json, whose stop ids count before those of config.json. */
+static mgv_result mgv__generation_read(mgv__config *config, mgv__source *source, mgv_error *error) {
+    static const char file[] = "generation_config.json";
+    mgv_generation_info *info = &config->generation;
+    char *text = NULL;
+    size_t bytes;
+    int absent;
+    uint32_t i;
+    mgv_result result;
+    info->from = "class defaults";
+    info->temperature = info->top_p = info->repetition_penalty = 1.0f;
+    info->top_k = 50;
+    info->bos_id = info->pad_id = UINT32_MAX;
+    result = mgv__source_read_json(source, file, &text, &bytes, &absent, error);
+    if (result != MGV_OK || absent) return result;
+    info->from = file;
+    result = mgv__fields_read(MGV__FIELDS(mgv__generation_fields), info, mgv__json_skip_space(text), file, error);
+    mgv__free(&source->allocator, text);
+    for (i = 0; i < info->stop_count && result == MGV_OK; i++)
+        if (info->stop_ids[i] >= config->vocabulary)
+            result = mgv__fail(error, MGV_ERROR_MODEL, "%s: eos_token_id %u is beyond a vocabulary of %u", file,
+                               (uint64_t)info->stop_ids[i], (uint64_t)config->vocabulary);
+    return result;
+}
+#endif
+
+static const char *mgv__family_name(mgv_family family, int language) {
+#ifdef MEGAVIT_TEXT
+    size_t i;
+    for (i = 0; i < MGV__LANGUAGE_FAMILIES && language; i++)
+        if (mgv__language_families[i].family == family) return mgv__language_families[i].name;
+#endif
+    (void)language;
+    return mgv__find_family(family)->name;
+}
+
 static mgv__build_function *mgv__find_build(const mgv__config *config) {
     const mgv__family *family = mgv__find_family(config->family);
     size_t i;
+#ifdef MEGAVIT_TEXT
+    for (i = 0; i < MGV__LANGUAGE_FAMILIES && config->language; i++)
+        if (mgv__language_families[i].family == config->family) return mgv__language_families[i].build;
+#endif
     if (!config->vocabulary) return family ? family->build : NULL;
     for (i = 0; i < sizeof mgv__text_families / sizeof mgv__text_families[0]; i++)
         if (mgv__text_families[i].family == config->family) return mgv__text_families[i].build;
@@ -4367,7 +4757,17 @@ static mgv_result mgv__config_explain_absence(mgv__source *source, mgv_error *er
     }
     return mgv__fail(error, MGV_ERROR_IO, "there is no %sconfig.json", source->snapshot);
 }
-/* config.json, and what belongs to it for preprocessing. A failed call leaves config without meaning. */
+static mgv_result mgv__config_parse_tower(mgv__config *config, char *root, mgv_tower tower, const char *file, mgv_error *error) {
+    if (tower == MGV_TOWER_VISION) return mgv__config_parse(config, root, file, error);
+    if (tower == MGV_TOWER_TEXT) return mgv__text_config_parse(config, root, file, error);
+#ifdef MEGAVIT_TEXT
+    return mgv__language_config_parse(config, root, file, error);
+#else
+    memset(config, 0, sizeof *config);
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit runs no language models: define MEGAVIT_TEXT");
+#endif
+}
+/* config.json, and what belongs to it for preprocessing and generation. A failed call leaves config without meaning. */
 static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv_error *error) {
     static const char file[] = "config.json";
     const mgv__family *vision_family;
@@ -4383,10 +4783,16 @@ static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv
     if (result != MGV_OK) return result;
     root = mgv__json_skip_space(text);
     has_text = mgv__find_text_family(root) != NULL && mgv__json_member(root, "patch_size") == NULL;
-    result = (source->tower == MGV_TOWER_TEXT ? mgv__text_config_parse : mgv__config_parse)(config, root, file, error);
+    result = mgv__config_parse_tower(config, root, source->tower, file, error);
     config->has_text = has_text;
+#ifdef MEGAVIT_TEXT
+    config->has_language = mgv__find_language_family(root) != NULL;
+#endif
     config->has_vision = source->tower == MGV_TOWER_VISION || mgv__config_find_vision(root, file, &vision_family, &vision, NULL) == MGV_OK;
     mgv__free(&source->allocator, text);
+#ifdef MEGAVIT_TEXT
+    if (result == MGV_OK && source->tower == MGV_TOWER_LANGUAGE) result = mgv__generation_read(config, source, error);
+#endif
     return result == MGV_OK && source->tower == MGV_TOWER_VISION ? mgv__pixels_read(config, source, error) : result;
 }
 
@@ -5602,12 +6008,22 @@ enum {
     MGV__OP_PREPEND,    /* target = the rows of weight[0], weight[1] ... [the first ones + the table's first entries], then all of source */
     MGV__OP_PICK,       /* target = one row of source: which one is the geometry's to say */
     MGV__OP_EMBED,      /* target row i = row ids[i] of weight[0] [+ row i of the table] */
+    MGV__OP_HEAD_NORM,  /* RMSNorm of each head of target by itself, in place; heads from column `first` on */
+    MGV__OP_PICTURES,   /* rows of target that are placeholders: picture_rows 0: become the picture's tokens; N: DeepStack N - 1 is added */
+    MGV__OP_KEEP,       /* the keys and values of source, which holds q | k | v, become the session's, behind those that it has */
+    MGV__OP_RECALL,     /* target = softmax(q k^T scale) v over all rows that the session has kept, up to the row itself */
     MGV__OP_KIND_COUNT
 };
 
 /* What one row of a buffer stands for. */
 typedef int32_t mgv__rows;
-enum { MGV__ROWS_TOKENS = 0, MGV__ROWS_MERGED /* merge * merge tokens */, MGV__ROWS_IMAGES, MGV__ROWS_PATCHES /* tokens but the prefix */ };
+enum {
+    MGV__ROWS_TOKENS = 0,
+    MGV__ROWS_MERGED,   /* merge * merge tokens */
+    MGV__ROWS_IMAGES,
+    MGV__ROWS_PATCHES,  /* tokens but the prefix */
+    MGV__ROWS_POSITIONS /* of a session, for each layer: what is in such a buffer stays from one run to the next */
+};
 
 /* Rows that one picture has in a buffer. */
 static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
@@ -5615,6 +6031,7 @@ static uint32_t mgv__grid_rows(const mgv_grid *grid, mgv__rows rows) {
     case MGV__ROWS_TOKENS: return grid->tokens;
     case MGV__ROWS_MERGED: return grid->merged_tokens;
     case MGV__ROWS_PATCHES: return grid->t * grid->h * grid->w;
+    case MGV__ROWS_POSITIONS: return grid->tokens;
     default: return 1;
     }
 }
@@ -5651,8 +6068,13 @@ typedef struct mgv__op {
     int32_t gated;                /* activation(part 0) times part 1 */
     float epsilon;                /* norms */
     int32_t rms;                  /* norms: 1 RMSNorm, 0 LayerNorm */
-    uint32_t heads, head_dim;     /* rotary, attention, pool */
-    float scale;                  /* attention, pool: on the scores */
+    uint32_t heads, head_dim;     /* rotary, attention, pool, head norm, keep, recall */
+    uint32_t key_heads;           /* rotary, keep, recall: of k and v, each for heads / key_heads of q's; 0: as many as heads */
+    uint32_t first;               /* head norm: column of the first head */
+    uint32_t picture_rows;        /* pictures: which rows */
+    uint16_t keys, values;        /* keep, recall: buffers of the session */
+    int32_t by_row;               /* linear: each sum is added up in an order that does not know how many rows there are */
+    float scale;                  /* attention, pool, recall: on the scores */
     mgv__range_kind range;        /* attention */
     int32_t causal;               /* attention: a row sees the rows of its range up to itself */
     uint32_t probe;               /* pool: tensor [1, 1, inner]; weight[0] is in_proj [3 inner, inner], bias[0] its bias */
@@ -5675,6 +6097,11 @@ typedef struct mgv__axis_samples {
     const float *weight;
 } mgv__axis_samples;
 
+/* The row of a picture that stands at a placeholder; picture UINT32_MAX: it is none. */
+typedef struct mgv__picture_row {
+    uint32_t picture, row;
+} mgv__picture_row;
+
 /* What the operations need to know about one picture besides its pixels, or about one text. Arrays live in the engine's scratch memory. */
 typedef struct mgv__geometry {
     mgv_grid grid;
@@ -5688,6 +6115,10 @@ typedef struct mgv__geometry {
     const uint32_t *order;        /* [merged_tokens] for gathers: unit i comes from unit order[i]; NULL without */
     const uint32_t *ids;          /* [tokens] of a text */
     uint32_t picked;              /* the row that stands for all: a picture's class token */
+    uint32_t kept;                /* rows that the session holds before these */
+    uint32_t capacity;            /* that it can hold */
+    const mgv_picture *pictures;
+    const mgv__picture_row *picture_rows; /* [tokens] */
 } mgv__geometry;
 
 /* How the pairs of a head turn: elements j and j + head_dim / 2 by position[axis[j]] * frequency[j] radians. Any share of the pairs may
@@ -5714,7 +6145,7 @@ static double mgv__op_flops(const mgv__op *op, double rows, double pairs, double
     double columns = op->columns;
     switch (op->kind) {
     case MGV__OP_LINEAR: return 2 * rows * columns * (op->gated ? op->part_count : 1) * op->inner;
-    case MGV__OP_ATTENTION: return 4 * pairs * op->heads * op->head_dim;
+    case MGV__OP_ATTENTION: case MGV__OP_RECALL: return 4 * pairs * op->heads * op->head_dim;
     case MGV__OP_POOL: return (2 + 4 * tokens) * columns * op->inner + 4 * tokens * op->heads * op->head_dim;
     default: return 0;
     }
@@ -5735,6 +6166,7 @@ static uint32_t mgv__op_reads(const mgv__op *op) {
     if (op->kind == MGV__OP_ROTARY) reads |= 1u << op->target;
     return reads;
 }
+static uint32_t mgv__op_key_heads(const mgv__op *op) { return op->key_heads ? op->key_heads : op->heads; }
 
 /* Gives every buffer a place in one block of memory so that no two buffers overlap that hold values at the same time
    (the patches are dead when the MLP starts, q, k and v when the next layer does). bytes[i]: size of buffer i;
@@ -6219,6 +6651,7 @@ static mgv__op *mgv__push(mgv__builder *b, mgv__op_kind kind, const char *label,
     op->columns = b->program.buffers[target].columns;
     op->inner = b->program.buffers[source].columns;
     op->table = op->probe = op->channel_scale = MGV__NO_TENSOR;
+    op->keys = op->values = MGV__NONE;
     for (i = 0; i < MGV__MAX_PARTS; i++) op->weight[i] = op->bias[i] = MGV__NO_TENSOR;
     return op;
 }
@@ -6263,6 +6696,9 @@ static void mgv__push_tap(mgv__builder *b, mgv_output_kind kind, uint32_t index)
     tap->buffer = b->program.ops[tap->op].target;
 }
 
+static const char *mgv__tower_name(const mgv__config *config) {
+    return config->language ? "language" : config->vocabulary ? "text" : "vision";
+}
 /* The tower's tensors may have any prefix (alone, in a full SigLIP file, in a vision-language model): whatever stands
    before `anchor`, a name that only the tower has, and that no two tensors may end in. */
 static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
@@ -6277,7 +6713,7 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
         if (length > anchor_length && name[length - anchor_length - 1] != '.') continue;
         if (found) {
             b->result = mgv__fail(b->error, MGV_ERROR_MODEL, "both %q and %q could begin the %s tower; one file must hold one tower",
-                                  found, name, b->config->vocabulary ? "text" : "vision");
+                                  found, name, mgv__tower_name(b->config));
             return;
         }
         found = name;
@@ -6286,7 +6722,7 @@ static void mgv__find_prefix(mgv__builder *b, const char *anchor) {
     if (!found) {
         b->result = mgv__fail(b->error, MGV_ERROR_MODEL,
                               "no tensor is named %q: the files hold no %s tower of the kind that config.json describes", anchor,
-                              b->config->vocabulary ? "text" : "vision");
+                              mgv__tower_name(b->config));
         mgv__add_reason(b);
         return;
     }
@@ -6843,6 +7279,119 @@ static void mgv__build_qwen2_5_vl(mgv__builder *b) {
     mgv__push_tap(b, MGV_OUTPUT_TOKENS, 0);
 }
 
+/* The decoders of Qwen3 and Qwen3-VL. Sources: transformers, models/qwen3/modeling_qwen3.py (Qwen3Model, Qwen3ForCausalLM) and
+   models/qwen3_vl/modeling_qwen3_vl.py (Qwen3VLTextModel, Qwen3VLTextRotaryEmbedding, Qwen3VLModel). */
+#ifdef MEGAVIT_TEXT
+static const mgv__layer_kind mgv__qwen3_decoder_layer = {
+    "layers.%u.", {"input_layernorm", "post_attention_layernorm"}, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+    "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", {NULL, NULL}, 0, MGV__LAYER_RMS,
+};
+
+/* Pairs turn by t, h, w, t, h, w ... as far as the sections of h and w reach, the others by t. Positions of text are alike on all axes. */
+static void mgv__set_interleaved_rotary(mgv__rotary *rotary, const mgv__config *c) {
+    uint32_t j;
+    for (j = 0; j < c->head_dim / 2; j++) {
+        const uint32_t axis = j % 3;
+        rotary->axis[j] = (uint8_t)(axis > 0 && j < 3 * c->rope_section[axis] ? axis : 0);
+        rotary->frequency[j] = 1.0f / (float)pow((double)c->rope_theta, (double)((float)(2 * j) / (float)c->head_dim));
+    }
+}
+
+static mgv__op *mgv__push_heads(mgv__builder *b, mgv__op_kind kind, const char *label, uint16_t source, uint16_t target) {
+    mgv__op *op = mgv__push(b, kind, label, source, target);
+    op->heads = b->config->heads;
+    op->key_heads = b->config->key_heads;
+    op->head_dim = b->config->head_dim;
+    op->scale = 1.0f / sqrtf((float)op->head_dim);
+    return op;
+}
+static void mgv__push_head_norm(mgv__builder *b, const char *label, uint16_t qkv, const char *name, uint32_t first, uint32_t heads) {
+    mgv__op *op = mgv__push_heads(b, MGV__OP_HEAD_NORM, label, qkv, qkv);
+    op->first = first;
+    op->heads = heads;
+    op->rms = 1;
+    op->epsilon = b->config->epsilon;
+    op->weight[0] = mgv__bind_vector(b, name, op->head_dim);
+}
+static void mgv__push_pictures(mgv__builder *b, const char *label, uint16_t stream, uint32_t which) {
+    mgv__op *op = mgv__push(b, MGV__OP_PICTURES, label, stream, stream);
+    op->picture_rows = which;
+}
+
+static void mgv__build_decoder_layer(mgv__builder *b, const mgv__layer_buffers *buffers, uint16_t keys, uint16_t values, uint32_t layer) {
+    const mgv__config *c = b->config;
+    mgv__layer_kind kind = mgv__qwen3_decoder_layer;
+    mgv__op *op;
+    mgv__enter(b, (int32_t)layer, kind.scope);
+    mgv__push_layer_norm(b, &kind, buffers, 0);
+    kind.bias = c->attention_bias;
+    op = mgv__push(b, MGV__OP_LINEAR, "qkv", buffers->normed, buffers->qkv);
+    mgv__add_named_part(b, op, kind.q, c->heads * c->head_dim, kind.bias);
+    mgv__add_named_part(b, op, kind.k, c->key_heads * c->head_dim, kind.bias);
+    mgv__add_named_part(b, op, kind.v, c->key_heads * c->head_dim, kind.bias);
+    mgv__push_head_norm(b, "q norm", buffers->qkv, "self_attn.q_norm.weight", 0, c->heads);
+    mgv__push_head_norm(b, "k norm", buffers->qkv, "self_attn.k_norm.weight", c->heads * c->head_dim, c->key_heads);
+    mgv__push_heads(b, MGV__OP_ROTARY, "rotary", buffers->qkv, buffers->qkv);
+    op = mgv__push_heads(b, MGV__OP_KEEP, "keep", buffers->qkv, keys);
+    op->keys = keys;
+    op->values = values;
+    op->rows = MGV__ROWS_TOKENS;
+    op = mgv__push_heads(b, MGV__OP_RECALL, "attention", buffers->qkv, buffers->attended);
+    op->keys = keys;
+    op->values = values;
+    mgv__push_residual(b, &kind, buffers, "out", buffers->attended, kind.out, NULL);
+    kind.bias = 0;
+    mgv__push_layer_norm(b, &kind, buffers, 1);
+    mgv__push_mlp(b, &kind, buffers);
+}
+
+/* The head's weights: stored ones, or those of the embedding. */
+static void mgv__bind_head(mgv__builder *b, mgv__op *op, uint32_t embedding) {
+    static const char model[] = "model.", name[] = "lm_head.weight";
+    const size_t length = strlen(b->prefix), model_length = sizeof model - 1;
+    op->part_count = 1;
+    op->part_columns[0] = op->columns;
+    mgv__enter(b, -1, "");
+    if (mgv__checkpoint_find(b->checkpoint, name)) b->prefix[0] = 0;
+    else if (length >= model_length && strcmp(b->prefix + length - model_length, model) == 0) b->prefix[length - model_length] = 0;
+    if (b->config->tied && !mgv__find(b, name)) op->weight[0] = embedding;
+    else op->weight[0] = mgv__bind_matrix(b, name, op->columns, op->inner);
+}
+
+static void mgv__build_qwen3(mgv__builder *b) {
+    const mgv__config *c = b->config;
+    mgv__layer_buffers buffers = mgv__add_layer_buffers(b);
+    const uint16_t last = mgv__add_buffer(b, "last", MGV__ROWS_IMAGES, c->hidden);
+    const uint16_t last_normed = mgv__add_buffer(b, "last normed", MGV__ROWS_IMAGES, c->hidden);
+    const uint16_t logits = mgv__add_buffer(b, "logits", MGV__ROWS_IMAGES, c->vocabulary);
+    const uint16_t keys = mgv__add_buffer(b, "keys", MGV__ROWS_POSITIONS, c->key_heads * c->head_dim);
+    const uint16_t values = mgv__add_buffer(b, "values", MGV__ROWS_POSITIONS, c->key_heads * c->head_dim);
+    uint32_t layer, i, embedding;
+    mgv__op *op;
+    b->program.buffers[buffers.qkv].columns = (c->heads + 2 * c->key_heads) * c->head_dim;
+    b->program.buffers[buffers.attended].columns = c->heads * c->head_dim;
+    mgv__set_interleaved_rotary(&b->program.rotary, c);
+    mgv__find_prefix(b, "embed_tokens.weight");
+    mgv__enter(b, -1, "");
+    op = mgv__push(b, MGV__OP_EMBED, "embed", buffers.stream, buffers.stream);
+    op->part_count = 1;
+    op->part_columns[0] = c->hidden;
+    op->weight[0] = embedding = mgv__bind_matrix(b, "embed_tokens.weight", c->vocabulary, c->hidden);
+    if (c->has_tower) mgv__push_pictures(b, "pictures", buffers.stream, 0);
+    for (layer = 0; layer < c->layers; layer++) {
+        mgv__build_decoder_layer(b, &buffers, keys, values, layer);
+        if (layer < c->deepstack_count) mgv__push_pictures(b, "deepstack", buffers.stream, layer + 1);
+    }
+    mgv__enter(b, (int32_t)c->layers, mgv__qwen3_decoder_layer.scope);
+    mgv__refuse(b, "input_layernorm.weight");
+    mgv__enter(b, -1, "");
+    mgv__push(b, MGV__OP_PICK, "last row", buffers.stream, last);
+    mgv__push_norm(b, "final norm", last, last_normed, "norm.weight", NULL, c->epsilon);
+    mgv__bind_head(b, mgv__push(b, MGV__OP_LINEAR, "head", last_normed, logits), embedding);
+    for (i = 0; i < b->program.op_count; i++) b->program.ops[i].by_row = b->program.ops[i].kind == MGV__OP_LINEAR;
+}
+#endif
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>model: open, validate, close */
 
@@ -6859,6 +7408,7 @@ struct mgv_model {
     uint64_t weight_bytes;
     uint64_t parameters;
     uint64_t hash;
+    mgv_model *vision;        /* of a language model; NULL: it reads no pictures */
     mgv_tokenizer *tokenizer; /* of a text tower; NULL: there are no files of one, or MEGAVIT_TEXT was not defined */
     double logit_scale, logit_bias;
 };
@@ -6984,6 +7534,11 @@ static void mgv__hash_settings(mgv__hash *hash, const mgv_model *model) {
     if (model->config.prefix) mgv__hash_number(hash, model->config.interpolation); /* all in which DINOv2's two may differ */
     mgv__hash_ops(hash, &model->program);
     if (model->config.vocabulary) mgv__hash_number(hash, model->config.eos);
+    if (!model->config.language) return;
+    mgv__hash_number(hash, model->config.key_heads);
+    mgv__hash_number(hash, model->config.head_dim);
+    mgv__hash_number(hash, model->config.image_id);
+    if (model->vision) mgv__hash_bytes(hash, &model->vision->hash, sizeof model->vision->hash);
 }
 static void mgv__hash_tensor(mgv__hash *hash, const mgv__tensor *tensor) {
     uint32_t k;
@@ -7200,9 +7755,43 @@ static mgv_result mgv__model_read_tokenizer(mgv_model *model, mgv__source *sourc
 }
 #endif
 
+static mgv_model *mgv__model_alloc(const mgv_allocator *allocator, const mgv_logger *logger, mgv_error *error) {
+    mgv_model *model = (mgv_model *)mgv__alloc(allocator, sizeof *model);
+    if (!model) {
+        mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for a model handle");
+        return NULL;
+    }
+    memset(model, 0, sizeof *model);
+    model->allocator = *allocator;
+    model->logger = *logger;
+    return model;
+}
+
+static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, const mgv_parallel_for *parallel, mgv_error *error);
+
+/* The tower whose pictures a language model reads, as a model of its own. */
+static mgv_result mgv__model_load_vision(mgv_model *model, mgv__source *source, const mgv_parallel_for *parallel, mgv_error *error) {
+    mgv__source towers = *source;
+    mgv_result result;
+    towers.tower = MGV_TOWER_VISION;
+    model->vision = mgv__model_alloc(&model->allocator, &model->logger, error);
+    if (!model->vision) return MGV_ERROR_NOMEM;
+    result = mgv__model_load(model->vision, &towers, parallel, error);
+    if (result != MGV_OK) return result;
+    if (model->vision->config.out_hidden != model->config.hidden)
+        return mgv__fail(error, MGV_ERROR_MODEL, "the vision tower gives tokens of %u columns, and the language model reads %u",
+                         (uint64_t)model->vision->config.out_hidden, (uint64_t)model->config.hidden);
+    if (model->vision->config.deepstack_count > model->config.layers)
+        return mgv__fail(error, MGV_ERROR_MODEL, "%u DeepStack mergers for %u layers", (uint64_t)model->vision->config.deepstack_count,
+                         (uint64_t)model->config.layers);
+    model->config.deepstack_count = model->vision->config.deepstack_count;
+    return MGV_OK;
+}
+
 static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, const mgv_parallel_for *parallel, mgv_error *error) {
     mgv__checkpoint checkpoint;
     mgv_result result = mgv__config_read(&model->config, source, error);
+    if (result == MGV_OK && model->config.has_tower) result = mgv__model_load_vision(model, source, parallel, error);
     if (result != MGV_OK) return result;
     result = mgv__checkpoint_open(&checkpoint, source, error);
     if (result != MGV_OK) return result;
@@ -7230,13 +7819,8 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
     if (result != MGV_OK) return result;
     result = mgv__source_open(&source, &d, error);
     if (result != MGV_OK) return result;
-    opened = (mgv_model *)mgv__alloc(&d.allocator, sizeof *opened);
-    if (!opened) {
-        return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for a model handle");
-    }
-    memset(opened, 0, sizeof *opened);
-    opened->allocator = d.allocator;
-    opened->logger = d.logger;
+    opened = mgv__model_alloc(&d.allocator, &d.logger, error);
+    if (!opened) return MGV_ERROR_NOMEM;
     result = mgv__model_load(opened, &source, d.parallel.run ? &d.parallel : NULL, error);
 #ifdef MEGAVIT_TEXT
     if (result == MGV_OK && d.tower == MGV_TOWER_TEXT) result = mgv__model_read_tokenizer(opened, &source, &d, error);
@@ -7254,6 +7838,7 @@ MEGAVIT_API void mgv_model_close(mgv_model *model) {
     mgv_allocator allocator;
     if (!model) return;
     allocator = model->allocator;
+    mgv_model_close(model->vision);
     mgv__free(&allocator, model->program.ops);
     mgv__free(&allocator, model->program.taps);
     mgv__free(&allocator, model->tensors);
@@ -7280,9 +7865,45 @@ static mgv_dtype mgv__model_dtype(const mgv_model *model) {
 
 /* Floating-point operations of an operation for one picture. */
 static double mgv__op_flops_of(const mgv__config *config, const mgv__op *op, const mgv_grid *grid) {
-    double pairs = mgv__attention_pairs(config, grid, op->range);
+    double pairs = config->language ? (double)grid->tokens * (grid->tokens + 1.0) / 2 : mgv__attention_pairs(config, grid, op->range);
     if (op->causal) pairs = (pairs + grid->tokens) / 2;
     return mgv__op_flops(op, mgv__grid_rows(grid, op->rows), pairs, grid->tokens);
+}
+
+/* The model that prepares and encodes pictures: the vision tower of a language model, which may have none. */
+static const mgv_model *mgv__picture_model(const mgv_model *model) {
+    return model->config.language && model->vision ? model->vision : model;
+}
+static mgv_result mgv__picture_model_check(const mgv_model *model, mgv_error *error) {
+    if (!model->config.language || model->vision) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "this language model has no vision tower: it takes no pictures");
+}
+
+/* What only language models have, and what their vision towers say. */
+static void mgv__language_info(const mgv_model *model, mgv_model_info *info) {
+    const mgv__config *c = &model->config;
+    mgv_model_info vision;
+    info->key_value_heads = c->key_heads;
+    info->max_positions = c->positions;
+    info->image_token_id = c->image_id;
+    info->video_token_id = c->video_id;
+    info->vision_start_id = c->vision_start_id;
+    info->vision_end_id = c->vision_end_id;
+    info->has_vision = model->vision != NULL;
+    if (!model->vision) return;
+    mgv_model_get_info(model->vision, &vision);
+    info->patch = vision.patch;
+    info->merge = vision.merge;
+    info->token_width = vision.token_width;
+    info->tensor_count += vision.tensor_count;
+    info->parameters += vision.parameters;
+    info->bytes += vision.bytes;
+}
+
+MEGAVIT_API mgv_result mgv_model_get_generation(const mgv_model *model, mgv_generation_info *info) {
+    if (!model || !info || !model->config.language) return MGV_ERROR_ARGUMENT;
+    *info = model->config.generation;
+    return MGV_OK;
 }
 
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info) {
@@ -7292,13 +7913,13 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
     c = &model->config;
     memset(info, 0, sizeof *info);
     info->family = c->family;
-    info->family_name = mgv__find_family(c->family)->name;
+    info->family_name = mgv__family_name(c->family, c->language);
     info->hidden = c->hidden;
     info->intermediate = c->intermediate;
     info->layers = c->layers;
     info->heads = c->heads;
     info->head_dim = c->head_dim;
-    info->patch = c->patch;
+    info->patch = c->language ? 0 : c->patch;
     info->image_size = c->image_size;
     info->merge = c->merge;
     info->deepstack_count = c->deepstack_count;
@@ -7315,15 +7936,18 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
         if (tap->kind == MGV_OUTPUT_TOKENS) info->token_width = columns;
         if (tap->kind == MGV_OUTPUT_TEXT) info->text_width = columns;
     }
-    info->tower = c->vocabulary ? MGV_TOWER_TEXT : MGV_TOWER_VISION;
+    info->tower = c->language ? MGV_TOWER_LANGUAGE : c->vocabulary ? MGV_TOWER_TEXT : MGV_TOWER_VISION;
     info->has_vision = c->has_vision;
     info->has_text = c->has_text;
-    info->max_text_tokens = c->positions;
+    info->has_language = c->has_language;
+    info->max_text_tokens = c->language ? 0 : c->positions;
     info->vocabulary = c->vocabulary;
+    info->image_token_id = info->video_token_id = info->vision_start_id = info->vision_end_id = UINT32_MAX;
+    if (c->language) mgv__language_info(model, info);
     info->has_tokenizer = model->tokenizer != NULL;
     info->logit_scale = model->logit_scale;
     info->logit_bias = model->logit_bias;
-    info->tokens_per_image = mgv__fixed_tokens(c);
+    info->tokens_per_image = c->language ? 0 : mgv__fixed_tokens(c);
     if (info->tokens_per_image != 0) {
         mgv_grid grid;
         memset(&grid, 0, sizeof grid);
@@ -7359,7 +7983,8 @@ static void mgv__describe_size(const mgv__pixels_config *p, char *text, size_t c
 MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_preprocessing_info *info) {
     const mgv__provenance *from;
     const mgv__pixels_config *p;
-    if (!model || !info) return MGV_ERROR_ARGUMENT;
+    if (!model || !info || mgv__picture_model_check(model, NULL) != MGV_OK) return MGV_ERROR_ARGUMENT;
+    model = mgv__picture_model(model);
     from = &model->config.pixels_from;
     p = &model->config.pixels;
     memset(info, 0, sizeof *info);
@@ -7390,6 +8015,7 @@ MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_p
 
 MEGAVIT_API mgv_result mgv_model_get_tensor(const mgv_model *model, uint32_t i, mgv_tensor_info *info) {
     const mgv__tensor *tensor;
+    if (model && model->vision && i >= model->tensor_count) return mgv_model_get_tensor(model->vision, i - model->tensor_count, info);
     if (!model || !info || i >= model->tensor_count) return MGV_ERROR_ARGUMENT;
     tensor = &model->tensors[i];
     memset(info, 0, sizeof *info);
@@ -7410,8 +8036,10 @@ MEGAVIT_API mgv_result mgv_model_grid(const mgv_model *model, const mgv_image *i
     mgv__clear_error(error);
     if (!model || !image || !grid) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_grid: model, image or grid is NULL");
     memset(grid, 0, sizeof *grid);
-    result = mgv__take_struct(&taken, sizeof taken, image, image->struct_size, "mgv_image", error);
+    result = mgv__picture_model_check(model, error);
+    if (result == MGV_OK) result = mgv__take_struct(&taken, sizeof taken, image, image->struct_size, "mgv_image", error);
     if (result != MGV_OK) return result;
+    model = mgv__picture_model(model);
     result = mgv__picture_grid(&model->config, &taken, min_pixels, max_pixels, grid, error);
     return result == MGV_OK ? mgv__geometry_check(&model->config, grid, error) : result;
 }
@@ -7442,12 +8070,12 @@ static uint64_t mgv__buffer_bytes(const mgv__program *program, uint16_t buffer, 
 }
 
 MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, const mgv_grid *grid, mgv_op_info *info) {
-    static const char *const kinds[MGV__OP_KIND_COUNT] = {"linear", "norm",    "rotary", "attention", "pool",
-                                                          "gather", "prepend", "pick",   "embed"};
+    static const char *const kinds[MGV__OP_KIND_COUNT] = {"linear", "norm",  "rotary",    "attention", "pool", "gather", "prepend",
+                                                          "pick",   "embed", "head norm", "pictures",  "keep", "recall"};
     const mgv__program *program;
     const mgv__op *op;
     if (!model || !grid || !info || i >= model->program.op_count) return MGV_ERROR_ARGUMENT;
-    if (mgv__geometry_check(&model->config, grid, NULL) != MGV_OK) return MGV_ERROR_ARGUMENT;
+    if (!model->config.language && mgv__geometry_check(&model->config, grid, NULL) != MGV_OK) return MGV_ERROR_ARGUMENT;
     program = &model->program;
     op = &program->ops[i];
     memset(info, 0, sizeof *info);
@@ -7774,6 +8402,16 @@ typedef struct mgv__cpu_kernels {
        May also write rows of c up to tile_rows and read rows of a up to there. */
     void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
                  const mgv__cpu_ahead *ahead);
+#ifdef MEGAVIT_TEXT
+    /* c[i * c_stride + j] (+)= sum over k < n of a[i * a_stride + k] * w[j * w_stride + k], i < rows, j < columns. Each sum is added up in
+       one order, whatever rows and columns are. w may be of another type than F32 where there is one row. */
+    void (*dots)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride, const void *w,
+                 size_t w_stride, float *c, size_t c_stride, int accumulate);
+    /* c[i * c_stride + j] = factor[i] * c[i * c_stride + j] + sum over k < n of a[i * a_stride + k] * v[k * columns + j], i < rows,
+       j < columns, in one order. */
+    void (*mix)(uint32_t rows, uint32_t columns, uint32_t n, const float *a, size_t a_stride, const float *v, float *c, size_t c_stride,
+                const float *factor);
+#endif
     /* x = activation(x + bias), padded. */
     void (*activate)(mgv__activation activation, float *x, const float *bias, uint32_t n);
     /* x = exp(x - max), padded, after raising *max to the largest x; *sum is brought to the new maximum and grows by
@@ -8050,16 +8688,57 @@ static uint32_t mgv__cpu_blocks(const mgv__cpu_job *job, uint32_t rows) {
     return mgv__cpu_round_up(rows, job->kernels->tile_rows) / job->kernels->tile_rows;
 }
 
+enum { MGV__CPU_DOT_DEPTH = 1024, MGV__CPU_DOT_COLUMNS = MGV__CPU_PACKED_FLOATS / MGV__CPU_DOT_DEPTH, MGV__CPU_DOT_ROWS = 48 };
+
 /* Units of one product: in each pass over the inner columns the packing and every block of rows. A call of MEGAVIT_SGEMM is one. */
-static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t rows) {
+static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns, uint32_t rows) {
+    if (job->op->by_row) {
+        const uint32_t groups = (columns + MGV__CPU_DOT_COLUMNS - 1) / MGV__CPU_DOT_COLUMNS;
+        const uint32_t depths = (job->op->inner + MGV__CPU_DOT_DEPTH - 1) / MGV__CPU_DOT_DEPTH;
+        return (uint64_t)groups * depths * (1 + (rows + MGV__CPU_DOT_ROWS - 1) / MGV__CPU_DOT_ROWS);
+    }
 #ifdef MEGAVIT_SGEMM
-    (void)job;
     (void)rows;
     return 1;
 #else
     return (uint64_t)(mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH) * (1 + mgv__cpu_blocks(job, rows));
 #endif
 }
+
+#ifdef MEGAVIT_TEXT
+/* As mgv__cpu_product, each sum in an order that does not know the rows: DOT_DEPTH columns at a time. One row reads the weights as they
+   are stored; for more they are widened first, some columns at a time. */
+static void mgv__cpu_product_by_row(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
+                                    const mgv__tensor *weight, uint32_t column, uint32_t columns, const float *source,
+                                    size_t source_stride, uint32_t rows, float *sums) {
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const size_t inner = job->op->inner;
+    const int widen = rows > 1 && weight->dtype != MGV_DTYPE_F32;
+    const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
+    uint32_t i, j, row, group, row_count;
+    size_t k, depth;
+    for (j = 0; j < columns; j += group) {
+        group = mgv__cpu_min(columns - j, MGV__CPU_DOT_COLUMNS);
+        for (k = 0; k < inner && !turns->left; k += depth) {
+            const void *w = mgv__cpu_at(weight, (column + j) * inner + k);
+            depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DOT_DEPTH);
+            if (mgv__cpu_turn(turns, widen ? (uint64_t)group * depth * MGV__CPU_PACK : 0)) {
+                for (i = 0; i < group && widen; i++)
+                    kernels->convert(weight->dtype, mgv__cpu_at(weight, (column + j + i) * inner + k), scratch->packed + i * depth, depth);
+            }
+            for (row = 0; row < rows; row += row_count) {
+                float *to = sums + (size_t)row * MGV__CPU_COLUMN_STRIDE;
+                row_count = mgv__cpu_min(rows - row, MGV__CPU_DOT_ROWS);
+                if (!mgv__cpu_turn(turns, (uint64_t)row_count * group * depth)) continue;
+                kernels->dots(widen ? (mgv_dtype)MGV_DTYPE_F32 : weight->dtype, row_count, group, depth, source + row * source_stride + k,
+                              source_stride, widen ? scratch->packed : w, widen ? depth : inner, to + j, MGV__CPU_COLUMN_STRIDE, k != 0);
+                for (i = 0; i < row_count; i++) /* activations take whole panels */
+                    memset(to + (size_t)i * MGV__CPU_COLUMN_STRIDE + columns, 0, (padded - columns) * sizeof(float));
+            }
+        }
+    }
+}
+#endif
 
 /* sums[i][j] = source row i . weight row `column` + j, for i < rows, j < columns; numbers that mean nothing up to the panel's end. */
 static void mgv__cpu_product(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
@@ -8113,6 +8792,17 @@ static void mgv__cpu_product(const mgv__cpu_job *job, mgv__cpu_turns *turns, con
         }
     }
 #endif
+}
+
+typedef void mgv__cpu_product_function(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
+                                       const mgv__tensor *weight, uint32_t column, uint32_t columns, const float *source,
+                                       size_t source_stride, uint32_t rows, float *sums);
+static mgv__cpu_product_function *mgv__cpu_product_of(const mgv__op *op) {
+#ifdef MEGAVIT_TEXT
+    if (op->by_row) return mgv__cpu_product_by_row;
+#endif
+    (void)op;
+    return mgv__cpu_product;
 }
 
 /* Adds what row `row` of the patches takes from the position table, columns [column, column + columns). */
@@ -8189,11 +8879,11 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, mgv__cpu_turns *tur
     const float *source = job->run->buffers[op->source] + first_row * source_stride;
     const uint32_t padded = mgv__cpu_round_up(c->count, job->kernels->panel), products = op->gated ? 2 : 1;
     uint32_t product, row;
-    if (mgv__cpu_pass(turns, products * mgv__cpu_product_units(job, rows) + (rows + FINISH_ROWS - 1) / FINISH_ROWS)) return;
+    if (mgv__cpu_pass(turns, products * mgv__cpu_product_units(job, c->count, rows) + (rows + FINISH_ROWS - 1) / FINISH_ROWS)) return;
     for (product = 0; product < products; product++) {
         const uint32_t part = product ? 1 : c->part;
-        mgv__cpu_product(job, turns, scratch, &job->run->tensors[op->weight[part]], mgv__op_part_row(op, part) + c->column, c->count,
-                         source, source_stride, rows, scratch->sums + product * padded);
+        mgv__cpu_product_of(op)(job, turns, scratch, &job->run->tensors[op->weight[part]], mgv__op_part_row(op, part) + c->column, c->count,
+                                source, source_stride, rows, scratch->sums + product * padded);
     }
     for (row = 0; row < rows; row += FINISH_ROWS) {
         const uint32_t end = mgv__cpu_min(row + FINISH_ROWS, rows);
@@ -8313,7 +9003,8 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     const size_t stride = job->run->program->buffers[op->target].columns;
     const mgv__rotary *rotary = &job->run->program->rotary;
-    const uint64_t work = (uint64_t)half * MGV__CPU_ANGLE + (uint64_t)2 * op->heads * op->head_dim * MGV__CPU_MOVE;
+    const uint32_t heads = op->heads + mgv__op_key_heads(op);
+    const uint64_t work = (uint64_t)half * MGV__CPU_ANGLE + (uint64_t)heads * op->head_dim * MGV__CPU_MOVE;
     mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
     float sine[MGV__MAX_HEAD_DIM / 2], cosine[MGV__MAX_HEAD_DIM / 2];
     uint32_t i, j, head;
@@ -8322,7 +9013,7 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
         const float *position = job->run->geometry->position + (size_t)i * 3;
         if (!mgv__cpu_turn(turns, work)) continue;
         for (j = 0; j < half; j++) mgv__sincos(position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
-        for (head = 0; head < 2 * op->heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
+        for (head = 0; head < heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
     }
 }
 
@@ -8684,6 +9375,161 @@ static void mgv__cpu_embed_task(void *context, uint32_t index) {
     }
 }
 
+/* ---- what a session keeps ---- */
+
+#ifdef MEGAVIT_TEXT
+static void mgv__cpu_head_norm_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
+    const size_t stride = job->run->program->buffers[op->target].columns;
+    float *weight = mgv__cpu_slot(job, index);
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    uint32_t i, head;
+    mgv__cpu_load(job, op->weight[0], 0, weight, op->head_dim);
+    for (i = begin; i < end; i++) {
+        float *x = job->run->buffers[op->target] + i * stride + op->first;
+        if (!mgv__cpu_turn(turns, (uint64_t)op->heads * op->head_dim * MGV__CPU_MOVE)) continue;
+        for (head = 0; head < op->heads; head++, x += op->head_dim)
+            job->kernels->norm(x, x, weight, NULL, op->head_dim, op->epsilon, 1);
+    }
+}
+
+static void mgv__cpu_pictures_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__geometry *g = job->run->geometry;
+    const size_t columns = job->op->columns;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    uint32_t i;
+    for (i = 0; i < job->rows; i++) {
+        const mgv__picture_row from = g->picture_rows[i];
+        float *row = job->run->buffers[job->op->target] + i * columns;
+        if (from.picture == UINT32_MAX || !mgv__cpu_turn(turns, columns * MGV__CPU_MOVE)) continue;
+        if (job->op->picture_rows == 0) memcpy(row, g->pictures[from.picture].tokens + from.row * columns, columns * sizeof *row);
+        else job->kernels->add(row, row, g->pictures[from.picture].deepstack[job->op->picture_rows - 1] + from.row * columns, columns);
+    }
+}
+
+/* The keys or values of one head in one layer: [capacity, head_dim]. */
+static float *mgv__cpu_kept(const mgv__cpu_job *job, uint16_t buffer, uint32_t head) {
+    const mgv__op *op = job->op;
+    return job->run->buffers[buffer] + ((size_t)op->layer * mgv__op_key_heads(op) + head) * job->run->geometry->capacity * op->head_dim;
+}
+static void mgv__cpu_keep_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const mgv__op *op = job->op;
+    const uint32_t key_heads = mgv__op_key_heads(op);
+    const size_t stride = job->run->program->buffers[op->source].columns, d = op->head_dim;
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    uint32_t i, head;
+    for (head = 0; head < key_heads; head++) {
+        float *keys = mgv__cpu_kept(job, op->keys, head) + job->run->geometry->kept * d;
+        float *values = mgv__cpu_kept(job, op->values, head) + job->run->geometry->kept * d;
+        if (!mgv__cpu_turn(turns, (uint64_t)job->rows * d * 2 * MGV__CPU_MOVE)) continue;
+        for (i = 0; i < job->rows; i++) {
+            const float *from = job->run->buffers[op->source] + i * stride + (op->heads + head) * d;
+            memcpy(keys + i * d, from, d * sizeof *keys);
+            memcpy(values + i * d, from + key_heads * d, d * sizeof *values);
+        }
+    }
+}
+
+/* Queries that share a head of keys: row r is query head r % group of its group, of the block's row r / group. Keys are taken DEPTH at a
+   time, counted from the session's first one, and a row adds up only its own: nothing depends on how rows came in blocks. */
+enum { MGV__CPU_RECALL_ROWS = 64 };
+typedef struct mgv__cpu_recall {
+    float *queries; /* [MGV__CPU_RECALL_ROWS][head_dim] */
+    float *scores;  /* [MGV__CPU_RECALL_ROWS][MGV__CPU_STRIDE] */
+    float *sums;    /* [MGV__CPU_RECALL_ROWS][head_dim] */
+    float *max, *total, *factor; /* [MGV__CPU_RECALL_ROWS] */
+    uint32_t head, group;  /* of keys; query heads that share it */
+    uint32_t first, count; /* rows */
+} mgv__cpu_recall;
+enum { MGV__CPU_RECALL_FLOATS = MGV__CPU_RECALL_ROWS * (2 * (int)MGV__MAX_HEAD_DIM + (int)MGV__CPU_STRIDE + 3) };
+
+/* Where row r lies in a buffer of rows of `stride` columns. */
+static size_t mgv__cpu_recall_at(const mgv__cpu_recall *s, uint32_t r, size_t stride, size_t d) {
+    const uint32_t row = (s->first + r) / s->group, of_group = (s->first + r) % s->group;
+    return row * stride + ((size_t)s->head * s->group + of_group) * d;
+}
+static void mgv__cpu_recall_begin(const mgv__cpu_job *job, const mgv__cpu_recall *s) {
+    const size_t stride = job->run->program->buffers[job->op->source].columns, d = job->op->head_dim;
+    uint32_t r;
+    for (r = 0; r < s->count; r++) {
+        memcpy(s->queries + r * d, job->run->buffers[job->op->source] + mgv__cpu_recall_at(s, r, stride, d), d * sizeof(float));
+        s->max[r] = MGV__CPU_NO_SCORE;
+        s->total[r] = 0.0f;
+    }
+    memset(s->sums, 0, s->count * d * sizeof(float));
+}
+/* Keys [key, key + keys). */
+static void mgv__cpu_recall_keys(const mgv__cpu_job *job, const mgv__cpu_recall *s, uint32_t key, uint32_t keys) {
+    const mgv__op *op = job->op;
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const uint32_t kept = job->run->geometry->kept, padded = mgv__cpu_round_up(keys, kernels->panel);
+    const size_t d = op->head_dim;
+    uint32_t from = 0, r, j; /* from: the first row that sees one of them */
+    while (kept + (s->first + from) / s->group < key) from++;
+    kernels->dots(MGV_DTYPE_F32, s->count - from, keys, d, s->queries + from * d, d, mgv__cpu_kept(job, op->keys, s->head) + key * d, d,
+                  s->scores + (size_t)from * MGV__CPU_STRIDE, MGV__CPU_STRIDE, 0);
+    for (r = from; r < s->count; r++) {
+        float *scores = s->scores + (size_t)r * MGV__CPU_STRIDE;
+        const uint32_t seen = mgv__cpu_min(kept + (s->first + r) / s->group + 1 - key, keys);
+        kernels->scale(scores, scores, op->scale, seen);
+        for (j = seen; j < padded; j++) scores[j] = MGV__CPU_NO_SCORE;
+        s->factor[r] = kernels->softmax(scores, padded, &s->max[r], &s->total[r]);
+    }
+    kernels->mix(s->count - from, op->head_dim, keys, s->scores + (size_t)from * MGV__CPU_STRIDE, MGV__CPU_STRIDE,
+                 mgv__cpu_kept(job, op->values, s->head) + key * d, s->sums + from * d, d, s->factor + from);
+}
+static void mgv__cpu_recall_end(const mgv__cpu_job *job, const mgv__cpu_recall *s) {
+    const size_t stride = job->run->program->buffers[job->op->target].columns, d = job->op->head_dim;
+    uint32_t r;
+    for (r = 0; r < s->count; r++)
+        job->kernels->scale(job->run->buffers[job->op->target] + mgv__cpu_recall_at(s, r, stride, d), s->sums + r * d, 1.0f / s->total[r], d);
+}
+static void mgv__cpu_recall_rows(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_recall *s) {
+    const uint32_t end = job->run->geometry->kept + (s->first + s->count - 1) / s->group + 1; /* of the keys that any row sees */
+    const uint64_t row_work = (uint64_t)s->count * job->op->head_dim;
+    uint32_t key;
+    if (mgv__cpu_pass(turns, (end + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH + 2)) return;
+    if (mgv__cpu_turn(turns, row_work * MGV__CPU_MOVE)) mgv__cpu_recall_begin(job, s);
+    for (key = 0; key < end; key += MGV__CPU_DEPTH) {
+        const uint32_t keys = mgv__cpu_min(end - key, MGV__CPU_DEPTH);
+        if (mgv__cpu_turn(turns, keys * (2 * row_work + (uint64_t)s->count * MGV__CPU_MOVE))) mgv__cpu_recall_keys(job, s, key, keys);
+    }
+    if (mgv__cpu_turn(turns, row_work * MGV__CPU_MOVE)) mgv__cpu_recall_end(job, s);
+}
+
+static void mgv__cpu_recall_task(void *context, uint32_t index) {
+    const mgv__cpu_job *job = (const mgv__cpu_job *)context;
+    const uint32_t key_heads = mgv__op_key_heads(job->op);
+    mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    mgv__cpu_recall s;
+    uint32_t item, rows;
+    s.queries = mgv__cpu_slot(job, index);
+    s.scores = s.queries + (size_t)MGV__CPU_RECALL_ROWS * job->op->head_dim;
+    s.sums = s.scores + (size_t)MGV__CPU_RECALL_ROWS * MGV__CPU_STRIDE;
+    s.max = s.sums + (size_t)MGV__CPU_RECALL_ROWS * job->op->head_dim;
+    s.total = s.max + MGV__CPU_RECALL_ROWS;
+    s.factor = s.total + MGV__CPU_RECALL_ROWS;
+    s.group = job->op->heads / key_heads;
+    rows = job->rows * s.group;
+    for (item = index; item < job->items && !turns->left; item += job->tasks) { /* in turn: later rows see more keys */
+        s.head = item % key_heads;
+        s.first = item / key_heads * MGV__CPU_RECALL_ROWS;
+        s.count = mgv__cpu_min(rows - s.first, MGV__CPU_RECALL_ROWS);
+        mgv__cpu_recall_rows(job, turns, &s);
+    }
+}
+static void mgv__cpu_deal_recall(mgv__cpu_job *job) {
+    const uint32_t key_heads = mgv__op_key_heads(job->op), rows = job->rows * (job->op->heads / key_heads);
+    job->items = mgv__cpu_round_up(rows, MGV__CPU_RECALL_ROWS) / MGV__CPU_RECALL_ROWS * key_heads;
+    mgv__cpu_deal(job, job->items, (uint64_t)rows * key_heads * job->op->head_dim * (job->run->geometry->kept + job->rows),
+                  mgv__cpu_recall_task);
+}
+#endif
+
 /* ---- the calls that the engine makes ---- */
 
 /* Begins one op for one picture. run: stays until the op has ended. */
@@ -8707,6 +9553,12 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     case MGV__OP_PREPEND: mgv__cpu_deal(job, 1, elements, mgv__cpu_prepend_task); break;
     case MGV__OP_PICK: mgv__cpu_deal(job, 1, elements, mgv__cpu_pick_task); break;
     case MGV__OP_EMBED: mgv__cpu_deal(job, job->rows, elements, mgv__cpu_embed_task); break;
+#ifdef MEGAVIT_TEXT
+    case MGV__OP_HEAD_NORM: mgv__cpu_deal(job, job->rows, elements, mgv__cpu_head_norm_task); break;
+    case MGV__OP_PICTURES: mgv__cpu_deal(job, 1, elements, mgv__cpu_pictures_task); break;
+    case MGV__OP_KEEP: mgv__cpu_deal(job, 1, elements, mgv__cpu_keep_task); break;
+    case MGV__OP_RECALL: mgv__cpu_deal_recall(job); break;
+#endif
     default: break;
     }
     for (i = 0; i < job->tasks; i++) mgv__cpu_turns_of(job, i)->done = 0;
@@ -8749,7 +9601,10 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
 #endif
             break;
         case MGV__OP_NORM: rows = 2; break;
-        case MGV__OP_PREPEND: case MGV__OP_EMBED: rows = 1; break;
+        case MGV__OP_PREPEND: case MGV__OP_EMBED: case MGV__OP_HEAD_NORM: rows = 1; break;
+#ifdef MEGAVIT_TEXT
+        case MGV__OP_RECALL: fixed = MGV__CPU_RECALL_FLOATS; break;
+#endif
         case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
         case MGV__OP_POOL:
             rows = 3;
@@ -11679,7 +12534,12 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
 /* A plan with room for its schedules, or NULL. */
 static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
                                  uint32_t max_images, mgv_result *result, mgv_error *error) {
-    mgv__plan *plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
+    mgv__plan *plan;
+    if (config->language) {
+        *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only");
+        return NULL;
+    }
+    plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
     if (!plan) {
         *result = mgv__fail_nomem(error, "a plan", sizeof *plan);
         return NULL;
@@ -12103,7 +12963,8 @@ typedef struct mgv__backend {
 } mgv__backend;
 
 struct mgv_engine {
-    const mgv_model *model;
+    const mgv_model *model;    /* that encodes: a language model's vision tower; where it has none it itself, which encodes nothing */
+    const mgv_model *language; /* NULL: the engine makes no sessions */
     mgv_engine_desc desc; /* with every default filled in */
     mgv_backend backend;
     void *block;          /* what mgv_engine_destroy frees; NULL if the caller brought the workspace */
@@ -12155,6 +13016,7 @@ static void *mgv__place(mgv__layout *layout, size_t count, size_t item_bytes) {
 
 /* The most tokens that one picture of this engine can have. */
 static uint32_t mgv__tokens_per_picture(const mgv_model *model, const mgv_engine_desc *desc) {
+    if (model->config.language) return 1; /* it takes none */
     const uint32_t tokens = model->config.vocabulary ? model->config.positions : mgv__fixed_tokens(&model->config);
     return tokens ? tokens : desc->max_tokens;
 }
@@ -12204,15 +13066,17 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
     uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
     size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
     const uint32_t texts = model->config.vocabulary ? desc->max_images : 0;
-    mgv_result result = texts ? MGV_OK : mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens,
+    mgv_result result;
+    engine->images = (mgv_image *)mgv__place(layout, desc->max_images, sizeof(mgv_image));
+    engine->outputs = (mgv_output *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(mgv_output));
+    if (model->config.language) return MGV_OK; /* it has no vision tower: its sessions have memory of their own */
+    result = texts ? MGV_OK : mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens,
                                                                    &pixels_bytes, error);
     if (result != MGV_OK) return result;
     if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
         !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
                          (uint64_t)max_tokens);
-    engine->images = (mgv_image *)mgv__place(layout, desc->max_images, sizeof(mgv_image));
-    engine->outputs = (mgv_output *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(mgv_output));
     engine->written = (uint64_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint64_t));
     engine->output_op = (uint32_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint32_t));
     engine->output_buffer = (uint16_t *)mgv__place(layout, MGV__MAX_OUTPUTS, sizeof(uint16_t));
@@ -12262,7 +13126,7 @@ static mgv_result mgv__engine_check_limits(const mgv_engine_desc *desc, const mg
 
 static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
     mgv_result result;
-    uint64_t fixed_tokens = mgv__fixed_tokens(&model->config);
+    uint64_t fixed_tokens = model->config.language ? 1 : mgv__fixed_tokens(&model->config);
     if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
@@ -12279,7 +13143,7 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "schedule_images is %u, less than the %u pictures of one encode (max_images)",
                          (uint64_t)desc->schedule_images, (uint64_t)desc->max_images);
     if (!desc->max_text_bytes) desc->max_text_bytes = MGV__DEFAULT_TEXT_BYTES;
-    if (model->config.vocabulary) fixed_tokens = model->config.positions;
+    if (model->config.vocabulary && !model->config.language) fixed_tokens = model->config.positions;
     if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
     if (!desc->max_height) desc->max_height = MGV__DEFAULT_SIDE;
     if (!desc->max_tokens) {
@@ -12302,7 +13166,12 @@ static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *m
     mgv_result result;
     if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
     result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
-    return result == MGV_OK ? mgv__engine_defaults(out, model, error) : result;
+    if (result == MGV_OK) result = mgv__engine_defaults(out, mgv__picture_model(model), error);
+    if (result != MGV_OK || !model->config.language) return result;
+    if (out->backend == MGV_BACKEND_CUDA)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only: ask for MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
+    out->backend = MGV_BACKEND_CPU;
+    return MGV_OK;
 }
 
 /* Bytes of the whole block, with room to align its start. */
@@ -12327,7 +13196,7 @@ MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const 
     if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
     *bytes = 0;
     result = mgv__engine_take_desc(&d, model, desc, error);
-    if (result == MGV_OK) result = mgv__engine_measure(model, &d, &total, error);
+    if (result == MGV_OK) result = mgv__engine_measure(mgv__picture_model(model), &d, &total, error);
     *bytes = total;
     return result;
 }
@@ -13707,6 +14576,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     mgv_engine_desc d;
     mgv__layout layout;
     mgv_engine *made;
+    const mgv_model *language = NULL;
     struct mgv__gpu *gpu = NULL;
     void *block = NULL;
     size_t bytes = 0, misfit;
@@ -13715,6 +14585,8 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     if (!engine) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_create: engine is NULL");
     *engine = NULL;
     result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK && model->config.language) language = model;
+    if (result == MGV_OK) model = mgv__picture_model(model);
     if (result == MGV_OK) result = mgv__choose_backend(&d, model, &gpu, error);
     if (result == MGV_OK) result = mgv__engine_measure(model, &d, &bytes, error);
     if (result == MGV_OK && d.workspace && d.workspace_bytes < bytes)
@@ -13734,6 +14606,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     made = (mgv_engine *)mgv__place(&layout, 1, sizeof *made);
     memset(made, 0, sizeof *made);
     made->model = model;
+    made->language = language;
     made->desc = d;
     made->backend = d.backend;
     made->block = block;
@@ -13782,7 +14655,8 @@ static mgv_result mgv__take_output(mgv_output *out, const mgv_output *outputs, u
 /* The layout of one checked picture, and whether this engine can hold it. */
 static mgv_result mgv__engine_picture(const mgv_engine *engine, const mgv_image *image, mgv_grid *grid, mgv_error *error) {
     const mgv_engine_desc *desc = &engine->desc;
-    mgv_result result = mgv__pixels_check(image, error);
+    mgv_result result = mgv__picture_model_check(engine->model, error);
+    if (result == MGV_OK) result = mgv__pixels_check(image, error);
     if (result != MGV_OK) return result;
     if (image->width > desc->max_width || image->height > desc->max_height)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a picture of %u x %u pixels; this engine was made for %u x %u", (uint64_t)image->width,
@@ -13917,6 +14791,7 @@ MEGAVIT_API mgv_result mgv_engine_shape(const mgv_engine *engine, const mgv_imag
     if (!engine || !output || !shape) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_shape: engine, output or shape is NULL");
     memset(shape, 0, sizeof *shape);
     result = mgv__take_output(&taken, output, 0, error);
+    if (result == MGV_OK) result = mgv__picture_model_check(engine->model, error);
     if (result == MGV_OK) result = mgv__find_tap(engine->model, &taken, &tap, error);
     if (result == MGV_OK) result = mgv__engine_pictures(engine, images, image_count, &sum, error);
     if (result == MGV_OK) mgv__output_shape(&engine->model->program, tap, &sum, image_count, shape);
@@ -13971,6 +14846,8 @@ MEGAVIT_API mgv_result mgv_model_prepare(const mgv_model *model, const mgv_image
     if (!model || !image || !pixels || !prepared)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_prepare: model, image, pixels or prepared is NULL");
     memset(prepared, 0, sizeof *prepared);
+    if (mgv__picture_model_check(model, error) != MGV_OK) return MGV_ERROR_ARGUMENT;
+    model = mgv__picture_model(model);
     if (resize != MGV_RESIZE_PILLOW && resize != MGV_RESIZE_TORCHVISION)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION", (int64_t)resize);
     if (model->config.pixels.in_floats && model->config.pixels.do_resize)
@@ -14047,6 +14924,7 @@ MEGAVIT_API mgv_result mgv_encode(mgv_engine *engine, const mgv_encode_desc *des
     mgv__clear_error(error);
     if (!engine || !desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_encode: engine or desc is NULL");
     result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_encode_desc", error);
+    if (result == MGV_OK) result = mgv__picture_model_check(engine->model, error);
     if (result != MGV_OK) return result;
     if (mgv__engine_works(engine))
         return mgv__fail(error, MGV_ERROR_BUSY, "the engine still works on the encode before: call mgv_wait first");
@@ -14734,6 +15612,828 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
     return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend, so there is nothing to validate");
 #endif
 }
+
+/* ---------------------------------------------------------------------------------------------------------------
+   >>session: a language model at work: what it keeps, ids appended block by block, an id chosen, files of sessions
+
+   All of a session lies in one block of memory, laid out as an engine's is. An append goes block by block and in a block operation by
+   operation; what the session holds counts as held only when the last one is done, so that one that fails or is dropped leaves no trace. */
+#ifdef MEGAVIT_TEXT
+
+enum { MGV__DEFAULT_CAPACITY = 4096, MGV__DEFAULT_BLOCK = 512 };
+
+/* An id that may be chosen. */
+typedef struct mgv__candidate {
+    float logit;
+    uint32_t id;
+} mgv__candidate;
+
+/* An append on its way. */
+typedef struct mgv__append {
+    mgv_status status;
+    mgv_error error;   /* why it failed */
+    uint32_t begin, end; /* ids of the session that are being appended */
+    uint32_t at, rows; /* the block under way */
+    uint32_t op;       /* that runs next */
+    int prepared;      /* the block's rows are described in `geometry` */
+    uint32_t next;     /* the rotary position of the first id behind those that are described */
+    uint32_t picture, picture_row; /* that the next placeholder belongs to */
+} mgv__append;
+
+struct mgv_session {
+    mgv_engine *engine;
+    const mgv_model *model;
+    mgv_session_desc desc; /* with every default filled in */
+    void *block;           /* what mgv_session_destroy frees; NULL if the caller brought the workspace */
+    mgv__append append;
+    int32_t cancelled;     /* a mark of mgv_session_cancel */
+    uint32_t position;     /* ids held */
+    int has_logits;
+    uint32_t *ids;         /* [capacity] */
+    uint32_t *next;        /* [capacity] the rotary position behind each id; UINT32_MAX: inside a picture */
+    uint8_t *seen;         /* [vocabulary], for the repetition penalty */
+    mgv__candidate *candidates; /* [vocabulary] */
+    mgv_picture *pictures; /* [MGV_MAX_PICTURES], copies of what the caller passed */
+    float *positions;      /* [block, 3] */
+    mgv__picture_row *picture_rows; /* [block] */
+    float *buffers[MGV__MAX_BUFFERS];
+    uint16_t logits, keys, values;  /* which of them */
+    mgv__geometry geometry;
+    mgv__cpu_run run;      /* of the operation under way; cpu_job.op NULL: none is */
+    mgv__cpu_job cpu_job;
+    void *scratch;
+    size_t scratch_bytes;
+};
+
+/* ---- Memory ---- */
+
+/* Floats of one of the cache's buffers. */
+static size_t mgv__cache_floats(mgv__layout *layout, const mgv_model *model, uint32_t capacity) {
+    const mgv__config *c = &model->config;
+    return mgv__place_count(layout, mgv__place_count(layout, capacity, c->layers), (size_t)c->key_heads * c->head_dim);
+}
+
+static void mgv__session_layout_buffers(mgv__layout *layout, const mgv_model *model, const mgv_session_desc *desc, float **buffers) {
+    const mgv__program *program = &model->program;
+    size_t bytes[MGV__MAX_BUFFERS], offsets[MGV__MAX_BUFFERS], total;
+    unsigned char *block;
+    mgv_grid most;
+    uint32_t i;
+    memset(&most, 0, sizeof most);
+    most.tokens = desc->block;
+    for (i = 0; i < program->buffer_count; i++) {
+        const size_t rows = program->buffers[i].rows == MGV__ROWS_POSITIONS ? 0 : mgv__grid_rows(&most, program->buffers[i].rows);
+        if (!mgv__mul(rows, program->buffers[i].columns, &bytes[i]) || !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
+            !mgv__align_up(bytes[i], MGV__ALIGNMENT, &bytes[i])) layout->overflow = 1;
+    }
+    bytes[program->ops[program->op_count - 1].target] = 0; /* logits stay */
+    if (layout->overflow || !mgv__place_buffers(program, bytes, offsets, &total)) {
+        layout->overflow = 1;
+        return;
+    }
+    block = (unsigned char *)mgv__place(layout, total, 1);
+    for (i = 0; i < program->buffer_count; i++) {
+        if (program->buffers[i].rows == MGV__ROWS_POSITIONS)
+            buffers[i] = (float *)mgv__place(layout, mgv__cache_floats(layout, model, desc->capacity), sizeof(float));
+        else if (i == program->ops[program->op_count - 1].target)
+            buffers[i] = (float *)mgv__place(layout, program->buffers[i].columns, sizeof(float));
+        else buffers[i] = block ? (float *)(void *)(block + offsets[i]) : NULL;
+    }
+}
+
+/* Places everything behind layout->base and writes the places into *session, which may itself be the first of them. */
+static mgv_result mgv__session_layout(mgv__layout *layout, const mgv_engine *engine, const mgv_session_desc *desc, mgv_session *session,
+                                      mgv_error *error) {
+    const mgv_model *model = engine->language;
+    const uint32_t vocabulary = model->config.vocabulary;
+    size_t scratch_bytes = 0;
+    if (!mgv__cpu_scratch_bytes(&model->program, desc->block, engine->desc.parallel.threads, &scratch_bytes)) layout->overflow = 1;
+    session->ids = (uint32_t *)mgv__place(layout, desc->capacity, sizeof(uint32_t));
+    session->next = (uint32_t *)mgv__place(layout, desc->capacity, sizeof(uint32_t));
+    session->seen = (uint8_t *)mgv__place(layout, vocabulary, 1);
+    session->candidates = (mgv__candidate *)mgv__place(layout, vocabulary, sizeof(mgv__candidate));
+    session->pictures = (mgv_picture *)mgv__place(layout, MGV_MAX_PICTURES, sizeof(mgv_picture));
+    session->positions = (float *)mgv__place(layout, mgv__place_count(layout, desc->block, 3), sizeof(float));
+    session->picture_rows = (mgv__picture_row *)mgv__place(layout, desc->block, sizeof(mgv__picture_row));
+    session->scratch = mgv__place(layout, scratch_bytes, 1);
+    session->scratch_bytes = scratch_bytes;
+    mgv__session_layout_buffers(layout, model, desc, session->buffers);
+    if (!layout->overflow) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids does not fit into this machine's address space",
+                     (uint64_t)desc->capacity);
+}
+
+static mgv_result mgv__session_take_desc(mgv_session_desc *out, const mgv_engine *engine, const mgv_session_desc *desc, mgv_error *error) {
+    mgv_result result;
+    if (!engine) return mgv__fail(error, MGV_ERROR_ARGUMENT, "engine is NULL");
+    if (!engine->language)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "the engine's model is a tower and no language model: open it with MGV_TOWER_LANGUAGE");
+    result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_session_desc", error);
+    if (result != MGV_OK) return result;
+    if (!out->allocator.alloc && !out->allocator.free) out->allocator = engine->desc.allocator;
+    if (!out->capacity) out->capacity = MGV__DEFAULT_CAPACITY;
+    if (out->capacity > 1u << 24) /* positions are floats */
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids; the limit is %u", (uint64_t)out->capacity, (uint64_t)1 << 24);
+    if (!out->block) out->block = MGV__DEFAULT_BLOCK;
+    if (out->block > out->capacity) out->block = out->capacity;
+    return mgv__allocator_check(&out->allocator, error);
+}
+
+/* Bytes of the whole block, with room to align its start. */
+static mgv_result mgv__session_measure(const mgv_engine *engine, const mgv_session_desc *desc, size_t *bytes, mgv_error *error) {
+    mgv__layout layout;
+    mgv_session measured;
+    mgv_result result;
+    memset(&layout, 0, sizeof layout);
+    mgv__place(&layout, 1, sizeof measured);
+    result = mgv__session_layout(&layout, engine, desc, &measured, error);
+    if (result != MGV_OK) return result;
+    if (!mgv__add(layout.used, MGV__ALIGNMENT, bytes))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the session does not fit into this machine's address space");
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_session_workspace_bytes(const mgv_engine *engine, const mgv_session_desc *desc, uint64_t *bytes,
+                                                   mgv_error *error) {
+    mgv_session_desc d;
+    size_t total = 0;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_workspace_bytes: bytes is NULL");
+    *bytes = 0;
+    result = mgv__session_take_desc(&d, engine, desc, error);
+    if (result == MGV_OK) result = mgv__session_measure(engine, &d, &total, error);
+    *bytes = total;
+    return result;
+}
+
+MEGAVIT_API mgv_result mgv_session_create(mgv_session **session, mgv_engine *engine, const mgv_session_desc *desc, mgv_error *error) {
+    mgv_session_desc d;
+    mgv__layout layout;
+    mgv_session *made;
+    void *block = NULL;
+    size_t bytes = 0, misfit;
+    uint32_t i;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!session) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_create: session is NULL");
+    *session = NULL;
+    result = mgv__session_take_desc(&d, engine, desc, error);
+    if (result == MGV_OK) result = mgv__session_measure(engine, &d, &bytes, error);
+    if (result != MGV_OK) return result;
+    if (d.workspace && d.workspace_bytes < bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the workspace has %u bytes where the session needs %u", d.workspace_bytes,
+                         (uint64_t)bytes);
+    if (!d.workspace) d.workspace = block = mgv__alloc(&d.allocator, bytes);
+    if (!d.workspace) return mgv__fail_nomem(error, "a session", bytes);
+    memset(&layout, 0, sizeof layout);
+    misfit = (size_t)((uintptr_t)d.workspace % MGV__ALIGNMENT);
+    layout.base = (unsigned char *)d.workspace + (misfit ? MGV__ALIGNMENT - misfit : 0);
+    made = (mgv_session *)mgv__place(&layout, 1, sizeof *made);
+    memset(made, 0, sizeof *made);
+    made->engine = engine;
+    made->model = engine->language;
+    made->desc = d;
+    made->block = block;
+    mgv__session_layout(&layout, engine, &d, made, error); /* as it was measured: it cannot fail */
+    for (i = 0; i < made->model->program.op_count; i++) {
+        const mgv__op *op = &made->model->program.ops[i];
+        if (op->kind != MGV__OP_KEEP) continue;
+        made->keys = op->keys;
+        made->values = op->values;
+    }
+    made->logits = made->model->program.ops[made->model->program.op_count - 1].target;
+    if (d.capacity > made->model->config.positions)
+        mgv__log(&engine->desc.logger, MGV_LOG_WARNING, "a session of %u ids for a model that was made for %u", (uint64_t)d.capacity,
+                 (uint64_t)made->model->config.positions);
+    *session = made;
+    return MGV_OK;
+}
+
+MEGAVIT_API void mgv_session_destroy(mgv_session *session) {
+    mgv_allocator allocator;
+    if (!session) return;
+    allocator = session->desc.allocator;
+    mgv__free(&allocator, session->block);
+}
+
+static uint32_t mgv__session_next(const mgv_session *session) {
+    return session->position ? session->next[session->position - 1] : 0;
+}
+
+MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_session_info *info) {
+    const mgv__config *c;
+    if (!session || !info) return MGV_ERROR_ARGUMENT;
+    c = &session->model->config;
+    memset(info, 0, sizeof *info);
+    info->position = session->position;
+    info->capacity = session->desc.capacity;
+    info->next = mgv__session_next(session);
+    info->has_logits = session->has_logits;
+    info->ids = session->ids;
+    info->cache_bytes = (uint64_t)session->desc.capacity * c->layers * c->key_heads * c->head_dim * 2 * sizeof(float);
+    return MGV_OK;
+}
+
+/* ---- Appending ---- */
+
+static int mgv__session_works(const mgv_session *session) {
+    return session->append.status == MGV_STATUS_QUEUED || session->append.status == MGV_STATUS_RUNNING;
+}
+static mgv_result mgv__session_idle(const mgv_session *session, const char *call, mgv_error *error) {
+    if (!session) return mgv__fail(error, MGV_ERROR_ARGUMENT, "%s: session is NULL", call);
+    if (!mgv__session_works(session)) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_BUSY, "%s: an append is under way: call mgv_session_wait first", call);
+}
+
+/* Copies the pictures and checks each by itself. */
+static mgv_result mgv__session_take_pictures(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    const mgv__config *c = &session->model->config;
+    uint32_t i, k;
+    if (desc->picture_count == 0) return MGV_OK;
+    if (!desc->pictures) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: pictures is NULL");
+    if (!session->model->vision)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "this language model has no vision tower: it takes no pictures");
+    if (desc->picture_count > MGV_MAX_PICTURES)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u pictures in one append; the limit is %u", (uint64_t)desc->picture_count,
+                         (uint64_t)MGV_MAX_PICTURES);
+    for (i = 0; i < desc->picture_count; i++) {
+        mgv_picture *picture = &session->pictures[i];
+        const size_t step = desc->pictures->struct_size ? desc->pictures->struct_size : sizeof *picture;
+        mgv_result result = mgv__take_struct(picture, sizeof *picture, (const char *)desc->pictures + i * step, desc->pictures->struct_size,
+                                             "mgv_picture", error);
+        if (result == MGV_OK) result = mgv__geometry_check(&session->model->vision->config, &picture->grid, error);
+        if (result != MGV_OK) return mgv__fail(error, result, "picture %u: %s", (uint64_t)i, error ? error->message : "");
+        if (picture->grid.t != 1)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "picture %u is a clip, and only still pictures can be appended", (uint64_t)i);
+        if (picture->deepstack_count != c->deepstack_count)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "picture %u has %u DeepStack outputs, and the model reads %u", (uint64_t)i,
+                             (uint64_t)picture->deepstack_count, (uint64_t)c->deepstack_count);
+        for (k = 0; k <= c->deepstack_count; k++)
+            if ((k == 0 ? picture->tokens : picture->deepstack[k - 1]) == NULL)
+                return mgv__fail(error, MGV_ERROR_ARGUMENT, k == 0 ? "picture %u has no tokens" : "picture %u has no rows of DeepStack %u",
+                                 (uint64_t)i, (uint64_t)k - 1);
+    }
+    return MGV_OK;
+}
+
+/* Ids that the model knows, and as many placeholders in a row as the pictures have rows. */
+static mgv_result mgv__session_check_ids(const mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    const mgv__config *c = &session->model->config;
+    uint32_t picture = 0, rows = 0; /* rows: of the picture that are there already */
+    uint64_t i;
+    for (i = 0; i < desc->id_count; i++) {
+        const uint32_t id = desc->ids[i];
+        if (id >= c->vocabulary)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "id %u at place %u; the model's vocabulary ends at %u", (uint64_t)id, i,
+                             (uint64_t)c->vocabulary - 1);
+        if (session->model->vision && id == c->video_id)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "id %u at place %u stands for a clip, and only still pictures can be appended",
+                             (uint64_t)id, i);
+        if (!session->model->vision || id != c->image_id) {
+            if (rows == 0) continue;
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "place %u: picture %u has %u placeholders, and its grid says %u", i,
+                             (uint64_t)picture, (uint64_t)rows, (uint64_t)session->pictures[picture].grid.merged_tokens);
+        }
+        if (picture == desc->picture_count)
+            return mgv__fail(error, MGV_ERROR_ARGUMENT, "place %u: a placeholder beyond the rows of the %u pictures that were passed", i,
+                             (uint64_t)desc->picture_count);
+        if (++rows < session->pictures[picture].grid.merged_tokens) continue;
+        picture++;
+        rows = 0;
+    }
+    if (rows != 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "picture %u has %u placeholders, and its grid says %u", (uint64_t)picture,
+                         (uint64_t)rows, (uint64_t)session->pictures[picture].grid.merged_tokens);
+    if (picture < desc->picture_count)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u pictures were passed, and the ids have placeholders for %u",
+                         (uint64_t)desc->picture_count, (uint64_t)picture);
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    mgv_append_desc d;
+    mgv__append *append;
+    mgv_result result;
+    mgv__clear_error(error);
+    result = mgv__session_idle(session, "mgv_session_append", error);
+    if (result != MGV_OK) return result;
+    if (!desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: desc is NULL");
+    result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_append_desc", error);
+    if (result != MGV_OK) return result;
+    if (!d.ids || d.id_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: there are no ids");
+    if (d.id_count > session->desc.capacity - session->position)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u ids behind the %u that the session holds; it was made for %u", d.id_count,
+                         (uint64_t)session->position, (uint64_t)session->desc.capacity);
+    result = mgv__session_take_pictures(session, &d, error);
+    if (result == MGV_OK) result = mgv__session_check_ids(session, &d, error);
+    if (result != MGV_OK) return result;
+    memcpy(session->ids + session->position, d.ids, (size_t)d.id_count * sizeof *d.ids);
+    append = &session->append;
+    memset(append, 0, sizeof *append);
+    MGV__MARK(&session->cancelled, 0);
+    session->cpu_job.op = NULL;
+    append->status = MGV_STATUS_QUEUED;
+    append->begin = append->at = session->position;
+    append->end = session->position + (uint32_t)d.id_count;
+    append->next = mgv__session_next(session);
+    return MGV_OK;
+}
+
+/* The rotary positions of the block's rows, and which are a picture's (transformers, Qwen3VLModel.get_rope_index): text counts on; a
+   picture stands at one t, its merged rows and columns count from there, and behind it text goes on after the longer side. */
+static void mgv__session_describe(mgv_session *session) {
+    mgv__append *append = &session->append;
+    const mgv__config *c = &session->model->config;
+    mgv__geometry *g = &session->geometry;
+    uint32_t i;
+    append->rows = mgv__cpu_min(append->end - append->at, session->desc.block);
+    for (i = 0; i < append->rows; i++) {
+        const uint32_t at = append->at + i;
+        float *position = session->positions + (size_t)i * 3;
+        session->picture_rows[i].picture = UINT32_MAX;
+        position[0] = position[1] = position[2] = (float)append->next;
+        if (session->model->vision && session->ids[at] == c->image_id) {
+            const mgv_grid *grid = &session->pictures[append->picture].grid;
+            const uint32_t merge = session->model->vision->config.merge, height = grid->h / merge, width = grid->w / merge;
+            session->picture_rows[i].picture = append->picture;
+            session->picture_rows[i].row = append->picture_row;
+            position[1] += (float)(append->picture_row / width);
+            position[2] += (float)(append->picture_row % width);
+            session->next[at] = UINT32_MAX;
+            if (++append->picture_row < grid->merged_tokens) continue;
+            append->picture_row = 0;
+            append->picture++;
+            append->next += height > width ? height : width;
+        } else {
+            append->next++;
+        }
+        session->next[at] = append->next;
+    }
+    memset(g, 0, sizeof *g);
+    g->grid.t = g->grid.h = 1;
+    g->grid.w = g->grid.tokens = append->rows;
+    g->merge = 1;
+    g->position = session->positions;
+    g->ids = session->ids + append->at;
+    g->picked = append->rows - 1;
+    g->kept = append->at;
+    g->capacity = session->desc.capacity;
+    g->pictures = session->pictures;
+    g->picture_rows = session->picture_rows;
+    append->prepared = 1;
+}
+
+/* One more step of an operation. Returns 1 when it has ended. */
+static int mgv__session_run(mgv_session *session) {
+    mgv__cpu_run *run = &session->run;
+    if (session->cpu_job.op == NULL) {
+        run->program = &session->model->program;
+        run->tensors = session->model->tensors;
+        run->geometry = &session->geometry;
+        memcpy(run->buffers, session->buffers, sizeof run->buffers);
+        run->scratch = session->scratch;
+        run->scratch_bytes = session->scratch_bytes;
+        run->parallel = session->engine->desc.parallel;
+        run->kernels = session->engine->kernels;
+        mgv__cpu_begin(&session->cpu_job, run, &run->program->ops[session->append.op]);
+    }
+    if (!mgv__cpu_step(&session->cpu_job, run->kernels->step)) return 0;
+    session->cpu_job.op = NULL;
+    return 1;
+}
+
+/* All rows are in: the logits are numbers, or the append has failed. */
+static void mgv__session_finish(mgv_session *session) {
+    mgv__append *append = &session->append;
+    const uint64_t count = session->model->config.vocabulary;
+    const uint64_t bad = mgv__find_nonfinite(session->buffers[session->logits], count * sizeof(float), MGV_DTYPE_F32);
+    session->has_logits = bad == count;
+    if (bad != count) {
+        append->status = MGV_STATUS_FAILED;
+        mgv__fail(&append->error, MGV_ERROR_MODEL, "the logit of id %u is NaN or infinite: with these weights the model's arithmetic "
+                  "overflows", bad);
+        return;
+    }
+    append->status = MGV_STATUS_DONE;
+    session->position = append->end;
+}
+
+/* One more step. What follows the layers reads the last row alone, so blocks before the last one do without it. */
+static void mgv__session_work(mgv_session *session) {
+    mgv__append *append = &session->append;
+    const mgv__program *program = &session->model->program;
+    const mgv__op *op = &program->ops[append->op];
+    append->status = MGV_STATUS_RUNNING;
+    if (MGV__MARKED(&session->cancelled)) {
+        mgv__fail(&append->error, MGV_ERROR_CANCELLED, "mgv_session_cancel ended the append");
+        append->status = MGV_STATUS_CANCELLED;
+        return;
+    }
+    if (!append->prepared) mgv__session_describe(session);
+    if (append->at + append->rows < append->end && (op->kind == MGV__OP_PICK || op->rows == MGV__ROWS_IMAGES)) {
+        append->op = program->op_count;
+    } else {
+        append->op += (uint32_t)mgv__session_run(session);
+    }
+    if (append->op < program->op_count) return;
+    append->op = 0;
+    append->prepared = 0;
+    append->at += append->rows;
+    if (append->at == append->end) mgv__session_finish(session);
+}
+
+MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error) {
+    mgv__clear_error(error);
+    if (!session) {
+        mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_poll: session is NULL");
+        return MGV_STATUS_FAILED;
+    }
+    if (mgv__session_works(session)) mgv__session_work(session);
+    if (error && (session->append.status == MGV_STATUS_FAILED || session->append.status == MGV_STATUS_CANCELLED))
+        *error = session->append.error;
+    return session->append.status;
+}
+
+MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_ms, mgv_error *error) {
+    double looked = mgv__now_ms(), waited = 0;
+    mgv_status status = mgv_session_poll(session, error);
+    if (!session) return MGV_ERROR_ARGUMENT;
+    while (status == MGV_STATUS_QUEUED || status == MGV_STATUS_RUNNING) {
+        waited += mgv__lap_ms(&looked);
+        if (waited >= (double)timeout_ms)
+            return mgv__fail(error, MGV_ERROR_BUSY, "still at id %u of %u, operation %u of %u after %u ms",
+                             (uint64_t)(session->append.at - session->append.begin),
+                             (uint64_t)(session->append.end - session->append.begin), (uint64_t)session->append.op + 1, (uint64_t)session->model->program.op_count, (uint64_t)timeout_ms);
+        status = mgv_session_poll(session, error);
+    }
+    return status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
+}
+
+MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    mgv_result result = mgv_session_append(session, desc, error);
+    if (result != MGV_OK) return result;
+    while (mgv__session_works(session)) mgv_session_poll(session, error);
+    return session->append.status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
+}
+
+MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_error *error) {
+    mgv_append_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.ids = &id;
+    desc.id_count = 1;
+    return mgv_session_append_blocking(session, &desc, error);
+}
+
+MEGAVIT_API void mgv_session_cancel(mgv_session *session) {
+    if (session) MGV__MARK(&session->cancelled, 1);
+}
+
+MEGAVIT_API mgv_result mgv_session_rollback(mgv_session *session, uint32_t position, mgv_error *error) {
+    mgv_result result;
+    mgv__clear_error(error);
+    result = mgv__session_idle(session, "mgv_session_rollback", error);
+    if (result != MGV_OK) return result;
+    if (position > session->position)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_rollback: position %u; the session holds %u ids", (uint64_t)position,
+                         (uint64_t)session->position);
+    if (position > 0 && session->next[position - 1] == UINT32_MAX)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_rollback: position %u is in the middle of a picture", (uint64_t)position);
+    if (position < session->position) session->has_logits = 0;
+    session->position = position;
+    return MGV_OK;
+}
+
+/* ---- Choosing an id ---- */
+
+static mgv_result mgv__session_has_logits(const mgv_session *session, const char *call, mgv_error *error) {
+    mgv_result result = mgv__session_idle(session, call, error);
+    if (result != MGV_OK || session->has_logits) return result;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "%s: there are no logits: nothing has been appended, or not since a rollback", call);
+}
+
+MEGAVIT_API mgv_result mgv_session_logits(const mgv_session *session, const float **logits, uint32_t *count, mgv_error *error) {
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!logits || !count) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_logits: logits or count is NULL");
+    *logits = NULL;
+    *count = 0;
+    result = mgv__session_has_logits(session, "mgv_session_logits", error);
+    if (result != MGV_OK) return result;
+    *logits = session->buffers[session->logits];
+    *count = session->model->config.vocabulary;
+    return MGV_OK;
+}
+
+/* More likely; of equal ones the smaller id. */
+static int mgv__candidate_before(const mgv__candidate *a, const mgv__candidate *b) {
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
+/* Lets candidate i of a heap with the most likely one on top sink to its place. */
+static void mgv__candidate_sink(mgv__candidate *heap, uint32_t count, uint32_t i) {
+    const mgv__candidate sinking = heap[i];
+    uint32_t child;
+    for (; (child = 2 * i + 1) < count; i = child) {
+        if (child + 1 < count && mgv__candidate_before(&heap[child + 1], &heap[child])) child++;
+        if (mgv__candidate_before(&sinking, &heap[child])) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = sinking;
+}
+
+/* The ids with their logits, those that the session holds made less likely. */
+static void mgv__session_candidates(mgv_session *session, float penalty) {
+    const uint32_t count = session->model->config.vocabulary;
+    const float *logits = session->buffers[session->logits];
+    uint32_t i;
+    for (i = 0; i < count; i++) {
+        session->candidates[i].logit = logits[i];
+        session->candidates[i].id = i;
+    }
+    if (penalty == 1.0f) return;
+    memset(session->seen, 0, count);
+    for (i = 0; i < session->position; i++) {
+        mgv__candidate *candidate = &session->candidates[session->ids[i]];
+        if (session->seen[candidate->id]) continue;
+        session->seen[candidate->id] = 1;
+        candidate->logit = candidate->logit > 0 ? candidate->logit / penalty : candidate->logit * penalty;
+    }
+}
+
+/* A number in [0, 1) from seed and position (SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014). */
+static double mgv__session_random(uint64_t seed, uint32_t position) {
+    uint64_t z = seed + ((uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(z >> 11) / 9007199254740992.0;
+}
+
+/* The most likely candidates, taken off a heap one by one as they are asked for. They lie at the array's end, the first one last. */
+typedef struct mgv__ranking {
+    mgv__candidate *heap;
+    uint32_t count, taken;
+    double best, temperature;
+} mgv__ranking;
+
+/* Candidate `rank` from the most likely one on. */
+static const mgv__candidate *mgv__ranking_at(mgv__ranking *ranking, uint32_t rank) {
+    for (; ranking->taken <= rank; ranking->taken++) {
+        const uint32_t left = ranking->count - 1 - ranking->taken;
+        const mgv__candidate first = ranking->heap[0];
+        ranking->heap[0] = ranking->heap[left];
+        mgv__candidate_sink(ranking->heap, left, 0);
+        ranking->heap[left] = first;
+    }
+    return &ranking->heap[ranking->count - 1 - rank];
+}
+static double mgv__ranking_weight(const mgv__ranking *ranking, const mgv__candidate *candidate) {
+    return exp(((double)candidate->logit - ranking->best) / ranking->temperature);
+}
+
+/* How many of the most likely ids may be chosen, and *mass: their weights, of which the first one's is 1. */
+static uint32_t mgv__ranking_cut(mgv__ranking *ranking, const mgv_sample_desc *desc, double *mass) {
+    const int few = desc->top_k > 0 && desc->top_k < ranking->count, nucleus = desc->top_p > 0 && desc->top_p < 1;
+    const uint32_t most = few ? desc->top_k : ranking->count;
+    double all = 0;
+    uint32_t i;
+    for (i = 0; i < most; i++) all += mgv__ranking_weight(ranking, few ? mgv__ranking_at(ranking, i) : &ranking->heap[i]);
+    *mass = all;
+    if (!nucleus && !(desc->min_p > 0)) return most;
+    *mass = 0;
+    for (i = 0; i < most; i++) {
+        const double weight = mgv__ranking_weight(ranking, mgv__ranking_at(ranking, i));
+        if (i > 0 && (weight < (double)desc->min_p || (nucleus && *mass >= (double)desc->top_p * all))) break;
+        *mass += weight;
+    }
+    return i;
+}
+
+static uint32_t mgv__session_draw(mgv_session *session, const mgv_sample_desc *desc) {
+    mgv__ranking ranking;
+    double mass, target;
+    uint32_t i, kept;
+    ranking.heap = session->candidates;
+    ranking.count = session->model->config.vocabulary;
+    ranking.taken = 0;
+    ranking.temperature = (double)desc->temperature;
+    for (i = ranking.count / 2; i-- > 0;) mgv__candidate_sink(ranking.heap, ranking.count, i);
+    ranking.best = (double)ranking.heap[0].logit;
+    kept = mgv__ranking_cut(&ranking, desc, &mass);
+    target = mgv__session_random(desc->seed, session->position) * mass;
+    for (i = 0; i + 1 < kept; i++) {
+        target -= mgv__ranking_weight(&ranking, mgv__ranking_at(&ranking, i));
+        if (target < 0) break;
+    }
+    return mgv__ranking_at(&ranking, i)->id;
+}
+
+static mgv_result mgv__sample_take_desc(mgv_sample_desc *out, const mgv_sample_desc *desc, mgv_error *error) {
+    mgv_result result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_sample_desc", error);
+    if (result != MGV_OK) return result;
+    if (!(out->temperature >= 0 && out->temperature <= FLT_MAX))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "temperature is negative or no number");
+    if (!(out->top_p >= 0 && out->top_p <= 1)) return mgv__fail(error, MGV_ERROR_ARGUMENT, "top_p is not within 0 and 1");
+    if (!(out->min_p >= 0 && out->min_p <= 1)) return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_p is not within 0 and 1");
+    if (!(out->repetition_penalty >= 0 && out->repetition_penalty <= FLT_MAX))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "repetition_penalty is negative or no number");
+    if (out->repetition_penalty == 0) out->repetition_penalty = 1;
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error) {
+    mgv_sample_desc d;
+    mgv_result result;
+    uint32_t i, best = 0;
+    mgv__clear_error(error);
+    if (!id) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_sample: id is NULL");
+    *id = 0;
+    result = mgv__session_has_logits(session, "mgv_session_sample", error);
+    if (result == MGV_OK) result = mgv__sample_take_desc(&d, desc, error);
+    if (result != MGV_OK) return result;
+    mgv__session_candidates(session, d.repetition_penalty);
+    if (d.temperature > 0) {
+        *id = mgv__session_draw(session, &d);
+        return MGV_OK;
+    }
+    for (i = 1; i < session->model->config.vocabulary; i++)
+        if (session->candidates[i].logit > session->candidates[best].logit) best = i;
+    *id = best;
+    return MGV_OK;
+}
+
+/* ---- Files of sessions ---- */
+
+/* The head of such a file. Behind it lie the ids, the rotary positions behind them, the logits if there are any, then keys and values as
+   [layers, key heads, ids, head_dim]. */
+typedef struct mgv__session_file {
+    char magic[8];
+    uint32_t version, position, has_logits, vocabulary, layers, key_heads, head_dim, reserved;
+    uint64_t model;    /* its hash */
+    uint64_t bytes;    /* of the file */
+    uint64_t contents; /* the hash of what follows */
+} mgv__session_file;
+static const char mgv__session_magic[8] = {'m', 'g', 'v', 's', 'e', 's', 's', '\n'};
+enum { MGV__SESSION_VERSION = 1 };
+
+/* The head of a file of the session with `position` ids; bytes: SIZE_MAX where it would not fit into memory. */
+static mgv__session_file mgv__session_head(const mgv_session *session, uint32_t position, int has_logits) {
+    const mgv__config *c = &session->model->config;
+    mgv__session_file head;
+    mgv__layout layout; /* only adds up */
+    size_t kept, floats, bytes = 0;
+    memset(&head, 0, sizeof head);
+    memset(&layout, 0, sizeof layout);
+    memcpy(head.magic, mgv__session_magic, sizeof head.magic);
+    head.version = MGV__SESSION_VERSION;
+    head.position = position;
+    head.has_logits = (uint32_t)has_logits;
+    head.vocabulary = c->vocabulary;
+    head.layers = c->layers;
+    head.key_heads = c->key_heads;
+    head.head_dim = c->head_dim;
+    head.model = session->model->hash;
+    kept = mgv__cache_floats(&layout, session->model, position);
+    if (layout.overflow || !mgv__mul(kept, 2, &floats) || !mgv__add(floats, (size_t)position * 2, &floats) ||
+        !mgv__add(floats, has_logits ? c->vocabulary : 0, &floats) || !mgv__mul(floats, 4, &bytes) || !mgv__add(bytes, sizeof head, &bytes))
+        bytes = SIZE_MAX;
+    head.bytes = bytes;
+    return head;
+}
+
+MEGAVIT_API mgv_result mgv_session_saved_bytes(const mgv_session *session, uint64_t *bytes, mgv_error *error) {
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_saved_bytes: bytes is NULL");
+    *bytes = 0;
+    result = mgv__session_idle(session, "mgv_session_saved_bytes", error);
+    if (result == MGV_OK) *bytes = mgv__session_head(session, session->position, session->has_logits).bytes;
+    return result;
+}
+
+/* Copies keys or values between the session and a file, head by head, as the file has no room for ids to come. Returns the file's end. */
+static unsigned char *mgv__session_copy_cache(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position,
+                                              int save) {
+    const mgv__config *c = &session->model->config;
+    const size_t bytes = (size_t)position * c->head_dim * sizeof(float);
+    uint32_t i;
+    for (i = 0; i < c->layers * c->key_heads; i++, file += bytes) {
+        float *kept = session->buffers[buffer] + (size_t)i * session->desc.capacity * c->head_dim;
+        if (save) memcpy(file, kept, bytes);
+        else memcpy(kept, file, bytes);
+    }
+    return file;
+}
+
+MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, uint64_t capacity, mgv_error *error) {
+    unsigned char *to = (unsigned char *)file, *contents;
+    mgv__session_file head;
+    mgv__hash hash;
+    mgv_result result;
+    mgv__clear_error(error);
+    result = mgv__session_idle(session, "mgv_session_save", error);
+    if (result != MGV_OK) return result;
+    head = mgv__session_head(session, session->position, session->has_logits);
+    if (!file || capacity < head.bytes)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the session takes %u bytes; there is room for %u", head.bytes, file ? capacity : 0);
+    to = contents = to + sizeof head;
+    memcpy(to, session->ids, session->position * sizeof(uint32_t));
+    to += session->position * sizeof(uint32_t);
+    memcpy(to, session->next, session->position * sizeof(uint32_t));
+    to += session->position * sizeof(uint32_t);
+    if (session->has_logits) {
+        memcpy(to, session->buffers[session->logits], head.vocabulary * sizeof(float));
+        to += head.vocabulary * sizeof(float);
+    }
+    to = mgv__session_copy_cache(session, session->keys, to, session->position, 1);
+    to = mgv__session_copy_cache(session, session->values, to, session->position, 1);
+    mgv__hash_begin(&hash);
+    mgv__hash_bytes(&hash, contents, (uint64_t)(to - contents));
+    head.contents = mgv__hash_end(&hash);
+    memcpy(file, &head, sizeof head);
+    return MGV_OK;
+}
+
+/* Entry i of an array of 32-bit numbers that need not be aligned. */
+static uint32_t mgv__file_u32(const unsigned char *array, uint32_t i) {
+    uint32_t value;
+    memcpy(&value, array + (size_t)i * sizeof value, sizeof value);
+    return value;
+}
+
+/* What lies behind the head is such as a session writes it: ids of the vocabulary, positions that count up, numbers. */
+static mgv_result mgv__session_check_contents(const mgv_session *session, const unsigned char *contents, const mgv__session_file *head,
+                                              mgv_error *error) {
+    const uint32_t n = head->position;
+    const unsigned char *ids = contents, *next = ids + (size_t)n * 4, *floats = next + (size_t)n * 4;
+    const uint64_t bytes = head->bytes - sizeof *head - (uint64_t)n * 8;
+    uint32_t i, before = 0, pictured = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t behind = mgv__file_u32(next, i);
+        if (mgv__file_u32(ids, i) >= session->model->config.vocabulary)
+            return mgv__fail(error, MGV_ERROR_FORMAT, "the session file has an id beyond the vocabulary at place %u", (uint64_t)i);
+        if (behind == UINT32_MAX && i + 1 < n) {
+            pictured++;
+            continue;
+        }
+        if (behind <= before || behind - before > pictured + 1)
+            return mgv__fail(error, MGV_ERROR_FORMAT, "the session file has a rotary position that cannot be, at place %u", (uint64_t)i);
+        before = behind;
+        pictured = 0;
+    }
+    if (mgv__find_nonfinite(floats, bytes, MGV_DTYPE_F32) != bytes / 4)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "the session file holds NaN or infinity");
+    return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *file, uint64_t bytes, mgv_error *error) {
+    unsigned char *from = (unsigned char *)(uintptr_t)file; /* only read */
+    mgv__session_file head, expected;
+    mgv__hash hash;
+    mgv_result result;
+    mgv__clear_error(error);
+    result = mgv__session_idle(session, "mgv_session_restore", error);
+    if (result != MGV_OK) return result;
+    if (!file || bytes < sizeof head) return mgv__fail(error, MGV_ERROR_FORMAT, "no session file: %u bytes", file ? bytes : 0);
+    memcpy(&head, file, sizeof head);
+    if (memcmp(head.magic, mgv__session_magic, sizeof head.magic) != 0)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "no session file: it does not begin as one");
+    if (head.version != MGV__SESSION_VERSION)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "a session file of version %u; this version of megavit reads %u", (uint64_t)head.version,
+                         (uint64_t)MGV__SESSION_VERSION);
+    expected = mgv__session_head(session, head.position, head.has_logits != 0);
+    if (head.model != expected.model || head.vocabulary != expected.vocabulary || head.layers != expected.layers ||
+        head.key_heads != expected.key_heads || head.head_dim != expected.head_dim)
+        return mgv__fail(error, MGV_ERROR_MODEL, "the session file is of another model");
+    if (head.position > session->desc.capacity)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the session file holds %u ids; the session was made for %u", (uint64_t)head.position,
+                         (uint64_t)session->desc.capacity);
+    if (head.reserved != 0 || head.has_logits > (head.position > 0) || head.bytes != expected.bytes || head.bytes != bytes)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "the session file has %u bytes; one of %u ids has %u: it is cut or changed", bytes,
+                         (uint64_t)head.position, expected.bytes);
+    from += sizeof head;
+    mgv__hash_begin(&hash);
+    mgv__hash_bytes(&hash, from, bytes - sizeof head);
+    if (mgv__hash_end(&hash) != head.contents)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "the session file was changed: its hash is another");
+    result = mgv__session_check_contents(session, from, &head, error);
+    if (result != MGV_OK) return result;
+    memcpy(session->ids, from, (size_t)head.position * sizeof(uint32_t));
+    from += (size_t)head.position * sizeof(uint32_t);
+    memcpy(session->next, from, (size_t)head.position * sizeof(uint32_t));
+    from += (size_t)head.position * sizeof(uint32_t);
+    if (head.has_logits) {
+        memcpy(session->buffers[session->logits], from, (size_t)head.vocabulary * sizeof(float));
+        from += (size_t)head.vocabulary * sizeof(float);
+    }
+    from = mgv__session_copy_cache(session, session->keys, from, head.position, 0);
+    mgv__session_copy_cache(session, session->values, from, head.position, 0);
+    session->position = head.position;
+    session->has_logits = (int)head.has_logits;
+    return MGV_OK;
+}
+
+#endif /* MEGAVIT_TEXT */
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>unicode: code points: what kind they are, lower case, NFC, where clusters end
@@ -18919,6 +20619,12 @@ static inline float mgv__float_of_f16(uint16_t half) {
 #define MGV__UNPACK_HIGH(a, b) _mm256_unpackhi_ps(a, b)
 #define MGV__LOW_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0x44)
 #define MGV__HIGH_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0xEE)
+/* Four floats, each the sum of the same place of all quads. */
+#define MGV__STORE_QUAD_SUM(p, v) _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)))
+#define MGV__DOT_ROWS MGV__ROWS_3
+#define MGV__DOT_ROW_COUNT 3
+#define MGV__MIX_ROWS MGV__ROWS_6
+#define MGV__MIX_ROW_COUNT 6
 
 MGV__TARGET static inline float mgv__avx2_sum(__m256 v) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -18978,6 +20684,13 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__UNPACK_HIGH(a, b) _mm512_unpackhi_ps(a, b)
 #define MGV__LOW_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0x44)
 #define MGV__HIGH_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0xEE)
+#define MGV__STORE_QUAD_SUM(p, v) \
+    _mm_storeu_ps(p, _mm_add_ps(_mm_add_ps(_mm512_castps512_ps128(v), _mm512_extractf32x4_ps(v, 1)), \
+                                _mm_add_ps(_mm512_extractf32x4_ps(v, 2), _mm512_extractf32x4_ps(v, 3))))
+#define MGV__DOT_ROWS MGV__ROWS_6
+#define MGV__DOT_ROW_COUNT 6
+#define MGV__MIX_ROWS MGV__ROWS_8
+#define MGV__MIX_ROW_COUNT 8
 
 #elif MGV__VECTOR == MGV__ISA_NEON
 
@@ -19018,6 +20731,11 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__UNPACK_HIGH(a, b) vzip2q_f32(a, b)
 #define MGV__LOW_PAIRS(a, b) vcombine_f32(vget_low_f32(a), vget_low_f32(b))
 #define MGV__HIGH_PAIRS(a, b) vcombine_f32(vget_high_f32(a), vget_high_f32(b))
+#define MGV__STORE_QUAD_SUM(p, v) vst1q_f32(p, v)
+#define MGV__DOT_ROWS MGV__ROWS_6
+#define MGV__DOT_ROW_COUNT 6
+#define MGV__MIX_ROWS MGV__ROWS_8
+#define MGV__MIX_ROW_COUNT 8
 
 #endif
 
@@ -19266,6 +20984,41 @@ static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const f
     }
 }
 
+#ifdef MEGAVIT_TEXT
+static void MGV__FN(dots)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride, const void *w,
+                          size_t w_stride, float *c, size_t c_stride, int accumulate) {
+    enum { SUMS = 8 };
+    const size_t bytes = mgv__cpu_element_bytes(dtype);
+    uint32_t i, j, s;
+    size_t k;
+    for (j = 0; j < columns; j++) {
+        const char *weights = (const char *)w + j * w_stride * bytes;
+        for (i = 0; i < rows; i++) {
+            float sum[SUMS] = {0}, y, *to = c + i * c_stride + j;
+            for (k = 0; k < n; k++) {
+                MGV__FN(convert)(dtype, weights + k * bytes, &y, 1);
+                sum[k % SUMS] += a[i * a_stride + k] * y;
+            }
+            for (s = SUMS / 2; s > 0; s /= 2)
+                for (k = 0; k < s; k++) sum[k] += sum[k + s];
+            *to = accumulate ? *to + sum[0] : sum[0];
+        }
+    }
+}
+
+static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n, const float *a, size_t a_stride, const float *v, float *c,
+                         size_t c_stride, const float *factor) {
+    uint32_t i, j, k;
+    for (i = 0; i < rows; i++) {
+        for (j = 0; j < columns; j++) {
+            float sum = 0.0f;
+            for (k = 0; k < n; k++) sum += a[i * a_stride + k] * v[(size_t)k * columns + j];
+            c[i * c_stride + j] = factor[i] * c[i * c_stride + j] + sum;
+        }
+    }
+}
+#endif
+
 #else
 
 /* Sixteen numbers of a stored dtype to float. */
@@ -19362,6 +21115,159 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
     }
 }
 
+#ifdef MEGAVIT_TEXT
+
+/* ---- sums that do not know how many rows there are ----
+
+   The lanes of a register run along what is added up, so that one row reads its weights as they are stored, and a block of rows adds in
+   the same order: rows by four columns of registers. */
+
+#define MGV__ROWS_1(X) X(0)
+#define MGV__ROWS_3(X) MGV__ROWS_2(X) X(2)
+#define MGV__DOT_ZERO(i) MGV__VEC p##i = MGV__SET1(0.0f), q##i = p##i, r##i = p##i, s##i = p##i;
+#define MGV__DOT_LOAD(i) const MGV__VEC x##i = MGV__LOAD(a + i * a_stride + k);
+#define MGV__DOT_P(i) p##i = MGV__FMA(x##i, y, p##i);
+#define MGV__DOT_Q(i) q##i = MGV__FMA(x##i, y, q##i);
+#define MGV__DOT_R(i) r##i = MGV__FMA(x##i, y, r##i);
+#define MGV__DOT_S(i) s##i = MGV__FMA(x##i, y, s##i);
+#define MGV__DOT_TAIL(i) \
+    memcpy(part, a + i * a_stride + k, (n - k) * sizeof(float)); \
+    y = MGV__LOAD(part); \
+    p##i = MGV__FMA(y, MGV__LOAD(tail), p##i); \
+    q##i = MGV__FMA(y, MGV__LOAD(tail + MGV__WIDTH), q##i); \
+    r##i = MGV__FMA(y, MGV__LOAD(tail + 2 * MGV__WIDTH), r##i); \
+    s##i = MGV__FMA(y, MGV__LOAD(tail + 3 * MGV__WIDTH), s##i);
+#define MGV__DOT_STORE(i) \
+    low = MGV__ADD(MGV__UNPACK_LOW(p##i, q##i), MGV__UNPACK_HIGH(p##i, q##i)); \
+    high = MGV__ADD(MGV__UNPACK_LOW(r##i, s##i), MGV__UNPACK_HIGH(r##i, s##i)); \
+    low = MGV__ADD(MGV__LOW_PAIRS(low, high), MGV__HIGH_PAIRS(low, high)); \
+    MGV__STORE_QUAD_SUM(quad, low); \
+    for (j = 0; j < columns; j++) c[i * c_stride + j] = accumulate ? c[i * c_stride + j] + quad[j] : quad[j];
+/* columns: 1 to 4. */
+#define MGV__DOT_FUNCTION(name, ROWS, type, dtype, LOAD_W) \
+    MGV__TARGET static void MGV__FN(name)(uint32_t columns, size_t n, const float *a, size_t a_stride, const type *w, size_t w_stride, \
+                                          float *c, size_t c_stride, int accumulate) { \
+        const type *w1 = columns > 1 ? w + w_stride : w, *w2 = columns > 2 ? w1 + w_stride : w, *w3 = columns > 3 ? w2 + w_stride : w; \
+        MGV__VEC low, high, y; \
+        float quad[4]; \
+        size_t k = 0; \
+        uint32_t j; \
+        ROWS(MGV__DOT_ZERO) \
+        for (; k + MGV__WIDTH <= n; k += MGV__WIDTH) { \
+            ROWS(MGV__DOT_LOAD) \
+            y = LOAD_W(w + k); \
+            ROWS(MGV__DOT_P) \
+            y = LOAD_W(w1 + k); \
+            ROWS(MGV__DOT_Q) \
+            y = LOAD_W(w2 + k); \
+            ROWS(MGV__DOT_R) \
+            y = LOAD_W(w3 + k); \
+            ROWS(MGV__DOT_S) \
+        } \
+        if (k < n) { \
+            float part[MGV__WIDTH], tail[4 * MGV__WIDTH]; \
+            memset(part, 0, sizeof part); \
+            memset(tail, 0, sizeof tail); \
+            MGV__FN(convert)(dtype, w + k, tail, n - k); \
+            MGV__FN(convert)(dtype, w1 + k, tail + MGV__WIDTH, n - k); \
+            MGV__FN(convert)(dtype, w2 + k, tail + 2 * MGV__WIDTH, n - k); \
+            MGV__FN(convert)(dtype, w3 + k, tail + 3 * MGV__WIDTH, n - k); \
+            ROWS(MGV__DOT_TAIL) \
+        } \
+        ROWS(MGV__DOT_STORE) \
+    }
+MGV__DOT_FUNCTION(dot_row, MGV__ROWS_1, float, MGV_DTYPE_F32, MGV__LOAD)
+MGV__DOT_FUNCTION(dot_row_f16, MGV__ROWS_1, uint16_t, MGV_DTYPE_F16, MGV__LOAD_F16)
+MGV__DOT_FUNCTION(dot_row_bf16, MGV__ROWS_1, uint16_t, MGV_DTYPE_BF16, MGV__LOAD_BF16)
+MGV__DOT_FUNCTION(dot_pair, MGV__ROWS_2, float, MGV_DTYPE_F32, MGV__LOAD)
+MGV__DOT_FUNCTION(dot_rows, MGV__DOT_ROWS, float, MGV_DTYPE_F32, MGV__LOAD)
+
+MGV__TARGET static void MGV__FN(dots)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride,
+                                      const void *w, size_t w_stride, float *c, size_t c_stride, int accumulate) {
+    const float *floats = (const float *)w;
+    const uint16_t *halves = (const uint16_t *)w;
+    uint32_t i, j, step;
+    for (i = 0; i < rows; i += step, a += step * a_stride, c += step * c_stride) {
+        step = rows - i >= MGV__DOT_ROW_COUNT ? MGV__DOT_ROW_COUNT : rows - i >= 2 ? 2 : 1;
+        for (j = 0; j < columns; j += 4) {
+            const uint32_t few = mgv__cpu_min(columns - j, 4);
+            if (step == MGV__DOT_ROW_COUNT)
+                MGV__FN(dot_rows)(few, n, a, a_stride, floats + j * w_stride, w_stride, c + j, c_stride, accumulate);
+            else if (step == 2) MGV__FN(dot_pair)(few, n, a, a_stride, floats + j * w_stride, w_stride, c + j, c_stride, accumulate);
+            else if (dtype == MGV_DTYPE_F32)
+                MGV__FN(dot_row)(few, n, a, a_stride, floats + j * w_stride, w_stride, c + j, c_stride, accumulate);
+            else if (dtype == MGV_DTYPE_BF16)
+                MGV__FN(dot_row_bf16)(few, n, a, a_stride, halves + j * w_stride, w_stride, c + j, c_stride, accumulate);
+            else MGV__FN(dot_row_f16)(few, n, a, a_stride, halves + j * w_stride, w_stride, c + j, c_stride, accumulate);
+        }
+    }
+}
+
+#define MGV__MIX_ZERO(i) MGV__VEC low##i = MGV__SET1(0.0f), high##i = low##i;
+#define MGV__MIX_STEP(i) x = MGV__SET1(a[i * a_stride + k]); low##i = MGV__FMA(x, low, low##i); high##i = MGV__FMA(x, high, high##i);
+#define MGV__MIX_STORE(i) \
+    x = MGV__SET1(factor[i]); \
+    MGV__STORE(c + i * c_stride, MGV__FMA(x, MGV__LOAD(c + i * c_stride), low##i)); \
+    MGV__STORE(c + i * c_stride + MGV__WIDTH, MGV__FMA(x, MGV__LOAD(c + i * c_stride + MGV__WIDTH), high##i));
+/* Two registers of columns. */
+#define MGV__MIX_FUNCTION(name, ROWS) \
+    MGV__TARGET static void MGV__FN(name)(uint32_t n, const float *a, size_t a_stride, const float *v, size_t v_stride, float *c, \
+                                          size_t c_stride, const float *factor) { \
+        MGV__VEC low, high, x; \
+        uint32_t k; \
+        ROWS(MGV__MIX_ZERO) \
+        for (k = 0; k < n; k++, v += v_stride) { \
+            low = MGV__LOAD(v); \
+            high = MGV__LOAD(v + MGV__WIDTH); \
+            ROWS(MGV__MIX_STEP) \
+        } \
+        ROWS(MGV__MIX_STORE) \
+    }
+MGV__MIX_FUNCTION(mix_row, MGV__ROWS_1)
+MGV__MIX_FUNCTION(mix_pair, MGV__ROWS_2)
+MGV__MIX_FUNCTION(mix_rows, MGV__MIX_ROWS)
+
+MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n, const float *a, size_t a_stride, const float *v, float *c,
+                                     size_t c_stride, const float *factor) {
+    uint32_t i, j, k, r, step;
+    for (i = 0; i < rows; i += step, a += step * a_stride, c += step * c_stride, factor += step) {
+        step = rows - i >= MGV__MIX_ROW_COUNT ? MGV__MIX_ROW_COUNT : rows - i >= 2 ? 2 : 1;
+        for (j = 0; j + 2 * MGV__WIDTH <= columns; j += 2 * MGV__WIDTH) {
+            if (step == MGV__MIX_ROW_COUNT) MGV__FN(mix_rows)(n, a, a_stride, v + j, columns, c + j, c_stride, factor);
+            else if (step == 2) MGV__FN(mix_pair)(n, a, a_stride, v + j, columns, c + j, c_stride, factor);
+            else MGV__FN(mix_row)(n, a, a_stride, v + j, columns, c + j, c_stride, factor);
+        }
+        for (; j < columns; j++) {
+            for (r = 0; r < step; r++) {
+                float sum = 0.0f;
+                for (k = 0; k < n; k++) sum += a[r * a_stride + k] * v[(size_t)k * columns + j];
+                c[r * c_stride + j] = factor[r] * c[r * c_stride + j] + sum;
+            }
+        }
+    }
+}
+
+#undef MGV__ROWS_1
+#undef MGV__ROWS_3
+#undef MGV__DOT_ZERO
+#undef MGV__DOT_LOAD
+#undef MGV__DOT_P
+#undef MGV__DOT_Q
+#undef MGV__DOT_R
+#undef MGV__DOT_S
+#undef MGV__DOT_TAIL
+#undef MGV__DOT_STORE
+#undef MGV__DOT_FUNCTION
+#undef MGV__MIX_ZERO
+#undef MGV__MIX_STEP
+#undef MGV__MIX_STORE
+#undef MGV__MIX_FUNCTION
+#endif
+#undef MGV__STORE_QUAD_SUM
+#undef MGV__DOT_ROWS
+#undef MGV__DOT_ROW_COUNT
+#undef MGV__MIX_ROWS
+#undef MGV__MIX_ROW_COUNT
 #undef MGV__ROWS_2
 #undef MGV__ROWS_4
 #undef MGV__ROWS_6
@@ -19387,8 +21293,12 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
 #endif
 
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__STEP, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile), MGV__FN(activate), MGV__FN(softmax),
-    MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm), MGV__FN(rotate),
+    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__STEP, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile),
+#ifdef MEGAVIT_TEXT
+    MGV__FN(dots), MGV__FN(mix),
+#endif
+    MGV__FN(activate), MGV__FN(softmax), MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm),
+    MGV__FN(rotate),
 };
 
 #undef MGV__FN
