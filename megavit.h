@@ -1210,8 +1210,10 @@ enum {
     MGV__KERNEL_GELU = MGV__KERNEL_GELU_TANH | MGV__KERNEL_GELU_ERF | MGV__KERNEL_GELU_QUICK,
     MGV__KERNEL_RARE_ACTIVATION = MGV__KERNEL_GELU_ERF | MGV__KERNEL_GELU_QUICK | MGV__KERNEL_RELU,
     MGV__KERNEL_ACTIVATION = MGV__KERNEL_GELU_TANH | MGV__KERNEL_RARE_ACTIVATION,
+    MGV__KERNEL_HALF = 65536,   /* rows and weights are f16 instead of bf16, and what is stored and not float32: the pooling head's products
+                                   (mgv__plan_is_half) */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
-                           MGV__KERNEL_FLOAT_OUT,
+                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF,
     MGV__KERNEL_PICK = 16384, /* ROWS: of each image row `table` alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
                                      every second column tile */
@@ -1374,7 +1376,7 @@ typedef struct mgv__kernel_arguments {
     mgv__kernel_status *status; /* of the host */
     const uint8_t *pixels;      /* RGB rows, images one after the other */
     uint16_t *patches;          /* bf16, rows of patch_pitch: bytes less MGV__PIXEL_MIDDLE */
-    const uint16_t *residual_rows; /* bf16: the residual of the GEMM that writes float32 */
+    const uint16_t *residual_rows; /* f16: the residual of the GEMM that writes float32 */
     uint8_t *buffers[MGV__MAX_DEVICE_BUFFERS]; /* the plan's buffers, for what is read and written without maps */
     float *outputs[MGV__KERNEL_MAX_OUTPUTS]; /* of each ROWS operation: [rows_total, inner] */
     uint32_t total_tiles;
@@ -10098,7 +10100,9 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     for (i = 0; i < plan->op_count; i++)
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
     if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
-    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION) kinds |= MGV__KIND(ROWS); /* as who has these, too */
+    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION) kinds |= MGV__KIND(ROWS); /* as who has these, too, */
+    for (i = 0; i < plan->op_count; i++) /* and tiles of f16 */
+        if (plan->ops[i].kernel.flags & MGV__KERNEL_HALF && mgv__tile_columns(plan->ops[i].kernel.kind)) kinds |= MGV__KIND(ROWS);
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
 }
 
@@ -10111,6 +10115,10 @@ static int mgv__plan_is_pool(uint32_t kind) {
 }
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
+/* Of these, those of f16 instead of bf16. What the pooling head rounds no later operation averages over tokens: with bf16 it would be half
+   of the pooled rows' error (kernels/NOTES.md, numbers). Its rows are normalised, or a product or two behind that, so f16's range suffices;
+   where it does not, rows become infinite, and the encode says so. */
+static int mgv__plan_is_half(uint32_t buffer) { return mgv__plan_rows_are_images(buffer) && buffer != MGV__DEVICE_POOLED; }
 
 MGV__STATIC_ASSERT(MGV__KERNEL_SPLIT_192 - MGV__KERNEL_SPLIT_128 == 2 && MGV__KERNEL_SPLIT_160 - MGV__KERNEL_SPLIT_128 == 1 &&
                        MGV__KERNEL_GEMM_64 < 16 && MGV__KERNEL_SPLIT_192 < 16,
@@ -10552,6 +10560,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     if (from->add != MGV__NONE) flags |= MGV__KERNEL_RESIDUAL;
     if (mgv__lower_is_read_by(plan->program, last, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
     if (target == MGV__DEVICE_POOLED) flags |= MGV__KERNEL_FLOAT_OUT;
+    if (mgv__plan_is_half(source)) flags |= MGV__KERNEL_HALF;
     op = mgv__lower_range(l, mgv__plan_gemm(plan, from->label, from->layer, source, target, pack, flags), i);
     op->end = last + 1;
     op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
@@ -10690,7 +10699,8 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
     sums->kernel.bias = plan->norm;
     if (!online) sums->kernel.column_sums = scores->kernel.column_sums;
     mgv__lower_last_taps(l);
-    values = mgv__plan_gemm(plan, "head values", layer, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN, 0);
+    values = mgv__plan_gemm(plan, "head values", layer, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN,
+                            MGV__KERNEL_HALF);
     mgv__lower_range(l, values, i);
     values->packs = MGV__PACKS_VALUES;
     values->by_head = values->of_images = 1;
@@ -11375,10 +11385,10 @@ static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, 
 static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"end", 0, 0},
     {"patches", 0, 0},
-    {"product", MGV__SM90_ANY, 0}, /* GEMM_256, _192, _128, _64 */
-    {"product", MGV__SM90_ANY, 0},
-    {"product", MGV__SM90_ANY, 0},
-    {"product", MGV__SM90_ANY, MGV__SM90_FLOAT | MGV__KERNEL_TABLE},
+    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, 0}, /* GEMM_256, _192, _128, _64 */
+    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, 0},
+    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, 0},
+    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
     {"product", MGV__SM90_NORM_GELU, 0},                    /* WIDE */
@@ -11392,8 +11402,8 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"pool", 0, 0},
     {"pool", 0, 0},
     {"pool", 0, 0},
-    {"product", MGV__SM90_NORM_GELU | MGV__KERNEL_STATS,
-     MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL}, /* GEMV */
+    {"product", MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_HALF,
+     MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL | MGV__KERNEL_HALF}, /* GEMV */
     {"rest", 0, 0},
     {"product", MGV__SM90_STREAM, 0} /* THIN */
 };
@@ -11730,6 +11740,17 @@ static float mgv__f16_value(uint16_t h) {
     if (exponent == 0) return mgv__bits_f32(sign | mgv__f32_bits((float)fraction * 5.9604644775390625e-8f)); /* 2^-24 */
     return mgv__bits_f32(sign | (exponent + 112) << 23 | fraction << 13);
 }
+/* To nearest, ties to even; infinite beyond 65504. */
+static uint16_t mgv__f16_round(float f) {
+    const uint32_t sign = mgv__f32_bits(f) >> 16 & 0x8000u, u = mgv__f32_bits(f) & 0x7FFFFFFFu;
+    const float magnitude = mgv__bits_f32(u), in_units = 0.5f + magnitude; /* rounds to units of 2^-24 */
+    if (magnitude >= 65520) return (uint16_t)(sign | 0x7C00u);
+    if (u < 0x38800000u) return (uint16_t)(sign | (mgv__f32_bits(in_units) - 0x3F000000u)); /* less than 2^-14 */
+    return (uint16_t)(sign | (u - 0x38000000u + 0xFFFu + (u >> 13 & 1u)) >> 13);
+}
+/* As rows and weights are stored: bf16, or f16 where `half`. */
+static uint16_t mgv__round16(float f, int half) { return half ? mgv__f16_round(f) : mgv__bf16_round(f); }
+static float mgv__value16(uint16_t h, int half) { return half ? mgv__f16_value(h) : mgv__bf16_value(h); }
 /* Element i of a tensor of F32, F16 or BF16. */
 static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) {
     const unsigned char *bytes = (const unsigned char *)tensor->data;
@@ -11761,36 +11782,36 @@ static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i)
     return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i);
 }
 
-/* The next bf16 towards zero (away 0) or away from it (away 1). */
-static uint16_t mgv__bf16_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
+/* The next bf16 or f16 towards zero (away 0) or away from it (away 1). */
+static uint16_t mgv__pack_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
 
 /* How far a rounded value is from the exact one, and the step to its neighbour beyond that. */
-static double mgv__pack_error(uint16_t h, double exact, double *step) {
-    const float value = mgv__bf16_value(h);
+static double mgv__pack_error(uint16_t h, int half, double exact, double *step) {
+    const float value = mgv__value16(h, half);
     const double error = value - exact;
-    *step = (double)mgv__bf16_value(mgv__bf16_neighbour(h, (error > 0) == (value < 0))) - value;
+    *step = (double)mgv__value16(mgv__pack_neighbour(h, (error > 0) == (value < 0)), half) - value;
     return error;
 }
 
-/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as bf16 allows: rounding to nearest leaves
-   a sum of some ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the product,
-   whatever it is. */
-static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count) {
+/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as the format allows: rounding to nearest
+   leaves a sum of some ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the
+   product, whatever it is. */
+static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count, int half) {
     double sum = 0, least, errors[MGV__PLAN_MAX_WIDTH], steps[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
     for (k = 0; k < count; k++) {
-        out[k] = mgv__bf16_round((float)exact[k]);
-        sum += mgv__bf16_value(out[k]);
-        errors[k] = mgv__pack_error(out[k], exact[k], &steps[k]);
+        out[k] = mgv__round16((float)exact[k], half);
+        sum += mgv__value16(out[k], half);
+        errors[k] = mgv__pack_error(out[k], half, exact[k], &steps[k]);
     }
     for (least = 0.45; least > 0; least -= 0.05) /* of an ulp: how far the rounding must have gone the same way as the sum */
         for (k = 0; k < count; k++) {
             /* most: what is told from their sign comes last */
             if (fabs(steps[k]) > 1.5 * fabs(sum) || fabs(errors[k]) < least * fabs(steps[k])) continue;
             if ((errors[k] > 0) != (sum > 0) || (out[k] & 0x7FFFu) == 0) continue;
-            out[k] = mgv__bf16_neighbour(out[k], (steps[k] > 0) == (mgv__bf16_value(out[k]) > 0));
+            out[k] = mgv__pack_neighbour(out[k], (steps[k] > 0) == (mgv__value16(out[k], half) > 0));
             sum += steps[k];
-            errors[k] = mgv__pack_error(out[k], exact[k], &steps[k]);
+            errors[k] = mgv__pack_error(out[k], half, exact[k], &steps[k]);
         }
 }
 
@@ -11820,9 +11841,10 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     const uint32_t inner = (uint32_t)weight->shape[1]; /* of MLPs the pack's rows may be longer: the rest stays zero */
     uint16_t *out = mgv__packer_row(p, op, target_row);
     const double scale = mgv__pack_scale(p, op, target_row);
+    const int half = (op->kernel.flags & MGV__KERNEL_HALF) != 0;
     double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
-    for (k = 0; k < inner && !gamma; k++) out[k] = mgv__bf16_round((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale));
+    for (k = 0; k < inner && !gamma; k++) out[k] = mgv__round16((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale), half);
     for (k = 0; k < inner && gamma; k++) {
         const double w = mgv__tensor_value(weight, weight_row * inner + k);
         shift += w * mgv__tensor_value(beta, k);
@@ -11830,7 +11852,7 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
         mean += centred[k] / inner;
     }
     for (k = 0; k < inner && gamma; k++) centred[k] -= mean;
-    if (gamma) mgv__pack_centred(out, centred, inner);
+    if (gamma) mgv__pack_centred(out, centred, inner, half);
     p->vectors[op->kernel.bias + target_row] = (float)(shift * scale);
 }
 
@@ -11950,7 +11972,7 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint3
     }
     if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
         for (k = 0; k < width; k++) u[k] -= mean;
-        mgv__pack_centred(out, u, width);
+        mgv__pack_centred(out, u, width, 0);
         return;
     }
     for (k = 0; k < width; k++) {
@@ -15205,13 +15227,14 @@ MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image 
    model that the kernel's last one stands for, on the values that the GPU had before it: errors do not add up, and an operation that is
    wrong is the one that is shown. Norms are folded into the products behind them and are compared with them.
 
-   How far the GPU may be off: bf16 has eight bits, so rounding moves a value by 2^-9 of itself at most. An operation that rounds n values
-   on the way to its result (a product: its weights and the result) may be off by n 2^-9 in relative L2; over the whole model, operations
-   add up like independent errors. */
+   How far the GPU may be off: bf16 has eight bits, so rounding moves a value by 2^-9 of itself at most, f16 by 2^-12. An operation that
+   rounds n values on the way to its result (a product: its weights and the result) may be off by n 2^-9 in relative L2; over the whole
+   model, operations add up like independent errors. */
 
 /* Bytes are copied or widened, and one fp32 sum stands against another. */
 #define MGV__VALIDATION_EXACT 1e-6
 #define MGV__BF16_STEP (1.0 / 512)
+#define MGV__F16_STEP (1.0 / 4096)
 /* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square, and by its own share. */
 #define MGV__VALIDATION_OUTLIER 16.0
 
@@ -15296,8 +15319,8 @@ static mgv_result mgv__validation_fetch(const mgv__validator *v, uint32_t buffer
     return MGV_OK;
 }
 
-/* Element i of rows as the device holds them. */
-static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *rows, size_t i) {
+/* Element i of rows as the device holds them; half: where they have two bytes these are f16. */
+static float mgv__validation_value(const mgv__device_buffer *b, int half, const uint8_t *rows, size_t i) {
     uint16_t h;
     float f;
     if (b->element_bytes == 4) {
@@ -15305,7 +15328,7 @@ static float mgv__validation_value(const mgv__device_buffer *b, const uint8_t *r
         return f;
     }
     memcpy(&h, rows + 2 * i, 2);
-    return mgv__bf16_value(h);
+    return mgv__value16(h, half);
 }
 
 /* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and
@@ -15322,7 +15345,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
     uint32_t row, i;
     for (row = 0; row < count - skipped; row++)
         for (i = 0; i < columns; i++) {
-            float value = mgv__validation_value(b, rows, ((size_t)image * count + skipped + row) * b->pitch + i);
+            float value = mgv__validation_value(b, mgv__plan_is_half(buffer), rows, ((size_t)image * count + skipped + row) * b->pitch + i);
             uint32_t column = i;
             if (buffer == MGV__DEVICE_PATCHES) {
                 const uint32_t channel = i % 3;
@@ -15391,8 +15414,11 @@ static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t l
 /* How far operation `op` may be off by itself. */
 static double mgv__validation_tolerance(const mgv__plan_op *op) {
     if (op->kernel.kind == MGV__KERNEL_PATCHES) return MGV__VALIDATION_EXACT;
-    /* the pooling head rounds scoring vectors, weights of tokens, weighted sums, value weights and the result; others two things */
-    return (op->by_head ? 5 : 2) * MGV__BF16_STEP;
+    /* the pooling head rounds scoring vectors and weights of tokens; as f16 weighted sums, value weights and the result */
+    if (op->by_head) return 2 * MGV__BF16_STEP + 3 * MGV__F16_STEP;
+    /* others round two things; a GELU of f16 has the error of the tanh instruction beside that, 2^-11 */
+    if (op->kernel.flags & MGV__KERNEL_HALF) return (op->kernel.flags & MGV__KERNEL_GELU ? 4 : 2) * MGV__F16_STEP;
+    return 2 * MGV__BF16_STEP;
 }
 
 /* Notes what the model's operations [first, last] read that none of them writes, and fetches it from the card. */

@@ -336,6 +336,18 @@ DEVICE uint32_t cvt_rn_bf16x2(float low, float high) {
 }
 DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+/* The same as f16, infinite beyond 65504. */
+DEVICE uint32_t cvt_rn_f16x2(float low, float high) {
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+DEVICE float f16_low(uint32_t pair) {
+    float v;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(v) : "r"(pair));
+    return v;
+}
+DEVICE float f16_high(uint32_t pair) { return f16_low(pair >> 16); }
 
 /* --- matrix fragments to and from shared memory -------------------------------------------------------------------- */
 
@@ -372,6 +384,10 @@ DEVICE uint32_t movmatrix_transposed(uint32_t a) {
    column g, rows 2 t, + 1 (b0) and 2 t + 8, + 9 (b1); of d rows g (0, 1) and g + 8 (2, 3), columns 2 t, + 1. */
 DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+DEVICE void mma_m16n8k16_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
@@ -417,12 +433,13 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
 #define PTX_R128 PTX_R104 \
     ", %104, %105, %106, %107, %108, %109, %110, %111" \
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define PTX_WGMMA_SS(COUNT, N, A, B, SCALE_D, ...)                                                                                       \
-    DEVICE void wgmma_m64k16_bf16_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {                                       \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #SCALE_D ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 " \
-                     "{" PTX_R##COUNT "}, %" #A ", %" #B ", p, 1, 1, 0, 0;\n}\n" \
+#define PTX_WGMMA_SS_OF(TYPE, COUNT, N, A, B, SCALE_D, ...)                                                                               \
+    DEVICE void wgmma_m64k16_##TYPE##_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {                                   \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #SCALE_D ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE \
+                     " {" PTX_R##COUNT "}, %" #A ", %" #B ", p, 1, 1, 0, 0;\n}\n" \
                      : __VA_ARGS__ : "l"(a), "l"(b), "r"(scale_d));                                                                       \
     }
+#define PTX_WGMMA_SS(...) PTX_WGMMA_SS_OF(bf16, __VA_ARGS__)
 #define PTX_WGMMA_RS_TRANSPOSED_B(COUNT, N, A0, A1, A2, A3, B, SCALE_D, ...)                                                              \
     DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,      \
                                                   uint32_t scale_d) {                                                                     \
@@ -445,6 +462,10 @@ PTX_WGMMA_SS(80, 160, 80, 81, 82, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D16(d, 64))
 PTX_WGMMA_SS(96, 192, 96, 97, 98, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
 PTX_WGMMA_SS(104, 208, 104, 105, 106, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D8(d, 96))
 PTX_WGMMA_SS(128, 256, 128, 129, 130, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
+PTX_WGMMA_SS_OF(f16, 32, 64, 32, 33, 34, PTX_D32(d, 0))
+PTX_WGMMA_SS_OF(f16, 64, 128, 64, 65, 66, PTX_D32(d, 0), PTX_D32(d, 32))
+PTX_WGMMA_SS_OF(f16, 96, 192, 96, 97, 98, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
+PTX_WGMMA_SS_OF(f16, 128, 256, 128, 129, 130, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
 PTX_WGMMA_RS_TRANSPOSED_B(8, 16, 8, 9, 10, 11, 12, 13, PTX_D8(d, 0))
 PTX_WGMMA_RS_TRANSPOSED_B(16, 32, 16, 17, 18, 19, 20, 21, PTX_D16(d, 0))
 PTX_WGMMA_RS_TRANSPOSED_B(24, 48, 24, 25, 26, 27, 28, 29, PTX_D16(d, 0), PTX_D8(d, 16))

@@ -44,10 +44,10 @@ static void leave(const mgv__plan *plan, uint8_t *const *buffers, uint32_t buffe
             uint16_t rounded;
             if (f && image == f->image && row == f->row && column == f->column) value += f->change;
             if (f) value += value * f->spread;
-            rounded = mgv__bf16_round(value * scale);
+            rounded = mgv__round16(value * scale, mgv__plan_is_half(buffer));
             if (b->element_bytes == 4) memcpy(at, &value, 4);
             else memcpy(at, &rounded, 2);
-            if (b->element_bytes == 2) values[(size_t)row * b->columns + column] = mgv__bf16_value(rounded) / scale;
+            if (b->element_bytes == 2) values[(size_t)row * b->columns + column] = mgv__value16(rounded, mgv__plan_is_half(buffer)) / scale;
         }
 }
 
@@ -164,11 +164,13 @@ static mgv_result validate(fixture *f, uint32_t *failures, mgv_error *error) {
     return result;
 }
 
-/* How many values an operation rounds on its way: by that many times 2^-9, which bf16's eight bits leave, it may be off. */
-static uint32_t roundings_of(const char *label) { return strcmp(label, "head values") == 0 ? 5 : 2; }
-static double tolerance_of(const mgv_validation *row) {
-    if (!row->compared) return 0;
-    return strcmp(row->label, "patches") == 0 ? 1e-6 : roundings_of(row->label) / 512.0;
+/* How many values an operation rounds on its way: by that many times 2^-9, which bf16's eight bits leave, it may be off; the pooling head
+   by 2^-12 for what it rounds to f16, and what its GELU lacks. */
+static double tolerance_of(const char *label) {
+    if (strcmp(label, "patches") == 0) return 1e-6;
+    if (strcmp(label, "head values") == 0) return 2 / 512.0 + 3 / 4096.0;
+    if (strncmp(label, "head ", 5) == 0) return (strcmp(label, "head fc1") == 0 ? 4 : 2) / 4096.0;
+    return 2 / 512.0;
 }
 
 /* A kernel that is right but for its rounding: everything that the CPU has is compared, and is within tolerance, but not equal. */
@@ -179,14 +181,14 @@ static void test_a_right_kernel(void **state) {
     memset(&f->fault, 0, sizeof f->fault);
     if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
     assert_true(f->rows[0].tolerance == sqrt(2.0 * f->plan->op_count) / 512); /* two roundings an operation, independent of each other */
-    for (i = 1; i < f->row_count; i++) assert_true(f->rows[i].tolerance == tolerance_of(&f->rows[i]));
+    for (i = 1; i < f->row_count; i++) assert_true(f->rows[i].tolerance == (f->rows[i].compared ? tolerance_of(f->rows[i].label) : 0));
     for (i = 0; i < f->row_count; i++) {
         const mgv_validation *row = &f->rows[i];
         if (!row->ok) fail_msg("%s: %g, %u bad", row->label, row->relative_l2, (unsigned)row->bad);
         if (row->compared) compared++;
         if (!row->compared) assert_true(strcmp(row->label, "head scores") == 0 || strcmp(row->label, "head sums") == 0);
         if (row->compared && strcmp(row->label, "patches") != 0 && strcmp(row->label, "head fc2") != 0)
-            assert_true(row->relative_l2 > 1e-4 && row->max_error > 0);
+            assert_true(row->relative_l2 > row->tolerance / 40 && row->max_error > 0);
     }
     assert_int_equal(failures, 0);
     assert_int_equal(f->row_count, f->plan->op_count + 1); /* and the whole encode */
@@ -270,7 +272,7 @@ static void test_a_large_value_is_rounded_as_it_is_large(void **state) {
 }
 
 static void test_a_spread_error_has_a_limit(void **state) {
-    static const char *const labels[] = {"qkv", "attention", "fc2", "head values", "head fc2"};
+    static const char *const labels[] = {"qkv", "attention", "fc2", "head values", "head fc1", "head fc2"};
     fixture *f = (fixture *)*state;
     uint32_t failures, i, k;
     mgv_error error;
@@ -278,7 +280,7 @@ static void test_a_spread_error_has_a_limit(void **state) {
     for (i = 0; i < 2 * COUNT_OF(labels); i++) {
         const int too_much = i % 2;
         f->fault.label = labels[i / 2];
-        f->fault.spread = ((float)roundings_of(f->fault.label) + (too_much ? 0.5f : -0.5f)) / 512;
+        f->fault.spread = (float)tolerance_of(f->fault.label) * (too_much ? 1.15f : 0.85f);
         if (validate(f, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
         for (k = 1; k < f->row_count; k++) { /* row 0 is the whole encode */
             const mgv_validation *row = &f->rows[k];

@@ -1,6 +1,6 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN WORD...
-words: stages errors bits groups launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
+words: stages errors checkpoints bits groups launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
 regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, drain (two layers unless said), time and
 peer that follow, or so many layers of it"""
 import copy, ctypes, math, sys, tempfile, time
@@ -16,6 +16,7 @@ regime = 0  # 0: the plan chooses
 MODELS = {'base-224': {}, 'base-384': dict(image_size=384), 'base-512': dict(image_size=512),
           'so400m-224': dict(image_size=224, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'so400m-384': dict(image_size=384, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
+          'large-256': dict(image_size=256, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=24),
           'base-224-headless': dict(vision_use_head=False),
           'giant-384': dict(image_size=384, patch_size=16, hidden_size=1536, intermediate_size=6144, num_attention_heads=16, num_hidden_layers=40)}
 MODELS['so400m-224-headless'] = dict(MODELS['so400m-224'], vision_use_head=False)
@@ -62,7 +63,7 @@ class Engine:
 
     def buffer(self, number, rows, columns=None, pitch=None):
         pitch = pitch or self.lib.harness_buffer_pitch(self.h, number)
-        kind = torch.float32 if number == 9 else torch.bfloat16
+        kind = torch.float32 if number == 9 else torch.float16 if number >= 5 else torch.bfloat16 # mgv__plan_is_half
         flat = torch.empty(rows * pitch, dtype=kind, device='cuda')
         torch.cuda.synchronize()
         self.lib.harness_copy(flat.data_ptr(), self.lib.harness_buffer(self.h, number), flat.numel() * flat.element_size())
@@ -113,15 +114,15 @@ def load(path):
     return lib
 
 
-def make_model(directory, seed=0, **config):
+def make_model(directory, seed=0, checkpoint=torch.float32, **config):
     torch.manual_seed(seed)
     model = SiglipVisionModel(SiglipVisionConfig(**config)).eval().cuda()
     for name, p in model.named_parameters():
         if 'norm' in name and name.endswith('weight'): p.copy_(1 + 0.2 * torch.randn_like(p))
         elif name.endswith('bias'): p.copy_(0.1 * torch.randn_like(p))
         elif p.dim() >= 2 and 'position' not in name: p.copy_(torch.randn_like(p) * (p[0].numel() ** -0.5))
-    model.save_pretrained(directory)
-    return model
+    model.to(checkpoint).save_pretrained(directory)
+    return model.float()
 
 
 def pictures(count, side, seed):
@@ -210,6 +211,35 @@ def errors(lib, kernels, where):
         mine = torch.cat(ours[images])
         verdict(there and torch.isfinite(mine).all().item() and mine.pow(2).mean().sqrt() <= theirs.pow(2).mean().sqrt() and mine.max() <= 1.25 * theirs.max(),
                 f'12 layers, {len(mine)} pictures, {images} at a time ({ran[images]}): relative error RMS {mine.pow(2).mean().sqrt():.2e} max {mine.max():.2e}; transformers bf16 RMS {theirs.pow(2).mean().sqrt():.2e} max {theirs.max():.2e}')
+
+
+def checkpoints(lib, kernels, where):
+    """Checkpoints in bf16, whose weights transformers' own bf16 has exactly: 200 pictures of each of three shapes, five models, in batches of
+    both regimes and of every form of the pooling head. No farther from fp32 than transformers' bf16."""
+    for name in ('base-224', 'large-256', 'base-512'):
+        ours, theirs, ran, side = {1: [], 2: [], 8: [], 20: [], 64: []}, [], {}, side_of(name)
+        for seed in range(5):
+            model = make_model(where, seed, torch.bfloat16, **MODELS[name])
+            pixels = pictures(40, side, 1000 + seed)
+            exact, half = (torch.cat([reference(model, normalised(x), t) for x in pixels.split(8)]) for t in (torch.float32, torch.bfloat16))
+            scale = exact.norm(dim=1)
+            theirs.append((half - exact).norm(dim=1) / scale)
+            engine = Engine(lib, where, kernels, max(ours))
+            for images in ours:
+                engine.poison()
+                for batch, first in zip(pixels.split(images), range(0, 40, images)):
+                    padded = torch.cat([batch, pixels])[:images].contiguous()
+                    engine.run(padded)
+                    count = len(batch)
+                    ours[images].append((engine.buffer(9, images)[:count] - exact[first:first + count]).norm(dim=1) / scale[first:first + count])
+                ran[images] = engine.ran()
+            engine.close()
+        bound = torch.cat(theirs)
+        for images in ours:
+            mine = torch.cat(ours[images])
+            rms, their_rms = (e.pow(2).mean().sqrt().item() for e in (mine, bound))
+            verdict(torch.isfinite(mine).all().item() and rms <= their_rms,
+                    f"{name} bf16 checkpoint, {len(mine)} pictures, {images} at a time ({ran[images]}): RMS {rms:.2e} max {mine.max():.2e}; transformers' bf16 RMS {their_rms:.2e} max {bound.max():.2e}; {rms / their_rms:.3f}")
 
 
 def bits(lib, kernels, where):

@@ -48,9 +48,10 @@ void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint
 void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce);
 void op_bulk_commit(void);
 void op_bulk_wait(uint32_t pending, bool read);
-void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
+enum class Format { bf16, f16, e4m3 }; /* of a product's operands */
+void op_wgmma(float *d, int columns, Format format, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
               const uint32_t *a_registers, uint64_t b, bool scale_d);
-void op_mma(float *d, const uint32_t *a, const uint32_t *b); /* m16n8k16, bf16 */
+void op_mma(float *d, const uint32_t *a, const uint32_t *b, Format format); /* m16n8k16 */
 void op_wgmma_fence(void);
 void op_wgmma_commit(void);
 void op_wgmma_wait(uint32_t pending);

@@ -273,6 +273,21 @@ DEVICE uint32_t cvt_rn_bf16(float f) {
 DEVICE uint32_t cvt_rn_bf16x2(float low, float high) { return cvt_rn_bf16(low) | cvt_rn_bf16(high) << 16; }
 DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+DEVICE uint32_t cvt_rn_f16(float f) {
+    const float m = fabsf(f);
+    const uint32_t sign = __float_as_uint(f) >> 31 << 15, v = __float_as_uint(m);
+    if (f != f) return 0x7fffu;
+    if (m >= 65520) return sign | 0x7c00u;
+    if (m < 6.103515625e-5f) return sign | (uint32_t)nearbyintf(m * 16777216); /* units of 2^-24 */
+    return sign | (v - (112u << 23) + 0xfffu + (v >> 13 & 1)) >> 13;
+}
+DEVICE uint32_t cvt_rn_f16x2(float low, float high) { return cvt_rn_f16(low) | cvt_rn_f16(high) << 16; }
+DEVICE float f16_low(uint32_t pair) {
+    const uint32_t exponent = pair >> 10 & 31, fraction = pair & 1023;
+    const float m = exponent == 31 ? (fraction ? NAN : INFINITY) : ldexpf((float)(fraction + (exponent ? 1024 : 0)), (int)(exponent ? exponent : 1) - 25);
+    return pair >> 15 & 1 ? -m : m;
+}
+DEVICE float f16_high(uint32_t pair) { return f16_low(pair >> 16); }
 
 /* ---- matrix fragments ---- */
 
@@ -310,7 +325,11 @@ DEVICE uint32_t movmatrix_transposed(uint32_t a) {
 
 DEVICE void mma_m16n8k16_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
     const uint32_t a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
-    machine::op_mma(d, a, b);
+    machine::op_mma(d, a, b, machine::Format::bf16);
+}
+DEVICE void mma_m16n8k16_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    const uint32_t a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
+    machine::op_mma(d, a, b, machine::Format::f16);
 }
 
 /* ---- wgmma ---- */
@@ -323,18 +342,21 @@ template <int COUNT> DEVICE void wgmma_registers_zero(float (&d)[COUNT]) {
 }
 template <int COUNT> DEVICE void wgmma_registers_fence(float (&)[COUNT]) {}
 template <int COUNT> DEVICE void wgmma_m64k16_bf16_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {
-    machine::op_wgmma(d, COUNT * 2, false, false, false, false, a, nullptr, b, scale_d != 0);
+    machine::op_wgmma(d, COUNT * 2, machine::Format::bf16, false, false, false, a, nullptr, b, scale_d != 0);
+}
+template <int COUNT> DEVICE void wgmma_m64k16_f16_ss(float (&d)[COUNT], uint64_t a, uint64_t b, uint32_t scale_d) {
+    machine::op_wgmma(d, COUNT * 2, machine::Format::f16, false, false, false, a, nullptr, b, scale_d != 0);
 }
 DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) {
-    machine::op_wgmma(d, 64, false, false, true, false, a, nullptr, b, scale_d != 0);
+    machine::op_wgmma(d, 64, machine::Format::bf16, false, true, false, a, nullptr, b, scale_d != 0);
 }
 DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) {
-    machine::op_wgmma(d, 64, true, false, false, false, a, nullptr, b, scale_d != 0);
+    machine::op_wgmma(d, 64, machine::Format::e4m3, false, false, false, a, nullptr, b, scale_d != 0);
 }
 template <int COUNT> DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                                    uint64_t b, uint32_t scale_d) {
     const uint32_t a[4] = {a0, a1, a2, a3};
-    machine::op_wgmma(d, COUNT * 2, false, true, false, true, 0, a, b, scale_d != 0);
+    machine::op_wgmma(d, COUNT * 2, machine::Format::bf16, true, false, true, 0, a, b, scale_d != 0);
 }
 
 /* ---- tcgen05 ---- */

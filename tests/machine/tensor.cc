@@ -6,6 +6,7 @@
 
 #include "internal.h"
 #include "matrix.h"
+#include "operations.h"
 
 namespace machine {
 
@@ -36,10 +37,11 @@ static MatrixDescriptor decode(uint64_t d, const char *which) {
 
 struct Product { /* what all threads of a warpgroup say of it */
     int columns;
-    bool fp8, a_in_registers, a_transposed, b_transposed, scale_d;
+    Format format;
+    bool a_in_registers, a_transposed, b_transposed, scale_d;
     uint64_t a, b;
     bool operator==(const Product &o) const {
-        return columns == o.columns && fp8 == o.fp8 && a_in_registers == o.a_in_registers && a_transposed == o.a_transposed &&
+        return columns == o.columns && format == o.format && a_in_registers == o.a_in_registers && a_transposed == o.a_transposed &&
                b_transposed == o.b_transposed && scale_d == o.scale_d && a == o.a && b == o.b;
     }
 };
@@ -59,8 +61,11 @@ struct WgmmaOp : Product {
     uint32_t first_warp;
 };
 
-static void unpack(const uint8_t *from, bool fp8, float *to) { /* 16 bytes */
-    if (fp8) {
+/* Of two bytes. */
+static float value_of(uint16_t v, Format format) { return format == Format::f16 ? f16_to_float(v) : bf16_to_float(v); }
+
+static void unpack(const uint8_t *from, Format format, float *to) { /* 16 bytes */
+    if (format == Format::e4m3) {
         static float table[256];
         static bool ready;
         if (!ready)
@@ -68,7 +73,7 @@ static void unpack(const uint8_t *from, bool fp8, float *to) { /* 16 bytes */
         ready = true;
         for (int i = 0; i < 16; i++) to[i] = table[from[i]];
     } else {
-        for (int i = 0; i < 8; i++) to[i] = bf16_to_float((uint16_t)(from[2 * i] | from[2 * i + 1] << 8));
+        for (int i = 0; i < 8; i++) to[i] = value_of((uint16_t)(from[2 * i] | from[2 * i + 1] << 8), format);
     }
 }
 
@@ -85,7 +90,7 @@ template <int WIDTH> static inline __attribute__((always_inline)) void multiply_
         for (int i = 0; i < WIDTH; i++) sum[r][i] = block[r][i];
 }
 
-/* Products of bf16 and of FP8 are exact in float32, so fused additions change no bit. */
+/* Products of bf16, f16 and FP8 are exact in float32, so fused additions change no bit. */
 __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3", "fp-contract=fast"))) void
 multiply(float (*sum)[256], const float (*a)[32], const float *b, int rows, int k_count, int columns) {
     for (int row = 0; row < rows; row += 4) {
@@ -172,7 +177,7 @@ struct Operand {
     void fetch(uintptr_t address, float *to) {
         const uintptr_t offset = shared_offset(op.cta->number, (uint32_t)address);
         if (!access.read(offset, 16, which)) memset(to, 0, 16 * sizeof(float));
-        else if (!op.protocol) unpack(arena(offset), op.fp8, to);
+        else if (!op.protocol) unpack(arena(offset), op.format, to);
     }
     /* Protocol mode: eight rows of 128 bytes at once, where copies have written all of them. The product reads a part of each row; whoever
        writes there writes the whole. */
@@ -199,7 +204,8 @@ static bool reads_the_same(const WgmmaOp &op, const WgmmaOp *last) {
 }
 
 static void execute(WgmmaOp &op, const WgmmaOp *last) {
-    const int k_count = op.fp8 ? 32 : 16, unit_elements = op.fp8 ? 16 : 8, k_units = k_count / unit_elements;
+    const bool fp8 = op.format == Format::e4m3;
+    const int k_count = fp8 ? 32 : 16, unit_elements = fp8 ? 16 : 8, k_units = k_count / unit_elements;
     Thread *const keep = self;
     self = op.cta->warp[op.first_warp]->lane[0];
     const uint32_t keep_pc = self->pc;
@@ -218,8 +224,8 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
             for (int r = 0; r < 4; r++) { /* PTX ISA, wgmma, fragments of A in registers */
                 const int row = t / 32 * 16 + t % 32 / 4 + (r & 1) * 8;
                 const uint32_t v = op.numbers->a_registers[t][r];
-                if (op.fp8) for (int i = 0; i < 4; i++) a[row][t % 4 * 4 + (r >> 1) * 16 + i] = e4m3_to_float((uint8_t)(v >> 8 * i));
-                else for (int i = 0; i < 2; i++) a[row][t % 4 * 2 + (r >> 1) * 8 + i] = bf16_to_float((uint16_t)(v >> 16 * i));
+                if (fp8) for (int i = 0; i < 4; i++) a[row][t % 4 * 4 + (r >> 1) * 16 + i] = e4m3_to_float((uint8_t)(v >> 8 * i));
+                else for (int i = 0; i < 2; i++) a[row][t % 4 * 2 + (r >> 1) * 8 + i] = value_of((uint16_t)(v >> 16 * i), op.format);
             }
     } else {
         const MatrixDescriptor m = decode(op.a, "descriptor of A");
@@ -269,7 +275,7 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
     if (!op.protocol) {
         static float sum[64][256];
         each_accumulator(op, sum, [&](float &d, float &s) { s = op.scale_d ? d : 0.0f; });
-        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 64, k_count, op.columns, op.fp8);
+        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 64, k_count, op.columns, fp8);
         else multiply(sum, a, b, 64, k_count, op.columns);
         each_accumulator(op, sum, [](float &d, float &s) { d = s; });
     }
@@ -298,14 +304,14 @@ static std::set<std::string> kinds;
 std::set<std::string> product_kinds(void) { return kinds; }
 
 static void note_kind(const Product &p) {
-    static const char *const layouts[] = {"no swizzle", "128B", "64B", "32B"};
+    static const char *const layouts[] = {"no swizzle", "128B", "64B", "32B"}, *const formats[] = {"bf16", "f16", "e4m3"};
     static Product last = Product();
-    if (p.columns == last.columns && p.fp8 == last.fp8 && p.a_in_registers == last.a_in_registers && p.a_transposed == last.a_transposed &&
+    if (p.columns == last.columns && p.format == last.format && p.a_in_registers == last.a_in_registers && p.a_transposed == last.a_transposed &&
         p.b_transposed == last.b_transposed && (p.a ^ last.a) >> 62 == 0 && (p.b ^ last.b) >> 62 == 0)
         return;
     last = p;
     const std::string a = p.a_in_registers ? "registers" : std::string(p.a_transposed ? "transposed, " : "") + layouts[p.a >> 62];
-    kinds.insert(format_text("n%d, %s, A in %s, B in %s%s", p.columns, p.fp8 ? "e4m3" : "bf16", a.c_str(),
+    kinds.insert(format_text("n%d, %s, A in %s, B in %s%s", p.columns, formats[(int)p.format], a.c_str(),
                              p.b_transposed ? "transposed, " : "", layouts[p.b >> 62]));
 }
 
@@ -357,12 +363,13 @@ static void remember_registers(Thread *t, uintptr_t begin, uintptr_t end) {
 }
 
 /* A thread does not wait for the others of its warpgroup: the product is done some time after all have issued it. */
-void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
+void op_wgmma(float *d, int columns, Format format, bool a_in_registers, bool a_transposed, bool b_transposed, uint64_t a,
               const uint32_t *a_registers, uint64_t b, bool scale_d) {
     MACHINE_ENTER(Op::wgmma);
-    record(Did::wgmma, (uint32_t)columns, fp8 | a_in_registers << 1 | a_transposed << 2 | b_transposed << 3 | scale_d << 4, a, b);
+    record(Did::wgmma, (uint32_t)columns,
+           (uint32_t)(a_in_registers << 1 | a_transposed << 2 | b_transposed << 3 | scale_d << 4 | (int)format << 5), a, b);
     Thread *t = self;
-    if (columns < 8 || columns > 256 || columns % 8 || (fp8 && (a_transposed || b_transposed))) {
+    if (columns < 8 || columns > 256 || columns % 8 || (format == Format::e4m3 && (a_transposed || b_transposed))) {
         report("wgmma:shape", "n %d%s: a multiple of 8 from 8 to 256; FP8 operands are K-major", columns,
                a_transposed || b_transposed ? ", transposed" : "");
         stop_launch();
@@ -373,7 +380,7 @@ void op_wgmma(float *d, int columns, bool fp8, bool a_in_registers, bool a_trans
     }
     WarpGroup &group = t->of->group[t->warp->number / 4];
     const uint32_t number = t->number % 128;
-    WgmmaOp *op = product_of(group, {columns, fp8, a_in_registers, a_transposed, b_transposed, scale_d, a, b});
+    WgmmaOp *op = product_of(group, {columns, format, a_in_registers, a_transposed, b_transposed, scale_d, a, b});
     if (t->lane == 0) op->issuer[number / 32] = *t;
     if (op->numbers) op->numbers->d[number] = d;
     if (op->numbers && a_in_registers) memcpy(op->numbers->a_registers[number], a_registers, sizeof op->numbers->a_registers[number]);
@@ -428,6 +435,7 @@ void wgmma_end_of_thread(Thread *t) {
 struct MmaLane {
     float *d;
     const uint32_t *a, *b;
+    Format format;
 };
 
 /* Lane l has rows l / 4 and l / 4 + 8 of A and column l / 4 of B, of both the pairs l % 4 and l % 4 + 4 along k; of the sums the same rows
@@ -443,9 +451,9 @@ static void multiply_fragments(Warp *warp) {
         for (int half = 0; half < 2; half++)
             for (int i = 0; i < 2; i++) {
                 const int k = half * 8 + l % 4 * 2 + i;
-                a[l / 4][k] = bf16_to_float((uint16_t)(lane.a[2 * half] >> 16 * i));
-                a[l / 4 + 8][k] = bf16_to_float((uint16_t)(lane.a[2 * half + 1] >> 16 * i));
-                b[k * 8 + l / 4] = bf16_to_float((uint16_t)(lane.b[half] >> 16 * i));
+                a[l / 4][k] = value_of((uint16_t)(lane.a[2 * half] >> 16 * i), lane.format);
+                a[l / 4 + 8][k] = value_of((uint16_t)(lane.a[2 * half + 1] >> 16 * i), lane.format);
+                b[k * 8 + l / 4] = value_of((uint16_t)(lane.b[half] >> 16 * i), lane.format);
             }
     }
     each_sum([](float &d, float &s) { s = d; });
@@ -454,13 +462,13 @@ static void multiply_fragments(Warp *warp) {
     each_sum([](float &d, float &s) { d = s; });
 }
 
-void op_mma(float *d, const uint32_t *a, const uint32_t *b) {
+void op_mma(float *d, const uint32_t *a, const uint32_t *b, Format format) {
     MACHINE_ENTER(Op::mma);
     if (world->options.protocol) {
         post(Op::mma);
         return;
     }
-    MmaLane mine = {d, a, b};
+    MmaLane mine = {d, a, b, format};
     collective(Op::mma, 0xffffffffu, &mine, multiply_fragments);
 }
 

@@ -449,6 +449,9 @@ static void test_numbers(unsigned seeds) {
        such products take */
     test_encoder_arithmetic({32, 16, 192, 3208, 1, 20, 20, 20, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
     test_encoder_arithmetic({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 1);
+    /* these in f16 tiles of all widths: of 192 columns, of 256 with a last one of 128; a head's values in 128 */
+    test_encoder_arithmetic({32, 16, 192, 640, 1, 50, 50, 50, 1, 1, NO_POLL_LIMIT, THROUGHPUT}, 1);
+    test_encoder_arithmetic({16, 8, 192, 72, 1, 50, 50, 50, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 96}, 1);
     /* nine images as one group, in an engine for three groups of four: its tensor maps are made anew */
     test_encoder_arithmetic(regrouped, 1);
     /* no pooling head */

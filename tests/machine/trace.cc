@@ -277,7 +277,7 @@ static void replay_step(const Step &s) {
     case Did::cluster_arrive: op_cluster_arrive(s.a); break;
     case Did::cluster_wait: op_cluster_wait(); break;
     case Did::setmaxnreg: op_setmaxnreg(s.a, s.b); break;
-    case Did::wgmma: op_wgmma(nullptr, (int)s.a, s.b & 1, s.b >> 1 & 1, s.b >> 2 & 1, s.b >> 3 & 1, s.c, nullptr, s.d, s.b >> 4 & 1); break;
+    case Did::wgmma: op_wgmma(nullptr, (int)s.a, (Format)(s.b >> 5), s.b >> 1 & 1, s.b >> 2 & 1, s.b >> 3 & 1, s.c, nullptr, s.d, s.b >> 4 & 1); break;
     case Did::wgmma_fence: op_wgmma_fence(); break;
     case Did::wgmma_commit: op_wgmma_commit(); break;
     case Did::wgmma_wait: op_wgmma_wait(s.a); break;

@@ -1,6 +1,6 @@
 """Which rounding of the Hopper kernel costs what, for SigLIP towers whose checkpoint is bf16: the kernel's arithmetic in fp32 with its
 roundings put in by hand, each of which can be left out, beside transformers' own bf16. Needs torch and transformers; a GPU helps.
-usage: bf16_rounding.py [SHAPE...] [--models N] [--pictures N] [--default-init]
+usage: bf16_rounding.py [SHAPE...] [--models N] [--pictures N] [--default-init] [--bf16-head]
 Prints the relative L2 error of pooled rows to fp32: root mean square and largest."""
 import argparse, copy, math
 import torch
@@ -16,9 +16,11 @@ SHAPES = {'base-224': {}, 'base-512': dict(image_size=512),
 # `patches` has the pixels' scale behind the product; `sums` keeps the pooling head's weighted rows, `head` all of it in fp32.
 VARIANTS = [(), ('patches',), ('values',), ('queries', 'keys'), ('fc1',), ('sums',), ('head',), ('values', 'patches'),
             ('values', 'patches', 'sums'), ('queries', 'keys', 'values', 'fc1')]
+head_type = torch.float16 # of the pooling head's rows and weights
 
 
 def bf16(x): return x.to(torch.bfloat16).float()
+def head16(x): return x.to(head_type).float()
 
 
 def make_model(seed, config, default_init):
@@ -43,16 +45,16 @@ class Kernel:
     def __init__(self, model, exact):
         self.top, self.config, self.exact = getattr(model, 'vision_model', model), model.config, exact
 
-    def product(self, x, linear, norm, name, scale=1.0, weight=None, bias=None):
+    def product(self, x, linear, norm, name, scale=1.0, rounded=bf16):
         """norm, then the product, as the kernel does it: gamma in the centred weights, 1/deviation behind the sum."""
-        weight, bias = (linear.weight, linear.bias) if weight is None else (weight, bias)
+        weight, bias = linear.weight, linear.bias
         mean = x.mean(-1, keepdim=True)
         inverse = torch.rsqrt(((x - mean) ** 2).mean(-1, keepdim=True) + self.config.layer_norm_eps)
         shift = weight @ norm.bias + bias
         if name in self.exact:
-            return ((bf16(x * norm.weight) @ weight.T - mean * (weight @ norm.weight)) * inverse + shift) * scale
+            return ((rounded(x * norm.weight) @ weight.T - mean * (weight @ norm.weight)) * inverse + shift) * scale
         folded = weight * norm.weight * scale
-        folded = bf16(folded - folded.mean(1, keepdim=True))
+        folded = rounded(folded - folded.mean(1, keepdim=True))
         return (x @ folded.T - mean * folded.sum(1)) * inverse + shift * scale
 
     def embed(self, pixels):
@@ -88,10 +90,11 @@ class Kernel:
         inverse = torch.rsqrt(((x - mean) ** 2).mean(-1, keepdim=True) + self.config.layer_norm_eps)
         shares = torch.softmax((x - mean) @ scoring.T * inverse * math.log(2), 1)
         sums = torch.einsum('bnh,bnk->bhk', shares, rows)
-        if 'sums' not in self.exact: sums = bf16(sums)
+        if 'sums' not in self.exact: sums = head16(sums)
         values = torch.einsum('bhk,hjk->bhj', sums, weight[2 * width:].view(heads, -1, width)).flatten(1) + bias[2 * width:]
-        out = bf16(head.attention.out_proj(bf16(values)))
-        return out + head.mlp.fc2(bf16(F.gelu(self.product(out, head.mlp.fc1, head.layernorm, 'head fc1'), approximate='tanh')))
+        out = head16(head.attention.out_proj(head16(values)))
+        mlp = F.gelu(self.product(out, head.mlp.fc1, head.layernorm, 'head fc1', rounded=head16), approximate='tanh')
+        return out + head.mlp.fc2(head16(mlp))
 
     def __call__(self, pixels):
         x = self.embed(pixels)
@@ -105,7 +108,10 @@ def main():
     parser.add_argument('--models', type=int, default=5)
     parser.add_argument('--pictures', type=int, default=40, help='for each model')
     parser.add_argument('--default-init', action='store_true', help="transformers' initial weights, whose gammas are 1")
+    parser.add_argument('--bf16-head', action='store_true', help='a pooling head that rounds to bf16 instead of f16')
     options = parser.parse_args()
+    global head_type
+    if options.bf16_head: head_type = torch.bfloat16
     for shape in options.shapes:
         errors = {}
         for seed in range(options.models):

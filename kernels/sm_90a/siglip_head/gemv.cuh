@@ -121,8 +121,8 @@ DEVICE void gemv_multiply(const uint8_t *from, size_t eight_rows, const uint32_t
         if (batch == 0) beside();
 #pragma unroll
         for (uint32_t i = 0; i < BATCH; i++) {
-            mma_m16n8k16_bf16(acc[i % 2 * 2], x[i][0], y[i][0], x[i][1], y[i][1], w[batch + i][0], w[batch + i][1]);
-            mma_m16n8k16_bf16(acc[i % 2 * 2 + 1], x[i][2], y[i][2], x[i][3], y[i][3], w[batch + i][2], w[batch + i][3]);
+            mma_m16n8k16_f16(acc[i % 2 * 2], x[i][0], y[i][0], x[i][1], y[i][1], w[batch + i][0], w[batch + i][1]);
+            mma_m16n8k16_f16(acc[i % 2 * 2 + 1], x[i][2], y[i][2], x[i][3], y[i][3], w[batch + i][2], w[batch + i][3]);
         }
     }
 #pragma unroll
@@ -171,9 +171,9 @@ DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t 
     const float right = shfl_bfly_f32(v, 1);
     if (row >= rows || self.lane % 2) return;
     if (flags & MGV__KERNEL_FLOAT_OUT)
-        st_global_v2u32((float *)self.arguments.buffers[self.op.store_map] + at, __float_as_uint(v + bf16_low(residual)),
-                        __float_as_uint(right + bf16_high(residual)));
-    else st_global_u32((uint16_t *)self.arguments.buffers[self.op.store_map] + at, cvt_rn_bf16x2(v, right));
+        st_global_v2u32((float *)self.arguments.buffers[self.op.store_map] + at, __float_as_uint(v + f16_low(residual)),
+                        __float_as_uint(right + f16_high(residual)));
+    else st_global_u32((uint16_t *)self.arguments.buffers[self.op.store_map] + at, cvt_rn_f16x2(v, right));
 }
 
 /* All rows with this warp's share of a strip, and a math warpgroup's strips to the end. HALVES: 1 where there are no more than eight rows.

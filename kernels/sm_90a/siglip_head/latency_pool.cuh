@@ -241,7 +241,7 @@ DEVICE void latency_pool_sums(const LatencyPool &self, float offset) {
             for (int b = 0; b < ABREAST; b++)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
-                    shared_store_u32(to + number[b] * 256 + half * 16, cvt_rn_bf16x2(z[b][half][0] - offset, z[b][half][1] - offset));
+                    shared_store_u32(to + number[b] * 256 + half * 16, cvt_rn_f16x2(z[b][half][0] - offset, z[b][half][1] - offset));
     }
 }
 
@@ -300,12 +300,12 @@ DEVICE void latency_pool_join(const LatencyPool &self, const float (&gamma)[8], 
         const float weight = ex2_approx(most[i] - largest);
         total += weight * sum[i];
 #pragma unroll
-        for (int e = 0; e < 8; e++) z[e] += weight * (e % 2 ? bf16_high(words[i][e / 2]) : bf16_low(words[i][e / 2]));
+        for (int e = 0; e < 8; e++) z[e] += weight * (e % 2 ? f16_high(words[i][e / 2]) : f16_low(words[i][e / 2]));
     }
     const float rcp = rcp_approx(total);
 #pragma unroll
     for (int e = 0; e < 8; e += 2)
-        words[0][e / 2] = cvt_rn_bf16x2(z[e] * rcp * gamma[e] + beta[e], z[e + 1] * rcp * gamma[e + 1] + beta[e + 1]);
+        words[0][e / 2] = cvt_rn_f16x2(z[e] * rcp * gamma[e] + beta[e], z[e + 1] * rcp * gamma[e + 1] + beta[e + 1]);
     latency_pool_store(&self.memory->vectors[head][piece * 8], words[0]);
 }
 
@@ -321,8 +321,8 @@ DEVICE void latency_pool_values(const LatencyPool &self, const LatencyPoolWeight
     for (uint32_t i = 0; i < POOL_VALUE_STEPS; i++) latency_pool_load(from + i * 256, y[i]);
 #pragma unroll
     for (uint32_t i = 0; i < POOL_VALUE_STEPS; i++) {
-        mma_m16n8k16_bf16(acc[i % 2 * 2], w[i][0][0], w[i][1][0], w[i][0][1], w[i][1][1], y[i][0], y[i][1]);
-        mma_m16n8k16_bf16(acc[i % 2 * 2 + 1], w[i][0][2], w[i][1][2], w[i][0][3], w[i][1][3], y[i][2], y[i][3]);
+        mma_m16n8k16_f16(acc[i % 2 * 2], w[i][0][0], w[i][1][0], w[i][0][1], w[i][1][1], y[i][0], y[i][1]);
+        mma_m16n8k16_f16(acc[i % 2 * 2 + 1], w[i][0][2], w[i][1][2], w[i][0][3], w[i][1][3], y[i][2], y[i][3]);
     }
     if (self.lane % 4) return;
 #pragma unroll
@@ -343,7 +343,7 @@ DEVICE void latency_pool_finish(const LatencyPool &self, const float (&bias)[2],
     for (uint32_t part = 0; part < 4; part++)
         shared_load_v2f32(shared_address(&self.memory->values[head * 4 + part][pair * 2]), x[part], y[part]);
     if (latency_pool_head_exists(self, head))
-        st_global_u32(to, cvt_rn_bf16x2((x[0] + x[1]) + (x[2] + x[3]) + bias[0], (y[0] + y[1]) + (y[2] + y[3]) + bias[1]));
+        st_global_u32(to, cvt_rn_f16x2((x[0] + x[1]) + (x[2] + x[3]) + bias[0], (y[0] + y[1]) + (y[2] + y[3]) + bias[1]));
 }
 
 /* --- the tile ---------------------------------------------------------------------------------------------------------- */

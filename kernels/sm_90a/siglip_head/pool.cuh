@@ -30,8 +30,8 @@ DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, flo
             e[4 * i + 2] = (e[4 * i + 2] - offset[1]) * rcp_sum[1] * g0 + b0;
             e[4 * i + 3] = (e[4 * i + 3] - offset[1]) * rcp_sum[1] * g1 + b1;
         }
-        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]),
-                    cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
+        stmatrix_x4(fragments ^ j * 16, cvt_rn_f16x2(e[0], e[1]), cvt_rn_f16x2(e[2], e[3]),
+                    cvt_rn_f16x2(e[4], e[5]), cvt_rn_f16x2(e[6], e[7]));
     }
     math_give_chunk(self);
 }

@@ -230,7 +230,7 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
         }
 #pragma unroll
         for (int e = 0; e < 4; e++) z[e] = (z[e] - away) * rcp * __uint_as_float(gamma[e]) + __uint_as_float(beta[e]);
-        if (in) st_global_v2u32(to + column, cvt_rn_bf16x2(z[0], z[1]), cvt_rn_bf16x2(z[2], z[3]));
+        if (in) st_global_v2u32(to + column, cvt_rn_f16x2(z[0], z[1]), cvt_rn_f16x2(z[2], z[3]));
     }
 }
 

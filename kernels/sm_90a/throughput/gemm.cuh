@@ -24,12 +24,19 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) {
     if (FLAGS == FLAGS_OF_TILE) return tile.op.flags;
-    return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~(uint32_t)MGV__KERNEL_RARE_ACTIVATION : FLAGS;
+    constexpr uint32_t uncommon = MGV__KERNEL_RARE_ACTIVATION | MGV__KERNEL_HALF;
+    return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~uncommon : FLAGS;
+}
+
+/* Operands are bf16, or f16 where HALF. */
+template <bool HALF, int COUNT> DEVICE void gemm_multiply(float (&acc)[COUNT], uint64_t a, uint64_t b) {
+    if constexpr (HALF) wgmma_m64k16_f16_ss(acc, a, b, 1);
+    else wgmma_m64k16_bf16_ss(acc, a, b, 1);
 }
 
 /* Returns while the last stage's products are still on their way: the stage, which is not left yet. A stage is left when the products of
    the next are on their way, so that the tensor cores need not wait for a warp. */
-template <int COLUMNS> DEVICE uint32_t gemm_products(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+template <int COLUMNS, bool HALF = false> DEVICE uint32_t gemm_products(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     constexpr uint32_t depth = gemm_depth(COLUMNS), a_bytes = MGV__GEMM_ROWS * 128, b_bytes = COLUMNS * 128;
     const uint32_t steps = gemm_steps(tile.op);
     uint32_t before = self.stage.index;
@@ -44,8 +51,8 @@ template <int COLUMNS> DEVICE uint32_t gemm_products(Math &self, const TileSlot 
         for (uint32_t block = 0; block < depth; block++)
 #pragma unroll
             for (uint32_t k = 0; k < 4; k++) /* 16 columns are 32 bytes: two descriptor units */
-                wgmma_m64k16_bf16_ss(acc, descriptor_behind(a, block * (a_bytes / 16) + 2 * k),
-                                     descriptor_behind(b, block * (b_bytes / 16) + 2 * k), 1);
+                gemm_multiply<HALF>(acc, descriptor_behind(a, block * (a_bytes / 16) + 2 * k),
+                                    descriptor_behind(b, block * (b_bytes / 16) + 2 * k));
         wgmma_commit_group();
         wgmma_wait_group<1>();
         if (step) math_leave_stage(self, before);
@@ -54,8 +61,8 @@ template <int COLUMNS> DEVICE uint32_t gemm_products(Math &self, const TileSlot 
     }
     return before;
 }
-template <int COLUMNS> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
-    const uint32_t last = gemm_products<COLUMNS>(self, tile, acc);
+template <int COLUMNS, bool HALF = false> DEVICE void gemm_mainloop(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+    const uint32_t last = gemm_products<COLUMNS, HALF>(self, tile, acc);
     wgmma_wait_group<0>();
     wgmma_registers_fence(acc);
     math_leave_stage(self, last);
@@ -153,14 +160,18 @@ template <int COLUMNS> DEVICE void gemm_add_chunk(uint32_t fragments, float *v) 
     }
 }
 
-/* Writes COLUMNS columns as one chunk of bf16, with the residual added that lies in the chunk. */
-template <int COLUMNS> DEVICE void gemm_write_bf16(uint32_t flags, uint32_t fragments, float *v) {
+/* Writes COLUMNS columns as one chunk of bf16, or f16, with the residual added that lies in the chunk. */
+template <int COLUMNS> DEVICE void gemm_write(uint32_t flags, uint32_t fragments, float *v) {
     if (flags & MGV__KERNEL_RESIDUAL) gemm_add_chunk<COLUMNS>(fragments, v);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j += 2) {
         const float *e = &v[4 * j];
-        stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]),
-                    cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
+        if (flags & MGV__KERNEL_HALF)
+            stmatrix_x4(fragments ^ j * 16, cvt_rn_f16x2(e[0], e[1]), cvt_rn_f16x2(e[2], e[3]),
+                        cvt_rn_f16x2(e[4], e[5]), cvt_rn_f16x2(e[6], e[7]));
+        else
+            stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]),
+                        cvt_rn_bf16x2(e[4], e[5]), cvt_rn_bf16x2(e[6], e[7]));
     }
 }
 
@@ -174,7 +185,7 @@ DEVICE void gemm_norms(const Math &self, uint32_t flags, float (&rstd)[2]) {
     rstd[1] = self.shared->norms[self.group][row + 8];
 }
 
-/* Adds the bf16 residual of 32 columns from where it lies in memory: a float32 chunk has no room for it. */
+/* Adds the residual of 32 columns, in f16, from where it lies in memory: a float32 chunk has no room for it. */
 DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float *v, uint32_t column, uint32_t row) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -183,10 +194,10 @@ DEVICE void gemm_add_residual(const Math &self, const mgv__kernel_op &op, float 
         const uint16_t *from = self.arguments.residual_rows + (size_t)row * op.columns + column + 8 * j;
         const uint32_t r0 = row < op.rows_total ? ld_relaxed_gpu((const uint32_t *)from) : 0;
         const uint32_t r1 = row + 8 < op.rows_total ? ld_relaxed_gpu((const uint32_t *)(from + (size_t)8 * op.columns)) : 0;
-        e[0] += bf16_low(r0);
-        e[1] += bf16_high(r0);
-        e[2] += bf16_low(r1);
-        e[3] += bf16_high(r1);
+        e[0] += f16_low(r0);
+        e[1] += f16_high(r0);
+        e[2] += f16_low(r1);
+        e[3] += f16_high(r1);
     }
 }
 
@@ -213,7 +224,7 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
     for (int column = 0; column < COLUMNS; column += 64) {
         gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
         if (column) granted = math_take_chunk(self);
-        gemm_write_bf16<64>(flags, fragment_address(self, granted), v);
+        gemm_write<64>(flags, fragment_address(self, granted), v);
         if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
         math_give_chunk(self);
 #pragma unroll
@@ -240,7 +251,8 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
 
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
     float acc[COLUMNS / 2];
-    gemm_mainloop<COLUMNS>(self, tile, acc);
+    if (gemm_flags<FLAGS>(tile) & MGV__KERNEL_HALF) gemm_mainloop<COLUMNS, true>(self, tile, acc);
+    else gemm_mainloop<COLUMNS>(self, tile, acc);
     if constexpr (COLUMNS == 64) {
         if (tile.op.flags & MGV__KERNEL_FLOAT_OUT) {
             gemm_epilogue_float(self, tile, acc);
@@ -380,10 +392,10 @@ template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) 
         for (int i = 0; i < COUNT; i++)
             if (i / 4 * 8 >= (int)place.columns) acc[i] = 0;
     }
-    gemm_write_bf16<64>(0, fragments, acc);
+    gemm_write<64>(0, fragments, acc);
     if constexpr (REST) {
         math_give_chunk(self);
-        gemm_write_bf16<REST>(0, rest, acc + 32);
+        gemm_write<REST>(0, rest, acc + 32);
     }
     if (flags & MGV__KERNEL_STATS) split_statistics<HALF>(place, acc);
     math_give_chunk(self);

@@ -129,12 +129,12 @@ DEVICE void layer_epilogue(Math &self, const TileSlot &tile, const uint32_t (&le
         }
         if (chunk < MGV__LENT_STAGES) {
             if (stream) layer_add_residual(residual[chunk], v);
-            gemm_write_bf16<64>(0,
+            gemm_write<64>(0,
                                 fragment_address(self, shared_address(self.shared->stage[lent[chunk]]) + self.group * MGV__CHUNK_BYTES), v);
             math_give_lent(self, chunk);
         } else {
             const uint32_t granted = stream ? math_take_chunk(self) : buffer[chunk - MGV__LENT_STAGES];
-            gemm_write_bf16<64>(stream ? (uint32_t)MGV__KERNEL_RESIDUAL : 0, fragment_address(self, granted), v);
+            gemm_write<64>(stream ? (uint32_t)MGV__KERNEL_RESIDUAL : 0, fragment_address(self, granted), v);
             if (stream && last) layer_statistics(place, v, chunk); /* they must be written when the storer signals */
             math_give_chunk(self);
         }
@@ -169,7 +169,7 @@ DEVICE void layer_epilogue_narrow(Math &self, uint32_t gelu, const uint32_t (&le
         if (chunk + 1 < chunks) layer_biases(self, chunk + 1, bias);
         const uint32_t to =
             chunk < MGV__LENT_STAGES ? shared_address(self.shared->stage[lent[chunk]]) + self.group * MGV__CHUNK_BYTES : buffer;
-        gemm_write_bf16<64>(0, fragment_address(self, to), v);
+        gemm_write<64>(0, fragment_address(self, to), v);
         if (chunk < MGV__LENT_STAGES) math_give_lent(self, chunk);
         else math_give_chunk(self);
     }
