@@ -63,6 +63,8 @@ typedef enum cli_kind {
     CLI_THREADS, /* uint32_t in [1, 1024] */
     CLI_PIXELS,  /* uint64_t in [1, 2^40] */
     CLI_COSINE,  /* double in [-1, 1] */
+    CLI_REAL,    /* double, finite, not below 0 */
+    CLI_WHOLE,   /* uint64_t in [0, 2^63] */
     CLI_CHOICE,  /* int32_t: place of the word in `argument`, which holds the words with '|' between */
     CLI_NAMES    /* cli_list: every word up to the next option */
 } cli_kind;
@@ -93,7 +95,7 @@ int cli_read_number(const char **text, uint64_t most, uint64_t *number);
 int cli_usage(const cli_command *command, const char *format, ...);
 
 extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli_classify, cli_plan, cli_pack, cli_bench, cli_validate,
-    cli_tokenize, cli_text, cli_map;
+    cli_tokenize, cli_text, cli_map, cli_generate, cli_chat;
 
 /* ---- the GPU's schedule (megavit_schedule.c) ---- */
 
@@ -154,6 +156,17 @@ int cli_read_label_lines(const char *name, cli_list *texts);
 mgv_tokenizer *cli_tokenizer_open(const char *name, int32_t lower_case, int *status);
 /* The text's ids, to be freed; NULL after saying why, with *status set. */
 uint32_t *cli_tokenize_text(const mgv_tokenizer *tokenizer, const char *text, uint32_t flags, uint64_t *count, int *status);
+/* Ids from a NumPy array of int64 or int32. */
+typedef struct cli_ids {
+    uint32_t *ids;          /* [rows, columns] */
+    uint64_t rows, columns;
+    unsigned char *data;    /* the file */
+    size_t length, at;      /* its bytes; where its numbers begin */
+    uint32_t width;         /* bytes of a number */
+} cli_ids;
+/* rank: dimensions that it has to have, 1 or 2. 0, or the exit code after saying why. Either way it is to be freed. */
+int cli_ids_read(cli_ids *array, const char *name, uint32_t rank);
+void cli_ids_free(cli_ids *array);
 /* The text tower of a model at work. */
 typedef struct cli_text_options {
     const char *model;
@@ -224,6 +237,7 @@ typedef struct cli_session_options {
     uint32_t row_outputs;            /* token and layer outputs of one call */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
     int may_find_none;               /* no picture among the files is no error */
+    int32_t tower;                   /* MGV_TOWER_VISION, or MGV_TOWER_LANGUAGE */
 } cli_session_options;
 /* The rows of an option table that fill one. */
 #define CLI_SESSION_OPTIONS(options) \
@@ -258,6 +272,8 @@ const mgv_model_info *cli_session_info(const cli_session *session);
 uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind);
 /* Makes an engine that fits this picture; reports a failure. */
 int cli_session_fit(cli_session *session, const cli_picture *picture);
+/* Makes the smallest engine if there is none; reports a failure. */
+int cli_session_make(cli_session *session);
 const mgv_model *cli_session_model(const cli_session *session);
 mgv_engine *cli_session_engine(cli_session *session);
 void cli_session_close(cli_session *session);

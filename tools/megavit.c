@@ -6,7 +6,7 @@
 #include "tools/cli.h"
 
 static const cli_command *const commands[] = {&cli_embed, &cli_preprocess, &cli_inspect, &cli_search,
-                                              &cli_classify, &cli_map, &cli_text, &cli_tokenize, &cli_plan, &cli_pack,
+                                              &cli_classify, &cli_map, &cli_generate, &cli_chat, &cli_text, &cli_tokenize, &cli_plan, &cli_pack,
                                               &cli_bench, &cli_validate};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 

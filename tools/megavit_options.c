@@ -1,4 +1,5 @@
 /* Lists of names, and a command's arguments read into the values of its options. */
+#include <float.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,14 @@ static int set_option(const cli_command *command, const cli_option *option, cons
         *(double *)option->value = strtod(text, &rest);
         if (rest != text && !*rest && *(double *)option->value >= -1 && *(double *)option->value <= 1) return CLI_GO_ON;
         return cli_usage(command, "%s takes a number from -1 to 1, not '%s'", option->name, text);
+    case CLI_REAL:
+        *(double *)option->value = strtod(text, &rest);
+        if (rest != text && !*rest && *(double *)option->value >= 0 && *(double *)option->value <= FLT_MAX) return CLI_GO_ON;
+        return cli_usage(command, "%s takes a number that is not below 0, not '%s'", option->name, text);
+    case CLI_WHOLE:
+        *(uint64_t *)option->value = 0;
+        if (strcmp(text, "0") == 0 || (cli_read_number(&end, (uint64_t)1 << 63, (uint64_t *)option->value) && !*end)) return CLI_GO_ON;
+        return cli_usage(command, "%s takes a whole number from 0 to 2^63, not '%s'", option->name, text);
     case CLI_TEXTS:
     case CLI_NAMES: return cli_list_add((cli_list *)option->value, text) ? CLI_MACHINE : CLI_GO_ON;
     case CLI_FLAG: break;

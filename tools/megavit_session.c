@@ -84,6 +84,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
     mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.path = options->model;
+    desc.tower = options->tower;
     desc.logger = cli_logger();
     if (!session) {
         *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
@@ -183,6 +184,11 @@ int session_engine(cli_session *session, uint32_t images, uint32_t tokens, uint3
     session->max_height = before.max_height;
     make_engine(session); /* without it there is none, which the caller sees */
     return status;
+}
+
+int cli_session_make(cli_session *session) {
+    const uint32_t side = session->info.image_size ? session->info.image_size : session->info.patch * session->info.merge;
+    return session->engine ? 0 : session_engine(session, 1, 0, side, side);
 }
 
 int cli_session_fit(cli_session *session, const cli_picture *picture) {

@@ -1,5 +1,4 @@
 /* megavit text: embeddings of texts, as a NumPy array or JSON lines. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tools/cli.h"
@@ -11,107 +10,6 @@ typedef struct text_options {
     int32_t format;
     const char *ids, *output;
 } text_options;
-
-/* ---- ids from a NumPy array ---- */
-
-typedef struct id_array {
-    unsigned char *data;
-    size_t length;
-    uint64_t rows, columns;
-    uint32_t width;   /* bytes of a number */
-    size_t at;        /* of the first */
-    uint32_t *ids;
-    mgv_text *texts;  /* [rows] */
-} id_array;
-
-static int read_file(id_array *array, const char *name) {
-    FILE *stream = fopen(name, "rb");
-    size_t room = 0, got = 1;
-    memset(array, 0, sizeof *array);
-    if (!stream) return cli_fail(CLI_BAD_FILE, name, "%s", strerror(errno));
-    while (got > 0) {
-        if (array->length == room) {
-            unsigned char *data = realloc(array->data, room = room ? 2 * room : 65536);
-            if (!data) break;
-            array->data = data;
-        }
-        got = fread(array->data + array->length, 1, room - array->length, stream);
-        array->length += got;
-    }
-    if (got > 0 || ferror(stream)) {
-        fclose(stream);
-        return cli_fail(got > 0 ? CLI_MACHINE : CLI_BAD_FILE, name, got > 0 ? "out of memory" : "cannot be read");
-    }
-    fclose(stream);
-    return 0;
-}
-
-/* The next number of a shape; *at moves behind it. 0: there is none. */
-static int read_dimension(const char **at, uint64_t *number) {
-    *at += strspn(*at, " (,");
-    if (**at < '0' || **at > '9') return 0;
-    for (*number = 0; **at >= '0' && **at <= '9'; ++*at) {
-        *number = *number * 10 + (uint64_t)(**at - '0');
-        if (*number > UINT32_MAX) return 0;
-    }
-    return 1;
-}
-
-/* NumPy's format 1.0 to 3.0 (numpy/lib/format.py): '<i8' or '<i4', two dimensions, in C's order. */
-static int read_header(id_array *array, const char *name) {
-    static const char magic[] = "\x93NUMPY";
-    const unsigned char *data = array->data;
-    const size_t length_bytes = array->length > 7 && data[6] == 1 ? 2 : 4;
-    size_t length = 0;
-    char header[1024];
-    const char *at;
-    if (array->length < 8 + length_bytes || memcmp(data, magic, 6) != 0) return cli_fail(CLI_BAD_FILE, name, "not a NumPy array");
-    for (size_t i = length_bytes; i-- > 0;) length = length << 8 | data[8 + i];
-    array->at = 8 + length_bytes + length;
-    if (length >= sizeof header || array->at > array->length) return cli_fail(CLI_BAD_FILE, name, "a NumPy array with a broken header");
-    memcpy(header, data + 8 + length_bytes, length);
-    header[length] = 0;
-    array->width = strstr(header, "'<i8'") ? 8 : strstr(header, "'<i4'") ? 4 : 0;
-    if (!array->width || !strstr(header, "'fortran_order': False"))
-        return cli_fail(CLI_BAD_FILE, name, "ids are an array of int64 or int32 in C's order");
-    at = strstr(header, "'shape':");
-    if (at) at += strlen("'shape':");
-    if (!at || !read_dimension(&at, &array->rows) || !read_dimension(&at, &array->columns) || at[strspn(at, " ,")] != ')' ||
-        array->rows == 0 || array->columns == 0)
-        return cli_fail(CLI_BAD_FILE, name, "ids are an array [texts, length] with something in it");
-    if ((array->length - array->at) / array->width / array->columns != array->rows)
-        return cli_fail(CLI_BAD_FILE, name, "its numbers are not as many as its shape says");
-    return 0;
-}
-
-static int read_ids(id_array *array, const char *name) {
-    int status = read_file(array, name);
-    if (!status) status = read_header(array, name);
-    if (status) return status;
-    array->ids = malloc((size_t)(array->rows * array->columns) * sizeof *array->ids);
-    array->texts = calloc((size_t)array->rows, sizeof *array->texts);
-    if (!array->ids || !array->texts) return cli_fail(CLI_MACHINE, name, "out of memory for its ids");
-    for (uint64_t i = 0; i < array->rows * array->columns; i++) {
-        const unsigned char *p = array->data + array->at + i * array->width;
-        uint64_t value = 0;
-        for (uint32_t k = array->width; k-- > 0;) value = value << 8 | p[k];
-        if (value > INT32_MAX)
-            return cli_fail(CLI_BAD_FILE, name, "the id at row %llu, place %llu is none", (unsigned long long)(i / array->columns),
-                            (unsigned long long)(i % array->columns));
-        array->ids[i] = (uint32_t)value;
-    }
-    for (uint64_t i = 0; i < array->rows; i++) {
-        array->texts[i].ids = array->ids + i * array->columns;
-        array->texts[i].id_count = (uint32_t)array->columns;
-    }
-    return 0;
-}
-
-static void free_ids(id_array *array) {
-    free(array->data);
-    free(array->ids);
-    free(array->texts);
-}
 
 /* ---- the command ---- */
 
@@ -156,13 +54,20 @@ static int embed_texts(const text_options *options, const cli_list *words) {
 
 static int embed_ids(const text_options *options) {
     mgv_model_info info;
-    id_array array;
+    cli_ids array;
     float *rows = NULL;
-    int status = read_ids(&array, options->ids);
-    if (!status) rows = cli_encode_texts(&options->text, array.texts, (uint32_t)array.rows, &info, &status);
+    mgv_text *texts = NULL;
+    int status = cli_ids_read(&array, options->ids, 2);
+    if (!status && !(texts = calloc((size_t)array.rows, sizeof *texts))) status = cli_fail(CLI_MACHINE, options->ids, "out of memory for its ids");
+    for (uint64_t i = 0; !status && i < array.rows; i++) {
+        texts[i].ids = array.ids + i * array.columns;
+        texts[i].id_count = (uint32_t)array.columns;
+    }
+    if (!status) rows = cli_encode_texts(&options->text, texts, (uint32_t)array.rows, &info, &status);
     if (rows) status = write_rows(options, NULL, rows, array.rows, info.text_width);
     free(rows);
-    free_ids(&array);
+    free(texts);
+    cli_ids_free(&array);
     return status;
 }
 

@@ -1,0 +1,260 @@
+/* A language model at work: its session, its texts as ids and back, pictures for it. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tools/language.h"
+
+enum { MAX_SESSION_GIB = 64 }; /* of keys and values: files of a few kilobytes can ask for any */
+
+static void set_sampling(language *l, const cli_sampling *wanted) {
+    const mgv_generation_info *files = &l->generation;
+    mgv_sample_desc *s = &l->sampling;
+    s->repetition_penalty = files->repetition_penalty;
+    s->seed = wanted->seed;
+    if (wanted->greedy || wanted->temperature == 0 || (wanted->temperature < 0 && !files->do_sample)) return;
+    s->temperature = wanted->temperature > 0 ? (float)wanted->temperature : files->temperature;
+    if (files->do_sample) { /* what nobody says otherwise */
+        s->top_k = files->top_k;
+        s->top_p = files->top_p;
+        s->min_p = files->min_p;
+    }
+    if (wanted->top_k) s->top_k = wanted->top_k;
+    if (wanted->top_p >= 0) s->top_p = (float)wanted->top_p;
+}
+
+int language_check_sampling(const cli_command *command, const cli_sampling *s) {
+    if (s->greedy && (s->temperature > 0 || s->top_p >= 0 || s->top_k)) return cli_usage(command, "--greedy chooses nothing by chance");
+    if (s->top_p > 1 || s->top_p == 0) return cli_usage(command, "--top-p takes a number above 0 and up to 1");
+    return 0;
+}
+
+int language_open(language *l, const cli_session_options *options, const cli_sampling *sampling) {
+    cli_session_options all = *options;
+    int status = 0;
+    memset(l, 0, sizeof *l);
+    l->name = options->model;
+    all.tower = MGV_TOWER_LANGUAGE;
+    all.row_outputs = 1 + MGV_MAX_DEEPSTACK;
+    l->vision = cli_session_open(&all, &status);
+    if (!l->vision) return status;
+    l->info = *cli_session_info(l->vision);
+    mgv_model_get_generation(cli_session_model(l->vision), &l->generation);
+    set_sampling(l, sampling);
+    return 0;
+}
+
+void language_close(language *l) {
+    mgv_session_destroy(l->session);
+    mgv_tokenizer_close(l->tokenizer);
+    cli_session_close(l->vision);
+    memset(l, 0, sizeof *l);
+}
+
+int language_open_texts(language *l, int plain) {
+    mgv_model_desc desc = {0};
+    mgv_error error;
+    mgv_result result;
+    int status = 0;
+    l->tokenizer = cli_tokenizer_open(l->name, MGV_LOWER_CASE_AUTO, &status);
+    if (!l->tokenizer) return status;
+    if (plain) return 0;
+    desc.path = l->name;
+    result = mgv_chat_open(&l->chat, &desc, &error);
+    return result == MGV_OK ? 0 : cli_fail(CLI_BAD_FILE, l->name, "%s; --raw takes a prompt as it is", error.message);
+}
+
+/* ---- pictures ---- */
+
+static int encode(language *l, language_picture *picture) {
+    mgv_engine *engine = cli_session_engine(l->vision);
+    mgv_encode_desc desc = {0};
+    mgv_output outputs[1 + MGV_MAX_DEEPSTACK];
+    mgv_picture *p = &picture->encoded;
+    const uint32_t count = 1 + l->info.deepstack_count;
+    uint64_t floats;
+    mgv_error error;
+    mgv_result result = mgv_engine_grid(engine, &picture->file.image, &p->grid, &error);
+    if (result != MGV_OK) return cli_fail_library(picture->file.name, result, &error);
+    memset(outputs, 0, sizeof outputs);
+    floats = (uint64_t)p->grid.merged_tokens * l->info.token_width;
+    picture->rows = malloc((size_t)floats * count * sizeof(float));
+    if (!picture->rows) return cli_fail(CLI_MACHINE, picture->file.name, "out of memory for its tokens");
+    for (uint32_t i = 0; i < count; i++) {
+        outputs[i].kind = i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
+        outputs[i].index = i ? i - 1 : 0;
+        outputs[i].data = picture->rows + i * floats;
+        outputs[i].capacity = floats;
+        if (i) p->deepstack[i - 1] = outputs[i].data;
+    }
+    p->tokens = picture->rows;
+    p->deepstack_count = l->info.deepstack_count;
+    desc.images = &picture->file.image;
+    desc.image_count = 1;
+    desc.outputs = outputs;
+    desc.output_count = count;
+    result = mgv_encode_blocking(engine, &desc, &error);
+    return result == MGV_OK ? 0 : cli_fail_library(picture->file.name, result, &error);
+}
+
+/* The engine may have to be another for this picture, and a session belongs to its engine: it is kept as a file in memory meanwhile. */
+static int fit(language *l, const cli_picture *picture) {
+    const mgv_engine *before = cli_session_engine(l->vision);
+    uint64_t bytes = 0;
+    void *kept = NULL;
+    mgv_error error;
+    mgv_result result = MGV_OK;
+    int status;
+    if (l->session) {
+        mgv_session_info info;
+        mgv_session_get_info(l->session, &info);
+        if (info.position) {
+            result = mgv_session_saved_bytes(l->session, &bytes, &error);
+            if (result == MGV_OK && !(kept = malloc((size_t)bytes))) return cli_fail(CLI_MACHINE, picture->name, "out of memory for a larger engine");
+            if (result == MGV_OK) result = mgv_session_save(l->session, kept, bytes, &error);
+            if (result != MGV_OK) {
+                free(kept);
+                return cli_fail_library(picture->name, result, &error);
+            }
+        }
+        mgv_session_destroy(l->session);
+        l->session = NULL;
+        status = cli_session_fit(l->vision, picture);
+        if (!before || !cli_session_engine(l->vision)) {
+            free(kept);
+            return status ? status : CLI_MACHINE;
+        }
+        if (language_begin(l, l->capacity)) status = CLI_MACHINE;
+        else if (kept) result = mgv_session_restore(l->session, kept, bytes, &error);
+        free(kept);
+        return result == MGV_OK ? status : cli_fail_library(picture->name, result, &error);
+    }
+    return cli_session_fit(l->vision, picture);
+}
+
+int language_see(language *l, const cli_list *files, language_picture *pictures) {
+    int status = 0;
+    if (files->count && !l->info.patch) return cli_fail(CLI_BAD_FILE, l->name, "this model sees no pictures: it has no vision tower");
+    for (size_t i = 0; i < files->count && !status; i++) {
+        memset(&pictures[i], 0, sizeof pictures[i]);
+        status = cli_picture_load(&pictures[i].file, files->items[i]);
+        if (!status) status = fit(l, &pictures[i].file);
+    }
+    for (size_t i = 0; i < files->count && !status; i++) status = encode(l, &pictures[i]);
+    return status;
+}
+
+void language_free_pictures(language_picture *pictures, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        cli_picture_free(&pictures[i].file);
+        free(pictures[i].rows);
+    }
+}
+
+/* ---- the session ---- */
+
+int language_begin(language *l, uint64_t capacity) {
+    mgv_session_desc desc = {0};
+    mgv_error error;
+    mgv_result result;
+    uint64_t bytes;
+    int status = 0;
+    if (capacity > UINT32_MAX) return cli_fail(CLI_BAD_FILE, NULL, "a text of %llu ids is too long", (unsigned long long)capacity);
+    if (!cli_session_engine(l->vision)) status = cli_session_make(l->vision);
+    if (status) return status;
+    desc.capacity = l->capacity = (uint32_t)capacity;
+    result = mgv_session_workspace_bytes(cli_session_engine(l->vision), &desc, &bytes, &error);
+    if (result == MGV_OK && bytes > (uint64_t)MAX_SESSION_GIB << 30)
+        return cli_fail(CLI_BAD_FILE, l->name, "a session of %u ids takes %.0f GiB, and the command line gives it %d", desc.capacity,
+                        (double)bytes / (1 << 30), MAX_SESSION_GIB);
+    if (result == MGV_OK) result = mgv_session_create(&l->session, cli_session_engine(l->vision), &desc, &error);
+    return result == MGV_OK ? 0 : cli_fail_library(l->name, result, &error);
+}
+
+int language_append(language *l, const uint32_t *ids, uint64_t count, const language_picture *pictures, uint32_t picture_count,
+                    const volatile sig_atomic_t *stop, int *stopped) {
+    mgv_append_desc desc = {0};
+    mgv_picture *shown = calloc(picture_count ? picture_count : 1, sizeof *shown);
+    mgv_error error = {0};
+    mgv_result result = MGV_OK;
+    mgv_status step = MGV_STATUS_RUNNING;
+    if (!shown) return cli_fail(CLI_MACHINE, NULL, "out of memory");
+    for (uint32_t i = 0; i < picture_count; i++) shown[i] = pictures[i].encoded;
+    desc.ids = ids;
+    desc.id_count = count;
+    desc.pictures = shown;
+    desc.picture_count = picture_count;
+    result = mgv_session_append(l->session, &desc, &error);
+    while (result == MGV_OK && step != MGV_STATUS_DONE && step != MGV_STATUS_FAILED) {
+        if (stop && *stop) {
+            mgv_session_cancel(l->session);
+            *stopped = 1;
+            break;
+        }
+        step = mgv_session_poll(l->session, &error);
+    }
+    free(shown);
+    if (step == MGV_STATUS_FAILED) return cli_fail(CLI_BAD_FILE, l->name, "%s", error.message);
+    if (result == MGV_OK) return 0;
+    if (result == MGV_ERROR_ARGUMENT || result == MGV_ERROR_UNSUPPORTED || result == MGV_ERROR_CAPACITY)
+        return cli_fail(CLI_BAD_FILE, NULL, "%s", error.message);
+    return cli_fail_library(l->name, result, &error);
+}
+
+int language_is_stop(const language *l, uint32_t id) {
+    for (uint32_t i = 0; i < l->generation.stop_count; i++)
+        if (l->generation.stop_ids[i] == id) return 1;
+    return 0;
+}
+
+/* ---- texts ---- */
+
+uint32_t *language_ids(const language *l, const mgv_message *messages, uint32_t count, uint32_t flags, uint64_t *id_count, int *status) {
+    uint64_t bytes = 0;
+    char *text = NULL;
+    uint32_t *ids = NULL;
+    mgv_error error;
+    mgv_result result = mgv_chat_write(l->chat, messages, count, flags, NULL, 0, &bytes, &error);
+    if (result == MGV_OK || result == MGV_ERROR_CAPACITY) {
+        text = malloc((size_t)bytes + 1);
+        if (text) result = mgv_chat_write(l->chat, messages, count, flags, text, bytes, &bytes, &error);
+        else *status = cli_fail(CLI_MACHINE, NULL, "out of memory for the prompt");
+    }
+    if (result != MGV_OK) {
+        *status = cli_fail(result == MGV_ERROR_ARGUMENT ? CLI_USAGE : CLI_BAD_FILE, NULL, "%s", error.message);
+    } else if (text) {
+        text[bytes] = 0;
+        ids = cli_tokenize_text(l->tokenizer, text, MGV_TOKENIZE_PLAIN, id_count, status);
+    }
+    free(text);
+    return ids;
+}
+
+int language_text_add(const language *l, language_text *text, const uint32_t *id) {
+    const uint32_t none = 0;
+    for (;;) {
+        uint64_t bytes = 0;
+        mgv_error error;
+        mgv_result result = mgv_detokenize(l->tokenizer, &text->state, id ? id : &none, id ? 1 : 0, id ? MGV_DETOKENIZE_MORE : 0,
+                                           text->text ? text->text + text->bytes : NULL, text->room - text->bytes, &bytes, &error);
+        if (result == MGV_OK) {
+            text->bytes += (size_t)bytes;
+            return 0;
+        }
+        if (result != MGV_ERROR_CAPACITY) return cli_fail(CLI_BAD_FILE, l->name, "%s", error.message);
+        const size_t room = 2 * text->room + (size_t)bytes + 256;
+        char *larger = realloc(text->text, room);
+        if (!larger) return cli_fail(CLI_MACHINE, NULL, "out of memory for the text");
+        text->text = larger;
+        text->room = room;
+    }
+}
+
+void language_show(const char *text, size_t bytes) {
+    const int terminal = isatty(STDOUT_FILENO);
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (!terminal || (c >= ' ' && c != 0x7F) || c == '\n' || c == '\t') putchar(c);
+    }
+    fflush(stdout);
+}
