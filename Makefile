@@ -75,7 +75,7 @@ INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_sca
 help:
 	@echo "megavit $(VERSION)"
 	@echo
-	@echo "  make demo                  find the pictures most like each other, name what they show"
+	@echo "  make demo                  find the pictures most like each other, name what they show, answer sentences"
 	@echo "  make test                  build and run all tests (make -j2 test to build on two cores)"
 	@echo "  make build/megavit         the command line; build/megavit --help"
 	@echo "  make examples              the programs of examples/, under build/examples/"
@@ -404,6 +404,8 @@ demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
 	@$(BUILD)/examples/most_alike examples/model $(BUILD)/demo.png examples/pictures/*.png
 	@echo
 	@$(BUILD)/megavit classify --model examples/model --labels examples/model/labels.safetensors -k 1 examples/pictures
+	@echo && rm -f $(BUILD)/demo.db && $(BUILD)/megavit search --model examples/model --index $(BUILD)/demo.db --add examples/pictures -k 2 \
+	    --text "two yellow stars" --text "something striped" --text "Is there a polka dot arrow?"
 
 # ---- release ----
 

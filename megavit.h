@@ -376,14 +376,15 @@ typedef struct mgv_memory_file {
     uint64_t bytes;
 } mgv_memory_file;
 
-/* A model of pictures and texts has two towers, whose rows are compared with each other. A handle is one of them: open the directory
-   twice for both. */
+/* A model of pictures and texts has two towers, whose rows are compared with each other. A handle is one of them, or both: then it is
+   that of the vision tower, and mgv_model_text gives the text tower's. */
 typedef int32_t mgv_tower;
 enum {
     MGV_TOWER_VISION = 0,
-    MGV_TOWER_TEXT,    /* of SigLIP, SigLIP2, CLIP */
-    MGV_TOWER_LANGUAGE /* a language model whole: the decoder of Qwen3 or Qwen3-VL and, where the files hold one, the vision tower whose
-                          pictures it reads. Needs MEGAVIT_TEXT; see mgv_session */
+    MGV_TOWER_TEXT,     /* of SigLIP, SigLIP2, CLIP */
+    MGV_TOWER_LANGUAGE, /* a language model whole: the decoder of Qwen3 or Qwen3-VL and, where the files hold one, the vision tower whose
+                           pictures it reads. Needs MEGAVIT_TEXT; see mgv_session */
+    MGV_TOWER_BOTH      /* vision and text */
 };
 
 typedef int32_t mgv_lower_case;
@@ -414,8 +415,10 @@ typedef struct mgv_model_desc {
 /* Opens, reads and checks a whole model. Blocks for as long as reading takes. A message names the directory first. What is taken for
    granted where files say nothing goes to the logger as a warning. Any thread. */
 MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *desc, mgv_error *error);
-/* Frees it. NULL is allowed. No engine that uses the model may be alive. */
+/* Frees it. NULL is allowed. No engine that uses the model, or its text tower, may be alive. */
 MEGAVIT_API void mgv_model_close(mgv_model *model);
+/* The text tower of a model that was opened with MGV_TOWER_BOTH, which belongs to it; NULL of others. Any thread. */
+MEGAVIT_API const mgv_model *mgv_model_text(const mgv_model *model);
 
 typedef int32_t mgv_family;
 enum {
@@ -447,7 +450,7 @@ typedef struct mgv_model_info {
     uint64_t hash;             /* of config, preprocessing and every weight: equal models have equal hashes */
     mgv_tower tower;           /* what this handle is */
     int32_t has_vision, has_text; /* towers that the files hold, of those that are known here */
-    uint32_t text_width;       /* columns of MGV_OUTPUT_TEXT; 0: a vision tower */
+    uint32_t text_width;       /* columns of MGV_OUTPUT_TEXT; 0: a vision tower alone */
     uint32_t max_text_tokens;  /* ids of a text, at most; of SigLIP always as many */
     uint32_t vocabulary;       /* ids are below it */
     int32_t has_tokenizer;     /* texts may be UTF-8; else they are ids */
@@ -808,17 +811,24 @@ MEGAVIT_API void mgv_cancel(mgv_engine *engine);
 /* mgv_encode and mgv_wait in one call. On a GPU it waits as long as the kernel makes progress. */
 MEGAVIT_API mgv_result mgv_encode_blocking(mgv_engine *engine, const mgv_encode_desc *desc, mgv_error *error);
 
-/* Which parts of a picture answer a text: rows of single patches, as wide as those of texts, to be compared with them by their cosine.
-   Where the end of a tower mixes patches, each attends to itself alone: in SigLIP's pooling head, in CLIP's last layer. The rest of the
-   tower's end stays as it is. Source: MaskCLIP, "Extract Free Dense Labels from CLIP" (arXiv 2112.01071), section 3.
-
-   mgv_patch_source fills in kind and index of the output to ask an encode for. mgv_patch_embeds takes its rows, in host memory and not
-   normalized, and gives one for each, as wide as what MGV_OUTPUT_EMBEDS or else _POOLED has; CLIP's first row is its class token's.
-   capacity in floats. parallel: threads, or NULL. Allocates while it runs, by the model's allocator. MGV_ERROR_UNSUPPORTED: the model is
-   not one whose pictures are compared with texts. Any thread. */
+/* Which parts of a picture answer a text: rows, one for each patch, as wide as those of texts, to be compared with them by their cosine.
+   They differ where the end of a tower mixes patches, in SigLIP's pooling head and in CLIP's last layer; the rest of that end stays as it
+   is. */
+typedef int32_t mgv_patch_view;
+enum {
+    MGV_PATCH_LEFT_OUT = 0, /* the whole picture, but the attention that mixes patches does not see this one. What the cosine loses by that
+                               is what the patch says for the text, or, below 0, against it */
+    MGV_PATCH_ALONE         /* attention sees this one alone. Source: MaskCLIP, "Extract Free Dense Labels from CLIP" (arXiv 2112.01071),
+                               section 3 */
+};
+/* mgv_patch_source fills in kind and index of the output to ask an encode for. mgv_patch_embeds takes all rows of one picture of it, in
+   host memory and not normalized, and gives one for each, as wide as what MGV_OUTPUT_EMBEDS or else _POOLED has; CLIP's first row is its
+   class token's. LEFT_OUT needs two rows, and gives one more behind them, the whole picture's. capacity in floats.
+   parallel: threads, or NULL. Allocates while it runs, by the model's allocator. MGV_ERROR_UNSUPPORTED: the model is not one whose
+   pictures are compared with texts. Any thread. */
 MEGAVIT_API mgv_result mgv_patch_source(const mgv_model *model, mgv_output *source, mgv_error *error);
-MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, const float *rows, uint32_t row_count, const mgv_parallel_for *parallel,
-                                        float *embeds, uint64_t capacity, mgv_error *error);
+MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, mgv_patch_view view, const float *rows, uint32_t row_count,
+                                        const mgv_parallel_for *parallel, float *embeds, uint64_t capacity, mgv_error *error);
 /* The part of a picture that its patches show, in its own pixels: left, top, width, height. All of it, but where a processor keeps the
    middle alone; left and top are below 0 where the middle is larger than the picture. Of image only width, height and frames are looked at;
    min_pixels and max_pixels as for mgv_model_grid. Any thread. */
@@ -7412,6 +7422,7 @@ struct mgv_model {
     uint64_t hash;
     mgv_model *vision;        /* of a language model; NULL: it reads no pictures */
     mgv_tokenizer *tokenizer; /* of a text tower; NULL: there are no files of one, or MEGAVIT_TEXT was not defined */
+    mgv_model *text;          /* of a vision tower that was opened with it */
     double logit_scale, logit_bias;
 };
 
@@ -7806,6 +7817,18 @@ static mgv_result mgv__model_load(mgv_model *model, mgv__source *source, const m
     return result;
 }
 
+static mgv_result mgv__model_open_both(mgv_model **model, const mgv_model_desc *desc, mgv_error *error) {
+    mgv_model_desc one = *desc;
+    mgv_model *text = NULL;
+    mgv_result result;
+    one.tower = MGV_TOWER_TEXT; /* the smaller one as a rule, and the one that may be missing */
+    result = mgv_model_open(&text, &one, error);
+    one.tower = MGV_TOWER_VISION;
+    if (result == MGV_OK) result = mgv_model_open(model, &one, error);
+    if (result == MGV_OK) (*model)->text = text;
+    else mgv_model_close(text);
+    return result;
+}
 MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *desc, mgv_error *error) {
     mgv_model_desc d;
     mgv__source source;
@@ -7816,6 +7839,7 @@ MEGAVIT_API mgv_result mgv_model_open(mgv_model **model, const mgv_model_desc *d
     *model = NULL;
     result = mgv__take_struct(&d, sizeof d, desc, desc ? desc->struct_size : 0, "mgv_model_desc", error);
     if (result != MGV_OK) return result;
+    if (d.tower == MGV_TOWER_BOTH) return mgv__model_open_both(model, &d, error);
     result = mgv__allocator_check(&d.allocator, error);
     if (result == MGV_OK) result = mgv__parallel_check(&d.parallel, error);
     if (result != MGV_OK) return result;
@@ -7850,8 +7874,10 @@ MEGAVIT_API void mgv_model_close(mgv_model *model) {
 #ifdef MEGAVIT_TEXT
     mgv_tokenizer_close(model->tokenizer);
 #endif
+    mgv_model_close(model->text);
     mgv__free(&allocator, model);
 }
+MEGAVIT_API const mgv_model *mgv_model_text(const mgv_model *model) { return model ? model->text : NULL; }
 
 /* The precision of the matrices, NONE when they differ. */
 static mgv_dtype mgv__model_dtype(const mgv_model *model) {
@@ -7949,6 +7975,16 @@ MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info
     info->has_tokenizer = model->tokenizer != NULL;
     info->logit_scale = model->logit_scale;
     info->logit_bias = model->logit_bias;
+    if (model->text != NULL) {
+        mgv_model_info text;
+        mgv_result result = mgv_model_get_info(model->text, &text);
+        if (result != MGV_OK) return result;
+        info->tower = MGV_TOWER_BOTH;
+        info->text_width = text.text_width;
+        info->max_text_tokens = text.max_text_tokens;
+        info->vocabulary = text.vocabulary;
+        info->has_tokenizer = text.has_tokenizer;
+    }
     info->tokens_per_image = c->language ? 0 : mgv__fixed_tokens(c);
     if (info->tokens_per_image != 0) {
         mgv_grid grid;
@@ -15084,11 +15120,54 @@ static mgv_result mgv__patch_find_span(const mgv_model *model, mgv__patch_span *
     span->target = mgv__last_tap(program, pools ? MGV_OUTPUT_POOLED : MGV_OUTPUT_EMBEDS, 0);
     span->source = mgv__last_tap(program, pools ? MGV_OUTPUT_TOKENS : MGV_OUTPUT_LAYER, pools ? 0 : model->config.layers - 1);
     if (model->config.vocabulary) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "a text tower has no patches");
-    if (span->source == NULL || span->target == NULL || program->buffer_count == MGV__MAX_BUFFERS) {
+    if (span->source == NULL || span->target == NULL || program->buffer_count > MGV__MAX_BUFFERS - 2) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "patches of this model are not compared with texts: that needs SigLIP's pooling head or CLIP's projection");
     }
     return MGV_OK;
+}
+
+/* Attention of one head to all rows but `skip` (rows: to all). values: the first row's, rows `stride` floats apart. Returns the sum of the
+   weights, of which the largest score's is 1. */
+static double mgv__patch_attend(const double *scores, const float *values, size_t stride, uint32_t head_dim, uint32_t rows, uint32_t skip,
+                                double *most, double *sums) {
+    double total = 0;
+    uint32_t k, c;
+    *most = -DBL_MAX;
+    for (c = 0; c < head_dim; c++) sums[c] = 0;
+    for (k = 0; k < rows; k++)
+        if (k != skip && scores[k] > *most) *most = scores[k];
+    for (k = 0; k < rows; k++) {
+        const double weight = k == skip ? 0 : exp(scores[k] - *most);
+        total += weight;
+        for (c = 0; c < head_dim; c++) sums[c] += weight * (double)values[k * stride + c];
+    }
+    return total;
+}
+/* Attention of one query to rows of q | k | v, each time without one of them; behind them one row that saw all. What is left out is taken
+   away from what all rows give, but where it is most of it. */
+static void mgv__patch_leave_out(const mgv__op *op, const float *query, const float *from, float *to, double *scores, uint32_t rows) {
+    const size_t columns = (size_t)op->heads * op->head_dim;
+    double sums[MGV__CPU_MAX_PADDED_HEAD], left[MGV__CPU_MAX_PADDED_HEAD], most, least;
+    uint32_t head, k, c;
+    for (head = 0; head < op->heads; head++) {
+        const float *q = query + head * op->head_dim, *keys = from + columns + head * op->head_dim, *values = keys + columns;
+        double total;
+        for (k = 0; k < rows; k++) {
+            for (scores[k] = 0, c = 0; c < op->head_dim; c++) scores[k] += (double)q[c] * (double)keys[3 * columns * k + c];
+            scores[k] *= (double)op->scale;
+        }
+        total = mgv__patch_attend(scores, values, 3 * columns, op->head_dim, rows, rows, &most, sums);
+        for (k = 0; k <= rows; k++) {
+            const double weight = k < rows ? exp(scores[k] - most) : 0;
+            float *out = to + k * columns + head * op->head_dim;
+            double rest = total - weight;
+            if (2 * weight > total) rest = mgv__patch_attend(scores, values, 3 * columns, op->head_dim, rows, k, &least, left);
+            else
+                for (c = 0; c < op->head_dim; c++) left[c] = k < rows ? sums[c] - weight * (double)values[3 * columns * k + c] : sums[c];
+            for (c = 0; c < op->head_dim; c++) out[c] = (float)(left[c] / rest);
+        }
+    }
 }
 
 /* Attention of each row to itself alone is its value. from: rows of q | k | v. */
@@ -15096,34 +15175,63 @@ static void mgv__patch_values(const float *from, float *to, uint32_t columns, ui
     uint32_t i;
     for (i = 0; i < rows; i++) memcpy(to + (size_t)i * columns, from + (3 * (size_t)i + 2) * columns, columns * sizeof *to);
 }
+
+/* The rows that are at work are those of the picture and one behind them. The last buffers are q | k | v of SigLIP's head, and scores. */
+typedef struct mgv__patch_work {
+    mgv__cpu_run run;
+    mgv__patch_span span;
+    mgv_patch_view view;
+    uint32_t rows;           /* of the picture */
+} mgv__patch_work;
+
 static void mgv__patch_op(const mgv__cpu_run *run, const mgv__op *op) {
     mgv__cpu_job job;
     mgv__cpu_begin(&job, run, op);
     while (!mgv__cpu_step(&job, UINT64_MAX)) continue;
 }
-static void mgv__patch_run(mgv__cpu_run *run, const mgv__patch_span *span) {
-    const mgv__program *program = run->program;
-    const uint32_t rows = run->geometry->grid.tokens;
-    uint32_t i;
-    for (i = span->source->op + 1; i <= span->target->op; i++) {
+static void mgv__patch_attention(const mgv__patch_work *w, const mgv__op *op, const float *query, const float *from) {
+    float *to = w->run.buffers[op->target];
+    double *scores = (double *)(void *)w->run.buffers[w->run.program->buffer_count - 1];
+    if (w->view == MGV_PATCH_ALONE) mgv__patch_values(from, to, op->heads * op->head_dim, w->rows + 1);
+    else mgv__patch_leave_out(op, query, from, to, scores, w->rows);
+}
+/* SigLIP's head: the probe, behind the tokens, asks them. in_proj's three parts lie one below the other. */
+static void mgv__patch_pool(const mgv__patch_work *w, const mgv__op *pool) {
+    const uint16_t qkv = (uint16_t)(w->run.program->buffer_count - 2);
+    mgv__cpu_job job;
+    mgv__op op = *pool;
+    memset(&job, 0, sizeof job);
+    job.run = &w->run;
+    job.kernels = w->run.kernels;
+    mgv__cpu_load(&job, pool->probe, 0, w->run.buffers[pool->source] + (size_t)w->rows * pool->inner, pool->inner);
+    op.kind = MGV__OP_LINEAR;
+    op.rows = MGV__ROWS_TOKENS;
+    op.part_count = 3;
+    op.part_columns[0] = op.part_columns[1] = op.part_columns[2] = op.inner;
+    op.weight[1] = op.weight[2] = op.weight[0];
+    op.bias[1] = op.bias[2] = op.bias[0];
+    op.target = qkv;
+    op.columns = 3 * op.inner;
+    mgv__patch_op(&w->run, &op);
+    mgv__patch_attention(w, pool, w->run.buffers[qkv] + (size_t)w->rows * 3 * pool->inner, w->run.buffers[qkv]);
+}
+static void mgv__patch_run(const mgv__patch_work *w) {
+    const mgv__program *program = w->run.program;
+    float *stream = w->run.buffers[w->span.source->buffer];
+    uint32_t i, k;
+    for (i = w->span.source->op + 1; i <= w->span.target->op; i++) {
         mgv__op op = program->ops[i];
         op.rows = MGV__ROWS_TOKENS;
         if (op.kind == MGV__OP_POOL) {
-            op.kind = MGV__OP_LINEAR; /* in_proj, whose three parts lie one below the other */
-            op.part_count = 3;
-            op.part_columns[0] = op.part_columns[1] = op.part_columns[2] = op.inner;
-            op.weight[1] = op.weight[2] = op.weight[0];
-            op.bias[1] = op.bias[2] = op.bias[0];
-            op.target = (uint16_t)(program->buffer_count - 1);
-            op.columns = 3 * op.inner;
-            mgv__patch_op(run, &op);
-            mgv__patch_values(run->buffers[op.target], run->buffers[program->ops[i].target], op.inner, rows);
-        } else if (op.kind == MGV__OP_ATTENTION) {
-            mgv__patch_values(run->buffers[op.source], run->buffers[op.target], op.columns, rows);
+            mgv__patch_pool(w, &op);
+        } else if (op.kind == MGV__OP_ATTENTION) { /* of the class token, the first row, whose stream all rows go on with */
+            mgv__patch_attention(w, &op, w->run.buffers[op.source], w->run.buffers[op.source]);
+            for (k = 1; k <= w->rows && w->view == MGV_PATCH_LEFT_OUT; k++)
+                memcpy(stream + (size_t)k * op.columns, stream, op.columns * sizeof *stream);
         } else if (op.kind == MGV__OP_PICK) {
-            memcpy(run->buffers[op.target], run->buffers[op.source], (size_t)rows * op.columns * sizeof(float));
+            memcpy(w->run.buffers[op.target], w->run.buffers[op.source], (w->rows + (size_t)1) * op.columns * sizeof(float));
         } else {
-            mgv__patch_op(run, &op);
+            mgv__patch_op(&w->run, &op);
         }
     }
 }
@@ -15131,7 +15239,7 @@ static void mgv__patch_run(mgv__cpu_run *run, const mgv__patch_span *span) {
 /* Gives each buffer that the operations touch its place behind `memory`, and says how many floats that takes; memory NULL: only that. */
 static int mgv__patch_buffers(mgv__cpu_run *run, const mgv__patch_span *span, float *memory, size_t *floats) {
     const mgv__program *program = run->program;
-    uint32_t touched = 1u << (program->buffer_count - 1) | 1u << span->source->buffer, i;
+    uint32_t touched = 3u << (program->buffer_count - 2) | 1u << span->source->buffer, i;
     *floats = 0;
     for (i = span->source->op + 1; i <= span->target->op; i++) {
         touched |= 1u << program->ops[i].source | 1u << program->ops[i].target;
@@ -15158,46 +15266,63 @@ MEGAVIT_API mgv_result mgv_patch_source(const mgv_model *model, mgv_output *sour
     source->index = span.source->index;
     return MGV_OK;
 }
-MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, const float *rows, uint32_t row_count, const mgv_parallel_for *parallel,
-                                        float *embeds, uint64_t capacity, mgv_error *error) {
+/* The buffers of the work, and how much memory it takes. */
+static int mgv__patch_measure(mgv__patch_work *w, mgv__program *program, uint32_t hidden, size_t *bytes) {
+    static const char *const names[] = {"q k v", "scores"};
+    size_t floats;
+    uint32_t i;
+    for (i = 0; i < 2; i++) {
+        mgv__buffer_desc *buffer = &program->buffers[program->buffer_count++];
+        buffer->name = names[i];
+        buffer->rows = MGV__ROWS_TOKENS;
+        buffer->columns = i == 0 ? 3 * hidden : sizeof(double) / sizeof(float);
+    }
+    return mgv__patch_buffers(&w->run, &w->span, NULL, &floats) &&
+           mgv__cpu_scratch_bytes(program, w->rows + 1, w->run.parallel.threads, &w->run.scratch_bytes) &&
+           mgv__mul(floats, sizeof(float), bytes) && mgv__add(*bytes, w->run.scratch_bytes, bytes) &&
+           mgv__add(*bytes, MGV__ALIGNMENT, bytes);
+}
+MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, mgv_patch_view view, const float *rows, uint32_t row_count,
+                                        const mgv_parallel_for *parallel, float *embeds, uint64_t capacity, mgv_error *error) {
     mgv__program program;
-    mgv__patch_span span;
     mgv__geometry geometry;
-    mgv__cpu_run run;
+    mgv__patch_work w;
     size_t floats, bytes, need, columns;
     void *memory;
     mgv_result result;
     mgv__clear_error(error);
-    if (!model || !rows || !embeds || row_count == 0)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_patch_embeds: model, rows or embeds is NULL, or there are no rows");
-    result = mgv__patch_find_span(model, &span, error);
+    if (!model || !rows || !embeds) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_patch_embeds: model, rows or embeds is NULL");
+    if (view != MGV_PATCH_LEFT_OUT && view != MGV_PATCH_ALONE)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_patch_view", (int64_t)view);
+    memset(&w, 0, sizeof w);
+    result = mgv__patch_find_span(model, &w.span, error);
     if (result != MGV_OK) return result;
-    program = model->program;
-    program.buffers[program.buffer_count].name = "q k v";
-    program.buffers[program.buffer_count].rows = MGV__ROWS_TOKENS;
-    program.buffers[program.buffer_count++].columns = 3 * model->config.hidden;
+    if (row_count < (view == MGV_PATCH_LEFT_OUT ? 2u : 1u) || row_count == UINT32_MAX)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_patch_embeds: %u rows are too few or too many", (uint64_t)row_count);
     memset(&geometry, 0, sizeof geometry);
-    geometry.grid.tokens = geometry.grid.merged_tokens = row_count;
-    memset(&run, 0, sizeof run);
-    run.program = &program;
-    run.tensors = model->tensors;
-    run.geometry = &geometry;
-    run.kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
-    if (parallel != NULL) run.parallel = *parallel;
-    columns = program.buffers[span.target->buffer].columns;
-    if (!mgv__mul(row_count, columns, &need) || !mgv__patch_buffers(&run, &span, NULL, &floats) ||
-        !mgv__cpu_scratch_bytes(&program, row_count, run.parallel.threads, &run.scratch_bytes) ||
-        !mgv__mul(floats, sizeof(float), &bytes) || !mgv__add(bytes, run.scratch_bytes, &bytes) || !mgv__add(bytes, MGV__ALIGNMENT, &bytes))
+    geometry.grid.tokens = geometry.grid.merged_tokens = row_count + 1;
+    program = model->program;
+    w.view = view;
+    w.rows = row_count;
+    w.run.program = &program;
+    w.run.tensors = model->tensors;
+    w.run.geometry = &geometry;
+    w.run.kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
+    if (parallel != NULL) w.run.parallel = *parallel;
+    columns = program.buffers[w.span.target->buffer].columns;
+    if (!mgv__mul(row_count + (view == MGV_PATCH_LEFT_OUT ? (size_t)1 : 0), columns, &need) ||
+        !mgv__patch_measure(&w, &program, model->config.hidden, &bytes))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u patches do not fit into this machine's address space", (uint64_t)row_count);
     if (capacity < need)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "the patches' rows are %u floats; there is room for %u", (uint64_t)need, capacity);
     memory = mgv__alloc(&model->allocator, bytes);
     if (memory == NULL) return mgv__fail_nomem(error, "the patches", bytes);
-    run.scratch = (char *)memory + (MGV__ALIGNMENT - (uintptr_t)memory % MGV__ALIGNMENT) % MGV__ALIGNMENT;
-    mgv__patch_buffers(&run, &span, (float *)(void *)((char *)run.scratch + run.scratch_bytes), &floats);
-    memcpy(run.buffers[span.source->buffer], rows, (size_t)row_count * program.buffers[span.source->buffer].columns * sizeof *rows);
-    mgv__patch_run(&run, &span);
-    memcpy(embeds, run.buffers[span.target->buffer], need * sizeof *embeds);
+    memset(memory, 0, bytes);
+    w.run.scratch = (char *)memory + (MGV__ALIGNMENT - (uintptr_t)memory % MGV__ALIGNMENT) % MGV__ALIGNMENT;
+    mgv__patch_buffers(&w.run, &w.span, (float *)(void *)((char *)w.run.scratch + w.run.scratch_bytes), &floats);
+    memcpy(w.run.buffers[w.span.source->buffer], rows, (size_t)row_count * program.buffers[w.span.source->buffer].columns * sizeof *rows);
+    mgv__patch_run(&w);
+    memcpy(embeds, w.run.buffers[w.span.target->buffer], need * sizeof *embeds);
     mgv__free(&model->allocator, memory);
     return MGV_OK;
 }

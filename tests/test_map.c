@@ -54,6 +54,33 @@ static void components_tell_thing_from_ground(void **state) {
     assert_int_equal(run("map", "--model", VARIABLE_MODEL, "--pca", "-o", in_scratch("other.png"), draw_square(640, 96)), 0);
 }
 
+/* How much colour there is over a square of the map. */
+static double colour_at(const float *pixels, int x, int y) {
+    double least = 2, most = -2;
+    for (int c = 0; c < 3; c++) {
+        const double value = mean_at(pixels, c, x, y);
+        least = value < least ? value : least;
+        most = value > most ? value : most;
+    }
+    return most - least;
+}
+static void a_text_is_answered_where_the_thing_is(void **state) {
+    const float *pixels;
+    double thing = 0, ground = 0;
+    (void)state;
+    assert_int_equal(run("map", "--model", "examples/model", "--text", "a red square", "-o", in_scratch("map.png"),
+                         draw_square(160, 160)), 0);
+    assert_string_equal(said_err, "");
+    pixels = read_map(in_scratch("map.png"));
+    for (int x = 131; x <= 151; x += 5) { /* the square is from 129 to 155 across the right panel, and 80 to 122 down */
+        thing += colour_at(pixels, x, 82) + colour_at(pixels, x, 101) + colour_at(pixels, x, 120);
+        ground += colour_at(pixels, x + 50, 82) + colour_at(pixels, x + 50, 101) + colour_at(pixels, x + 50, 120);
+    }
+    assert_true(thing > 3 * ground && thing > 3);
+    assert_int_equal(run("map", "--model", "examples/model", "--alone", "--text", "a red square", "-o", in_scratch("map.png"),
+                         draw_square(300, 100)), 0);
+}
+
 static void mistakes_are_said(void **state) {
     char picture[512], out[512];
     (void)state;
@@ -66,6 +93,7 @@ static void mistakes_are_said(void **state) {
     assert_int_equal(run("map", "--model", MODEL, "--pca", "--text", "a", "-o", out, picture), 1);
     assert_non_null(strstr(said_err, "either or"));
     assert_int_equal(run("map", "--model", MODEL, "--pca", picture), 1);
+    assert_int_equal(run("map", "--model", MODEL, "--pca", "--alone", "-o", out, picture), 1);
     assert_int_equal(run("map", "--model", MODEL, "--pca", "-o", out), 1);
     assert_int_equal(run("map", "--model", MODEL, "--pca", "-o", picture, picture), 1); /* it would replace what is read */
     assert_bad_file(run("map", "--model", "tests/golden/dinov2_saved", "--text", "a", "-o", out, picture), "text tower");
@@ -75,6 +103,7 @@ static void mistakes_are_said(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(components_tell_thing_from_ground), cmocka_unit_test(mistakes_are_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(components_tell_thing_from_ground),
+                                       cmocka_unit_test(a_text_is_answered_where_the_thing_is), cmocka_unit_test(mistakes_are_said)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -53,30 +53,34 @@ static void rows_are_those_of_transformers(void **state) {
     assert_int_equal(mgv_threads_create(&threads, 3, NULL, NULL), MGV_OK);
     parallel = mgv_threads_parallel_for(threads);
     for (; fgets(line, sizeof line, golden); lines++) {
-        char *number = strchr(line, ' ') + 1, *given = strchr(number, ' ') + 1, *answer = strchr(given, ' ') + 1, path[256];
+        char *view_name = strchr(line, ' ') + 1, *number = strchr(view_name, ' ') + 1, *given = strchr(number, ' ') + 1;
+        char *answer = strchr(given, ' ') + 1, path[256];
         const uint32_t count = (uint32_t)strtoul(number, NULL, 10);
         size_t values = read_floats(answer, expected);
         mgv_output source;
         mgv_model *model;
         mgv_error error;
-        const size_t width = read_floats(given, rows) / count, wide = values / count;
-        number[-1] = 0;
+        const size_t width = read_floats(given, rows) / count, wide = values / (count + (*view_name == 'l'));
+        const mgv_patch_view view = *view_name == 'a' ? MGV_PATCH_ALONE : MGV_PATCH_LEFT_OUT;
+        view_name[-1] = 0;
         snprintf(path, sizeof path, "tests/golden/text/%.200s", line);
         model = open_model(path, MGV_TOWER_VISION);
         assert_int_equal(mgv_patch_source(model, &source, &error), MGV_OK);
         assert_int_equal(source.kind, strncmp(line, "siglip", 6) == 0 ? MGV_OUTPUT_TOKENS : MGV_OUTPUT_LAYER);
         if (source.kind == MGV_OUTPUT_LAYER) assert_int_equal(source.index, 0); /* one layer */
-        if (mgv_patch_embeds(model, rows, count, NULL, found, values, &error) != MGV_OK) fail_msg("%s: %s", line, error.message);
+        if (mgv_patch_embeds(model, view, rows, count, NULL, found, values, &error) != MGV_OK) fail_msg("%s: %s", line, error.message);
         if (!(relative_l2(found, expected, values) <= 1e-5)) fail_msg("%s: relative L2 %.2e", line, relative_l2(found, expected, values));
-        assert_int_equal(mgv_patch_embeds(model, rows, count, &parallel, threaded, values, &error), MGV_OK);
+        assert_int_equal(mgv_patch_embeds(model, view, rows, count, &parallel, threaded, values, &error), MGV_OK);
         assert_memory_equal(found, threaded, values * sizeof *found);
-        assert_int_equal(mgv_patch_embeds(model, rows + width, 1, NULL, threaded, wide, &error), MGV_OK);
-        assert_memory_equal(found + wide, threaded, wide * sizeof *found); /* neighbours do not matter */
-        assert_int_equal(mgv_patch_embeds(model, rows, count, NULL, found, values - 1, &error), MGV_ERROR_CAPACITY);
+        if (view == MGV_PATCH_ALONE) { /* neighbours do not matter */
+            assert_int_equal(mgv_patch_embeds(model, view, rows + width, 1, NULL, threaded, wide, &error), MGV_OK);
+            assert_memory_equal(found + wide, threaded, wide * sizeof *found);
+        }
+        assert_int_equal(mgv_patch_embeds(model, view, rows, count, NULL, found, values - 1, &error), MGV_ERROR_CAPACITY);
         assert_non_null(strstr(error.message, "there is room for"));
         mgv_model_close(model);
     }
-    assert_int_equal(lines, 4);
+    assert_int_equal(lines, 8);
     mgv_threads_destroy(threads);
     fclose(golden);
 }
@@ -95,8 +99,8 @@ static void only_towers_that_are_compared_with_texts_have_them(void **state) {
         mgv_error error;
         assert_int_equal(mgv_patch_source(model, &source, &error), MGV_ERROR_UNSUPPORTED);
         assert_non_null(strstr(error.message, cases[i].why));
-        assert_int_equal(mgv_patch_embeds(model, row, 1, NULL, out, 4096, &error), MGV_ERROR_UNSUPPORTED);
-        assert_int_equal(mgv_patch_embeds(model, row, 0, NULL, out, 4096, &error), MGV_ERROR_ARGUMENT);
+        assert_int_equal(mgv_patch_embeds(model, MGV_PATCH_ALONE, row, 1, NULL, out, 4096, &error), MGV_ERROR_UNSUPPORTED);
+        assert_int_equal(mgv_patch_embeds(model, 7, row, 1, NULL, out, 4096, &error), MGV_ERROR_ARGUMENT);
         mgv_model_close(model);
     }
 }

@@ -378,14 +378,15 @@ def evaluate(args):
         for template in ("{}", "a {}", "This is a photo of {}.", "Could that be a {}?"):
             label = (z @ read([captions.with_article(template.format(name).split()) for name in names]).T).argmax(1)
             print(f"| {template} | {100 * (label == truth[:, 0] * len(SHAPES) + truth[:, 1]).float().mean():.1f} |")
-        print("\n| sentences that say | at 1 | at 5 | chance |\n|---|---|---|---|")
+        print("\n| sentences that say | at 1 | at 5 | of the first as many as fit | chance |\n|---|---|---|---|---|")
         rnd = random.Random(title)
         for what, says in SAYS:
             said = [captions.sentence(rnd, *row.tolist(), True, says) for row in truth]
             fits = fits_of(said, truth, says[3])
-            best = (read([text for text, _ in said]) @ z.T).topk(5, 1).indices
-            hit = fits.gather(1, best)
-            print(f"| {what} | {100 * hit[:, 0].mean():.1f} | {100 * hit.amax(1).mean():.1f} | {100 * fits.mean():.1f} |")
+            hit = fits.gather(1, (read([text for text, _ in said]) @ z.T).argsort(1, descending=True))
+            number = fits.sum(1).long()
+            precision = sum(row[:n].mean() for row, n in zip(hit, number)) / len(hit)
+            print(f"| {what} | {100 * hit[:, 0].mean():.1f} | {100 * hit[:, :5].amax(1).mean():.1f} | {100 * precision:.1f} | {100 * fits.mean():.1f} |")
 
 
 def main():

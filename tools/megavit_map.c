@@ -17,14 +17,14 @@ typedef struct map_options {
     cli_session_options session;
     const char *text, *output;
     int32_t lower_case;
-    int pca;
+    int pca, alone;
 } map_options;
 
 /* What is known of a picture's patches: `values` numbers for each, which are what is drawn. */
 typedef struct patches {
     uint32_t across, down;
-    float *values;                /* cosines [down * across], or colours [down * across, 3] from 0 to 1 */
-    double least, most;           /* of the cosines */
+    float *values;                /* [down * across]: cosines, or what they lose; or colours [down * across, 3] from 0 to 1 */
+    double least, most;           /* between which they are drawn */
     double whole, probability;    /* of the whole picture and the text; probability below 0: the model gives none */
     double share[COMPONENTS];     /* of the variance */
 } patches;
@@ -76,10 +76,13 @@ static void write_text(canvas *to, const char *text, uint32_t left, uint32_t top
     stb_text(line, fill_letter, &p);
 }
 
-/* Viridis, as matplotlib has it, at nine places. */
-static void heat_colour(double value, unsigned char colour[3]) {
-    static const unsigned char table[9][3] = {{68, 1, 84},   {71, 44, 122}, {59, 81, 139},  {44, 113, 142}, {33, 144, 141},
-                                              {39, 173, 129}, {92, 200, 99}, {170, 220, 50}, {253, 231, 37}};
+/* matplotlib's viridis, from the least to the most; and for what has a middle, blue by way of grey to orange: every eye tells them apart. */
+static const unsigned char viridis[9][3] = {{68, 1, 84},    {71, 44, 122}, {59, 81, 139},  {44, 113, 142}, {33, 144, 141},
+                                            {39, 173, 129}, {92, 200, 99}, {170, 220, 50}, {253, 231, 37}};
+static const unsigned char two_sided[9][3] = {{5, 48, 97},     {33, 102, 172}, {67, 147, 195}, {146, 197, 222}, {210, 210, 210},
+                                              {253, 200, 120}, {253, 150, 50}, {235, 95, 10},  {170, 40, 0}};
+static void heat_colour(const map_options *o, double value, unsigned char colour[3]) {
+    const unsigned char(*table)[3] = o->alone ? viridis : two_sided;
     const double place = (value < 0 ? 0 : value > 1 ? 1 : value) * 8;
     const int i = place < 8 ? (int)place : 7;
     for (int c = 0; c < 3; c++) colour[c] = (unsigned char)(table[i][c] + (place - i) * (table[i + 1][c] - table[i][c]) + 0.5);
@@ -126,7 +129,8 @@ static double value_at(const patches *p, uint32_t each, uint32_t which, double x
 }
 
 /* The picture in one panel, and what is known of its patches in the other. */
-static void draw_panels(canvas *to, const mgv_image *image, const double region[4], const patches *p, int pca, const rectangle panel[2]) {
+static void draw_panels(canvas *to, const map_options *o, const mgv_image *image, const double region[4], const patches *p,
+                        const rectangle panel[2]) {
     const double step_x = region[2] / panel[0].width, step_y = region[3] / panel[0].height;
     for (uint32_t y = 0; y < panel[0].height; y++)
         for (uint32_t x = 0; x < panel[0].width; x++) {
@@ -134,36 +138,39 @@ static void draw_panels(canvas *to, const mgv_image *image, const double region[
             const double u = (x + 0.5) / panel[0].width, v = (y + 0.5) / panel[0].height;
             unsigned char *plain = to->pixels + ((size_t)(panel[0].top + y) * to->width + panel[0].left + x) * 3;
             unsigned char *drawn = to->pixels + ((size_t)(panel[1].top + y) * to->width + panel[1].left + x) * 3, colour[3];
-            double rgb[3], grey;
+            double rgb[3], grey, value, share;
             sample_picture(image, from, rgb);
             grey = 0.3 * rgb[0] + 0.59 * rgb[1] + 0.11 * rgb[2];
-            if (!pca) heat_colour(p->most > p->least ? (value_at(p, 1, 0, u, v) - p->least) / (p->most - p->least) : 0, colour);
+            value = o->pca || p->most <= p->least ? 0.5 : (value_at(p, 1, 0, u, v) - p->least) / (p->most - p->least);
+            if (!o->pca) heat_colour(o, value, colour);
+            share = o->alone ? 0.7 : 0.1 + 0.8 * sqrt(fabs(2 * value - 1)); /* what is neither for nor against stays the picture */
             for (int c = 0; c < 3; c++) {
                 plain[c] = (unsigned char)(rgb[c] + 0.5);
-                drawn[c] = (unsigned char)(pca ? 255 * value_at(p, 3, (uint32_t)c, u, v) + 0.5 : 0.3 * grey + 0.7 * colour[c] + 0.5);
+                if (o->pca) drawn[c] = (unsigned char)(255 * value_at(p, 3, (uint32_t)c, u, v) + 0.5);
+                else drawn[c] = (unsigned char)((1 - share) * grey + share * colour[c] + 0.5);
             }
         }
 }
 
-static void draw_heat_legend(canvas *to, const patches *p, rectangle under) {
-    static const char what[] = "cosine of patch and text";
+static void draw_heat_legend(canvas *to, const map_options *o, const patches *p, rectangle under) {
+    const char *const what = o->alone ? "cosine of patch and text" : "against  0  for the text";
     const uint32_t line_top = under.top + BAR + 8;
     char low[32], high[32], line[128];
     for (uint32_t x = 0; x < under.width; x++) {
         const rectangle strip = {under.left + x, under.top, 1, BAR};
         unsigned char colour[3];
-        heat_colour((double)x / under.width, colour);
+        heat_colour(o, (double)x / under.width, colour);
         fill(to, strip, colour);
     }
-    snprintf(low, sizeof low, "%.3f", p->least);
-    snprintf(high, sizeof high, "%.3f", p->most);
+    snprintf(low, sizeof low, "%.2g", p->least);
+    snprintf(high, sizeof high, "%.2g", p->most);
     write_text(to, low, under.left, line_top, under.width);
     write_text(to, high, under.left + under.width - text_width(high), line_top, under.width);
     if (under.width > text_width(what) + 2 * text_width("-0.000 "))
         write_text(to, what, under.left + (under.width - text_width(what)) / 2, line_top, under.width);
-    if (p->probability >= 0) snprintf(line, sizeof line, "whole picture: cosine %.3f, probability %.3f", p->whole, p->probability);
-    else snprintf(line, sizeof line, "whole picture: cosine %.3f", p->whole);
-    write_text(to, line, MARGIN, line_top + LINE, to->width - 2 * MARGIN);
+    if (p->probability >= 0) snprintf(line, sizeof line, "cosine of picture and text %.3f, probability %.3f", p->whole, p->probability);
+    else snprintf(line, sizeof line, "cosine of picture and text %.3f", p->whole);
+    write_text(to, line, MARGIN, under.top + 3, under.left - 2 * MARGIN);
 }
 
 static void draw_component_legend(canvas *to, const patches *p, rectangle under) {
@@ -198,7 +205,7 @@ static int draw(const map_options *o, const cli_picture *picture, const double r
     const uint32_t wide = 3 * MARGIN + 2 * width > PANEL + 2 * MARGIN ? 3 * MARGIN + 2 * width : PANEL + 2 * MARGIN;
     const rectangle panel[2] = {{MARGIN, MARGIN + LINE, width, height}, {2 * MARGIN + width, MARGIN + LINE, width, height}};
     const rectangle under = {panel[1].left, panel[1].top + height + MARGIN, wide - MARGIN - panel[1].left, 0};
-    canvas to = {NULL, wide, under.top + 3 * LINE + MARGIN};
+    canvas to = {NULL, wide, under.top + (o->pca ? 3u : 2u) * LINE + MARGIN};
     const char *slash = strrchr(picture->name, '/');
     char title[512];
     int status;
@@ -209,9 +216,9 @@ static int draw(const map_options *o, const cli_picture *picture, const double r
     else snprintf(title, sizeof title, "\"%s\"", o->text);
     write_text(&to, slash ? slash + 1 : picture->name, panel[0].left, MARGIN, width);
     write_text(&to, title, panel[1].left, MARGIN, to.width - MARGIN - panel[1].left);
-    draw_panels(&to, &picture->image, region, p, o->pca, panel);
+    draw_panels(&to, o, &picture->image, region, p, panel);
     if (o->pca) draw_component_legend(&to, p, under);
-    else draw_heat_legend(&to, p, under);
+    else draw_heat_legend(&to, o, p, under);
     status = write_canvas(o, &to);
     free(to.pixels);
     return status;
@@ -321,13 +328,19 @@ static double cosine_of(const float *a, const float *b, uint32_t width) {
     return square_a * square_b > 0 ? product / sqrt(square_a * square_b) : 0;
 }
 
-static void take_cosines(patches *p, const float *embeds, const float *text, uint32_t width) {
-    for (uint32_t i = 0; i < p->across * p->down; i++) {
-        const double cosine = cosine_of(embeds + (size_t)i * width, text, width);
-        p->values[i] = (float)cosine;
-        if (i == 0 || cosine < p->least) p->least = cosine;
-        if (i == 0 || cosine > p->most) p->most = cosine;
+/* embeds: of patches alone; or of pictures without one patch each, and behind them of the whole one. */
+static void take_cosines(patches *p, const map_options *o, const float *embeds, const float *text, uint32_t width) {
+    const uint32_t count = p->across * p->down;
+    const double whole = o->alone ? 0 : cosine_of(embeds + (size_t)count * width, text, width);
+    for (uint32_t i = 0; i < count; i++) {
+        const double cosine = cosine_of(embeds + (size_t)i * width, text, width), value = o->alone ? cosine : whole - cosine;
+        p->values[i] = (float)value;
+        if (i == 0 || value < p->least) p->least = value;
+        if (i == 0 || value > p->most) p->most = value;
     }
+    if (o->alone) return;
+    if (p->most < -p->least) p->most = -p->least; /* nothing lies in the middle */
+    p->least = -p->most;
 }
 
 /* ---- encoding ---- */
@@ -357,11 +370,12 @@ static float *encode(cli_session *session, const cli_picture *picture, mgv_outpu
     return NULL;
 }
 
-/* rows: of patches alone, without the tokens before them. */
-static int map_text(const map_options *o, cli_session *session, const cli_picture *picture, patches *p, const float *rows,
+/* rows: `before` of class tokens, then those of the patches. */
+static int map_text(const map_options *o, cli_session *session, const cli_picture *picture, patches *p, const float *rows, uint32_t before,
                     const float *text, const mgv_model_info *texts) {
-    const uint32_t count = p->across * p->down, width = texts->text_width;
-    float *embeds = malloc((size_t)count * width * sizeof *embeds), *whole = NULL;
+    const uint32_t count = before + p->across * p->down, width = texts->text_width;
+    const uint64_t room = ((uint64_t)count + 1) * width;
+    float *embeds = malloc((size_t)room * sizeof *embeds), *whole = NULL;
     mgv_output output = {0};
     mgv_shape shape;
     mgv_error error;
@@ -369,13 +383,14 @@ static int map_text(const map_options *o, cli_session *session, const cli_pictur
     p->values = malloc(count * sizeof *p->values);
     if (!embeds || !p->values) status = cli_fail(CLI_MACHINE, NULL, "out of memory for %u patches", count);
     if (!status) {
-        mgv_result result = mgv_patch_embeds(cli_session_model(session), rows, count, NULL, embeds, (uint64_t)count * width, &error);
+        const mgv_patch_view view = o->alone ? MGV_PATCH_ALONE : MGV_PATCH_LEFT_OUT;
+        mgv_result result = mgv_patch_embeds(cli_session_model(session), view, rows, count, NULL, embeds, room, &error);
         if (result != MGV_OK) status = cli_fail_library(o->session.model, result, &error);
     }
     cli_compared_by(cli_session_info(session), &output.kind);
     if (!status) whole = encode(session, picture, &output, &shape, &status);
     if (whole) {
-        take_cosines(p, embeds, text, width);
+        take_cosines(p, o, embeds + (size_t)before * width, text, width);
         p->whole = cosine_of(whole, text, width);
         p->probability = -1;
         if (texts->family != MGV_FAMILY_CLIP && texts->logit_scale != 0)
@@ -407,8 +422,9 @@ static int map_picture(const map_options *o, cli_session *session, const cli_pic
     rows = encode(session, picture, &output, &shape, &status);
     if (rows && shape.rows < (uint64_t)p.across * p.down) status = cli_fail(CLI_MACHINE, picture->name, "its patches make no picture");
     if (rows && !status) {
-        float *first = rows + (shape.rows - (uint64_t)p.across * p.down) * shape.columns; /* behind class and register tokens */
-        status = o->pca ? take_components(&p, first, (uint32_t)shape.columns) : map_text(o, session, picture, &p, first, text, texts);
+        const uint32_t before = (uint32_t)(shape.rows - (uint64_t)p.across * p.down); /* class and register tokens */
+        status = o->pca ? take_components(&p, rows + before * shape.columns, (uint32_t)shape.columns)
+                        : map_text(o, session, picture, &p, rows, before, text, texts);
     }
     if (!status) status = draw(o, picture, region, &p);
     free(rows);
@@ -460,6 +476,7 @@ static int parse_and_map(const cli_command *command, int argc, char **argv, cli_
         CLI_SESSION_OPTIONS(o.session),
         CLI_LIMIT_OPTIONS(o.session),
         {"--text", CLI_TEXT, &o.text, "TEXT", "show which patches answer this text"},
+        {"--alone", CLI_FLAG, &o.alone, NULL, "with --text: the cosine of each patch by itself, instead of what it adds"},
         {"--pca", CLI_FLAG, &o.pca, NULL, "show the first three components of the patches as red, green and blue"},
         CLI_LOWER_CASE_OPTION(o.lower_case),
         {"-o", CLI_TEXT, &o.output, "FILE.png", "where to; it appears when it is whole"},
@@ -470,6 +487,7 @@ static int parse_and_map(const cli_command *command, int argc, char **argv, cli_
     if (!o.session.model) return cli_usage(command, "--model DIR is missing");
     if (!o.output) return cli_usage(command, "-o FILE.png is missing");
     if (o.text && o.pca) return cli_usage(command, "there are --text and --pca: it is either or");
+    if (o.alone && !o.text) return cli_usage(command, "--alone is for --text");
     if (!o.text && !o.pca) return cli_usage(command, "--text TEXT or --pca is missing");
     if (names->count != 1) return cli_usage(command, "one IMAGE, not %zu", names->count);
     status = cli_check_output(o.output, o.session.model, o.session.packed, names);
@@ -486,7 +504,8 @@ static int run(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_map = {
     "map", "--model DIR (--text TEXT | --pca) -o FILE.png IMAGE", "which patches of a picture answer a text, drawn over it",
-    "The picture, and beside it its patches. --text: the cosine of each patch and the text, dark to bright, from the least to the most in\n"
-    "this picture, so that one is bright also where none answers well: the legend has the numbers. Of SigLIP and CLIP; a patch is what\n"
-    "the end of the tower makes of it alone, as in MaskCLIP (arXiv 2112.01071). --pca: of any model; patches of like colour are alike.\n",
+    "The picture, and beside it its patches. --text: orange patches speak for the text and blue ones against it: by so much the cosine of\n"
+    "picture and text falls, or rises, where the end of the tower does not see them. With --alone the cosine of each patch by itself,\n"
+    "from the least to the most in this picture (MaskCLIP, arXiv 2112.01071). Of SigLIP and CLIP. --pca: of any model; patches of like\n"
+    "colour are alike. The legend has the numbers.\n",
     run};
