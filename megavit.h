@@ -727,6 +727,8 @@ typedef struct mgv_engine_desc {
     uint32_t max_text_bytes;     /* of one text in UTF-8; 0: 4096. max_images counts texts, and max_tokens their ids */
     uint32_t schedule_images;    /* CUDA: every encode calculates as one of so many pictures does, so that a picture's rows have the same
                                     bits in any; at least max_images. 0: as is fastest for its own number. See DETERMINISM */
+    uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does not
+                                    give all of them, as CLIP's embeds; CUDA refuses them */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -6093,6 +6095,10 @@ typedef struct mgv__op {
     int32_t inverse;              /* gather: 1 undoes the order */
 } mgv__op;
 #define MGV__NO_TENSOR 0xFFFFFFFFu
+
+/* By kind. */
+enum { MGV__OUTPUT_KINDS = MGV_OUTPUT_TEXT + 1 };
+static const char *const mgv__output_names[MGV__OUTPUT_KINDS] = {"pooled", "tokens", "layer", "deepstack", "embeds", "text"};
 
 /* Where an output can be read: the whole of `buffer` right after operation `op` has run. */
 typedef struct mgv__tap {
@@ -13185,6 +13191,9 @@ static mgv_result mgv__engine_check_limits(const mgv_engine_desc *desc, const mg
 static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
     mgv_result result;
     uint64_t fixed_tokens = model->config.language ? 1 : mgv__fixed_tokens(&model->config);
+    if (desc->output_kinds >> MGV__OUTPUT_KINDS)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "output_kinds is %u, with bits beyond those of mgv_output_kind",
+                         (uint64_t)desc->output_kinds);
     if (desc->backend < MGV_BACKEND_AUTO || desc->backend > MGV_BACKEND_CUDA)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "backend %i is not one of MGV_BACKEND_AUTO, CPU, CUDA", (int64_t)desc->backend);
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
@@ -14361,6 +14370,16 @@ static mgv_result mgv__gpu_take_outputs(mgv_engine *engine, mgv__gpu *gpu, mgv_e
 }
 MGV__STATIC_ASSERT((int)MGV__MAX_OUTPUTS <= (int)MGV__KERNEL_MAX_OUTPUTS, outputs_fit_the_kernel_argument);
 
+/* Whether the kernel gives all that the engine is made for. */
+static mgv_result mgv__gpu_check_kinds(const mgv_engine_desc *desc, mgv_error *error) {
+    mgv_output_kind kind;
+    for (kind = 0; kind < MGV__OUTPUT_KINDS; kind++)
+        if (desc->output_kinds >> kind & 1u && !mgv__lower_gives(kind))
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel gives no output of kind %s; use the CPU backend",
+                             mgv__output_names[kind]);
+    return MGV_OK;
+}
+
 /* A graph runs without us: it takes host pictures as they are, and puts rows where they were asked for. */
 static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gpu *gpu, mgv_error *error) {
     const uint32_t side = engine->model->config.image_size;
@@ -14613,7 +14632,8 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     mgv_result result;
     if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
-    result = mgv__gpu_create(gpu, model, desc, &reason);
+    result = mgv__gpu_check_kinds(desc, &reason);
+    if (result == MGV_OK) result = mgv__gpu_create(gpu, model, desc, &reason);
 #else
     (void)model;
     (void)gpu;
@@ -14739,7 +14759,7 @@ MEGAVIT_API mgv_result mgv_engine_grid(const mgv_engine *engine, const mgv_image
 
 /* The tap that answers an output, or an error that says what the model has. */
 static mgv_result mgv__find_tap(const mgv_model *model, const mgv_output *output, const mgv__tap **tap, mgv_error *error) {
-    static const char *const names[] = {"pooled", "tokens", "layer", "deepstack", "embeds", "text"};
+    const char *const *names = mgv__output_names;
     const mgv__program *program = &model->program;
     uint32_t i, count = 0;
     int indexed = output->kind == MGV_OUTPUT_LAYER || output->kind == MGV_OUTPUT_DEEPSTACK;

@@ -955,6 +955,31 @@ static void test_machines_that_cannot(void **state) {
     }
 }
 
+/* An engine that is made for outputs which no kernel gives. */
+static void test_outputs_that_no_kernel_gives(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine_desc desc = engine_desc(f, MGV_BACKEND_AUTO);
+    mgv_engine *engine;
+    mgv_error error;
+    fake_reset();
+    f->log[0] = 0;
+    desc.output_kinds = 1u << MGV_OUTPUT_POOLED | 1u << MGV_OUTPUT_TOKENS | 1u << MGV_OUTPUT_LAYER;
+    if (mgv_engine_create(&engine, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CUDA);
+    end(engine);
+    desc.output_kinds |= 1u << MGV_OUTPUT_EMBEDS;
+    if (mgv_engine_create(&engine, f->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+    assert_string_equal(f->log, "the CPU encodes: the GPU kernel gives no output of kind embeds; use the CPU backend");
+    mgv_engine_destroy(engine);
+    desc.backend = MGV_BACKEND_CUDA;
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "no output of kind embeds"));
+    desc.output_kinds = 1u << (MGV_OUTPUT_TEXT + 1);
+    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* Kernels of another release, or of something else. */
 static void test_kernels_that_do_not_fit(void **state) {
     static const char *const names[] = {"megavit_description", "megavit_encode_sm_90a", "megavit_encode_some_sm_90a",
@@ -1023,6 +1048,7 @@ int main(void) {
         cmocka_unit_test(test_the_callers_device),
         cmocka_unit_test(test_dealt_tiles_are_sent),
         cmocka_unit_test(test_machines_that_cannot),
+        cmocka_unit_test(test_outputs_that_no_kernel_gives),
         cmocka_unit_test(test_kernels_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

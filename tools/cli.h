@@ -235,6 +235,7 @@ typedef struct cli_session_options {
     uint32_t batch, threads;
     uint32_t memory;                 /* megabytes of files and pictures at a time */
     uint32_t row_outputs;            /* token and layer outputs of one call */
+    uint32_t output_kinds;           /* mgv_engine_desc.output_kinds; 0: what pictures are compared by */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
     int may_find_none;               /* no picture among the files is no error */
     int32_t tower;                   /* MGV_TOWER_VISION, or MGV_TOWER_LANGUAGE */

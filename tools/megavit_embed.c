@@ -235,6 +235,7 @@ static int run_session(const cli_command *command, const embed_options *options,
     cli_session_options session_options = options->session;
     cli_session *session;
     session_options.row_outputs = options->what && !is_one_row(output);
+    session_options.output_kinds = 1u << (options->what ? output->kind : MGV_OUTPUT_POOLED);
     session = cli_session_open(&session_options, &status);
     const mgv_model_info *info;
     if (!session) return status;

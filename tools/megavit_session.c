@@ -133,6 +133,7 @@ void cli_session_close(cli_session *session) {
 
 static int make_engine(cli_session *session) {
     mgv_engine_desc desc;
+    mgv_output_kind compared_by;
     mgv_error error;
     mgv_result result;
     uint64_t bytes;
@@ -145,6 +146,8 @@ static int make_engine(cli_session *session) {
     desc.schedule_images = session->options.batch; /* a folder's rows do not depend on how it was cut */
     desc.max_tokens = session->max_tokens;
     desc.max_row_outputs = session->options.row_outputs;
+    cli_compared_by(&session->info, &compared_by);
+    desc.output_kinds = session->options.output_kinds ? session->options.output_kinds : 1u << compared_by;
     if (!session->info.pooled_width && desc.max_row_outputs == 0) desc.max_row_outputs = 1; /* then tokens are what there is */
     desc.max_width = session->max_width;
     desc.max_height = session->max_height;
