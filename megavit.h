@@ -13517,6 +13517,8 @@ static const mgv__backend mgv__cpu_backend = {mgv__job_replays, mgv__job_check_i
     CALL(EventQuery, (cudaEvent_t event)) \
     CALL(EventDestroy, (cudaEvent_t event)) \
     CALL(PointerGetAttributes, (struct cudaPointerAttributes *attributes, const void *memory)) \
+    CALL(StreamCreateWithFlags, (cudaStream_t *stream, unsigned int flags)) \
+    CALL(StreamDestroy, (cudaStream_t stream)) \
     CALL(StreamSynchronize, (cudaStream_t stream)) \
     CALL(StreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status)) \
     CALL(ThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *mode)) \
@@ -13593,8 +13595,10 @@ typedef struct mgv__cuda {
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
     void *upload;                   /* pinned: operations and segments on their way to the device */
-    mgv__kernel_status *status;     /* pinned */
+    mgv__kernel_status *status;     /* pinned; behind it another one, whose abort word is what mgv__cuda_abort sends */
     cudaEvent_t done;
+    cudaStream_t aside;             /* on which a kernel under way is told to give up, */
+    cudaEvent_t told;               /* and when that has arrived */
     mgv__kernel_arguments arguments;
     mgv__row_outputs outputs;       /* of the next launch; arguments.outputs says where they go */
     mgv__sent_schedule schedules[MGV__PLAN_SCHEDULES];
@@ -13824,6 +13828,8 @@ static void mgv__cuda_destroy(mgv__cuda *cuda) {
     if (!cuda) return;
     allocator = cuda->allocator;
     if (cuda->done) cuda->calls->EventDestroy(cuda->done);
+    if (cuda->told) cuda->calls->EventDestroy(cuda->told);
+    if (cuda->aside) cuda->calls->StreamDestroy(cuda->aside);
     if (cuda->owned) cuda->calls->Free(cuda->owned);
     if (cuda->upload) cuda->calls->FreeHost(cuda->upload);
     if (cuda->status) cuda->calls->FreeHost(cuda->status);
@@ -13941,9 +13947,12 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, (size_t)plan->schedule_bytes), "allocating pinned memory");
-    MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, sizeof *cuda->status), "allocating pinned memory");
-    memset(cuda->status, 0, sizeof *cuda->status);
+    MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, 2 * sizeof *cuda->status), "allocating pinned memory");
+    memset(cuda->status, 0, 2 * sizeof *cuda->status);
+    cuda->status[1].aborted = MGV__WAIT_COUNT;
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
+    MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->told, cudaEventDisableTiming), "making an event");
+    MGV__CUDA_TRY(cuda->calls, StreamCreateWithFlags, (&cuda->aside, cudaStreamNonBlocking), "making a stream");
     result = mgv__cuda_upload_weights(cuda, desc, tensors, error);
     if (result != MGV_OK) return result;
     arguments->weights = cuda->arena + plan->weights_offset;
@@ -14109,6 +14118,16 @@ static mgv_result mgv__cuda_launch_kernel(mgv__cuda *cuda, cudaStream_t stream, 
 /* How the last kernel ended is known, or nobody has asked. No kernel may be under way. */
 static void mgv__cuda_forget(mgv__cuda *cuda) { memset(cuda->status, 0, sizeof *cuda->status); }
 
+/* Tells the kernel that was launched last to give up: all its waits look at the abort word. One that has not begun begins with it, unless a
+   memset of the counters is in front of it. The word lands beside what is on other streams, at the latest when `told` is ready; the next
+   launch counts elsewhere and zeroes it. */
+static mgv_result mgv__cuda_abort(mgv__cuda *cuda, mgv_error *error) {
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (cuda->arguments.aborted, &cuda->status[1].aborted, sizeof(uint32_t), cudaMemcpyHostToDevice,
+                                             cuda->aside), "telling the kernel to give up");
+    MGV__CUDA_TRY(cuda->calls, EventRecordWithFlags, (cuda->told, cuda->aside, cudaEventRecordDefault), "recording an event");
+    return MGV_OK;
+}
+
 /* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
    mgv__cuda_pooled. captured: into a CUDA graph. The caller records `done` behind what it enqueues itself. */
 static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, int captured, cudaStream_t stream,
@@ -14178,6 +14197,7 @@ typedef struct mgv__gpu {
     int32_t capturing;         /* the stream of this encode is being captured: what is enqueued becomes part of a CUDA graph */
     int32_t captured;          /* graphs may hold encodes of this engine, and run them at any time */
     int32_t enqueued;          /* an encode has begun to put work on the stream */
+    int32_t cancelled;         /* the encode under way was: its kernel has been told, and what it leaves is not looked at */
     int32_t lost;              /* the context is gone, or nobody can say when the card is done: nothing is enqueued any more */
 } mgv__gpu;
 
@@ -14522,7 +14542,7 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     if (gpu->lost)
         return mgv__fail(error, MGV_ERROR_DEVICE_LOST,
                          "an error before left this engine without its CUDA context; only destroying it remains");
-    gpu->enqueued = gpu->capturing = 0;
+    gpu->enqueued = gpu->capturing = gpu->cancelled = 0;
     result = mgv__gpu_enter(gpu, &thread, &why);
     if (result == MGV_OK) result = mgv__gpu_check_stream(engine, gpu, (cudaStream_t)stream, &why);
     if (result == MGV_OK) result = mgv__gpu_take_outputs(engine, gpu, &why);
@@ -14545,6 +14565,12 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     uint32_t i;
     int deliver = job->pending;
     job->pending = 0;
+    if (gpu->cancelled) {
+        gpu->cancelled = 0;
+        mgv__cuda_forget(gpu->cuda);
+        mgv__job_cancelled(job);
+        return;
+    }
     job->status = MGV_STATUS_TIMED_OUT;
     if (mgv__cuda_verdict(gpu->cuda, &job->error) != MGV_OK) return;
     job->status = MGV_STATUS_DONE;
@@ -14564,6 +14590,7 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
 static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *error) {
     const mgv__cuda_calls *calls = gpu->calls;
     cudaError_t code = calls->EventQuery(gpu->cuda->done);
+    if (code == cudaSuccess && gpu->cancelled) code = calls->EventQuery(gpu->cuda->told); /* else it might reach a later launch */
     if (code == cudaSuccess) return MGV_STATUS_DONE;
     if (code == cudaErrorNotReady)
         return !engine->job.pending || calls->EventQuery(gpu->started) == cudaSuccess ? MGV_STATUS_RUNNING : MGV_STATUS_QUEUED;
@@ -14583,13 +14610,20 @@ static void mgv__gpu_look_failed(mgv_engine *engine, mgv__gpu *gpu, const mgv_er
     if (job->abandoned && !again) job->status = MGV_STATUS_RUNNING;
     if (!job->abandoned || !again) job->error = *error;
 }
+/* An encode that is marked as cancelled is told so, once. */
+static mgv_result mgv__gpu_cancel(const mgv_engine *engine, mgv__gpu *gpu, mgv_error *error) {
+    if (gpu->cancelled || !engine->job.pending || !MGV__MARKED(&engine->job.cancelled)) return MGV_OK;
+    gpu->cancelled = 1;
+    return mgv__cuda_abort(gpu->cuda, error);
+}
 static void mgv__gpu_step(mgv_engine *engine) {
     mgv__gpu *gpu = engine->gpu;
     mgv__job *job = &engine->job;
     mgv__gpu_thread thread;
     mgv_error error;
     job->status = MGV_STATUS_FAILED;
-    if (mgv__gpu_enter(gpu, &thread, &error) == MGV_OK) job->status = mgv__gpu_look(engine, gpu, &error);
+    if (mgv__gpu_enter(gpu, &thread, &error) == MGV_OK && mgv__gpu_cancel(engine, gpu, &error) == MGV_OK)
+        job->status = mgv__gpu_look(engine, gpu, &error);
     mgv__gpu_leave(gpu, &thread);
     if (job->status == MGV_STATUS_FAILED) {
         mgv__gpu_look_failed(engine, gpu, &error);

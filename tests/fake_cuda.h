@@ -45,13 +45,14 @@ typedef struct fake_cuda {
     size_t description_bytes;
     int copying;               /* Memcpy returned, and its last bytes may still be on their way to the device */
     int held;                  /* what is on the stream has not been done yet: events are not ready */
+    uint32_t *abort_word;      /* of the last launch */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
     enum cudaStreamCaptureStatus capture; /* in the global mode */
     enum cudaStreamCaptureMode mode; /* of the thread */
     fake_graph *graph;         /* that is being captured, or NULL */
     fake_block blocks[FAKE_MAX_BLOCKS];
     int events[FAKE_EVENTS];   /* 1: made and not destroyed */
-    int libraries;
+    int libraries, streams;
     uint32_t launches;
     unsigned int grid;         /* blocks of the last launch */
     void (*kernel)(const void *arguments); /* what a launch does */
@@ -102,7 +103,7 @@ static inline cudaError_t fake_release(void *memory, fake_kind kind) {
 }
 /* Everything that is allocated, made or loaded and not given back. */
 static inline int fake_alive(void) {
-    int i, alive = fake.libraries;
+    int i, alive = fake.libraries + fake.streams;
     for (i = 0; i < FAKE_MAX_BLOCKS; i++) alive += fake.blocks[i].kind != 0;
     for (i = 0; i < FAKE_EVENTS; i++) alive += fake.events[i];
     return alive;
@@ -245,6 +246,18 @@ static cudaError_t fake_EventQuery(cudaEvent_t event) {
     assert_int_equal(*(int *)(void *)event, 1);
     if (fake_ends_the_capture()) return cudaErrorStreamCaptureUnsupported;
     return fake.held ? cudaErrorNotReady : cudaSuccess;
+}
+static cudaError_t fake_StreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
+    FAKE_CALL("StreamCreateWithFlags");
+    assert_int_equal(flags, cudaStreamNonBlocking); /* it is to wait for no other */
+    fake.streams++;
+    *stream = (cudaStream_t)(void *)&fake.streams;
+    return cudaSuccess;
+}
+static cudaError_t fake_StreamDestroy(cudaStream_t stream) {
+    assert_ptr_equal(stream, &fake.streams);
+    fake.streams--;
+    return cudaSuccess;
 }
 static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("StreamSynchronize");

@@ -67,6 +67,7 @@ static inline void fake_kernel(const void *argument) {
     }
     if (arguments->next_count)
         memset(arguments->aborted + arguments->next_counters, 0, arguments->next_count * sizeof *arguments->counters);
+    fake.abort_word = arguments->aborted;
     arguments->counters[0] = 1;
     *arguments->aborted = fake.aborted;
     if (fake.aborted) arguments->status->aborted = fake.aborted;

@@ -376,6 +376,65 @@ static void test_poll_wait_and_destroy(void **state) {
     end(engine);
 }
 
+/* The kernel is told at the next look, once, and however it ends the encode is cancelled; the engine works again. */
+static void test_cancel(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine;
+    mgv_error error;
+    work w;
+    uint64_t calls;
+    int round;
+    engine = begin(f);
+    make_work(f, &w, 2);
+    mgv_cancel(NULL);
+    for (round = 0; round < 4; round++) {
+        fake.aborted = round % 2 ? MGV__WAIT_COUNTER : 0; /* it speaks up, or does not */
+        memset(f->pooled, 0x7F, sizeof f->pooled);
+        fake.held = 1;
+        assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+        *fake.abort_word = 0; /* it has not ended */
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
+        assert_int_equal(*fake.abort_word, 0);
+        calls = fake.calls;
+        mgv_cancel(engine);
+        assert_true(fake.calls == calls); /* any thread may call it */
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
+        assert_int_equal(*fake.abort_word, MGV__WAIT_COUNT);
+        *fake.abort_word = 0;
+        assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_ERROR_BUSY);
+        assert_int_equal(mgv_wait(engine, 1, &error), MGV_ERROR_BUSY);
+        assert_int_equal(*fake.abort_word, 0);
+        fake.held = 0;
+        assert_int_equal(round < 2 ? mgv_wait(engine, 0, &error) : MGV_ERROR_CANCELLED, MGV_ERROR_CANCELLED);
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_CANCELLED);
+        assert_int_equal(error.code, MGV_ERROR_CANCELLED);
+        assert_non_null(strstr(error.message, "mgv_cancel"));
+        assert_true(f->pooled[0] > 1e38f); /* nothing is handed out */
+        fake.aborted = 0;
+        mgv_cancel(engine); /* nothing is under way */
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_CANCELLED);
+        assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
+        check_pooled(f, 2);
+        mgv_cancel(engine); /* too late */
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_DONE);
+    }
+    for (round = 0; round < 2; round++) { /* telling it fails: the card says how it is, and what was marked is still cancelled */
+        fake.held = 1;
+        assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+        mgv_cancel(engine);
+        fake.fail_name = round ? "cudaMemcpyAsync" : "cudaEventRecordWithFlags";
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_RUNNING);
+        fake.fail_name = NULL;
+        fake.held = 0;
+        assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_DEVICE);
+        assert_int_equal(encode(f, engine, 2, &error), MGV_OK);
+        check_pooled(f, 2);
+    }
+    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+    mgv_cancel(engine);
+    end(engine);
+}
+
 /* In device memory of the caller: none is allocated, none is freed, nothing outside it is touched; too little is refused. */
 static void test_device_workspace(void **state) {
     fixture *f = (fixture *)*state;
@@ -1036,6 +1095,7 @@ int main(void) {
         cmocka_unit_test(test_a_half_enqueued_encode_is_waited_for),
         cmocka_unit_test(test_a_half_sent_schedule_does_not_count),
         cmocka_unit_test(test_poll_wait_and_destroy),
+        cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_device_workspace),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_graphs), cmocka_unit_test(test_maps_of_a_batch),

@@ -97,12 +97,42 @@ static const char *live(const world *w, int number) {
     return wrong;
 }
 
+static void *cancel(void *argument) {
+    int i;
+    for (i = 0; i < 50; i++) mgv_cancel((mgv_engine *)argument);
+    return NULL;
+}
+
+/* An encode that another thread cancels, sooner or later or too late. */
+static const char *give_up(const world *w, int number) {
+    mgv_engine_desc desc;
+    mgv_engine *engine;
+    mgv_error error;
+    mgv_result result;
+    pthread_t other;
+    const char *wrong = NULL;
+    work one;
+    memset(&desc, 0, sizeof desc);
+    if (number % 2) desc.parallel = mgv_threads_parallel_for(w->pools[number % POOLS]);
+    if (mgv_engine_create(&engine, w->model, &desc, &error) != MGV_OK) return "no engine";
+    make_work(w, &one);
+    if (pthread_create(&other, NULL, cancel, engine) != 0) return "no thread";
+    result = mgv_encode_blocking(engine, &one.desc, &error);
+    if (result != MGV_OK && result != MGV_ERROR_CANCELLED) wrong = "neither done nor cancelled";
+    if (result == MGV_OK && memcmp(one.rows, w->expected, sizeof w->expected) != 0) wrong = "another thread's cancel changed rows";
+    if (pthread_join(other, NULL) != 0) wrong = "not joined";
+    if (!wrong) wrong = encode(w, engine, 0);
+    if (mgv_engine_destroy(engine) != MGV_OK) wrong = "not destroyed";
+    return wrong;
+}
+
 static void *work_on(void *argument) {
     worker *me = (worker *)argument;
     int i;
     for (i = 0; i < LIVES && !me->wrong; i++) {
         me->wrong = live(me->w, me->number + i);
         if (!me->wrong && i % 3 == 0) me->wrong = ask(me->w);
+        if (!me->wrong) me->wrong = give_up(me->w, me->number + i);
         if (!me->wrong && i % 4 == 0) { /* a pool of its own comes and goes */
             mgv_threads *pool;
             mgv_error error;

@@ -396,10 +396,70 @@ static void pixels(void **state) {
     free(memory);
 }
 
+/* ---- mgv_cancel ---- */
+
+/* After any number of steps: the next one says so, the rows of a cancelled encode are not finished, and the next encode is right. */
+static void cancelled(void **state) {
+    golden g;
+    mgv_model *model;
+    mgv_engine *engine;
+    mgv__cpu_kernels kernels;
+    mgv_image image;
+    mgv_output output;
+    mgv_encode_desc desc;
+    mgv_model_info info;
+    mgv_error error;
+    float *first, *again;
+    uint32_t polls, whole, i;
+    (void)state;
+    golden_open(&g, "siglip_head_dim_72");
+    model = golden_open_model(&g, "", 1);
+    image = golden_image(&g.pictures[0]);
+    assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
+    assert_int_equal(mgv_engine_create(&engine, model, NULL, NULL), MGV_OK);
+    kernels = *engine->kernels;
+    kernels.step = 100000;
+    engine->kernels = &kernels;
+    first = (float *)malloc(info.pooled_width * sizeof(float));
+    again = (float *)malloc(info.pooled_width * sizeof(float));
+    memset(&output, 0, sizeof output);
+    memset(&desc, 0, sizeof desc);
+    output.data = first;
+    output.capacity = info.pooled_width;
+    encode(engine, &image, &output, 1, &whole);
+    assert_true(whole > 20);
+    output.data = again;
+    desc.images = &image;
+    desc.outputs = &output;
+    desc.image_count = desc.output_count = 1;
+    for (polls = 0; polls <= whole; polls++) {
+        memset(again, 0x7F, info.pooled_width * sizeof(float));
+        assert_int_equal(mgv_encode(engine, &desc, &error), MGV_OK);
+        for (i = 0; i < polls; i++) assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_RUNNING);
+        mgv_cancel(engine);
+        assert_int_equal(mgv_encode(engine, &desc, &error), MGV_ERROR_BUSY);
+        if (polls % 2) assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_CANCELLED);
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_CANCELLED);
+        assert_int_equal(error.code, MGV_ERROR_CANCELLED);
+        assert_int_equal(mgv_wait(engine, 0, &error), MGV_ERROR_CANCELLED); /* until there is another encode */
+        if (polls < whole) assert_true(again[0] > 1e38f);
+        assert_int_equal(mgv_encode_blocking(engine, &desc, &error), MGV_OK);
+        assert_memory_equal(again, first, info.pooled_width * sizeof(float));
+    }
+    mgv_cancel(engine); /* nothing is under way */
+    mgv_cancel(NULL);
+    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
+    mgv_engine_destroy(engine);
+    free(first);
+    free(again);
+    mgv_model_close(model);
+    golden_close(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear), cmocka_unit_test(attention), cmocka_unit_test(rows),
-        cmocka_unit_test(pool), cmocka_unit_test(same_bits), cmocka_unit_test(pixels),
+        cmocka_unit_test(pool), cmocka_unit_test(same_bits), cmocka_unit_test(pixels), cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

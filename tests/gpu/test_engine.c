@@ -3,8 +3,8 @@
    With "devices" only what needs several GPUs. */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_CUDA
-static const struct mgv__cuda_calls *counted; /* or NULL: the runtime's own calls are made */
-#define MGV__CUDA_RUNTIME (counted ? counted : &mgv__cuda_runtime)
+static const struct mgv__cuda_calls *counted_calls; /* or NULL: the runtime's own calls are made */
+#define MGV__CUDA_RUNTIME (counted_calls ? counted_calls : &mgv__cuda_runtime)
 #include "megavit.h"
 
 #include <stdio.h>
@@ -235,6 +235,45 @@ static void test_lost_signals(bench *b) {
         else printf("     operation %u: %s / %s\n", op, error.message, after.message);
     }
     report(b, good == count && count > 3, "lost signals are time-outs, and the next encode is right");
+}
+
+/* Cancelled at once and after any part of the time that it takes: it ends soon, and the next encode is right. */
+static void test_cancel(bench *b) {
+    enum { COUNT = 60 };
+    mgv_image images[MAX_IMAGES];
+    mgv_output output = output_at(b->got, (uint64_t)MAX_IMAGES * b->info.pooled_width, MGV_PLACE_HOST);
+    mgv_encode_desc desc;
+    uint32_t i, good = 0, early = 0;
+    double slowest = 0, whole;
+    mgv_error error, after;
+    memset(&desc, 0, sizeof desc);
+    desc.images = images;
+    desc.image_count = MAX_IMAGES;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    for (i = 0; i < MAX_IMAGES; i++) images[i] = image_at(b, b->device_pixels, i, MGV_PLACE_DEVICE);
+    need(mgv_encode_blocking(b->gpu, &desc, &error) == MGV_OK, error.message);
+    whole = mgv__now_ms();
+    need(mgv_encode_blocking(b->gpu, &desc, &error) == MGV_OK, error.message);
+    whole = mgv__now_ms() - whole;
+    for (i = 0; i < COUNT; i++) {
+        mgv_result result;
+        double start, took;
+        need(mgv_encode(b->gpu, &desc, &error) == MGV_OK, error.message);
+        for (start = mgv__now_ms(); mgv__now_ms() - start < whole * i / COUNT;) continue;
+        start = mgv__now_ms();
+        mgv_cancel(b->gpu);
+        result = mgv_wait(b->gpu, 5000, &error);
+        took = mgv__now_ms() - start;
+        if (took > slowest) slowest = took;
+        early += result == MGV_ERROR_CANCELLED;
+        if (encode_pictures(b, b->gpu, b->pixels, MGV_PLACE_HOST, 0, 2, &after) == MGV_OK && worst_error(b, 0, 2) <= tolerance &&
+            (result == MGV_ERROR_CANCELLED || result == MGV_OK)) good++;
+        else printf("     after %u of %u parts: %s / %s\n", i, (uint32_t)COUNT, error.message, after.message);
+    }
+    printf("     %u of %u cancelled, the slowest ended %.2f ms after mgv_cancel; a whole encode takes %.2f ms\n", early, (uint32_t)COUNT,
+           slowest, whole);
+    report(b, good == COUNT && early > COUNT / 4, "encodes are cancelled at any moment, and the next one is right");
 }
 
 /* Tokens and layers of three pictures against the CPU: into device memory and pageable memory, normalised or not. */
@@ -761,17 +800,17 @@ static void test_destroy(bench *b) {
     memset(&engine_desc, 0, sizeof engine_desc);
     engine_desc.backend = MGV_BACKEND_CUDA;
     engine_desc.max_images = MAX_IMAGES;
-    counted = &calls;
+    counted_calls = &calls;
     for (i = 0; i < 4; i++) {
         mgv_engine *engine;
         need(mgv_engine_create(&engine, b->model, &engine_desc, &error) == MGV_OK, error.message);
         memset(b->got, 0xFF, bytes);
         need(mgv_encode(engine, &desc, &error) == MGV_OK, error.message);
-        need(objects.memory && objects.pinned && objects.events && objects.libraries, "an engine's memory, events and kernels are counted");
+        need(objects.memory && objects.pinned && objects.events && objects.libraries, "an engine's memory, events and kernels are counted_calls");
         need(mgv_engine_destroy(engine) == MGV_OK, "an engine with work in flight ends");
         same &= memcmp(b->got, expected, bytes) == 0;
     }
-    counted = NULL;
+    counted_calls = NULL;
     report(b, (int)same, "destroyed with work in flight: the work is done first");
     snprintf(what, sizeof what, "engines leave nothing behind: of %u objects alive %u in device memory, %u in page-locked, %u events, "
              "%u libraries", objects.made, objects.memory, objects.pinned, objects.events, objects.libraries);
@@ -936,6 +975,7 @@ static void test_one_gpu(bench *b, const char *program) {
     test_refusals(b);
     test_each_operation(b);
     test_lost_signals(b);
+    test_cancel(b);
     test_graphs(b, 1);
     test_graphs_of_host_memory(b);
     test_two_engines(b, 0, 1);

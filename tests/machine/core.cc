@@ -1197,7 +1197,7 @@ void acquire_reached(uintptr_t offset, uint32_t value) {
 }
 
 static void flag_changed(uintptr_t offset) {
-    world->result.flag_changes++;
+    if (++world->result.flag_changes == world->options.host.after) *world->options.host.word = 1;
     progress();
     auto found = world->flag_waiters.find(offset);
     if (found == world->flag_waiters.end()) return;

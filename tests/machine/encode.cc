@@ -401,6 +401,8 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
     }
 }
 
+uint32_t *micro_abort_word(const MicroEncoder *m) { return mgv__cuda_counters(m->cuda, 0); }
+
 MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lost_signal, bool follows) {
     MicroRun run;
     mgv_error error;

@@ -35,6 +35,8 @@ struct MicroEncoder;
 
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why);
 void micro_close(MicroEncoder *encoder);
+/* The abort word of a run that follows none. */
+uint32_t *micro_abort_word(const MicroEncoder *encoder);
 /* 1 + each counter in global memory, but for those that only keep buffers' counters apart. */
 std::vector<uint32_t> micro_signals(const MicroEncoder *encoder);
 std::string micro_plan(const MicroEncoder *encoder);

@@ -59,6 +59,10 @@ struct Options {
     } lost; /* one arrival at an mbarrier that never comes */
     uint64_t restless = ~0ull;      /* once flags have changed this often, who polls one looks again and again instead of sleeping until it
                                        changes: a kernel's watchdog then loses its patience while others are at work. Not for replays */
+    struct {
+        uint64_t after = ~0ull;
+        uint32_t *word = nullptr;
+    } host; /* once flags have changed so often, the host writes a 1 into a word of global memory */
     unsigned maximum_reports = 16;  /* distinct ones; the launch ends at this many */
     uint64_t maximum_steps = 200u * 1000u * 1000u; /* scheduling steps; the bound on a model that livelocks */
 };

@@ -239,6 +239,7 @@ static void test_encoder_ways(void) {
    context or no answer at all. */
 struct Losses {
     unsigned runs = 0, verdicts = 0, reports = 0; /* verdicts of the watchdog; runs with a report of the model */
+    uint64_t flag_changes = 0;                    /* of the last run */
     unsigned named = 0;                           /* the model's account of the waits at fault has the mbarrier that lost an arrival */
 };
 static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, Losses *losses) {
@@ -248,6 +249,7 @@ static std::string run_with_loss(MicroEncoder *encoder, machine::Options options
     protocol_runs++;
     losses->runs++;
     losses->verdicts += !run.verdict.empty();
+    losses->flag_changes = run.machine.flag_changes;
     losses->reports += !run.machine.reports.empty();
     losses->named += !run.machine.lost_at.empty() && run.machine.stuck.find(run.machine.lost_at + ":") != std::string::npos;
     std::string fatal;
@@ -355,6 +357,34 @@ static void test_given_up_in_motion(const MicroShape &shape, unsigned moments) {
        encoder_name(shape, encoder) + ": " + std::to_string(losses.verdicts) + " of " + std::to_string(losses.runs) +
            " launches are given up in motion, all end by themselves, the next one is right",
        why);
+    micro_close(encoder);
+}
+
+/* Launches that the host ends by writing into the abort word, before they begin and behind so many signals: nobody's patience is lost. */
+static void test_cancelled(const MicroShape &shape, unsigned moments) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    const MicroRun whole = micro_run(encoder, options_of(0, true), 0);
+    protocol_runs++;
+    std::string why = failure(whole);
+    if (why.empty()) why = next_launch(encoder);
+    Losses losses;
+    unsigned shorter = 0;
+    for (unsigned moment = 0; moment < moments && why.empty(); moment++) {
+        const bool all_lanes = moment % 16 == 0;
+        machine::Options options = protocol_options(moment, whole.machine.lanes);
+        if (all_lanes) options.lanes = nullptr;
+        options.restless = options.host.after = 1 + whole.machine.flag_changes * moment / moments;
+        options.host.word = micro_abort_word(encoder);
+        why = run_with_loss(encoder, options, 0, &losses);
+        shorter += losses.flag_changes < whole.machine.flag_changes;
+        if (all_lanes && why.empty()) why = next_launch(encoder);
+        if (!why.empty()) why = "seed " + std::to_string(moment) + ", behind " + std::to_string(options.restless) + " signals: " + why;
+    }
+    if (why.empty() && losses.verdicts) why = "a verdict of a watchdog that nobody tried the patience of";
+    if (why.empty() && shorter < losses.runs / 3) why = "too few end early";
+    ok(why.empty(), encoder_name(shape, encoder) + ": " + std::to_string(shorter) + " of " + std::to_string(losses.runs) +
+           " launches that the host cancels end early, all end by themselves, the next one is right", why);
     micro_close(encoder);
 }
 
@@ -566,6 +596,8 @@ static void test_watchdog(void) {
     test_given_up_in_motion({64, 16, 192, 72, 1, 3, 3, 3, 1, 3, IMPATIENT, THROUGHPUT}, 96);
     test_given_up_in_motion({32, 16, 192, 72, 1, 17, 17, 17, 1, 2, IMPATIENT, THROUGHPUT}, 128);
     test_given_up_in_motion({64, 16, 192, 72, 1, 1, 1, 1, 1, 4, IMPATIENT, LATENCY}, 16);
+    test_cancelled({64, 16, 192, 72, 1, 3, 3, 3, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 48);
+    test_cancelled({64, 16, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 16);
 }
 
 /* test_encoder [SHARE] [SEEDS]: one of the shares or all of them; under so many protocol seeds. */
