@@ -2445,7 +2445,7 @@ static mgv_result mgv__source_open(mgv__source *source, const mgv_model_desc *de
     source->memory_file_count = full.memory_file_count;
     source->max_header_bytes = full.max_header_bytes ? full.max_header_bytes : 100000000;
     source->tower = full.tower;
-    if (full.tower < MGV_TOWER_VISION || full.tower > MGV_TOWER_LANGUAGE)
+    if (full.tower < MGV_TOWER_VISION || full.tower > MGV_TOWER_BOTH)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_tower", (int64_t)full.tower);
     /* Positions in JSON are kept in 32 bits. */
     if (source->max_header_bytes > UINT32_MAX - 1) source->max_header_bytes = UINT32_MAX - 1;

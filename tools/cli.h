@@ -170,6 +170,7 @@ void cli_ids_free(cli_ids *array);
 /* The text tower of a model at work. */
 typedef struct cli_text_options {
     const char *model;
+    const mgv_model *tower; /* NULL: the model is opened */
     int32_t lower_case;
     uint32_t threads;
     int normalize;
@@ -238,7 +239,8 @@ typedef struct cli_session_options {
     uint32_t output_kinds;           /* mgv_engine_desc.output_kinds; 0: what pictures are compared by */
     uint64_t min_pixels, max_pixels; /* 0: what came with the model */
     int may_find_none;               /* no picture among the files is no error */
-    int32_t tower;                   /* MGV_TOWER_VISION, or MGV_TOWER_LANGUAGE */
+    int32_t lower_case;
+    int32_t tower;                   /* MGV_TOWER_VISION, _BOTH for texts beside pictures, or _LANGUAGE */
 } cli_session_options;
 /* The rows of an option table that fill one. */
 #define CLI_SESSION_OPTIONS(options) \
@@ -276,6 +278,8 @@ int cli_session_fit(cli_session *session, const cli_picture *picture);
 /* Makes the smallest engine if there is none; reports a failure. */
 int cli_session_make(cli_session *session);
 const mgv_model *cli_session_model(const cli_session *session);
+/* How texts are encoded beside its pictures, divided by their length. The session was opened with its text tower. */
+cli_text_options cli_session_texts(const cli_session *session);
 mgv_engine *cli_session_engine(cli_session *session);
 void cli_session_close(cli_session *session);
 

@@ -23,7 +23,6 @@ typedef struct labels {
 typedef struct label_options {
     const char *file, *template;
     cli_list texts;    /* --label */
-    cli_text_options tower;
 } label_options;
 
 typedef struct ranking {
@@ -260,19 +259,19 @@ static int take_names(labels *l, const cli_list *texts) {
     return 0;
 }
 
-static int read_texts(labels *l, label_options *o, uint32_t width) {
+static int read_texts(labels *l, label_options *o, const cli_session *session, uint32_t width) {
+    const cli_text_options tower = cli_session_texts(session);
     cli_list prompts = {0};
     mgv_model_info info;
     int status = 0;
     if (o->file) status = cli_read_label_lines(o->file, &o->texts);
     if (!status) status = take_names(l, &o->texts);
     for (size_t i = 0; i < o->texts.count && !status; i++) status = add_prompt(o->template, o->texts.items[i], &prompts);
-    o->tower.normalize = 1;
-    if (!status) l->embeddings = cli_encode_text_list(&o->tower, &prompts, &info, &status);
+    if (!status) l->embeddings = cli_encode_text_list(&tower, &prompts, &info, &status);
     cli_list_free(&prompts);
     if (status) return status;
     if (info.text_width != width)
-        return cli_fail(CLI_BAD_FILE, o->tower.model, "its texts have %u columns, and its pictures %u", info.text_width, width);
+        return cli_fail(CLI_BAD_FILE, tower.model, "its texts have %u columns, and its pictures %u", info.text_width, width);
     l->width = width;
     l->scale = info.logit_scale != 0 ? exp(info.logit_scale) : 1;
     l->bias = info.logit_bias;
@@ -349,7 +348,7 @@ static int classify(const cli_command *command, cli_session *session, label_opti
     output.normalize = 1;
     r.labels = &l;
     r.k = k;
-    worst = are_texts(from) ? read_texts(&l, from, width) : read_labels(&l, from->file, width);
+    worst = are_texts(from) ? read_texts(&l, from, session, width) : read_labels(&l, from->file, width);
     if (!worst) {
         r.probability = malloc(l.count * sizeof *r.probability);
         if (!r.probability) worst = cli_fail(CLI_MACHINE, NULL, "out of memory for %u labels", l.count);
@@ -379,7 +378,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
         {"--labels", CLI_TEXT, &from->file, "FILE", "labels, a line each (.txt), or a safetensors file: see below"},
         {"--label", CLI_TEXTS, &from->texts, "TEXT", "a label; may be given again"},
         {"--template", CLI_TEXT, &from->template, "TEXT", "what is made of a label, such as \"This is a photo of {}.\" ({})"},
-        CLI_LOWER_CASE_OPTION(from->tower.lower_case),
+        CLI_LOWER_CASE_OPTION(o.lower_case),
         {"-k", CLI_COUNT, &k, "N", "labels to print of each picture (3)"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
@@ -388,8 +387,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
     if (!o.model) return cli_usage(command, "--model DIR is missing");
     status = check_labels(command, from);
     if (status != CLI_GO_ON) return status;
-    from->tower.model = o.model;
-    from->tower.threads = o.threads;
+    if (are_texts(from)) o.tower = MGV_TOWER_BOTH;
     if (names->count == 0 && !how.files_from && !how.files0_from) return cli_usage(command, "there is no IMAGE");
     worst = cli_expand(names, &how, pictures);
     if (worst < CLI_MACHINE && pictures->count) {

@@ -16,7 +16,6 @@ enum {
 typedef struct map_options {
     cli_session_options session;
     const char *text, *output;
-    int32_t lower_case;
     int pca, alone;
 } map_options;
 
@@ -435,7 +434,7 @@ static int map_picture(const map_options *o, cli_session *session, const cli_pic
 /* ---- the command ---- */
 
 static int map(const map_options *o, const char *name) {
-    cli_text_options tower = {0};
+    cli_text_options tower;
     mgv_model_info texts = {0};
     cli_list list = {0};
     cli_picture picture;
@@ -445,9 +444,7 @@ static int map(const map_options *o, const char *name) {
     cli_session *session = cli_session_open(&o->session, &status);
     if (!session) return status;
     if (!o->pca) {
-        tower.model = o->session.model;
-        tower.lower_case = o->lower_case;
-        tower.threads = o->session.threads;
+        tower = cli_session_texts(session);
         status = cli_list_add(&list, o->text);
         if (!status) text = cli_encode_text_list(&tower, &list, &texts, &status);
         if (text && texts.text_width != cli_compared_by(cli_session_info(session), &kind))
@@ -478,7 +475,7 @@ static int parse_and_map(const cli_command *command, int argc, char **argv, cli_
         {"--text", CLI_TEXT, &o.text, "TEXT", "show which patches answer this text"},
         {"--alone", CLI_FLAG, &o.alone, NULL, "with --text: the cosine of each patch by itself, instead of what it adds"},
         {"--pca", CLI_FLAG, &o.pca, NULL, "show the first three components of the patches as red, green and blue"},
-        CLI_LOWER_CASE_OPTION(o.lower_case),
+        CLI_LOWER_CASE_OPTION(o.session.lower_case),
         {"-o", CLI_TEXT, &o.output, "FILE.png", "where to; it appears when it is whole"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
@@ -492,6 +489,7 @@ static int parse_and_map(const cli_command *command, int argc, char **argv, cli_
     if (names->count != 1) return cli_usage(command, "one IMAGE, not %zu", names->count);
     status = cli_check_output(o.output, o.session.model, o.session.packed, names);
     o.session.row_outputs = 1;
+    if (o.text) o.session.tower = MGV_TOWER_BOTH;
     return status == CLI_DONE ? map(&o, names->items[0]) : status;
 }
 

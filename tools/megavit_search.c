@@ -14,7 +14,6 @@ typedef struct search_options {
     cli_session_options session;
     const char *index;
     cli_list add, query, removed, texts;
-    int32_t lower_case;
     cli_names names;
     uint32_t k, wait_seconds;
     double threshold; /* below -1: not given */
@@ -256,15 +255,11 @@ static int embed_queries(cli_session *session, cli_list *pictures, query_list *q
     return status;
 }
 
-static int embed_text_queries(const search_options *o, query_list *queries) {
-    cli_text_options tower = {0};
+static int embed_text_queries(const search_options *o, const cli_session *session, query_list *queries) {
+    const cli_text_options tower = cli_session_texts(session);
     mgv_model_info info;
     int status = 0;
     float *rows;
-    tower.model = o->session.model;
-    tower.lower_case = o->lower_case;
-    tower.threads = o->session.threads;
-    tower.normalize = 1;
     rows = cli_encode_text_list(&tower, &o->texts, &info, &status);
     if (rows && info.text_width != queries->width)
         status = cli_fail(CLI_BAD_FILE, tower.model, "its texts have %u columns, and its pictures %u", info.text_width, queries->width);
@@ -333,7 +328,7 @@ static int change_and_show(const search_options *o, cli_session *session, cli_li
         (o->list || o->duplicates || asked->count || o->texts.count)) {
         if (asked->count) status = embed_queries(session, asked, &queries);
         if (status > worst) worst = status;
-        if (worst < CLI_MACHINE && o->texts.count) status = embed_text_queries(o, &queries);
+        if (worst < CLI_MACHINE && o->texts.count) status = embed_text_queries(o, session, &queries);
         if (status > worst) worst = status;
         if (worst < CLI_MACHINE && (queries.names.count || o->list || o->duplicates)) status = show(o, &index, &queries, cli_thread_count(&o->session));
         if (status > worst) worst = status;
@@ -377,7 +372,7 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
         {"--duplicates", CLI_FLAG, &o->duplicates, NULL, "print groups of near-equal pictures"},
         {"--query", CLI_NAMES, &o->query, "IMAGE...", "print the pictures nearest to each of these"},
         {"--text", CLI_TEXTS, &o->texts, "TEXT", "print the pictures nearest to this text; may be given again"},
-        CLI_LOWER_CASE_OPTION(o->lower_case),
+        CLI_LOWER_CASE_OPTION(o->session.lower_case),
         {"-k", CLI_COUNT, &o->k, "N", "how many (5; with --threshold all that reach it)"},
         {"--threshold", CLI_COSINE, &o->threshold, "S", "only what is at least so similar, -1 to 1 (--duplicates: 0.97)"},
         {"--json", CLI_FLAG, &o->json, NULL, "print JSON, one object a line"},
@@ -390,6 +385,7 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     if (!is_adding(o) && !asks(o) && !o->removed.count && !o->prune && !o->list && !o->duplicates)
         return cli_usage(command, "nothing to do: none of --add, --query, --text, --list, --duplicates, --prune, --remove");
     if (!o->session.model && (is_adding(o) || asks(o))) return cli_usage(command, "--model DIR is missing");
+    if (o->texts.count) o->session.tower = MGV_TOWER_BOTH;
     worst = is_adding(o) ? cli_expand(&o->add, &o->names, pictures) : 0;
     if (worst < CLI_MACHINE && o->query.count) status = cli_expand(&o->query, NULL, asked);
     if (status > worst) worst = status;

@@ -85,6 +85,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
     memset(&desc, 0, sizeof desc);
     desc.path = options->model;
     desc.tower = options->tower;
+    desc.lower_case = options->lower_case;
     desc.logger = cli_logger();
     if (!session) {
         *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
@@ -121,6 +122,14 @@ uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind) {
     return info->embed_width ? info->embed_width : info->pooled_width;
 }
 const mgv_model *cli_session_model(const cli_session *session) { return session->model; }
+cli_text_options cli_session_texts(const cli_session *session) {
+    cli_text_options texts = {0};
+    texts.model = session->options.model;
+    texts.tower = mgv_model_text(session->model);
+    texts.threads = session->options.threads;
+    texts.normalize = 1;
+    return texts;
+}
 mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
 
 void cli_session_close(cli_session *session) {

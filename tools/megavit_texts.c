@@ -107,7 +107,8 @@ uint32_t *cli_tokenize_text(const mgv_tokenizer *tokenizer, const char *text, ui
 /* ---- text towers ---- */
 
 typedef struct text_tower {
-    mgv_model *model;
+    const mgv_model *model;
+    mgv_model *own; /* NULL: it is the caller's */
     mgv_threads *threads;
     mgv_engine *engine;
 } text_tower;
@@ -115,7 +116,7 @@ typedef struct text_tower {
 static void close_tower(text_tower *tower) {
     mgv_engine_destroy(tower->engine);
     mgv_threads_destroy(tower->threads);
-    mgv_model_close(tower->model);
+    mgv_model_close(tower->own);
 }
 
 static int open_tower(text_tower *tower, const cli_text_options *options, mgv_model_info *info) {
@@ -126,7 +127,8 @@ static int open_tower(text_tower *tower, const cli_text_options *options, mgv_mo
     desc.tower = MGV_TOWER_TEXT;
     desc.lower_case = options->lower_case;
     desc.logger.log = print_log;
-    result = mgv_model_open(&tower->model, &desc, &error);
+    result = options->tower ? MGV_OK : mgv_model_open(&tower->own, &desc, &error);
+    tower->model = options->tower ? options->tower : tower->own;
     if (result == MGV_OK) result = mgv_model_get_info(tower->model, info);
     return result == MGV_OK ? 0 : cli_fail_library(options->model, result, &error);
 }
@@ -171,7 +173,7 @@ static int encode_texts(text_tower *tower, const mgv_text *texts, uint32_t count
 enum { MOST_TEXTS = 1 << 20, MOST_TEXT_BYTES = 1 << 24 };
 
 float *cli_encode_texts(const cli_text_options *options, const mgv_text *texts, uint32_t count, mgv_model_info *info, int *status) {
-    text_tower tower = {NULL, NULL, NULL};
+    text_tower tower = {NULL, NULL, NULL, NULL};
     float *rows = NULL;
     *status = 0;
     if (count > MOST_TEXTS) *status = cli_fail(CLI_USAGE, NULL, "%u texts at once; the limit is %d", count, MOST_TEXTS);
