@@ -1,6 +1,7 @@
-/* megavit: products of few rows, those of the pooling head for few images, in both regimes. A strip is 8 columns of the result, and with
-   them 8 rows of the weights. Some of a CTA's math warps share the columns of A of one strip: a warp's weights go straight into registers,
-   ahead of the wait for the rows that they are multiplied with, so that an operation takes little more than one way through the L2 cache.
+/* megavit: products of few rows, those of the pooling head for few images, in f16, in both regimes. A strip is 8 columns of the result, and
+   with them 8 rows of the weights. Some of a CTA's math warps share the columns of A of one strip: a warp's weights go straight into
+   registers, ahead of the wait for the rows that they are multiplied with, so that an operation takes little more than one way through the
+   L2 cache.
 
    mma.m16n8k16 with rows as M and the strip as N. Which 16 columns of A one of them takes is free, as long as A and B agree: of 32 columns
    each lane holds 8 in a row, of a row of A and of a row of weights alike, the first half for one product, the second for the next. */

@@ -4,7 +4,8 @@
    The copy engine brings the CTA's tokens into the ring of rows, two blocks of 64 columns a stage, where mma.m16n8k16 reads them twice: for
    the scores tokens are M and the heads N, each warp with 16 tokens of every second block; for the weighted sums heads are M and columns N,
    each warp with all tokens of some columns. The softmax is taken over the CTA's tokens alone. Its sums go to the other CTAs, rounded to
-   bf16, with the maximum that they were taken at, so each has those of the whole image, and finds a quarter of either head's values.
+   f16, which has room for those of 64 normalised tokens, with the maximum that they were taken at, so each has those of the whole image,
+   and finds a quarter of either head's values.
 
    Each warp's weights of the values, its scoring vectors and all else that nobody writes is there before the tokens are. */
 #ifndef MGV_LATENCY_POOL_CUH
