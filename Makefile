@@ -406,6 +406,9 @@ demo: $(BUILD)/megavit $(BUILD)/examples/most_alike
 	@$(BUILD)/megavit classify --model examples/model --labels examples/model/labels.safetensors -k 1 examples/pictures
 	@echo && rm -f $(BUILD)/demo.db && $(BUILD)/megavit search --model examples/model --index $(BUILD)/demo.db --add examples/pictures -k 2 \
 	    --text "two yellow stars" --text "something striped" --text "Is there a polka dot arrow?"
+	@echo
+	@echo "What is in examples/pictures/two-yellow-crescents-paper.png?"
+	@$(BUILD)/megavit generate --model examples/talking --image examples/pictures/two-yellow-crescents-paper.png --prompt "What is in this picture?"
 
 # ---- release ----
 

@@ -45,6 +45,12 @@ any_size_agrees() {
         grep -q "\[\[$(sed -n 's/^first numbers: \(-*[0-9.]\{6\}\).*/\1/p' "$scratch/any")"
 }
 check "any_size lays out pictures of different sizes and gives the command line's tokens" any_size_agrees
+describes_as_the_command_line() {
+    "$build/examples/describe" examples/talking $picture >"$scratch/described" && grep -qx 'a red circle' "$scratch/described" &&
+        "$build/examples/describe" examples/talking examples/pictures/two-checked-blue-squares.png 'How many are there?' | grep -qx two &&
+        "$build/megavit" generate --model examples/talking --image $picture | cmp - "$scratch/described"
+}
+check "describe says what is in a picture" describes_as_the_command_line
 says_what_is_wrong() {
     ! "$build/examples/$1" no_such_model "${@:2}" >"$scratch/out" 2>"$scratch/err" && grep -q config.json "$scratch/err"
 }
