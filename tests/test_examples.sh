@@ -20,6 +20,12 @@ pipeline_agrees() {
     ! "$build/examples/pipeline" no_such_model $picture && "$build/examples/pipeline" $model no_such_picture 2>&1 | grep -q no_such_picture
 }
 check "pipeline gives the command line's rows, in order" pipeline_agrees
+game_loop_agrees() {
+    "$build/examples/game_loop" $model $picture examples/pictures/red-heart-wood.png >"$scratch/loop" || return 1
+    [ "$(grep -c ' frames, .* steps, ' "$scratch/loop")" = 2 ] || return 1
+    "$build/megavit" embed --model $model --format jsonl $picture | grep -q "\[$(sed -n '1s/.*  \(-*[0-9]*\.[0-9]\{4\}\).*/\1/p' "$scratch/loop")"
+}
+check "game_loop encodes between frames and gives the command line's numbers" game_loop_agrees
 check "threads share a model and agree" "$build/examples/threads" $model $picture
 check "memory_and_log allocates nothing while it encodes and frees all" "$build/examples/memory_and_log" $model
 check "plus_plus runs" bash -c "'$build/examples/plus_plus' $model | grep -qx '[0-9]* tokens of [0-9]* floats; the first is .*'"
