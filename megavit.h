@@ -541,7 +541,8 @@ typedef struct mgv_image {
     mgv_place place;
     int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
     mgv_alpha alpha;
-    uint32_t prepared;     /* not 0: mgv_model_prepare made it, so it has the model's size and is not resized again */
+    uint32_t prepared;     /* not 0: mgv_model_prepare made it, so it has the model's size and is not resized again; from page-locked
+                              memory a GPU takes it without a copy on the host */
 } mgv_image;
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -14432,11 +14433,30 @@ static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gp
     return mgv__cuda_hold_schedule(gpu->cuda, engine->job.image_count, error);
 }
 
+/* Where the card takes a picture of host memory from: where it lies, if that is page-locked and nothing is to be done to it, else where it
+   has been made ready. */
+static mgv_result mgv__gpu_ready_pixels(mgv_engine *engine, mgv__gpu *gpu, uint32_t number, const void **from, mgv_error *error) {
+    const mgv_image *image = &engine->images[number];
+    uint8_t *place = gpu->pinned_pixels + number * gpu->image_bytes;
+    mgv_grid grid;
+    int pinned = gpu->capturing; /* checked before */
+    *from = image->pixels;
+    if (image->prepared && image->format == MGV_PIXELS_RGB8 && (image->stride == 0 || image->stride == 3 * (int64_t)image->width)) {
+        const mgv_result result = mgv__gpu_is_pinned(gpu, image->pixels, &pinned, error);
+        if (result != MGV_OK) return result;
+    }
+    if (pinned) return MGV_OK;
+    *from = place;
+    mgv__picture_grid(&engine->model->config, image, 0, 0, &grid, NULL); /* checked before */
+    mgv__pixels_prepare(&engine->model->config.pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
+                        (float *)(void *)place, MGV__PIXELS_RGB8);
+    return MGV_OK;
+}
 /* The pictures on the card, one after the other: where they already lie so, or in device_pixels. */
 static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels,
                                        mgv_error *error) {
-    const mgv__pixels_config *pixels = &engine->model->config.pixels;
     const uint8_t *first = (const uint8_t *)engine->images[0].pixels;
+    mgv_result result = MGV_OK;
     uint32_t i, in_place = 0;
     for (i = 0; i < engine->job.image_count; i++)
         in_place += engine->images[i].place == MGV_PLACE_DEVICE &&
@@ -14446,13 +14466,8 @@ static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaSt
     for (i = 0; i < engine->job.image_count; i++) {
         const mgv_image *image = &engine->images[i];
         const void *from = image->pixels;
-        if (image->place == MGV_PLACE_HOST && !gpu->capturing) {
-            mgv_grid grid;
-            from = gpu->pinned_pixels + i * gpu->image_bytes;
-            mgv__picture_grid(&engine->model->config, image, 0, 0, &grid, NULL); /* checked before */
-            mgv__pixels_prepare(pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
-                                (float *)(void *)(gpu->pinned_pixels + i * gpu->image_bytes), MGV__PIXELS_RGB8);
-        }
+        if (image->place == MGV_PLACE_HOST) result = mgv__gpu_ready_pixels(engine, gpu, i, &from, error);
+        if (result != MGV_OK) return result;
         MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->device_pixels + i * gpu->image_bytes, from, (size_t)gpu->image_bytes,
                                                 cudaMemcpyDefault, stream),
                       "sending the pictures");

@@ -91,16 +91,16 @@ static void listed_words(char *words, size_t room, const char *first) {
 /* What the help tells of is all that there is: an option that comes or goes is to be written here, too. */
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model --backend --packed --resize --alpha --threads --batch --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
+        {"embed", "--model --backend --packed --resize --alpha --threads --batch --devices --timing --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --alpha --threads --batch --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "
+        {"search", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "
                    "--threshold --json --wait "},
-        {"classify", "--model --backend --packed --resize --alpha --threads --batch --memory --no-recurse --files-from --files0-from --labels --label --template "
+        {"classify", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --no-recurse --files-from --files0-from --labels --label --template "
                      "--lower-case -k "},
         {"text", "--model -o --ids --normalize --format --lower-case --threads "},
         {"tokenize", "--model --decode --plain --special --lower-case "},
-        {"plan", "--model --batch --size --frames --backend --sms --min-pixels --max-pixels "},
+        {"plan", "--model --batch --size --frames --backend --sms --schedule-images --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
         {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},
         {"validate", "--model --images --batch --resize --threads "},

@@ -228,10 +228,24 @@ typedef struct cli_fallback {
 void cli_watch_fallback(cli_fallback *fallback, mgv_logger *logger);
 void cli_say_fallback(const cli_fallback *fallback);
 
+/* ---- which GPUs (megavit_devices.c) ---- */
+
+enum { CLI_MAX_DEVICES = 16 };
+/* "all" or "0,2". 0, or the exit code after saying why. */
+int cli_read_devices(const char *text, uint32_t *devices, uint32_t *count);
+/* Page-locked memory, from which every GPU takes pictures without a copy on the host. NULL: there is none. */
+void *cli_card_memory(size_t bytes);
+void cli_card_free(void *memory);
+/* Begins what takes long on GPUs that nobody has used yet, on a thread of its own; NULL: it will be done later. */
+typedef struct cli_card_start cli_card_start;
+cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count);
+/* Waits for it. NULL is allowed. */
+void cli_card_end_start(cli_card_start *start);
+
 /* ---- a model at work (megavit_session.c) ---- */
 
 typedef struct cli_session_options {
-    const char *model, *packed;
+    const char *model, *packed, *devices;
     int32_t backend, resize, alpha;
     uint32_t batch, threads;
     uint32_t memory;                 /* megabytes of files and pictures at a time */
@@ -241,6 +255,7 @@ typedef struct cli_session_options {
     int may_find_none;               /* no picture among the files is no error */
     int32_t lower_case;
     int32_t tower;                   /* MGV_TOWER_VISION, _BOTH for texts beside pictures, or _LANGUAGE */
+    int timing;                      /* tells on stderr what took how long */
 } cli_session_options;
 /* The rows of an option table that fill one. */
 #define CLI_SESSION_OPTIONS(options) \
@@ -253,6 +268,11 @@ typedef struct cli_session_options {
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", \
      "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}
+
+#define CLI_DEVICES_OPTION(options) \
+    {"--devices", CLI_TEXT, &(options).devices, "LIST", "GPUs that share the pictures: all, or numbers such as 0,2 (0)"}
+#define CLI_TIMING_OPTION(options) \
+    {"--timing", CLI_FLAG, &(options).timing, NULL, "say on standard error what took how long"}
 
 enum { CLI_MEMORY_MB = 1024 };
 #define CLI_MEMORY_OPTION(options) \

@@ -373,6 +373,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o),
         CLI_BATCH_OPTION(o),
+        CLI_DEVICES_OPTION(o),
         CLI_MEMORY_OPTION(o),
         CLI_NAMES_OPTIONS(how),
         {"--labels", CLI_TEXT, &from->file, "FILE", "labels, a line each (.txt), or a safetensors file: see below"},

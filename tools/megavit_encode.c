@@ -27,6 +27,9 @@ typedef struct stage {
     ready *slots;
     unsigned char *memory;  /* of the slots, of slot_bytes each; NULL where pictures differ in size */
     size_t slot_bytes;
+    int locked;             /* it is page-locked */
+    int has_left;           /* a picture is in no batch, because one before it failed */
+    size_t left_item;
 } stage;
 
 /* ---- one picture, on any thread ---- */
@@ -150,46 +153,61 @@ static void make_ready(void *user, pipeline *p, size_t item, uint32_t slot) {
     pipeline_release(p, FILES, bytes);
 }
 
-/* ---- batches, on the thread that encodes ---- */
+/* ---- batches, on the thread that encodes ----
+
+   On GPUs there is one batch more than GPUs: they take turns, so that rows come in order, and while each has one under way the next is
+   filled. One encode at a time is enough: what comes between two of a GPU is short beside 64 pictures. */
 
 typedef struct batch {
     uint32_t *slots;    /* of the pictures, [room] */
     size_t *items;
     mgv_image *images;
-    uint32_t count, room, tokens;
+    uint32_t count, tokens;
     uint64_t bytes;     /* of pixels that lie outside of the slots */
     float *rows;
     uint64_t row_room;  /* floats behind rows */
+    mgv_engine *engine; /* that works on it */
 } batch;
 
 typedef struct encoding {
     cli_session *session;
     stage *stage;
     pipeline *pipeline;
-    batch batch;
+    batch batches[CLI_MAX_DEVICES + 1];
+    uint32_t room;      /* pictures of one */
+    uint32_t batch_count, oldest, flying; /* [oldest, oldest + flying) are encoded, the one behind them is filled */
+    uint64_t turns;     /* encodes that were begun: engines take turns */
     const mgv_output *output;
     cli_sink *sink;
     void *user;
     size_t done;        /* pictures that were encoded */
-    int broken;         /* the engine or the machine failed: what is left is named */
+    int broken;         /* an engine or the machine failed: what is left is named */
     int worst;          /* exit code of pictures that were left out */
     struct timespec start;
+    double first_row;   /* seconds since then; 0: there is none yet */
 } encoding;
 
-static int batch_make(batch *b, uint32_t room) {
-    memset(b, 0, sizeof *b);
-    b->slots = calloc(room, sizeof *b->slots);
-    b->items = calloc(room, sizeof *b->items);
-    b->images = calloc(room, sizeof *b->images);
-    b->room = room;
-    return b->slots && b->items && b->images ? 0 : cli_fail(CLI_MACHINE, NULL, "out of memory for a batch of %u", room);
+static batch *batch_at(encoding *e, uint32_t place) { return &e->batches[(e->oldest + place) % e->batch_count]; }
+
+static int make_batches(encoding *e, uint32_t count) {
+    e->batch_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        batch *b = &e->batches[i];
+        b->slots = calloc(e->room, sizeof *b->slots);
+        b->items = calloc(e->room, sizeof *b->items);
+        b->images = calloc(e->room, sizeof *b->images);
+        if (!b->slots || !b->items || !b->images) return cli_fail(CLI_MACHINE, NULL, "out of memory for a batch of %u", e->room);
+    }
+    return 0;
 }
 
-static void batch_free(batch *b) {
-    free(b->slots);
-    free(b->items);
-    free(b->images);
-    free(b->rows);
+static void free_batches(encoding *e) {
+    for (uint32_t i = 0; i < e->batch_count; i++) {
+        free(e->batches[i].slots);
+        free(e->batches[i].items);
+        free(e->batches[i].images);
+        free(e->batches[i].rows);
+    }
 }
 
 static int batch_reserve(batch *b, uint64_t floats) {
@@ -209,23 +227,21 @@ static void empty_slot(encoding *e, uint32_t slot) {
 }
 
 static void show_progress(size_t done, size_t count, const struct timespec *start) {
-    struct timespec now;
     double seconds;
     if (!isatty(STDERR_FILENO)) return;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    seconds = (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
+    seconds = session_seconds_since(start);
     fprintf(stderr, "\r%zu of %zu pictures, %.1f a second ", done, count, seconds > 0 ? (double)done / seconds : 0.0);
     if (done == count) fputc('\n', stderr);
 }
 
 /* Hands on the rows of each picture. */
-static int hand_on(encoding *e, const mgv_output *output) {
-    const float *rows = e->batch.rows;
-    for (uint32_t i = 0; i < e->batch.count; i++) {
-        const char *name = e->stage->pictures->items[e->batch.items[i]];
+static int hand_on(encoding *e, const batch *b) {
+    const float *rows = b->rows;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const char *name = e->stage->pictures->items[b->items[i]];
         mgv_shape shape;
         mgv_error error;
-        mgv_result result = mgv_engine_shape(e->session->engine, &e->batch.images[i], 1, output, &shape, &error);
+        mgv_result result = mgv_engine_shape(b->engine, &b->images[i], 1, e->output, &shape, &error);
         int status = result == MGV_OK ? e->sink(e->user, name, &shape, rows) : cli_fail_library(name, result, &error);
         if (status) return status;
         e->done++;
@@ -234,68 +250,106 @@ static int hand_on(encoding *e, const mgv_output *output) {
     return 0;
 }
 
-static int encode_images(encoding *e) {
+static int fail_encode(const encoding *e, mgv_result result, const mgv_error *error) {
+    return cli_fail_library(result == MGV_ERROR_MODEL ? e->session->options.model : NULL, result, error);
+}
+
+static int begin_encode(encoding *e, batch *b) {
     mgv_output output = *e->output;
     mgv_encode_desc desc;
     mgv_shape shape;
     mgv_error error;
     mgv_result result;
-    e->broken = 1;
-    result = mgv_engine_shape(e->session->engine, e->batch.images, e->batch.count, &output, &shape, &error);
+    b->engine = e->session->engines[e->turns++ % e->session->device_count];
+    for (uint32_t i = 0; i < b->count; i++) b->images[i] = e->stage->slots[b->slots[i]].image;
+    result = mgv_engine_shape(b->engine, b->images, b->count, &output, &shape, &error);
     if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
-    if (batch_reserve(&e->batch, shape.rows * shape.columns)) return CLI_MACHINE;
-    output.data = e->batch.rows;
-    output.capacity = e->batch.row_room;
+    if (batch_reserve(b, shape.rows * shape.columns)) return CLI_MACHINE;
+    output.data = b->rows;
+    output.capacity = b->row_room;
     memset(&desc, 0, sizeof desc);
-    desc.images = e->batch.images;
-    desc.image_count = e->batch.count;
+    desc.images = b->images;
+    desc.image_count = b->count;
     desc.outputs = &output;
     desc.output_count = 1;
-    result = mgv_encode_blocking(e->session->engine, &desc, &error);
-    if (result != MGV_OK) return cli_fail_library(result == MGV_ERROR_MODEL ? e->session->options.model : NULL, result, &error);
-    e->broken = 0;
-    return hand_on(e, &output);
+    result = mgv_encode(b->engine, &desc, &error);
+    return result == MGV_OK ? 0 : fail_encode(e, result, &error);
 }
 
-/* Encodes what the batch holds; its slots are free then. After a failure the batch keeps its pictures, for their names. */
-static int flush(encoding *e) {
-    batch *b = &e->batch;
+/* Ends the oldest encode; its slots are free then. After a failure the batch keeps its pictures, for their names. */
+static int finish_oldest(encoding *e) {
+    batch *b = batch_at(e, 0);
+    mgv_error error;
+    mgv_result result = mgv_wait(b->engine, UINT32_MAX, &error);
     int status;
-    if (b->count == 0) return 0;
-    for (uint32_t i = 0; i < b->count; i++) b->images[i] = e->stage->slots[b->slots[i]].image;
-    status = encode_images(e);
+    e->broken = result != MGV_OK;
+    if (result != MGV_OK) return fail_encode(e, result, &error);
+    if (e->first_row == 0) e->first_row = session_seconds_since(&e->start);
+    status = hand_on(e, b);
     if (status) return status;
     for (uint32_t i = 0; i < b->count; i++) empty_slot(e, b->slots[i]);
     b->count = b->tokens = 0;
     b->bytes = 0;
+    e->oldest = (e->oldest + 1) % e->batch_count;
+    e->flying--;
     show_progress(e->done, e->stage->pictures->count, &e->start);
     return 0;
 }
+static int finish_all(encoding *e) {
+    int status = 0;
+    while (e->flying && !status) status = finish_oldest(e);
+    return status;
+}
+
+/* Begins to encode the batch that was filled. */
+static int flush(encoding *e) {
+    batch *b = batch_at(e, e->flying);
+    int status = 0;
+    if (b->count == 0) return 0;
+    status = begin_encode(e, b);
+    e->broken = status != 0;
+    if (status) return status;
+    e->flying++;
+    return e->flying == e->batch_count || mgv_engine_backend(b->engine) == MGV_BACKEND_CPU ? finish_oldest(e) : 0;
+}
 
 /* Adds a picture to the batch, which is encoded before if it does not fit, and after if that fills it. What a batch holds depends on the
-   pictures alone, never on time: on a GPU the bits of a row may depend on it. */
+   pictures alone, never on time. */
 static int add_picture(encoding *e, size_t item, uint32_t slot) {
     const ready *r = &e->stage->slots[slot];
-    batch *b = &e->batch;
     const uint32_t most = e->session->max_tokens > TOKENS ? e->session->max_tokens : TOKENS;
     const int differ = e->session->info.tokens_per_image == 0;
+    const uint32_t tokens = r->tokens > TOKENS ? r->tokens : TOKENS;
+    batch *b = batch_at(e, e->flying);
     int status = 0;
-    if (b->count && ((differ && r->tokens > most - b->tokens) || (r->own && r->image.bytes > e->stage->budgets[PIXELS] - b->bytes))) status = flush(e);
-    if (!status) {
-        status = session_engine(e->session, b->room, r->tokens > TOKENS ? r->tokens : TOKENS, r->image.width, r->image.height);
-        if (status && e->session->engine) { /* too large a picture for this machine, but not the others */
-            if (cli_fail(status, e->stage->pictures->items[item], "not embedded") > e->worst) e->worst = status;
-            empty_slot(e, slot);
-            return 0;
+    if (b->count && ((differ && r->tokens > most - b->tokens) || (r->own && r->image.bytes > e->stage->budgets[PIXELS] - b->bytes))) {
+        status = flush(e);
+        if (!status) b = batch_at(e, e->flying);
+    }
+    if (!status && !session_fits(e->session, e->room, tokens, r->image.width, r->image.height)) {
+        if (b->count) status = flush(e);
+        if (!status) status = finish_all(e);
+        if (!status) b = batch_at(e, e->flying);
+        if (!status) {
+            status = session_engine(e->session, e->room, tokens, r->image.width, r->image.height);
+            if (status && e->session->engines[0]) { /* too large a picture for this machine, but not the others */
+                if (cli_fail(status, e->stage->pictures->items[item], "not embedded") > e->worst) e->worst = status;
+                empty_slot(e, slot);
+                return 0;
+            }
+            e->broken = status != 0;
         }
-        e->broken = status != 0;
+    }
+    if (status) { /* for its name */
+        e->stage->left_item = item;
+        e->stage->has_left = 1;
+        return status;
     }
     b->slots[b->count] = slot;
     b->items[b->count++] = item;
     b->tokens += r->tokens;
     b->bytes += r->own ? r->image.bytes : 0;
-    if (status) return status;
-    return b->count == b->room ? flush(e) : 0;
+    return b->count == e->room ? flush(e) : 0;
 }
 
 /* Takes results as they come. *next: the first item that was not. */
@@ -317,12 +371,17 @@ static int consume(encoding *e, cli_list *pictures, size_t *next) {
         empty_slot(e, slot);
     }
     status = flush(e);
+    if (!status) status = finish_all(e);
     return status > e->worst ? status : e->worst;
 }
 
-/* After a failure: the pictures that have no row. */
-static void name_the_rest(const encoding *e, const cli_list *pictures, size_t next) {
-    for (uint32_t i = 0; i < e->batch.count; i++) cli_fail(0, pictures->items[e->batch.items[i]], "not embedded");
+/* After a failure: the pictures that have no row, in their order. */
+static void name_the_rest(encoding *e, const cli_list *pictures, size_t next) {
+    for (uint32_t k = 0; k < e->batch_count; k++) {
+        const batch *b = batch_at(e, k);
+        for (uint32_t i = 0; i < b->count; i++) cli_fail(0, pictures->items[b->items[i]], "not embedded");
+    }
+    if (e->stage->has_left) cli_fail(0, pictures->items[e->stage->left_item], "not embedded");
     for (; next < pictures->count; next++) cli_fail(0, pictures->items[next], "not embedded");
 }
 
@@ -348,14 +407,28 @@ static int resizes_bytes(const cli_session *session) {
     return mgv_model_prepare(session->model, &image, session->options.resize, 0, 0, out, sizeof out, &prepared, NULL) != MGV_ERROR_UNSUPPORTED;
 }
 
-/* Where results lie: one piece of memory for all pictures of models of one size. */
-static int make_slots(stage *s, uint32_t slots) {
+/* Where results lie: one piece of memory for all pictures of models of one size, page-locked where a GPU takes them from it. */
+static int make_slots(stage *s, uint32_t slots, int locked) {
     s->slots = calloc(slots, sizeof *s->slots);
-    if (s->slots && s->slot_bytes) s->memory = malloc(slots * s->slot_bytes);
+    if (locked && s->slot_bytes) s->memory = cli_card_memory(slots * s->slot_bytes);
+    s->locked = s->memory != NULL;
+    if (s->slots && s->slot_bytes && !s->memory) s->memory = malloc(slots * s->slot_bytes);
     return s->slots && (s->memory || !s->slot_bytes) ? 0 : cli_fail(CLI_MACHINE, NULL, "out of memory for %u pictures", slots);
 }
+static void free_slots(stage *s) {
+    if (s->locked) cli_card_free(s->memory);
+    else free(s->memory);
+    free(s->slots);
+}
 
-static int run_pipeline(encoding *e, cli_list *pictures, uint32_t slots, uint32_t width, uint32_t height) {
+static void tell_times(const encoding *e) {
+    const double seconds = session_seconds_since(&e->start);
+    cli_fail(0, NULL, "timing: model %.3f s, engines %.3f s; from the first file opened first row %.3f s, last row %.3f s: %zu pictures, "
+             "%.1f a second", e->session->open_seconds, e->session->engine_seconds, e->first_row, seconds, e->done,
+             seconds > 0 ? (double)e->done / seconds : 0.0);
+}
+
+static int run_pipeline(encoding *e, cli_list *pictures, uint32_t slots) {
     const cli_session_options *options = &e->session->options;
     pipeline_desc desc;
     size_t next = 0;
@@ -367,27 +440,25 @@ static int run_pipeline(encoding *e, cli_list *pictures, uint32_t slots, uint32_
     memcpy(desc.budgets, e->stage->budgets, sizeof desc.budgets);
     desc.work = make_ready;
     desc.user = e->stage;
+    clock_gettime(CLOCK_MONOTONIC, &e->start);
     e->pipeline = pipeline_start(&desc);
     if (!e->pipeline) return cli_fail(CLI_MACHINE, NULL, "cannot start threads");
-    clock_gettime(CLOCK_MONOTONIC, &e->start);
-    e->broken = 1;
-    status = width && e->stage->in_bytes ? session_engine(e->session, e->batch.room, 0, width, height) : 0; /* while threads read */
-    if (!status) {
-        e->broken = 0;
-        status = consume(e, pictures, &next);
-    }
+    status = consume(e, pictures, &next);
     pipeline_stop(e->pipeline);
     if (status && e->broken && e->done) name_the_rest(e, pictures, next);
+    for (uint32_t i = 0; e->flying && i < e->session->device_count; i++) /* a GPU may still read and write what is freed now */
+        if (mgv_engine_destroy(e->session->engines[i]) == MGV_OK) e->session->engines[i] = NULL;
     for (uint32_t i = 0; i < slots; i++) free(e->stage->slots[i].own);
+    if (options->timing) tell_times(e);
     return status;
 }
 
 int cli_session_encode(cli_session *session, cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user) {
     const uint64_t memory = (uint64_t)session->options.memory << 20;
-    uint32_t room = session->options.batch < pictures->count ? session->options.batch : (uint32_t)pictures->count, slots, width = 0, height = 0;
+    uint32_t slots, width = 0, height = 0;
+    int status = 0, gpu;
     encoding e;
     stage s;
-    int status;
     if (pictures->count == 0) return 0;
     memset(&e, 0, sizeof e);
     memset(&s, 0, sizeof s);
@@ -398,22 +469,25 @@ int cli_session_encode(cli_session *session, cli_list *pictures, const mgv_outpu
     s.in_bytes = resizes_bytes(session);
     s.slot_bytes = prepared_bytes(session, &width, &height);
     if (!s.in_bytes) s.slot_bytes = 0;
-    slots = 2 * (room + session->options.threads); /* a batch under way, another that is filled, and what threads work on */
-    if (slots > pictures->count) slots = (uint32_t)pictures->count;
     e.session = session;
     e.stage = &s;
     e.output = output;
     e.sink = sink;
     e.user = user;
-    status = batch_make(&e.batch, room);
-    if (!status) status = make_slots(&s, slots);
-    if (!status) status = run_pipeline(&e, pictures, slots, width, height);
+    e.room = session->options.batch < pictures->count ? session->options.batch : (uint32_t)pictures->count;
+    if (s.slot_bytes) status = session_engine(session, e.room, 0, width, height); /* else as pictures come */
+    gpu = session->engines[0] && mgv_engine_backend(session->engines[0]) == MGV_BACKEND_CUDA;
+    /* batches under way, one that is filled, as much that is ready, and what threads work on */
+    slots = ((gpu ? session->device_count : 0) + 2) * e.room + 2 * session->options.threads;
+    if (slots > pictures->count) slots = (uint32_t)pictures->count;
+    if (!status) status = make_batches(&e, gpu ? session->device_count + 1 : 1);
+    if (!status) status = make_slots(&s, slots, gpu);
+    if (!status) status = run_pipeline(&e, pictures, slots);
     cli_say_skipped(pictures);
     memset(pictures->skipped, 0, sizeof pictures->skipped); /* said once */
     if (!status && !e.done && !session->options.may_find_none)
         status = cli_fail(CLI_BAD_FILE, NULL, "there is no picture among %zu files", pictures->count);
-    batch_free(&e.batch);
-    free(s.slots);
-    free(s.memory);
+    free_batches(&e);
+    free_slots(&s);
     return status;
 }

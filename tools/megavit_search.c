@@ -362,6 +362,7 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o->session),
         CLI_BATCH_OPTION(o->session),
+        CLI_DEVICES_OPTION(o->session),
         CLI_MEMORY_OPTION(o->session),
         {"--index", CLI_TEXT, &o->index, "FILE", "the index, one SQLite file; --add makes it"},
         {"--add", CLI_NAMES, &o->add, "IMAGE...", "put in what is new or has changed"},

@@ -77,30 +77,60 @@ int session_grid(const cli_session *session, const mgv_image *image, mgv_grid *g
     return CLI_BAD_FILE;
 }
 
+double session_seconds_since(const struct timespec *moment) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - moment->tv_sec) + (double)(now.tv_nsec - moment->tv_nsec) * 1e-9;
+}
+
+/* The GPUs that are meant, the first one where nobody says it, and their start. */
+static int take_devices(cli_session *session) {
+    cli_session_options *options = &session->options;
+    int status;
+    session->device_count = 1;
+    if (options->devices && options->backend == MGV_BACKEND_CPU) return cli_fail(CLI_USAGE, "--devices", "--backend cpu uses no GPU");
+    status = cli_check_backend(options->backend);
+    if (!status && options->devices) {
+        status = cli_read_devices(options->devices, session->devices, &session->device_count);
+        options->backend = MGV_BACKEND_CUDA;
+    }
+    if (!status && cli_may_be_gpu(options->backend)) session->start = cli_card_begin_start(session->devices, session->device_count);
+    return status;
+}
+
 cli_session *cli_session_open(const cli_session_options *options, int *status) {
     cli_session *session = calloc(1, sizeof *session);
     mgv_model_desc desc;
     mgv_error error;
-    mgv_result result;
+    mgv_result result = MGV_OK;
+    if (!session) {
+        *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
+        return NULL;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &session->began);
+    session->options = *options;
+    *status = take_devices(session);
+    if (*status) {
+        cli_session_close(session);
+        return NULL;
+    }
+    if (!session->options.batch) session->options.batch = cli_may_be_gpu(options->backend) ? DEFAULT_GPU_BATCH : DEFAULT_BATCH;
+    if (!session->options.memory) session->options.memory = CLI_MEMORY_MB;
+    session->options.threads = cli_thread_count(options);
     memset(&desc, 0, sizeof desc);
     desc.path = options->model;
     desc.tower = options->tower;
     desc.lower_case = options->lower_case;
     desc.logger = cli_logger();
-    if (!session) {
-        *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
+    if (session->options.threads > 1) result = mgv_threads_create(&session->threads, session->options.threads, NULL, &error);
+    if (result != MGV_OK) {
+        *status = cli_fail_library(NULL, result, &error);
+        cli_session_close(session);
         return NULL;
     }
-    *status = cli_check_backend(options->backend);
-    if (*status) {
-        free(session);
-        return NULL;
-    }
-    session->options = *options;
-    if (!session->options.batch) session->options.batch = cli_may_be_gpu(options->backend) ? DEFAULT_GPU_BATCH : DEFAULT_BATCH;
-    if (!session->options.memory) session->options.memory = CLI_MEMORY_MB;
-    session->options.threads = cli_thread_count(options);
+    if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
     result = mgv_model_open(&session->model, &desc, &error);
+    session->open_seconds = session_seconds_since(&session->began);
     if (result == MGV_OK) result = mgv_model_get_info(session->model, &session->info);
     if (result != MGV_OK) {
         *status = cli_fail_library(options->model, result, &error);
@@ -130,22 +160,45 @@ cli_text_options cli_session_texts(const cli_session *session) {
     texts.normalize = 1;
     return texts;
 }
-mgv_engine *cli_session_engine(cli_session *session) { return session->engine; }
+mgv_engine *cli_session_engine(cli_session *session) { return session->engines[0]; }
+
+static void destroy_engines(cli_session *session) {
+    for (uint32_t i = 0; i < CLI_MAX_DEVICES; i++) {
+        mgv_engine_destroy(session->engines[i]);
+        session->engines[i] = NULL;
+    }
+}
 
 void cli_session_close(cli_session *session) {
     if (!session) return;
-    mgv_engine_destroy(session->engine);
+    cli_card_end_start(session->start);
+    destroy_engines(session);
     mgv_threads_destroy(session->threads);
     mgv_model_close(session->model);
     free(session);
 }
 
-static int make_engine(cli_session *session) {
-    mgv_engine_desc desc;
-    mgv_output_kind compared_by;
+/* One engine, of a GPU if there are several. */
+static int make_engine(cli_session *session, mgv_engine_desc *desc, uint32_t number) {
     mgv_error error;
     mgv_result result;
     uint64_t bytes;
+    desc->device = (int32_t)session->devices[number];
+    result = mgv_engine_workspace_bytes(session->model, desc, &bytes, &error);
+    if (result == MGV_OK && bytes > (uint64_t)MAX_ENGINE_GIB << 30)
+        return cli_fail(CLI_BAD_FILE, session->options.model, "an engine for it takes %.0f GiB of memory, and the command line gives it %d",
+                        (double)bytes / (1 << 30), MAX_ENGINE_GIB);
+    if (result == MGV_OK) result = mgv_engine_create(&session->engines[number], session->model, desc, &error);
+    cli_say_fallback(&session->fallback);
+    return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
+}
+
+static int make_engines(cli_session *session) {
+    mgv_engine_desc desc;
+    mgv_output_kind compared_by;
+    struct timespec began;
+    int status = 0;
+    clock_gettime(CLOCK_MONOTONIC, &began);
     memset(&desc, 0, sizeof desc);
     desc.backend = session->options.backend;
     cli_watch_fallback(&session->fallback, &desc.logger);
@@ -162,39 +215,38 @@ static int make_engine(cli_session *session) {
     desc.max_height = session->max_height;
     desc.min_pixels = session->options.min_pixels;
     desc.max_pixels = session->options.max_pixels;
-    if (!session->threads && session->options.threads > 1) {
-        result = mgv_threads_create(&session->threads, session->options.threads, NULL, &error);
-        if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
-    }
     if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
-    mgv_engine_destroy(session->engine);
-    session->engine = NULL;
-    result = mgv_engine_workspace_bytes(session->model, &desc, &bytes, &error);
-    if (result == MGV_OK && bytes > (uint64_t)MAX_ENGINE_GIB << 30)
-        return cli_fail(CLI_BAD_FILE, session->options.model, "an engine for it takes %.0f GiB of memory, and the command line gives it %d",
-                        (double)bytes / (1 << 30), MAX_ENGINE_GIB);
-    if (result == MGV_OK) result = mgv_engine_create(&session->engine, session->model, &desc, &error);
-    cli_say_fallback(&session->fallback);
-    return result == MGV_OK ? 0 : cli_fail_library(NULL, result, &error);
+    cli_card_end_start(session->start);
+    session->start = NULL;
+    destroy_engines(session);
+    for (uint32_t i = 0; i < session->device_count && !status; i++) status = make_engine(session, &desc, i);
+    if (status) destroy_engines(session);
+    session->engine_seconds = session_seconds_since(&began);
+    return status;
+}
+
+int session_fits(const cli_session *session, uint32_t images, uint32_t tokens, uint32_t width, uint32_t height) {
+    if (session->info.tokens_per_image) tokens = 0; /* every picture has as many: max_images bounds them */
+    return session->engines[0] && images <= session->max_images && tokens <= session->max_tokens && width <= session->max_width &&
+           height <= session->max_height;
 }
 
 int session_engine(cli_session *session, uint32_t images, uint32_t tokens, uint32_t width, uint32_t height) {
     const cli_session before = *session;
     int status;
-    if (session->info.tokens_per_image) tokens = 0; /* every picture has as many: max_images bounds them */
-    if (session->engine && images <= session->max_images && tokens <= session->max_tokens && width <= session->max_width && height <= session->max_height)
-        return 0;
+    if (session_fits(session, images, tokens, width, height)) return 0;
+    if (session->info.tokens_per_image) tokens = 0;
     if (images > session->max_images) session->max_images = images;
     if (tokens > session->max_tokens) session->max_tokens = tokens;
     if (width > session->max_width) session->max_width = width;
     if (height > session->max_height) session->max_height = height;
-    status = make_engine(session);
-    if (!status || !before.engine) return status;
+    status = make_engines(session);
+    if (!status || !before.engines[0]) return status;
     session->max_images = before.max_images;
     session->max_tokens = before.max_tokens;
     session->max_width = before.max_width;
     session->max_height = before.max_height;
-    make_engine(session); /* without it there is none, which the caller sees */
+    make_engines(session); /* without it there is none, which the caller sees */
     return status;
 }
 
