@@ -252,7 +252,7 @@ int session_engine(cli_session *session, uint32_t images, uint32_t tokens, uint3
 
 int cli_session_make(cli_session *session) {
     const uint32_t side = session->info.image_size ? session->info.image_size : session->info.patch * session->info.merge;
-    return session->engine ? 0 : session_engine(session, 1, 0, side, side);
+    return session->engines[0] ? 0 : session_engine(session, 1, 0, side, side);
 }
 
 int cli_session_fit(cli_session *session, const cli_picture *picture) {
