@@ -93,6 +93,7 @@ help:
 	@echo "  make fuzz RUNS=5000000     every fuzzer for so many inputs: hours"
 	@echo "  make bench-cpu             milliseconds an image on this CPU"
 	@echo "  make bench-pixels          milliseconds to resize and normalise a picture"
+	@echo "  make build/bench_text      times texts beside PyTorch; how: the head of tools/bench_text.py"
 	@echo "  make build/bench_index     times an index of any size; how: the head of tools/bench_index.c"
 	@echo
 	@echo "  make kernels               the GPU kernels, build/megavit.fatbin and build/megavit_kernels.h (needs nvcc)"
@@ -383,6 +384,11 @@ fuzz: fuzzers
 $(BUILD)/bench_cpu: tools/bench_cpu.c
 	@mkdir -p $(@D)
 	$(COMPILE) $< -o $@ $(LIBS)
+
+# What tools/bench_text.py times.
+$(BUILD)/bench_text: tools/bench_text.c
+	@mkdir -p $(@D)
+	$(COMPILE) -DMEGAVIT_TEXT $< -o $@ $(LIBS)
 
 $(BUILD)/bench_pixels: tools/bench_pixels.c
 	@mkdir -p $(@D)
