@@ -389,6 +389,9 @@ $(BUILD)/bench_cpu: tools/bench_cpu.c
 $(BUILD)/bench_text: tools/bench_text.c
 	@mkdir -p $(@D)
 	$(COMPILE) -DMEGAVIT_TEXT $< -o $@ $(LIBS)
+$(BUILD)/bench_decoder: tools/bench_decoder.c
+	@mkdir -p $(@D)
+	$(COMPILE) $< -o $@ $(LIBS)
 
 $(BUILD)/bench_pixels: tools/bench_pixels.c
 	@mkdir -p $(@D)

@@ -9534,7 +9534,8 @@ static void mgv__cpu_recall_end(const mgv__cpu_job *job, const mgv__cpu_recall *
     const size_t stride = job->run->program->buffers[job->op->target].columns, d = job->op->head_dim;
     uint32_t r;
     for (r = 0; r < s->count; r++)
-        job->kernels->scale(job->run->buffers[job->op->target] + mgv__cpu_recall_at(s, r, stride, d), s->sums + r * d, 1.0f / s->total[r], d);
+        job->kernels->scale(job->run->buffers[job->op->target] + mgv__cpu_recall_at(s, r, stride, d), s->sums + r * d, 1.0f / s->total[r],
+                            d);
 }
 static void mgv__cpu_recall_rows(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_recall *s) {
     const uint32_t end = job->run->geometry->kept + (s->first + s->count - 1) / s->group + 1; /* of the keys that any row sees */
@@ -16287,7 +16288,8 @@ MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_m
         if (waited >= (double)timeout_ms)
             return mgv__fail(error, MGV_ERROR_BUSY, "still at id %u of %u, operation %u of %u after %u ms",
                              (uint64_t)(session->append.at - session->append.begin),
-                             (uint64_t)(session->append.end - session->append.begin), (uint64_t)session->append.op + 1, (uint64_t)session->model->program.op_count, (uint64_t)timeout_ms);
+                             (uint64_t)(session->append.end - session->append.begin), (uint64_t)session->append.op + 1,
+                             (uint64_t)session->model->program.op_count, (uint64_t)timeout_ms);
         status = mgv_session_poll(session, error);
     }
     return status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
@@ -21372,8 +21374,32 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
     low = MGV__ADD(MGV__LOW_PAIRS(low, high), MGV__HIGH_PAIRS(low, high)); \
     MGV__STORE_QUAD_SUM(quad, low); \
     for (j = 0; j < columns; j++) c[i * c_stride + j] = accumulate ? c[i * c_stride + j] + quad[j] : quad[j];
+#define MGV__DOT_STEP(ROWS, LOAD_W) \
+    { \
+        ROWS(MGV__DOT_LOAD) \
+        y = LOAD_W(w + k); \
+        ROWS(MGV__DOT_P) \
+        y = LOAD_W(w1 + k); \
+        ROWS(MGV__DOT_Q) \
+        y = LOAD_W(w2 + k); \
+        ROWS(MGV__DOT_R) \
+        y = LOAD_W(w3 + k); \
+        ROWS(MGV__DOT_S) \
+    }
+/* What one row does not wait for: the weights of the next four columns. Memory, not arithmetic, is what it takes its time for. */
+#define MGV__DOT_AHEAD(LOAD_W) \
+    for (; k + 2 * MGV__WIDTH <= n; k += MGV__WIDTH) { \
+        MGV__PREFETCH(w + 4 * w_stride + k); \
+        MGV__PREFETCH(w1 + 4 * w_stride + k); \
+        MGV__PREFETCH(w2 + 4 * w_stride + k); \
+        MGV__PREFETCH(w3 + 4 * w_stride + k); \
+        MGV__DOT_STEP(MGV__ROWS_1, LOAD_W) \
+        k += MGV__WIDTH; \
+        MGV__DOT_STEP(MGV__ROWS_1, LOAD_W) \
+    }
+#define MGV__DOT_PLAIN(LOAD_W)
 /* columns: 1 to 4. */
-#define MGV__DOT_FUNCTION(name, ROWS, type, dtype, LOAD_W) \
+#define MGV__DOT_FUNCTION(name, ROWS, type, dtype, LOAD_W, AHEAD) \
     MGV__TARGET static void MGV__FN(name)(uint32_t columns, size_t n, const float *a, size_t a_stride, const type *w, size_t w_stride, \
                                           float *c, size_t c_stride, int accumulate) { \
         const type *w1 = columns > 1 ? w + w_stride : w, *w2 = columns > 2 ? w1 + w_stride : w, *w3 = columns > 3 ? w2 + w_stride : w; \
@@ -21382,17 +21408,8 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
         size_t k = 0; \
         uint32_t j; \
         ROWS(MGV__DOT_ZERO) \
-        for (; k + MGV__WIDTH <= n; k += MGV__WIDTH) { \
-            ROWS(MGV__DOT_LOAD) \
-            y = LOAD_W(w + k); \
-            ROWS(MGV__DOT_P) \
-            y = LOAD_W(w1 + k); \
-            ROWS(MGV__DOT_Q) \
-            y = LOAD_W(w2 + k); \
-            ROWS(MGV__DOT_R) \
-            y = LOAD_W(w3 + k); \
-            ROWS(MGV__DOT_S) \
-        } \
+        AHEAD(LOAD_W) \
+        for (; k + MGV__WIDTH <= n; k += MGV__WIDTH) MGV__DOT_STEP(ROWS, LOAD_W) \
         if (k < n) { \
             float part[MGV__WIDTH], tail[4 * MGV__WIDTH]; \
             memset(part, 0, sizeof part); \
@@ -21405,11 +21422,11 @@ MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float
         } \
         ROWS(MGV__DOT_STORE) \
     }
-MGV__DOT_FUNCTION(dot_row, MGV__ROWS_1, float, MGV_DTYPE_F32, MGV__LOAD)
-MGV__DOT_FUNCTION(dot_row_f16, MGV__ROWS_1, uint16_t, MGV_DTYPE_F16, MGV__LOAD_F16)
-MGV__DOT_FUNCTION(dot_row_bf16, MGV__ROWS_1, uint16_t, MGV_DTYPE_BF16, MGV__LOAD_BF16)
-MGV__DOT_FUNCTION(dot_pair, MGV__ROWS_2, float, MGV_DTYPE_F32, MGV__LOAD)
-MGV__DOT_FUNCTION(dot_rows, MGV__DOT_ROWS, float, MGV_DTYPE_F32, MGV__LOAD)
+MGV__DOT_FUNCTION(dot_row, MGV__ROWS_1, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_AHEAD)
+MGV__DOT_FUNCTION(dot_row_f16, MGV__ROWS_1, uint16_t, MGV_DTYPE_F16, MGV__LOAD_F16, MGV__DOT_AHEAD)
+MGV__DOT_FUNCTION(dot_row_bf16, MGV__ROWS_1, uint16_t, MGV_DTYPE_BF16, MGV__LOAD_BF16, MGV__DOT_AHEAD)
+MGV__DOT_FUNCTION(dot_pair, MGV__ROWS_2, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_PLAIN)
+MGV__DOT_FUNCTION(dot_rows, MGV__DOT_ROWS, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_PLAIN)
 
 MGV__TARGET static void MGV__FN(dots)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride,
                                       const void *w, size_t w_stride, float *c, size_t c_stride, int accumulate) {
@@ -21486,6 +21503,9 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 #undef MGV__DOT_S
 #undef MGV__DOT_TAIL
 #undef MGV__DOT_STORE
+#undef MGV__DOT_STEP
+#undef MGV__DOT_AHEAD
+#undef MGV__DOT_PLAIN
 #undef MGV__DOT_FUNCTION
 #undef MGV__MIX_ZERO
 #undef MGV__MIX_STEP
