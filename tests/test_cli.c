@@ -98,6 +98,11 @@ static void help_is_0_and_names_every_option(void **state) {
                    "--threshold --json --wait "},
         {"classify", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --no-recurse --files-from --files0-from --labels --label --template "
                      "--lower-case -k "},
+        {"map", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels --text --alone --pca --lower-case -o "},
+        {"generate", "--model --image --prompt --ids --raw --think --ignore-eos --max-tokens --greedy --temperature --top-p --top-k --seed "
+                     "--format --logits --min-pixels --max-pixels --backend --resize --alpha --threads "},
+        {"chat", "--model --think --max-tokens --context --greedy --temperature --top-p --top-k --seed --min-pixels --max-pixels --backend "
+                 "--threads "},
         {"text", "--model -o --ids --normalize --format --lower-case --threads "},
         {"tokenize", "--model --decode --plain --special --lower-case "},
         {"plan", "--model --batch --size --frames --backend --sms --schedule-images --min-pixels --max-pixels "},
