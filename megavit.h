@@ -1090,7 +1090,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 26u
+#define MGV__KERNEL_VERSION 27u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1230,7 +1230,7 @@ enum {
                                    (mgv__plan_is_half) */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
                            MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF,
-    MGV__KERNEL_PICK = 16384, /* ROWS: of each image row `table` alone */
+    MGV__KERNEL_PICK = 16384, /* ROWS: of each image one row alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
                                      every second column tile */
     MGV__KERNEL_OWN_HEADS = 1024, /* ATTENTION, throughput regime: each math warpgroup of a CTA has a head of its own */
@@ -1241,40 +1241,87 @@ enum {
     MGV__KERNEL_WAIT_ALL = 128   /* a tile waits for all rows of its group: a barrier between operations */
 };
 
-/* One operation. 32 words, so that a warp copies it with one load. */
+/* What only some kinds of tiles have. *_map: handles of tensor maps, numbers of mgv__kernel_arguments.maps; source, target, residual,
+   scores: numbers of its buffers; bias, table, gamma, column_sums: offsets into its vectors, in floats, and stats_out into its stats;
+   weights, values: where rows of packed weights begin, in units of 16 bytes. */
+typedef struct mgv__kernel_gemm {        /* GEMM_*, SPLIT_* */
+    uint32_t a_map, b_map, store_map, residual_map;
+    uint32_t rest_map;          /* SPLIT: target and residual, which are one, behind the first 64 columns of half a tile */
+    uint32_t narrow_map;        /* GEMM_256: that of the weights for a last tile of 128 columns */
+    uint32_t blocks;            /* of 64 columns of A */
+    uint32_t b_row;             /* first row of the weights in b_map */
+    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
+    uint32_t bias, table;       /* of each column; table: of each token, too */
+    uint32_t stats_out;
+} mgv__kernel_gemm;
+typedef struct mgv__kernel_latency {     /* WIDE, DEEP, THIN */
+    uint32_t a_map, b_map;
+    uint32_t behind_map;        /* THIN: of A's blocks behind the first two of each math group */
+    uint32_t target, residual;
+    uint32_t blocks, b_row, bias, table, stats_out; /* as of GEMMs; DEEP: blocks of a CTA */
+} mgv__kernel_latency;
+typedef struct mgv__kernel_gemv {        /* GEMV */
+    uint32_t source, target;
+    uint32_t pieces;            /* of 8 columns of A */
+    uint32_t parts_log2;        /* of the number of warps that share a strip */
+    uint32_t weights, a_column_step, bias, stats_out;
+} mgv__kernel_gemv;
+typedef struct mgv__kernel_attention {   /* ATTENTION, ATTENTION_ONLINE */
+    uint32_t key_map, query_map, store_map;
+    uint32_t key_rest_map, query_rest_map; /* ONLINE: of the columns of heads behind their first 64, if they have any */
+    uint32_t target;            /* latency regime */
+    uint32_t parts;             /* of 128 queries that are tiles of their own; 1: all queries of a head are one tile */
+} mgv__kernel_attention;
+typedef struct mgv__kernel_pool {        /* POOL, POOL_SUMS */
+    uint32_t token_map, store_map;
+    uint32_t score_map;         /* POOL: of the scoring vectors */
+    uint32_t scores;            /* POOL_SUMS */
+    uint32_t blocks;            /* of 64 columns of the tokens */
+    uint32_t gamma;             /* of the norm; its beta follows */
+    uint32_t column_sums;       /* POOL: sums of the scoring vectors */
+} mgv__kernel_pool;
+typedef struct mgv__kernel_pool_few {    /* POOL_TOKENS, POOL_JOIN, POOL_HEADS */
+    uint32_t source, target;
+    uint32_t token_map, blocks; /* POOL_HEADS */
+    uint32_t gamma, column_sums;
+    uint32_t weights;           /* the scoring vectors */
+    uint32_t values, value_bias;/* POOL_HEADS: of the value projection */
+} mgv__kernel_pool_few;
+typedef struct mgv__kernel_rows {        /* ROWS */
+    uint32_t source;
+    uint32_t target;            /* number of mgv__kernel_arguments.outputs; PICK: of its buffers */
+    uint32_t gamma;             /* FOLD_NORM; its beta follows */
+    uint32_t picked;            /* PICK: which row of an image */
+    uint32_t stats_out;
+} mgv__kernel_rows;
+
+/* One operation: a head that all kinds have, and what its kind has. 32 words, so that a warp copies it with one load. */
 typedef struct mgv__kernel_op {
     uint32_t kind;
     uint32_t flags;
-    uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention, or fours (OWN_HEADS) */
-    uint32_t k_blocks;          /* GEMM: stages of 64 columns of A; GEMV: pieces of 8 columns of A; pooling: chunks of 64 columns;
-                                   ATTENTION, ATTENTION_ONLINE: parts of 128 queries that are tiles of their own, 1: all queries of a head
-                                   are one tile */
-    uint32_t columns;           /* valid columns of the target */
-    /* indices into maps; latency regime: store_map and residual_map are indices into buffers; ROWS: a_map is one into buffers, store_map
-       into outputs; POOL_SUMS: b_map is one into buffers; GEMV, POOL_TOKENS, POOL_JOIN: a_map and store_map are; GEMV: b_map is the
-       logarithm of the number of warps that share a strip; SPLIT: residual_map is that of target and residual behind 64 columns */
-    uint32_t a_map, b_map, store_map, residual_map;
-    uint32_t b_row;             /* first row of the weights in b_map */
-    uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
-    uint32_t bias;              /* offset into vectors, in floats, of each column's bias; POOL, POOL_SUMS, POOL_JOIN, POOL_HEADS, ROWS:
-                                   of gamma, then beta */
-    uint32_t column_sums;       /* POOL, POOL_TOKENS, POOL_HEADS: sums of the scoring vectors */
-    uint32_t table;             /* position table; POOL_HEADS: biases of the values */
-    uint32_t stats_in, stats_out; /* offsets into stats, in floats; from there on as stats_place in kernels/skeleton/scheduler.cuh */
     uint32_t number;            /* of the operation in its list */
-    uint32_t weights_offset;    /* GEMV, POOL_TOKENS, POOL_HEADS: bytes from the start of the packed weights to the first row, in units of
-                                   16; the pooling kinds': that of the scoring vectors */
-    uint32_t stats_columns;     /* of a part of a row that has statistics of its own, in stats_in and stats_out; the last part has
-                                   what is left */
+    uint32_t column_tiles;      /* tiles of one row unit: column tiles of a GEMM, pairs of heads of attention, or fours (OWN_HEADS) */
+    uint32_t columns;           /* valid columns of the target */
+    uint32_t inner;             /* columns of one of q, k, v; of a row that is normalised */
+    uint32_t tokens;            /* of one image */
+    uint32_t heads;
+    float epsilon;
+    uint32_t stats_in;          /* offset into stats, in floats; from there on as stats_place in kernels/skeleton/scheduler.cuh */
+    uint32_t stats_columns;     /* of a part of a row that has statistics of its own, read or written; the last part has what is left */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
     uint32_t wait_counter, wait_divisor, wait_stride, wait_threshold; /* divisor 0: waits for nothing */
     uint32_t signal_counter, signal_stride;
-    uint32_t tokens;            /* of one image */
-    uint32_t heads;
-    float epsilon;
-    uint32_t inner;             /* columns of one of q, k, v; of a row that is normalised */
-    uint32_t values_offset;     /* POOL_HEADS: weights_offset of the values' weights */
+    union {
+        mgv__kernel_gemm gemm;
+        mgv__kernel_latency latency;
+        mgv__kernel_gemv gemv;
+        mgv__kernel_attention attention;
+        mgv__kernel_pool pool;
+        mgv__kernel_pool_few pool_few;
+        mgv__kernel_rows rows;
+        uint32_t words[13];     /* to 32 in all */
+    } of;
 } mgv__kernel_op;
 
 /* The end of a cluster's list of tiles: more than any number. */
@@ -9912,32 +9959,10 @@ enum {
 /* Packed weights lie in one matrix for each row length. */
 enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_COUNT };
 
-/* Tensor maps: what each is a view of. */
-enum {
-    MGV__MAP_A = 0,                                          /* + buffer: boxes of 128 rows that GEMMs read */
-    MGV__MAP_STORE = MGV__DEVICE_BUFFER_COUNT,               /* + buffer: boxes of 64 rows that are written, and residuals */
-    MGV__MAP_KEYS = 2 * MGV__DEVICE_BUFFER_COUNT, MGV__MAP_QUERIES, /* with online softmax: the first 64 columns of heads */
-    MGV__MAP_KEYS_REST, MGV__MAP_QUERIES_REST,               /* the columns of heads behind these */
-    MGV__MAP_POOL_TOKENS, MGV__MAP_POOL_SCORES,
-    MGV__MAP_WEIGHTS,                                        /* + 3 pack + (0, 1, 2 for tiles of 256, 128, 64 columns) */
-    /* the latency regime's */
-    MGV__MAP_LATENCY_A = MGV__MAP_WEIGHTS + 9,               /* + buffer, up to MLP's */
-    MGV__MAP_LATENCY_KEYS = MGV__MAP_LATENCY_A + MGV__DEVICE_MLP + 1, /* half of an image's keys or values */
-    MGV__MAP_LATENCY_WEIGHTS,                                /* + pack */
-    MGV__MAP_THIN_A = MGV__MAP_LATENCY_WEIGHTS + 3,          /* of one image: + 2 (0, 1: patches, what was attended to) + (0, 1: boxes of
-                                                                the first blocks of K, of those behind them) */
-    /* SPLIT tiles of 160 columns, then of 192 */
-    MGV__MAP_SPLIT_WEIGHTS = MGV__MAP_THIN_A + 4,            /* + 3 (0, 1 for 160, 192 columns) + pack: boxes of half a tile's columns */
-    MGV__MAP_SPLIT_REST = MGV__MAP_SPLIT_WEIGHTS + 6,        /* + (0, 1): of the stream, behind the first 64 columns of half a tile */
-    MGV__MAP_LATENCY_POOL = MGV__MAP_SPLIT_REST + 2,         /* a CTA's tokens of the pooling head */
-    MGV__MAP_COUNT
-};
-enum { MGV__MAP_WEIGHTS_128 = 1 /* of the three of a pack */ };
-MGV__STATIC_ASSERT((int)MGV__MAP_COUNT <= (int)MGV__MAX_MAPS, maps_fit_the_kernel_argument);
 MGV__STATIC_ASSERT((int)MGV__DEVICE_BUFFER_COUNT <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
 
+/* A tensor map: a view of a buffer or a pack, which a machine allocates (its make_maps). Operations name it by its handle. */
 typedef struct mgv__map_desc {
-    int32_t used;
     int32_t pack;              /* of this pack, or -1: of `buffer` */
     uint32_t buffer;
     uint32_t element_bytes;    /* 2: bf16, 4: float32 */
@@ -9945,6 +9970,23 @@ typedef struct mgv__map_desc {
     uint64_t strides[3];       /* bytes from one row, one group to the next */
     uint32_t box[4];           /* its rows are as long as the swizzle */
 } mgv__map_desc;
+
+#define MGV__NO_MAP 0xFFFFFFFFu /* the model has no use for such a view */
+/* The handles of all views, in groups as they are. */
+typedef struct mgv__views {
+    uint32_t a[MGV__DEVICE_BUFFER_COUNT];         /* boxes of 128 rows that GEMMs read */
+    uint32_t store[MGV__DEVICE_BUFFER_COUNT];     /* boxes of 64 rows that are written, and residuals */
+    uint32_t keys, queries, keys_rest, queries_rest; /* rest: with online softmax, the columns of heads behind their first 64 */
+    uint32_t pool_tokens, pool_scores;
+    uint32_t weights[MGV__PACK_SCORES][3];        /* for tiles of 256, 128, 64 columns */
+    uint32_t split_weights[MGV__PACK_SCORES][2];  /* for SPLIT tiles of 160, 192: boxes of half a tile's columns */
+    uint32_t split_rest[2];                       /* of the stream, behind the first 64 columns of half a tile */
+    uint32_t latency_a[MGV__DEVICE_MLP + 1];
+    uint32_t latency_keys;                        /* half of an image's keys or values */
+    uint32_t latency_weights[MGV__PACK_SCORES];
+    uint32_t latency_pool;                        /* a CTA's tokens of the pooling head */
+    uint32_t thin[2], thin_behind[2];             /* of one image's patches, of what was attended to: the first blocks of K, those behind */
+} mgv__views;
 
 typedef struct mgv__device_buffer {
     uint64_t rows;             /* of all groups */
@@ -9971,6 +10013,10 @@ typedef struct mgv__plan_op {
     uint32_t residual;         /* device buffer that is added */
     uint32_t result;           /* where the rows are that it leaves: the target, whose counters it signals, but for picked rows */
     uint32_t pack, packs;      /* packs: MGV__PACKS_* */
+    uint32_t b_row;            /* its first row in the pack */
+    uint32_t bias, table, column_sums; /* offsets into the vectors, in floats; of a norm that no product folds in, bias: gamma, beta */
+    uint32_t stats_out;        /* offset into the statistics, in floats */
+    uint32_t output;           /* of rows that are copied: the number of the output, or of the buffer that picked ones go to */
     uint32_t first, end;
     uint32_t norm;             /* that of these which is folded in, or MGV__NO_OP */
     int32_t is_part;           /* another operation behind it ends what these leave */
@@ -10075,7 +10121,9 @@ struct mgv__plan {
     uint32_t group_is_said;                 /* the caller wants groups of that size for every batch */
     uint32_t group_images, groups, group_tiles; /* of the schedule; row tiles of 64 rows of a group, a multiple of 4 */
     mgv__device_buffer buffers[MGV__DEVICE_BUFFER_COUNT];
-    mgv__map_desc maps[MGV__MAP_COUNT];
+    mgv__map_desc maps[MGV__MAX_MAPS];
+    uint32_t map_count;
+    mgv__views views;
     mgv__plan_op ops[MGV__PLAN_MAX_OPS];
     uint32_t op_count, head_ops;            /* the last head_ops ones have images as rows */
     uint32_t last_mlp;                      /* the last operation that writes the layers' MLP */
@@ -10176,6 +10224,12 @@ static uint32_t mgv__split_columns(uint32_t kind) { return mgv__is_split(kind) ?
 /* The latency regime's tiles of matrix products but for GEMVs. */
 static int mgv__plan_is_latency_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind) != 0; }
 
+/* Columns of A that a product's tile goes through. */
+static uint32_t mgv__plan_inner(const mgv__kernel_op *k) {
+    if (k->kind == MGV__KERNEL_GEMV) return k->of.gemv.pieces * 8;
+    return (mgv__plan_is_latency_product(k->kind) ? k->of.latency.blocks : k->of.gemm.blocks) * (uint32_t)MGV__GEMM_INNER;
+}
+
 /* Row tiles, or images, of one unit of the list: what the cluster works on at once. */
 static uint32_t mgv__plan_unit_tiles(const mgv__plan *plan, uint32_t kind) {
     return mgv__is_of(MGV__KINDS_OF_CLUSTERS, kind) ? 1 : mgv__plan_regime(plan)->unit_tiles;
@@ -10196,60 +10250,76 @@ static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, ui
     plan->counter_count = mgv__ceil_div(plan->counter_count, MGV__PLAN_COUNTERS_APART) * MGV__PLAN_COUNTERS_APART;
 }
 
-/* A view of rows in groups: (column, row in group, group). */
-static void mgv__plan_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t rows_per_group, uint64_t groups, uint32_t box_rows) {
+/* Allocates a view; its handle. */
+static uint32_t mgv__plan_new_map(mgv__plan *plan, const mgv__map_desc *map) {
+    plan->maps[plan->map_count] = *map;
+    return plan->map_count++;
+}
+
+/* Rows in groups: (column, row in group, group). */
+static mgv__map_desc mgv__plan_rows_view(const mgv__plan *plan, uint32_t buffer, uint64_t rows_per_group, uint64_t groups,
+                                         uint32_t box_rows) {
     const mgv__device_buffer *b = &plan->buffers[buffer];
-    mgv__map_desc *m = &plan->maps[map];
-    m->used = 1;
-    m->pack = -1;
-    m->buffer = buffer;
-    m->element_bytes = b->element_bytes;
-    m->dims[0] = b->columns;
-    m->dims[1] = rows_per_group;
-    m->dims[2] = groups;
-    m->strides[0] = (uint64_t)b->pitch * b->element_bytes;
-    m->strides[1] = m->strides[0] * rows_per_group;
-    m->box[0] = 128 / b->element_bytes;
-    m->box[1] = box_rows;
-    m->box[2] = 1;
+    mgv__map_desc m;
+    memset(&m, 0, sizeof m);
+    m.pack = -1;
+    m.buffer = buffer;
+    m.element_bytes = b->element_bytes;
+    m.dims[0] = b->columns;
+    m.dims[1] = rows_per_group;
+    m.dims[2] = groups;
+    m.strides[0] = (uint64_t)b->pitch * b->element_bytes;
+    m.strides[1] = m.strides[0] * rows_per_group;
+    m.box[0] = 128 / b->element_bytes;
+    m.box[1] = box_rows;
+    m.box[2] = 1;
+    return m;
+}
+static uint32_t mgv__plan_map(mgv__plan *plan, uint32_t buffer, uint64_t rows_per_group, uint64_t groups, uint32_t box_rows) {
+    const mgv__map_desc m = mgv__plan_rows_view(plan, buffer, rows_per_group, groups, box_rows);
+    return mgv__plan_new_map(plan, &m);
 }
 
 /* A view of the heads that rows consist of: (column of the head, head, token, image). Boxes lie in one head and one image: what they have
    beyond the head's last column or the image's last token is zero when it is loaded and is not stored. */
-static void mgv__plan_head_map(mgv__plan *plan, uint32_t map, uint32_t buffer, uint64_t tokens, uint64_t images, uint32_t box_columns,
-                               uint32_t box_rows) {
+static uint32_t mgv__plan_head_map(mgv__plan *plan, uint32_t buffer, uint64_t tokens, uint64_t images, uint32_t box_columns,
+                                   uint32_t box_rows) {
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const uint32_t head_dim = plan->head_dim;
-    mgv__map_desc *m = &plan->maps[map];
-    m->used = box_columns != 0;
-    m->pack = -1;
-    m->buffer = buffer;
-    m->element_bytes = b->element_bytes;
-    m->dims[0] = head_dim;
-    m->dims[1] = b->columns / head_dim;
-    m->dims[2] = tokens;
-    m->dims[3] = images;
-    m->strides[0] = (uint64_t)head_dim * b->element_bytes;
-    m->strides[1] = (uint64_t)b->pitch * b->element_bytes;
-    m->strides[2] = m->strides[1] * tokens;
-    m->box[0] = box_columns;
-    m->box[2] = box_rows;
-    m->box[1] = m->box[3] = 1;
+    mgv__map_desc m;
+    if (box_columns == 0) return MGV__NO_MAP;
+    memset(&m, 0, sizeof m);
+    m.pack = -1;
+    m.buffer = buffer;
+    m.element_bytes = b->element_bytes;
+    m.dims[0] = head_dim;
+    m.dims[1] = b->columns / head_dim;
+    m.dims[2] = tokens;
+    m.dims[3] = images;
+    m.strides[0] = (uint64_t)head_dim * b->element_bytes;
+    m.strides[1] = (uint64_t)b->pitch * b->element_bytes;
+    m.strides[2] = m.strides[1] * tokens;
+    m.box[0] = box_columns;
+    m.box[2] = box_rows;
+    m.box[1] = m.box[3] = 1;
+    return mgv__plan_new_map(plan, &m);
 }
 
-static void mgv__plan_weight_map(mgv__plan *plan, uint32_t map, uint32_t pack, uint32_t box_rows, uint32_t rank) {
-    mgv__map_desc *m = &plan->maps[map];
-    m->used = plan->pack_rows[pack] != 0;
-    m->pack = (int32_t)pack;
-    m->element_bytes = 2;
-    m->dims[0] = plan->pack_columns[pack];
-    m->dims[1] = plan->pack_rows[pack];
-    m->dims[2] = rank == 3;
-    m->strides[0] = (uint64_t)plan->pack_pitch[pack] * 2;
-    m->strides[1] = m->strides[0] * plan->pack_rows[pack];
-    m->box[0] = 64;
-    m->box[1] = box_rows;
-    m->box[2] = rank == 3;
+static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t box_rows, uint32_t rank) {
+    mgv__map_desc m;
+    if (plan->pack_rows[pack] == 0) return MGV__NO_MAP;
+    memset(&m, 0, sizeof m);
+    m.pack = (int32_t)pack;
+    m.element_bytes = 2;
+    m.dims[0] = plan->pack_columns[pack];
+    m.dims[1] = plan->pack_rows[pack];
+    m.dims[2] = rank == 3;
+    m.strides[0] = (uint64_t)plan->pack_pitch[pack] * 2;
+    m.strides[1] = m.strides[0] * plan->pack_rows[pack];
+    m.box[0] = 64;
+    m.box[1] = box_rows;
+    m.box[2] = rank == 3;
+    return mgv__plan_new_map(plan, &m);
 }
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
@@ -10303,15 +10373,11 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     mgv__plan_op *op = mgv__plan_push(plan, label, layer, MGV__KERNEL_GEMM_256, source, target);
     mgv__kernel_op *k = &op->kernel;
     k->flags = flags;
-    k->k_blocks = mgv__ceil_div(plan->pack_columns[pack], MGV__GEMM_INNER);
-    k->a_map = MGV__MAP_A + source;
-    k->store_map = MGV__MAP_STORE + target;
-    k->residual_map = MGV__MAP_STORE + target;
-    k->b_row = plan->pack_rows[pack];
-    k->bias = mgv__plan_vector(plan, k->columns);
+    op->b_row = plan->pack_rows[pack];
+    op->bias = mgv__plan_vector(plan, k->columns);
     if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
-    if (flags & MGV__KERNEL_STATS) k->stats_out = mgv__plan_stats(plan, target);
-    if (flags & MGV__KERNEL_TABLE) k->table = mgv__plan_vector(plan, plan->tokens * k->columns);
+    if (flags & MGV__KERNEL_STATS) op->stats_out = mgv__plan_stats(plan, target);
+    if (flags & MGV__KERNEL_TABLE) op->table = mgv__plan_vector(plan, plan->tokens * k->columns);
     op->pack = pack;
     plan->pack_rows[pack] += k->columns;
     return op;
@@ -10624,10 +10690,6 @@ static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
                                       mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
                                       MGV__DEVICE_ATTENDED);
     mgv__lower_range(l, op, i);
-    op->kernel.column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER);
-    op->kernel.a_map = MGV__MAP_KEYS;
-    op->kernel.b_map = MGV__MAP_QUERIES;
-    op->kernel.store_map = (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED;
 }
 
 /* A norm of the stream itself, which products read and add to: its rows are normalised where they lie. */
@@ -10641,12 +10703,10 @@ static void mgv__lower_norm(mgv__lowering *l, uint32_t i) {
     op->first = op->norm = i;
     op->end = i + 1;
     op->packs = MGV__PACKS_NORM;
-    op->kernel.column_tiles = 1;
-    op->kernel.a_map = op->source;
     op->kernel.flags = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_STATS;
     op->kernel.epsilon = from->epsilon;
-    op->kernel.bias = mgv__plan_vector(plan, 2 * plan->width);
-    op->kernel.stats_in = op->kernel.stats_out = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
+    op->bias = mgv__plan_vector(plan, 2 * plan->width);
+    op->kernel.stats_in = op->stats_out = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
 }
 
 /* Gamma and beta of a norm that is not folded into a product. There is room for one. */
@@ -10670,14 +10730,12 @@ static mgv__plan_op *mgv__lower_copy(mgv__lowering *l, const char *label, int32_
     mgv__plan *plan = l->plan;
     const uint32_t norm = l->norm[tap->buffer];
     mgv__plan_op *op = mgv__plan_push(plan, label, layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
-    op->kernel.column_tiles = 1;
-    op->kernel.a_map = op->source;
-    op->kernel.store_map = number;
+    op->output = number;
     if (norm == MGV__NO_OP) return op;
     op->norm = norm;
     op->kernel.epsilon = plan->program->ops[norm].epsilon;
     op->kernel.flags = MGV__KERNEL_FOLD_NORM;
-    op->kernel.bias = plan->norm;
+    op->bias = plan->norm;
     op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
     return op;
 }
@@ -10732,7 +10790,7 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
                                 MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
     } else {
         scores = mgv__plan_push(plan, "head scores", layer, MGV__KERNEL_POOL_TOKENS, MGV__DEVICE_STREAM, MGV__DEVICE_PARTS);
-        scores->kernel.column_sums = mgv__plan_vector(plan, 64);
+        scores->column_sums = mgv__plan_vector(plan, 64);
         scores->pack = MGV__PACK_SCORES;
         plan->pack_rows[MGV__PACK_SCORES] = plan->heads;
     }
@@ -10742,16 +10800,14 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
     mgv__lower_range(l, scores, i)->is_part = 1;
     mgv__lower_range(l, sums, i)->is_part = 1;
     mgv__lower_keep_norm(plan, sums->norm);
-    sums->kernel.k_blocks = plan->width / 64;
-    sums->kernel.bias = plan->norm;
-    if (!online) sums->kernel.column_sums = scores->kernel.column_sums;
+    sums->bias = plan->norm;
+    if (!online) sums->column_sums = scores->column_sums;
     mgv__lower_last_taps(l);
     values = mgv__plan_gemm(plan, "head values", layer, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN,
                             MGV__KERNEL_HALF);
     mgv__lower_range(l, values, i);
     values->packs = MGV__PACKS_VALUES;
     values->by_head = values->of_images = 1;
-    values->kernel.a_column_step = plan->width;
 }
 
 /* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
@@ -10819,6 +10875,7 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         plan->buffers[i].counter_stride = plan->buffers[i].by_image ? plan->group_images : plan->group_tiles;
     for (i = 0; i + plan->head_ops < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = (uint32_t)rows_per_group;
+    plan->map_count = 0;
     plan->machine->make_maps(plan);
 }
 
@@ -11015,7 +11072,7 @@ static uint32_t mgv__plan_units(const mgv__plan *plan, const mgv__kernel_op *k, 
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
 /* The same rows as (column of a block of K, row, block), so many blocks a box. */
-static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
+static void mgv__sm90_by_block(mgv__map_desc *m, uint32_t blocks) {
     m->dims[2] = m->dims[0] / MGV__GEMM_INNER;
     m->dims[0] = MGV__GEMM_INNER;
     m->strides[1] = 2 * MGV__GEMM_INNER;
@@ -11023,98 +11080,117 @@ static void mgv__plan_by_block(mgv__map_desc *m, uint32_t blocks) {
 }
 
 /* A CTA's tokens of the latency regime's pooling head: (column of a block, token, block, image), two blocks a box. */
-static void mgv__plan_pool_map(mgv__plan *plan) {
-    mgv__map_desc *m = &plan->maps[MGV__MAP_LATENCY_POOL];
+static uint32_t mgv__sm90_pool_map(mgv__plan *plan) {
     const uint32_t share = mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER);
-    if (!mgv__plan_latency_supported(plan)) return;
-    mgv__plan_map(plan, MGV__MAP_LATENCY_POOL, MGV__DEVICE_STREAM, plan->tokens, plan->room_images, mgv__ceil_div(share, 8) * 8);
-    m->dims[3] = m->dims[2];
-    m->strides[2] = m->strides[1];
-    m->box[3] = 1;
-    mgv__plan_by_block(m, 2);
+    mgv__map_desc m = mgv__plan_rows_view(plan, MGV__DEVICE_STREAM, plan->tokens, plan->room_images, mgv__ceil_div(share, 8) * 8);
+    if (!mgv__plan_latency_supported(plan)) return MGV__NO_MAP;
+    m.dims[3] = m.dims[2];
+    m.strides[2] = m.strides[1];
+    m.box[3] = 1;
+    mgv__sm90_by_block(&m, 2);
+    return mgv__plan_new_map(plan, &m);
+}
+/* THIN: one image's rows, so many blocks a box. */
+static uint32_t mgv__sm90_thin_map(mgv__plan *plan, uint32_t buffer, uint32_t blocks) {
+    mgv__map_desc m = mgv__plan_rows_view(plan, buffer, plan->tokens, 1, MGV__LATENCY_THIN_ROWS);
+    mgv__sm90_by_block(&m, blocks);
+    return mgv__plan_new_map(plan, &m);
 }
 
-static void mgv__plan_latency_maps(mgv__plan *plan) {
+static void mgv__sm90_latency_maps(mgv__plan *plan) {
     const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
+    mgv__views *views = &plan->views;
     uint32_t i;
     for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
-        if (i != MGV__DEVICE_QKV) mgv__plan_map(plan, MGV__MAP_LATENCY_A + i, i, rows_per_group, plan->groups, row_tile);
-    for (i = 0; i < 4; i++) {
-        const uint32_t buffer = i / 2 ? MGV__DEVICE_ATTENDED : MGV__DEVICE_PATCHES;
+        if (i != MGV__DEVICE_QKV) views->latency_a[i] = mgv__plan_map(plan, i, rows_per_group, plan->groups, row_tile);
+    for (i = 0; i < 2; i++) {
+        const uint32_t buffer = i ? MGV__DEVICE_ATTENDED : MGV__DEVICE_PATCHES;
         const uint32_t blocks = mgv__plan_thin_blocks(plan->buffers[buffer].columns);
         if (!blocks) continue;
-        mgv__plan_map(plan, MGV__MAP_THIN_A + i, buffer, plan->tokens, 1, MGV__LATENCY_THIN_ROWS);
-        mgv__plan_by_block(&plan->maps[MGV__MAP_THIN_A + i], i % 2 ? blocks : 2);
+        views->thin[i] = mgv__sm90_thin_map(plan, buffer, 2);
+        views->thin_behind[i] = mgv__sm90_thin_map(plan, buffer, blocks);
     }
-    mgv__plan_map(plan, MGV__MAP_LATENCY_KEYS, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
-    mgv__plan_pool_map(plan);
-    for (i = 0; i < 3; i++) mgv__plan_weight_map(plan, MGV__MAP_LATENCY_WEIGHTS + i, i, MGV__LATENCY_COLUMNS, 3);
+    views->latency_keys = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, mgv__ceil_div(row_tile, 16) * 16);
+    views->latency_pool = mgv__sm90_pool_map(plan);
+    for (i = 0; i < MGV__PACK_SCORES; i++) views->latency_weights[i] = mgv__plan_weight_map(plan, i, MGV__LATENCY_COLUMNS, 3);
 }
 
-static void mgv__plan_split_maps(mgv__plan *plan) {
+static void mgv__sm90_split_maps(mgv__plan *plan) {
     const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     uint32_t pack, i;
     for (i = 0; i < 2; i++) {
         const uint32_t half = mgv__split_columns(MGV__KERNEL_SPLIT_160 + i) / (uint32_t)MGV__CLUSTER;
-        for (pack = 0; pack < 3; pack++) mgv__plan_weight_map(plan, MGV__MAP_SPLIT_WEIGHTS + 3 * i + pack, pack, half, 2);
-        mgv__plan_map(plan, MGV__MAP_SPLIT_REST + i, MGV__DEVICE_STREAM, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
-        plan->maps[MGV__MAP_SPLIT_REST + i].box[0] = half - 64;
+        mgv__map_desc rest = mgv__plan_rows_view(plan, MGV__DEVICE_STREAM, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
+        rest.box[0] = half - 64;
+        plan->views.split_rest[i] = mgv__plan_new_map(plan, &rest);
+        for (pack = 0; pack < MGV__PACK_SCORES; pack++) plan->views.split_weights[pack][i] = mgv__plan_weight_map(plan, pack, half, 2);
     }
 }
 
 /* Of attention and of the pooling head: views of images. */
-static void mgv__plan_attention_maps(mgv__plan *plan, uint64_t images) {
-    const uint32_t keys = mgv__key_block(plan->tokens);
-    const uint32_t rest = mgv__rest_columns(plan->head_dim);
-    const uint32_t pooled = plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys;
-    /* the value projection's tiles are heads: stored rows are (column, head, image) */
-    if (plan->pools)
-        mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_ATTENDED, images, 0, 64,
-                           MGV__CHUNK_ROWS);
-    mgv__plan_map(plan, MGV__MAP_POOL_TOKENS, MGV__DEVICE_STREAM, plan->tokens, images, pooled);
+static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
+    const uint32_t keys = mgv__key_block(plan->tokens), rest = mgv__rest_columns(plan->head_dim);
+    mgv__views *views = &plan->views;
+    views->pool_tokens = mgv__plan_map(plan, MGV__DEVICE_STREAM, plan->tokens, images,
+                                       plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys);
     if (!mgv__plan_is_online(plan)) {
-        mgv__plan_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, keys);
-        mgv__plan_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64);
+        views->keys = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, keys);
+        views->queries = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64);
         return;
     }
-    mgv__plan_head_map(plan, MGV__MAP_KEYS, MGV__DEVICE_QKV, plan->tokens, images, 64, MGV__ONLINE_KEYS);
-    mgv__plan_head_map(plan, MGV__MAP_QUERIES, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
-    mgv__plan_head_map(plan, MGV__MAP_KEYS_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
-    mgv__plan_head_map(plan, MGV__MAP_QUERIES_REST, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
-    mgv__plan_head_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_ATTENDED, MGV__DEVICE_ATTENDED, plan->tokens, images, 64, MGV__CHUNK_ROWS);
+    views->keys = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64, MGV__ONLINE_KEYS);
+    views->queries = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
+    views->keys_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
+    views->queries_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
+}
+
+/* Weighted sums: (column, head, image). */
+static uint32_t mgv__sm90_weighted_map(mgv__plan *plan) {
+    mgv__map_desc m = mgv__plan_rows_view(plan, MGV__DEVICE_WEIGHTED, plan->heads, plan->room_images, MGV__CHUNK_ROWS);
+    m.dims[0] = plan->width;
+    m.strides[0] = (uint64_t)plan->width * 2;
+    m.strides[1] = (uint64_t)plan->buffers[MGV__DEVICE_WEIGHTED].pitch * 2;
+    return mgv__plan_new_map(plan, &m);
+}
+/* Boxes in which rows of a buffer are stored. */
+static uint32_t mgv__sm90_store_map(mgv__plan *plan, uint32_t buffer) {
+    const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
+    switch (buffer) {
+    case MGV__DEVICE_PATCHES: return MGV__NO_MAP;
+    case MGV__DEVICE_ATTENDED:
+        return mgv__plan_is_online(plan) ? mgv__plan_head_map(plan, buffer, plan->tokens, images, 64, MGV__CHUNK_ROWS)
+                                         : mgv__plan_map(plan, buffer, plan->tokens, images, MGV__CHUNK_ROWS);
+    case MGV__DEVICE_WEIGHTED: return mgv__sm90_weighted_map(plan);
+    case MGV__DEVICE_HEAD_ATTENDED: /* the value projection's tiles are heads: stored rows are (column, head, image) */
+        return mgv__plan_head_map(plan, buffer, images, 0, 64, MGV__CHUNK_ROWS);
+    default:
+        return mgv__plan_rows_are_images(buffer) ? mgv__plan_map(plan, buffer, images, 1, MGV__CHUNK_ROWS)
+                                                 : mgv__plan_map(plan, buffer, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
+    }
 }
 
 /* The views of all buffers and of the weights, in groups as they are now. */
 static void mgv__sm90_maps(mgv__plan *plan) {
     const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
-    const uint32_t groups = plan->groups;
-    uint32_t i;
-    for (i = 0; i < 9; i++) mgv__plan_weight_map(plan, MGV__MAP_WEIGHTS + i, i / 3, 128u >> i % 3, 2);
-    mgv__plan_weight_map(plan, MGV__MAP_POOL_SCORES, MGV__PACK_SCORES, 64, 3);
+    mgv__views *views = &plan->views;
+    uint32_t i, k;
+    memset(views, 0xFF, sizeof *views); /* MGV__NO_MAP */
+    for (i = 0; i < MGV__PACK_SCORES; i++)
+        for (k = 0; k < 3; k++) views->weights[i][k] = mgv__plan_weight_map(plan, i, 128u >> k, 2);
+    views->pool_scores = mgv__plan_weight_map(plan, MGV__PACK_SCORES, 64, 3);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const int head = mgv__plan_rows_are_images(i);
-        uint64_t per_group = head ? plan->room_images : rows_per_group, count = head ? 1 : groups;
         if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
         if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
-            mgv__plan_map(plan, MGV__MAP_A + i, i, per_group, count, MGV__GEMM_ROWS);
-        if (i == MGV__DEVICE_ATTENDED) { per_group = plan->tokens; count = plan->room_images; }
-        if (i != MGV__DEVICE_PATCHES && i != MGV__DEVICE_WEIGHTED)
-            mgv__plan_map(plan, MGV__MAP_STORE + i, i, per_group, count, MGV__CHUNK_ROWS);
+            views->a[i] = mgv__plan_map(plan, i, head ? plan->room_images : rows_per_group, head ? 1 : plan->groups, MGV__GEMM_ROWS);
+        views->store[i] = mgv__sm90_store_map(plan, i);
     }
-    if (plan->pools) { /* weighted sums: (column, head, image) */
-        mgv__device_buffer *weighted = &plan->buffers[MGV__DEVICE_WEIGHTED];
-        mgv__map_desc *m = &plan->maps[(int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED];
-        mgv__plan_map(plan, (int)MGV__MAP_STORE + MGV__DEVICE_WEIGHTED, MGV__DEVICE_WEIGHTED, plan->heads, plan->room_images,
-                      MGV__CHUNK_ROWS);
-        m->dims[0] = plan->width;
-        m->strides[0] = (uint64_t)plan->width * 2;
-        m->strides[1] = (uint64_t)weighted->pitch * 2;
-    }
-    mgv__plan_attention_maps(plan, plan->room_images);
-    mgv__plan_latency_maps(plan);
-    mgv__plan_split_maps(plan);
+    mgv__sm90_attention_maps(plan, plan->room_images);
+    mgv__sm90_latency_maps(plan);
+    mgv__sm90_split_maps(plan);
 }
+MGV__STATIC_ASSERT(sizeof(mgv__views) / sizeof(uint32_t) <= MGV__MAX_MAPS, maps_fit_the_kernel_argument);
 
 /* At 32 bytes a clock from L2. */
 static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
@@ -11135,7 +11211,7 @@ static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
 /* Tile width of a GEMM: the one whose waves take least time. Of what multiplies normed rows, which has many columns, a second wave that is
    not full runs beside other operations' tiles: narrower ones are worth it only where they save a wave, or where so few rows are hurried
    on that the next operation waits for them. Where tiles are dealt no wave is left half empty. */
-static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles, const mgv__kernel_op *op) {
+static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles, const mgv__kernel_op *op, uint32_t blocks) {
     const uint32_t clusters = plan->clusters;
     static const uint32_t widths[] = {256, 192, 128, 64};
     const uint32_t row_units = mgv__ceil_div(row_tiles, MGV__CLUSTER);
@@ -11146,7 +11222,7 @@ static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles
     for (i = 0; i < 4; i++) {
         uint32_t width = widths[i],
                  tiles = row_units * mgv__ceil_div(op->columns, width) - mgv__plan_narrow_tiles(row_units, op->columns, width) / 2;
-        mgv__tile_clocks clocks = mgv__gemm_clocks(width, op->k_blocks);
+        mgv__tile_clocks clocks = mgv__gemm_clocks(width, blocks);
         double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge, waves = mgv__plan_waves(tiles, clusters);
         if (width != 256 && (waves * tile >= best_time || (many && best_waves > 1 && waves >= best_waves))) continue;
         best = width;
@@ -11190,14 +11266,19 @@ static uint32_t mgv__plan_weights_offset(const mgv__plan *plan, uint32_t pack, u
 /* It is other arithmetic than a GEMM's tile, so it depends on the number of rows, never on the card. */
 static void mgv__plan_gemv(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_gemv *of = &k->of.gemv;
     k->kind = MGV__KERNEL_GEMV;
-    k->k_blocks = plan->pack_pitch[op->pack] / 8;
-    k->b_map = MGV__GEMV_LEAST_PARTS_LOG2;
-    while (k->b_map < MGV__GEMV_MOST_PARTS_LOG2 && mgv__ceil_div(k->k_blocks, 4) > (uint32_t)MGV__GEMV_STEPS << k->b_map) k->b_map++;
-    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(k->b_map) * mgv__plan_regime(plan)->cluster);
-    k->a_map = op->source;
-    k->store_map = op->target;
-    k->weights_offset = mgv__plan_weights_offset(plan, op->pack, k->b_row);
+    of->source = op->source;
+    of->target = op->target;
+    of->pieces = plan->pack_pitch[op->pack] / 8;
+    of->parts_log2 = MGV__GEMV_LEAST_PARTS_LOG2;
+    while (of->parts_log2 < MGV__GEMV_MOST_PARTS_LOG2 && mgv__ceil_div(of->pieces, 4) > (uint32_t)MGV__GEMV_STEPS << of->parts_log2)
+        of->parts_log2++;
+    of->weights = mgv__plan_weights_offset(plan, op->pack, op->b_row);
+    of->a_column_step = op->by_head ? plan->width : 0;
+    of->bias = op->bias;
+    of->stats_out = op->stats_out;
+    k->column_tiles = mgv__ceil_div(k->columns, MGV__GEMV_COLUMNS(of->parts_log2) * mgv__plan_regime(plan)->cluster);
 }
 
 /* Tiles of the pooling head for one pair of images. Each finds all scores, so there is more than one only where clusters would stand idle.
@@ -11211,19 +11292,22 @@ static uint32_t mgv__plan_pool_parts(uint32_t blocks, uint32_t pairs, uint32_t c
 /* The latency regime's pooling head up to the values, one operation: the second. */
 static void mgv__plan_pool_heads(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_pool_few *of = &k->of.pool_few;
     const mgv__plan_op *values = &plan->ops[plan->op_count - plan->head_ops];
     k->column_tiles = 0;
     if (op->kind == MGV__KERNEL_POOL_TOKENS) return;
     k->kind = MGV__KERNEL_POOL_HEADS;
     op->source = MGV__DEVICE_STREAM;
-    op->target = MGV__DEVICE_HEAD_ATTENDED;
+    op->target = of->target = MGV__DEVICE_HEAD_ATTENDED;
     k->column_tiles = mgv__ceil_div(k->heads, MGV__POOL_HEADS);
-    k->a_map = k->b_map = MGV__MAP_LATENCY_POOL;
-    k->store_map = op->target;
     k->stats_columns = 64;
-    k->weights_offset = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
-    k->values_offset = mgv__plan_weights_offset(plan, values->pack, values->kernel.b_row);
-    k->table = values->kernel.bias;
+    of->token_map = plan->views.latency_pool;
+    of->blocks = plan->width / 64;
+    of->gamma = op->bias;
+    of->column_sums = op->column_sums;
+    of->weights = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
+    of->values = mgv__plan_weights_offset(plan, values->pack, values->b_row);
+    of->value_bias = values->bias;
 }
 
 /* The same in the throughput regime, for few images: a CTA for each MGV__POOL_TOKENS tokens, then one for each head. For more, all of it is
@@ -11232,22 +11316,39 @@ static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t 
     mgv__kernel_op *k = &op->kernel;
     const uint32_t cluster = mgv__plan_regime(plan)->cluster;
     const int few = mgv__plan_pools_tokens(plan, mgv__plan_alike(plan, images));
-    k->weights_offset = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
-    k->a_map = op->source;
-    k->store_map = op->target;
-    if (op->kind == MGV__KERNEL_POOL_TOKENS) {
-        k->column_tiles = few ? mgv__ceil_div(mgv__plan_pool_parts_of(plan), cluster) : 0;
+    k->column_tiles = 0;
+    if (op->kind == MGV__KERNEL_POOL_TOKENS && !few) return;
+    if (op->kind == MGV__KERNEL_POOL_JOIN) {
+        op->source = few ? MGV__DEVICE_PARTS : MGV__DEVICE_STREAM;
+        op->target = MGV__DEVICE_WEIGHTED;
+    }
+    if (few) {
+        k->column_tiles = mgv__ceil_div(op->kind == MGV__KERNEL_POOL_TOKENS ? mgv__plan_pool_parts_of(plan) : k->heads, cluster);
+        k->of.pool_few.source = op->source;
+        k->of.pool_few.target = op->target;
+        k->of.pool_few.gamma = op->bias;
+        k->of.pool_few.column_sums = op->column_sums;
+        k->of.pool_few.weights = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
         return;
     }
-    op->source = few ? MGV__DEVICE_PARTS : MGV__DEVICE_STREAM;
-    op->target = k->store_map = MGV__DEVICE_WEIGHTED;
-    k->a_map = few ? (uint32_t)MGV__DEVICE_PARTS : (uint32_t)MGV__MAP_POOL_TOKENS;
-    k->column_tiles = mgv__ceil_div(k->heads, cluster);
-    if (few) return;
     k->kind = MGV__KERNEL_POOL;
-    k->store_map = MGV__MAP_STORE + op->target;
-    k->b_map = MGV__MAP_POOL_SCORES;
-    k->column_tiles = mgv__plan_pool_parts(k->k_blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
+    k->of.pool.token_map = plan->views.pool_tokens;
+    k->of.pool.store_map = plan->views.store[op->target];
+    k->of.pool.score_map = plan->views.pool_scores;
+    k->of.pool.blocks = plan->width / 64;
+    k->of.pool.gamma = op->bias;
+    k->of.pool.column_sums = op->column_sums;
+    k->column_tiles = mgv__plan_pool_parts(k->of.pool.blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
+}
+/* Where there are too many tokens to hold them at once: the sums by scores that the operation before has left. */
+static void mgv__plan_pool_sums(const mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_pool *of = &op->kernel.of.pool;
+    of->token_map = plan->views.pool_tokens;
+    of->store_map = plan->views.store[op->target];
+    of->scores = op->source;
+    of->blocks = plan->width / 64;
+    of->gamma = op->bias;
+    op->kernel.column_tiles = mgv__ceil_div(of->blocks, MGV__MATH_GROUPS);
 }
 
 /* Whether each math warpgroup has a head of its own, where it would share one with the other: half as many begins and ends of tiles, and
@@ -11256,74 +11357,95 @@ static int mgv__plan_own_heads(const mgv__plan *plan, uint32_t images, uint32_t 
     return (uint64_t)mgv__min_u32(images, plan->group_images) * mgv__ceil_div(pairs, MGV__MATH_GROUPS) >= 2 * plan->clusters;
 }
 
-/* Tiles and tensor maps of one operation in the throughput regime. */
-static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
+/* Rows that are copied or normalised: a tile a pair of row tiles. */
+static void mgv__sm90_rows(mgv__plan_op *op) {
+    mgv__kernel_rows *of = &op->kernel.of.rows;
+    op->kernel.column_tiles = 1;
+    of->source = op->source;
+    of->target = op->output;
+    of->gamma = op->bias;
+    of->stats_out = op->stats_out;
+}
+
+static void mgv__sm90_attention(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
-    const uint32_t images = plan->images;
-    uint32_t width;
-    /* of who writes the stream */
-    const uint32_t split = op->of_images ? 0 : mgv__plan_split_kind(plan, (uint64_t)mgv__plan_alike(plan, images) * plan->tokens);
+    mgv__kernel_attention *of = &k->of.attention;
     /* of heads; the last may have one: its second tile is cut off where it is stored */
     const uint32_t pairs = mgv__ceil_div(plan->heads, MGV__CLUSTER);
-    k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
-    if (op->kind == MGV__KERNEL_ROWS) return; /* one tile a pair of row tiles, no maps */
-    k->store_map = MGV__MAP_STORE + op->target;
-    k->residual_map = MGV__MAP_STORE + op->target;
-    switch (op->kind) {
-    case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
-    case MGV__KERNEL_ATTENTION:
-        /* Two clusters share out the queries where that takes no more than two rounds of half as much. */
-        k->k_blocks = plan->tokens > 128 && images * pairs <= plan->clusters ? 2 : 1;
-        if (k->k_blocks == 1 && mgv__plan_own_heads(plan, images, pairs)) k->flags |= MGV__KERNEL_OWN_HEADS;
-        k->column_tiles = mgv__ceil_div(pairs, mgv__plan_heads(k)) * k->k_blocks;
-        k->a_map = MGV__MAP_KEYS;
-        k->b_map = MGV__MAP_QUERIES;
+    of->key_map = plan->views.keys;
+    of->query_map = plan->views.queries;
+    of->store_map = plan->views.store[op->target];
+    if (op->kind == MGV__KERNEL_ATTENTION_ONLINE) {
+        of->key_rest_map = plan->views.keys_rest;
+        of->query_rest_map = plan->views.queries_rest;
+        of->parts = mgv__ceil_div(plan->tokens, MGV__MATH_GROUPS * 64);
+        k->column_tiles = pairs * of->parts;
         return;
-    case MGV__KERNEL_ATTENTION_ONLINE:
-        k->k_blocks = mgv__ceil_div(plan->tokens, MGV__MATH_GROUPS * 64);
-        k->column_tiles = pairs * k->k_blocks;
-        k->a_map = MGV__MAP_KEYS;
-        k->b_map = MGV__MAP_QUERIES;
-        return;
-    case MGV__KERNEL_POOL_TOKENS:
-    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_op(plan, op, images); return;
-    case MGV__KERNEL_POOL_SUMS:
-        k->column_tiles = mgv__ceil_div(k->k_blocks, MGV__MATH_GROUPS);
-        k->a_map = MGV__MAP_POOL_TOKENS;
-        k->b_map = op->source;
-        return;
-    default: break;
     }
-    k->k_blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
-    k->a_map = MGV__MAP_A + op->source;
+    /* Two clusters share out the queries where that takes no more than two rounds of half as much. */
+    of->parts = plan->tokens > 128 && plan->images * pairs <= plan->clusters ? 2 : 1;
+    if (of->parts == 1 && mgv__plan_own_heads(plan, plan->images, pairs)) k->flags |= MGV__KERNEL_OWN_HEADS;
+    k->column_tiles = mgv__ceil_div(pairs, mgv__plan_heads(k)) * of->parts;
+}
+
+/* split: the kind of SPLIT tile, where it writes the stream. */
+static void mgv__sm90_gemm(const mgv__plan *plan, mgv__plan_op *op, uint32_t split) {
+    mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_gemm *of = &k->of.gemm;
+    const mgv__views *views = &plan->views;
+    uint32_t width;
+    of->a_map = views->a[op->source];
+    of->store_map = of->residual_map = of->rest_map = views->store[op->target];
+    of->narrow_map = views->weights[op->pack][1];
+    of->blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
+    of->b_row = op->b_row;
+    of->a_column_step = op->by_head ? plan->width : 0;
+    of->bias = op->bias;
+    of->table = op->table;
+    of->stats_out = op->stats_out;
     if (split && op->target == MGV__DEVICE_STREAM) {
         k->kind = split;
         k->column_tiles = mgv__ceil_div(k->columns, mgv__split_columns(split));
-        if (split == MGV__KERNEL_SPLIT_128) { /* each CTA finishes one chunk's columns: none behind them need other boxes */
-            k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + MGV__MAP_WEIGHTS_128;
-            return;
-        }
-        k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 * (split - MGV__KERNEL_SPLIT_160) + op->pack;
-        k->residual_map = MGV__MAP_SPLIT_REST + (split - MGV__KERNEL_SPLIT_160);
-        return;
-    }
-    if (mgv__plan_is_gemv(plan, op)) {
-        mgv__plan_gemv(plan, op);
+        of->b_map = of->narrow_map; /* of 128 columns: each CTA finishes one chunk's, none behind them need other boxes */
+        if (split == MGV__KERNEL_SPLIT_128) return;
+        of->b_map = views->split_weights[op->pack][split - MGV__KERNEL_SPLIT_160];
+        of->rest_map = views->split_rest[split - MGV__KERNEL_SPLIT_160];
         return;
     }
     if (op->by_head) width = plan->head_dim <= 64 ? 64 : 128;
     else if (k->flags & MGV__KERNEL_FLOAT_OUT) width = 64;
-    else width = mgv__plan_tile_columns(plan, mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k);
+    else width = mgv__plan_tile_columns(plan, mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k, of->blocks);
     k->kind = width == 256   ? MGV__KERNEL_GEMM_256
               : width == 192 ? MGV__KERNEL_GEMM_192
               : width == 128 ? MGV__KERNEL_GEMM_128
                              : MGV__KERNEL_GEMM_64;
     k->column_tiles = op->by_head ? plan->heads : mgv__ceil_div(k->columns, width);
-    k->b_map = MGV__MAP_WEIGHTS + 3 * op->pack + (width == 256 ? 0 : width == 128 ? MGV__MAP_WEIGHTS_128 : 2);
+    of->b_map = width == 192 ? views->split_weights[op->pack][1] /* each CTA loads half of a tile's weights, in these too */
+                             : views->weights[op->pack][width == 256 ? 0 : width == 128 ? 1 : 2];
     /* A tile of 64 columns takes two blocks of K a stage, which only a pair loads; a head's begins with the head. */
     if (width >= 128 && !op->by_head && k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS))
         k->flags |= MGV__KERNEL_SHARE_ROWS;
-    if (width == 192) k->b_map = MGV__MAP_SPLIT_WEIGHTS + 3 + op->pack; /* each CTA loads half of a tile's weights, in these too */
+}
+
+/* Tiles and tensor maps of one operation in the throughput regime. */
+static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    const uint32_t images = plan->images;
+    /* of who writes the stream */
+    const uint32_t split = op->of_images ? 0 : mgv__plan_split_kind(plan, (uint64_t)mgv__plan_alike(plan, images) * plan->tokens);
+    k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
+    switch (op->kind) {
+    case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
+    case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
+    case MGV__KERNEL_ATTENTION:
+    case MGV__KERNEL_ATTENTION_ONLINE: mgv__sm90_attention(plan, op); return;
+    case MGV__KERNEL_POOL_TOKENS:
+    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_op(plan, op, images); return;
+    case MGV__KERNEL_POOL_SUMS: mgv__plan_pool_sums(plan, op); return;
+    default: break;
+    }
+    if (mgv__plan_is_gemv(plan, op)) mgv__plan_gemv(plan, op);
+    else mgv__sm90_gemm(plan, op, split);
 }
 
 /* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (kernels/NOTES.md, DEEP and THIN). It is
@@ -11335,38 +11457,53 @@ static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
 }
 
 /* The same in the latency regime. */
-static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
+static void mgv__sm90_latency_product(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_latency *of = &k->of.latency;
+    const mgv__views *views = &plan->views;
     const uint32_t wide = (uint32_t)mgv__plan_is_wide(plan, k), blocks = mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER);
     const uint32_t columns = wide ? MGV__LATENCY_CLUSTER * MGV__LATENCY_COLUMNS : MGV__LATENCY_COLUMNS; /* of a cluster */
+    k->kind = wide ? MGV__KERNEL_WIDE : mgv__plan_is_thin(plan, op) ? MGV__KERNEL_THIN : MGV__KERNEL_DEEP;
+    k->column_tiles = mgv__ceil_div(k->columns, columns);
+    of->a_map = views->latency_a[op->source];
+    if (k->kind == MGV__KERNEL_THIN) {
+        of->a_map = views->thin[op->source == MGV__DEVICE_ATTENDED];
+        of->behind_map = views->thin_behind[op->source == MGV__DEVICE_ATTENDED];
+    }
+    of->b_map = views->latency_weights[op->pack];
+    of->target = op->target;
+    of->residual = op->residual;
+    of->blocks = k->kind == MGV__KERNEL_DEEP ? mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER) : blocks;
+    if (of->blocks < MGV__MATH_GROUPS) of->blocks = MGV__MATH_GROUPS; /* one each: beyond K there are zeros */
+    of->b_row = op->b_row;
+    of->bias = op->bias;
+    of->table = op->table;
+    of->stats_out = op->stats_out;
+    /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights:
+       those of the product behind it can wait. */
+    if (op->target == MGV__DEVICE_QKV) k->flags |= MGV__KERNEL_HOLD_WEIGHTS;
+}
+static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
     k->stats_columns = 64;
-    k->store_map = op->target;
-    k->residual_map = op->residual;
     switch (op->kind) {
     case MGV__KERNEL_PATCHES: k->column_tiles = 10; return; /* 10,240 threads: a piece each of 224 px */
     case MGV__KERNEL_ATTENTION:
         k->column_tiles = plan->heads;
-        k->a_map = MGV__MAP_QUERIES;
-        k->b_map = MGV__MAP_LATENCY_KEYS;
+        k->of.attention.query_map = plan->views.queries;
+        k->of.attention.key_map = plan->views.latency_keys;
+        k->of.attention.target = op->target;
         return;
     case MGV__KERNEL_POOL_TOKENS:
     case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_heads(plan, op); return;
     default: break;
     }
-    if (mgv__plan_is_gemv(plan, op)) {
-        mgv__plan_gemv(plan, op);
-        if (op->by_head) k->column_tiles = 0; /* the operation before has found the values */
+    if (!mgv__plan_is_gemv(plan, op)) {
+        mgv__sm90_latency_product(plan, op);
         return;
     }
-    k->kind = wide ? MGV__KERNEL_WIDE : mgv__plan_is_thin(plan, op) ? MGV__KERNEL_THIN : MGV__KERNEL_DEEP;
-    k->k_blocks = k->kind == MGV__KERNEL_DEEP ? mgv__ceil_div(blocks, MGV__LATENCY_CLUSTER) : blocks;
-    if (k->k_blocks < MGV__MATH_GROUPS) k->k_blocks = MGV__MATH_GROUPS; /* one each: beyond K there are zeros */
-    k->column_tiles = mgv__ceil_div(k->columns, columns);
-    k->a_map = k->kind == MGV__KERNEL_THIN ? MGV__MAP_THIN_A + 2 * (op->source == MGV__DEVICE_ATTENDED) : MGV__MAP_LATENCY_A + op->source;
-    k->b_map = MGV__MAP_LATENCY_WEIGHTS + op->pack;
-    /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights:
-       those of the product behind it can wait. */
-    if (op->target == MGV__DEVICE_QKV) k->flags |= MGV__KERNEL_HOLD_WEIGHTS;
+    mgv__plan_gemv(plan, op);
+    if (op->by_head) k->column_tiles = 0; /* the operation before has found the values */
 }
 
 /* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
@@ -11396,16 +11533,16 @@ static void mgv__sm90_latency_signallers(mgv__plan *plan) {
 static mgv__tile_clocks mgv__gemv_clocks(const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
     clocks.matrix = 0;
-    clocks.feed = k->k_blocks * 16.0 * (shape.rows + shape.columns) / 32;
+    clocks.feed = k->of.gemv.pieces * 16.0 * (shape.rows + shape.columns) / 32;
     clocks.edge = 4000; /* most of it code that runs once an encode */
     return clocks;
 }
 static mgv__tile_clocks mgv__sm90_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks;
     (void)plan;
-    if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->k_blocks);
+    if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->of.gemm.blocks);
     if (k->kind == MGV__KERNEL_GEMV) return mgv__gemv_clocks(k, shape);
-    clocks = mgv__gemm_clocks(shape.columns, k->k_blocks);
+    clocks = mgv__gemm_clocks(shape.columns, k->of.gemm.blocks);
     if (k->flags & MGV__KERNEL_ACTIVATION) clocks.edge += MGV__SM90_GELU_CLOCKS * shape.columns;
     if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SM90_STREAM_CLOCKS;
     return clocks;
@@ -11416,8 +11553,8 @@ static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, 
     const double activations = 128.0 * shape.rows,
                  weights = 128.0 * shape.columns / (k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_CLUSTER : 1u);
     if (k->kind == MGV__KERNEL_GEMV) return mgv__gemv_clocks(k, shape);
-    clocks.matrix = 2.0 * shape.rows * shape.columns * k->k_blocks * (uint32_t)MGV__GEMM_INNER / plan->machine->costs.flops_a_clock;
-    clocks.feed = k->k_blocks * (activations / MGV__SM90_SHARED_BYTES_A_CLOCK + weights / MGV__SM90_OWN_BYTES_A_CLOCK);
+    clocks.matrix = 2.0 * shape.rows * shape.columns * mgv__plan_inner(k) / plan->machine->costs.flops_a_clock;
+    clocks.feed = k->of.latency.blocks * (activations / MGV__SM90_SHARED_BYTES_A_CLOCK + weights / MGV__SM90_OWN_BYTES_A_CLOCK);
     clocks.edge = 2000 + (k->kind == MGV__KERNEL_DEEP ? MGV__SM90_EXCHANGE_CLOCKS : 0);
     return clocks;
 }
@@ -11533,6 +11670,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         k->flags = (k->flags & ~of_batch) | plan->ablations;
         k->rows_total = op->of_images ? images : images * plan->tokens;
         k->kind = op->kind;
+        memset(&k->of, 0, sizeof k->of);
         mgv__plan_regime(plan)->choose(plan, op);
         source = &plan->buffers[op->source];
         target = &plan->buffers[op->target];
@@ -11822,7 +11960,7 @@ typedef struct mgv__packer {
 
 /* Where row `row` of an operation's weights goes. */
 static uint16_t *mgv__packer_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
-    const uint64_t number = op->kernel.b_row + row - p->first;
+    const uint64_t number = op->b_row + row - p->first;
     return (uint16_t *)(void *)(p->rows + number * p->plan->pack_pitch[p->pack] * 2);
 }
 static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) {
@@ -11900,7 +12038,7 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     }
     for (k = 0; k < inner && gamma; k++) centred[k] -= mean;
     if (gamma) mgv__pack_centred(out, centred, inner, half);
-    p->vectors[op->kernel.bias + target_row] = (float)(shift * scale);
+    p->vectors[op->bias + target_row] = (float)(shift * scale);
 }
 
 /* Row `row` of a product whose weights are those of the model's last operation that it stands for, part after part. An MLP's may have some
@@ -11945,14 +12083,14 @@ static void mgv__pack_table(const mgv__packer *p, const mgv__plan_op *op) {
     const mgv__plan *plan = p->plan;
     const mgv__op *from = &plan->program->ops[op->first], *prepend = &plan->program->ops[op->end - 1];
     const uint32_t columns = op->kernel.columns;
-    float *out = p->vectors + op->kernel.table;
+    float *out = p->vectors + op->table;
     uint32_t part, row, c, first = 0;
     for (part = 0; prepend != from && part < prepend->part_count; part++) {
         const mgv__tensor *weight = &p->tensors[prepend->weight[part]];
         const uint32_t rows = (uint32_t)(mgv__tensor_numbers(weight) / columns);
         for (row = 0; row < rows; row++, first++, out += columns)
             for (c = 0; c < columns; c++) {
-                out[c] = mgv__tensor_value(weight, (uint64_t)row * columns + c) - p->vectors[op->kernel.bias + c];
+                out[c] = mgv__tensor_value(weight, (uint64_t)row * columns + c) - p->vectors[op->bias + c];
                 if (prepend->table != MGV__NO_TENSOR && first < plan->config->position_first)
                     out[c] += mgv__tensor_value(&p->tensors[prepend->table], (uint64_t)first * columns + c);
             }
@@ -11982,7 +12120,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
             bias -= mgv__bf16_value(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
         }
     }
-    p->vectors[op->kernel.bias + row] = (float)bias;
+    p->vectors[op->bias + row] = (float)bias;
 }
 
 /* Gamma and beta of a norm that is not folded into a product. */
@@ -12026,7 +12164,7 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint3
         out[k] = mgv__bf16_round((float)u[k]);
         sum += mgv__bf16_value(out[k]);
     }
-    p->vectors[op->kernel.column_sums + head] = (float)sum;
+    p->vectors[op->column_sums + head] = (float)sum;
 }
 
 /* Device memory that an engine takes, with room to align its start. */
@@ -12059,7 +12197,7 @@ static void mgv__pack_slice(void *context, uint32_t slice) {
     memset(p->rows + (first - p->first) * pitch, 0, (size_t)((end - first) * pitch));
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
-        const uint32_t begin = op->kernel.b_row, behind = begin + mgv__pack_rows_of(plan, op);
+        const uint32_t begin = op->b_row, behind = begin + mgv__pack_rows_of(plan, op);
         if (op->pack != p->pack || behind <= first || begin >= end) continue;
         for (row = (begin > first ? begin : first); row < mgv__min_u32(behind, end); row++)
             switch (op->packs) {
@@ -12088,7 +12226,7 @@ static void mgv__pack_vectors(const mgv__packer *p) {
     if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(p, plan->norm_op, plan->norm);
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
-        if (op->packs == MGV__PACKS_NORM) mgv__pack_norm(p, op->norm, op->kernel.bias);
+        if (op->packs == MGV__PACKS_NORM) mgv__pack_norm(p, op->norm, op->bias);
         if (op->packs == MGV__PACKS_PATCHES && op->kernel.flags & MGV__KERNEL_TABLE) mgv__pack_table(p, op);
     }
 }
@@ -12144,10 +12282,10 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
     shape.rows = k->kind == MGV__KERNEL_THIN ? (uint32_t)MGV__LATENCY_THIN_ROWS : mgv__plan_row_tile(plan);
     shape.columns = MGV__LATENCY_COLUMNS;
     if (!mgv__plan_regime(plan)->columns && k->kind != MGV__KERNEL_GEMV)
-        shape.columns = plan->maps[k->b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
+        shape.columns = plan->maps[k->of.gemm.b_map].box[1] * MGV__CLUSTER; /* each CTA loads its share */
     if (k->kind == MGV__KERNEL_GEMV) {
         shape.rows = mgv__ceil_div(k->rows_total, 16) * 16;
-        shape.columns = MGV__GEMV_COLUMNS(k->b_map);
+        shape.columns = MGV__GEMV_COLUMNS(k->of.gemv.parts_log2);
         shape.cluster_columns = shape.columns * mgv__plan_regime(plan)->cluster;
         return shape;
     }
@@ -12159,11 +12297,11 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
     if (mgv__plan_regime(plan)->queries) return mgv__plan_regime(plan)->queries;
-    return k->k_blocks == 1 ? all : mgv__min_u32(all, 128);
+    return k->of.attention.parts == 1 ? all : mgv__min_u32(all, 128);
 }
 /* Keys of a tile and columns of a head, as they are multiplied. */
 static uint32_t mgv__attention_keys(const mgv__plan *plan) {
-    return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : plan->maps[MGV__MAP_KEYS].box[1];
+    return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : mgv__key_block(plan->tokens);
 }
 static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__rest_columns(plan->head_dim); }
 
@@ -12176,7 +12314,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     *flops = 0;
     if (mgv__is_gemm(k)) {
         const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
-        *flops = 2.0 * shape.rows * shape.columns * k->k_blocks * (k->kind == MGV__KERNEL_GEMV ? 8u : (uint32_t)MGV__GEMM_INNER);
+        *flops = 2.0 * shape.rows * shape.columns * mgv__plan_inner(k);
         if (mgv__split_columns(k->kind)) *flops /= (uint32_t)MGV__CLUSTER;
         return mgv__plan_regime(plan)->product_clocks(plan, k, shape);
     }
@@ -12189,7 +12327,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.edge = 2500 + heads * queries * keys * (1.0 / 16 + 5.0 / 128); /* an exponential and five other instructions a score */
     }
     if (k->kind == MGV__KERNEL_POOL) {
-        *flops = 4.0 * plan->maps[k->b_map].box[1] * keys * k->inner / sharers;
+        *flops = 4.0 * plan->maps[k->of.pool.score_map].box[1] * keys * k->inner / sharers;
         clocks.feed = 2 * keys * k->inner * 2 / sharers / 32;
         clocks.edge = 5000;
     }
@@ -12259,7 +12397,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
         if (k->flags & MGV__KERNEL_STATS) b.statistics += rows * k->columns / 8;
         if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * b.target;
-        if (k->flags & MGV__KERNEL_GELU) b.passes += 2 * b.target;
+        if (k->flags & MGV__KERNEL_ACTIVATION) b.passes += 2 * b.target;
         if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * b.target;
     } else if (k->kind == MGV__KERNEL_ROWS) {
         if (k->flags & MGV__KERNEL_PICK) b.source = images * k->inner * 2.0;
@@ -12271,13 +12409,13 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.l2 = b.source;
     } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
-        b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->k_blocks));
+        b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->of.attention.parts));
         b.passes = 4 * scores;
     } else {
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
         b.target = images * target->columns * target->element_bytes;
         if (k->kind == MGV__KERNEL_POOL) b.weights = 2.0 * k->heads * k->inner;
-        b.l2 = k->kind == MGV__KERNEL_POOL ? 2 * stream + images * 2.0 * plan->maps[k->b_map].box[1] * k->inner
+        b.l2 = k->kind == MGV__KERNEL_POOL ? 2 * stream + images * 2.0 * plan->maps[k->of.pool.score_map].box[1] * k->inner
                                            : stream + b.source * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
         b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
         b.passes = 2 * stream + 4 * stream; /* the norm; keys and values written and read */
@@ -12479,7 +12617,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
         /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
         if (k->kind == MGV__KERNEL_GEMM_256 && mgv__ends_narrow(k->columns)) {
             last.kind = MGV__KERNEL_GEMM_128;
-            last.b_map++;
+            last.of.gemm.b_map = last.of.gemm.narrow_map;
         }
         last_us = times.deals ? mgv__schedule_tile_alone_us(plan, &last) : mgv__schedule_tile_us(plan, segment, &last);
         for (tile = segment->first_tile; tile < segment[1].first_tile; tile++) {
@@ -12774,10 +12912,10 @@ static uint64_t mgv__packed_layout_hash(const mgv__plan *plan) {
         mgv__hash_number(&hash, plan->ops[i].pack);
         mgv__hash_number(&hash, k->flags);
         mgv__hash_number(&hash, k->columns);
-        mgv__hash_number(&hash, k->b_row);
-        mgv__hash_number(&hash, k->bias);
-        mgv__hash_number(&hash, k->column_sums);
-        mgv__hash_number(&hash, k->table);
+        mgv__hash_number(&hash, plan->ops[i].b_row);
+        mgv__hash_number(&hash, plan->ops[i].bias);
+        mgv__hash_number(&hash, plan->ops[i].column_sums);
+        mgv__hash_number(&hash, plan->ops[i].table);
     }
     return mgv__hash_end(&hash);
 }
@@ -13643,7 +13781,7 @@ static mgv_result mgv__cuda_fail(const mgv__cuda_calls *calls, mgv_error *error,
     return mgv__fail(error, result, "%s: %s (CUDA error %u), while %s", call, calls->GetErrorString(code), (uint64_t)code, what);
 }
 
-/* maps: MGV__MAP_COUNT, for the groups that the plan has now. */
+/* maps: those of the groups that the plan has now. */
 static mgv_result mgv__cuda_encode_maps(const mgv__cuda *cuda, mgv__tensor_map *maps, mgv_error *error) {
     typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
                                         const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
@@ -13658,13 +13796,12 @@ static mgv_result mgv__cuda_encode_maps(const mgv__cuda *cuda, mgv__tensor_map *
     if (found != cudaDriverEntryPointSuccess)
         return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; version 12 or later is needed");
     memcpy(&encode, &entry, sizeof encode);
-    for (i = 0; i < MGV__MAP_COUNT; i++) {
+    for (i = 0; i < plan->map_count; i++) {
         const mgv__map_desc *m = &plan->maps[i];
         const uint64_t offset = m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset;
         const cuuint32_t steps[4] = {1, 1, 1, 1}, rank = m->dims[3] ? 4 : m->dims[2] ? 3 : 2, row_bytes = m->box[0] * m->element_bytes;
         CUtensorMap map;
         CUresult code;
-        if (!m->used) continue;
         code = encode(&map, m->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank,
                       cuda->arena + offset, (const cuuint64_t *)m->dims, (const cuuint64_t *)m->strides, m->box, steps,
                       CU_TENSOR_MAP_INTERLEAVE_NONE,

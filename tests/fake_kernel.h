@@ -63,7 +63,7 @@ static inline void fake_kernel(const void *argument) {
         const mgv__kernel_op *op = &arguments->ops[i];
         if (op->kind != MGV__KERNEL_ROWS) continue;
         for (k = 0; k < op->rows_total * op->inner; k++)
-            arguments->outputs[op->store_map][k] = fake_row(cuda->plan->outputs.layer[op->store_map], k);
+            arguments->outputs[op->of.rows.target][k] = fake_row(cuda->plan->outputs.layer[op->of.rows.target], k);
     }
     if (arguments->next_count)
         memset(arguments->aborted + arguments->next_counters, 0, arguments->next_count * sizeof *arguments->counters);

@@ -31,7 +31,7 @@ static void add_buffer(mgv__hash *hash, const mgv__plan *plan, uint32_t number) 
 static void add_map(mgv__hash *hash, const mgv__plan *plan, uint32_t number) {
     const mgv__map_desc *m = &plan->maps[number];
     uint32_t i;
-    assert_true(m->used);
+    assert_true(number < plan->map_count);
     add(hash, m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset);
     add(hash, m->element_bytes);
     for (i = 0; i < 4; i++) add(hash, m->dims[i]);
@@ -46,47 +46,99 @@ static int is_one_of(uint32_t kind, uint32_t kinds) { return kinds >> kind & 1u;
                   SPLIT_PRODUCTS | MGV__KIND(GEMV))
 
 /* The fields of a product. */
-static void add_product(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
-    const int gemv = k->kind == MGV__KERNEL_GEMV, latency = is_one_of(k->kind, LATENCY_PRODUCTS);
-    add(hash, k->k_blocks);
-    if (gemv) add_buffer(hash, plan, k->a_map);
-    else add_map(hash, plan, k->a_map);
-    if (gemv) add(hash, k->b_map);
-    else add_map(hash, plan, k->b_map);
-    if (k->kind == MGV__KERNEL_THIN) add_map(hash, plan, k->a_map + 1);
-    if (gemv || latency) add_buffer(hash, plan, k->store_map);
-    else add_map(hash, plan, k->store_map);
-    if (k->kind == MGV__KERNEL_SPLIT_160 || k->kind == MGV__KERNEL_SPLIT_192) add_map(hash, plan, k->residual_map);
-    else if (latency && k->flags & MGV__KERNEL_RESIDUAL) add_buffer(hash, plan, k->residual_map);
-    add(hash, gemv ? k->weights_offset : k->b_row);
-    add(hash, k->a_column_step);
-    add(hash, k->bias);
-    if (k->flags & MGV__KERNEL_TABLE) add(hash, k->table);
+static void add_gemm(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
+    const mgv__kernel_gemm *of = &k->of.gemm;
+    add(hash, of->blocks);
+    add_map(hash, plan, of->a_map);
+    add_map(hash, plan, of->b_map);
+    add_map(hash, plan, of->store_map);
+    if (k->kind == MGV__KERNEL_SPLIT_160 || k->kind == MGV__KERNEL_SPLIT_192) add_map(hash, plan, of->rest_map);
+    add(hash, of->b_row);
+    add(hash, of->a_column_step);
+    add(hash, of->bias);
+    if (k->flags & MGV__KERNEL_TABLE) add(hash, of->table);
     if (k->flags & MGV__KERNEL_FOLD_NORM) add(hash, k->stats_in);
-    if (k->flags & MGV__KERNEL_STATS) add(hash, k->stats_out);
+    if (k->flags & MGV__KERNEL_STATS) add(hash, of->stats_out);
     add(hash, k->stats_columns);
+}
+static void add_gemv(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
+    const mgv__kernel_gemv *of = &k->of.gemv;
+    add(hash, of->pieces);
+    add_buffer(hash, plan, of->source);
+    add(hash, of->parts_log2);
+    add_buffer(hash, plan, of->target);
+    add(hash, of->weights);
+    add(hash, of->a_column_step);
+    add(hash, of->bias);
+    if (k->flags & MGV__KERNEL_FOLD_NORM) add(hash, k->stats_in);
+    if (k->flags & MGV__KERNEL_STATS) add(hash, of->stats_out);
+    add(hash, k->stats_columns);
+}
+static void add_latency(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
+    const mgv__kernel_latency *of = &k->of.latency;
+    add(hash, of->blocks);
+    add_map(hash, plan, of->a_map);
+    add_map(hash, plan, of->b_map);
+    if (k->kind == MGV__KERNEL_THIN) add_map(hash, plan, of->behind_map);
+    add_buffer(hash, plan, of->target);
+    if (k->flags & MGV__KERNEL_RESIDUAL) add_buffer(hash, plan, of->residual);
+    add(hash, of->b_row);
+    add(hash, 0); /* as many words as a GEMM has */
+    add(hash, of->bias);
+    if (k->flags & MGV__KERNEL_TABLE) add(hash, of->table);
+    if (k->flags & MGV__KERNEL_FOLD_NORM) add(hash, k->stats_in);
+    if (k->flags & MGV__KERNEL_STATS) add(hash, of->stats_out);
+    add(hash, k->stats_columns);
+}
+static void add_product(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
+    if (k->kind == MGV__KERNEL_GEMV) add_gemv(hash, plan, k);
+    else if (is_one_of(k->kind, LATENCY_PRODUCTS)) add_latency(hash, plan, k);
+    else add_gemm(hash, plan, k);
 }
 
 static void add_pool(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
-    const uint32_t in_buffers = MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN);
-    if (is_one_of(k->kind, in_buffers)) add_buffer(hash, plan, k->a_map);
-    else add_map(hash, plan, k->a_map);
-    if (is_one_of(k->kind, in_buffers | MGV__KIND(POOL_HEADS))) add_buffer(hash, plan, k->store_map);
-    else add_map(hash, plan, k->store_map);
-    if (k->kind == MGV__KERNEL_POOL) add_map(hash, plan, k->b_map);
-    if (k->kind == MGV__KERNEL_POOL_SUMS) add_buffer(hash, plan, k->b_map);
-    if (is_one_of(k->kind, MGV__KIND(POOL) | MGV__KIND(POOL_SUMS))) add(hash, k->k_blocks);
-    if (k->kind != MGV__KERNEL_POOL_TOKENS) add(hash, k->bias);
-    if (is_one_of(k->kind, MGV__KIND(POOL) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_HEADS))) add(hash, k->column_sums);
-    if (is_one_of(k->kind, MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_HEADS))) add(hash, k->weights_offset);
+    const mgv__kernel_pool *of = &k->of.pool;
+    add_map(hash, plan, of->token_map);
+    add_map(hash, plan, of->store_map);
+    if (k->kind == MGV__KERNEL_POOL) add_map(hash, plan, of->score_map);
+    if (k->kind == MGV__KERNEL_POOL_SUMS) add_buffer(hash, plan, of->scores);
+    add(hash, of->blocks);
+    add(hash, of->gamma);
+    if (k->kind == MGV__KERNEL_POOL) add(hash, of->column_sums);
+    add(hash, k->stats_in);
+    add(hash, k->stats_columns);
+}
+static void add_pool_few(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
+    const mgv__kernel_pool_few *of = &k->of.pool_few;
+    if (k->kind == MGV__KERNEL_POOL_HEADS) add_map(hash, plan, of->token_map);
+    else add_buffer(hash, plan, of->source);
+    add_buffer(hash, plan, of->target);
+    if (k->kind != MGV__KERNEL_POOL_TOKENS) add(hash, of->gamma);
+    if (k->kind != MGV__KERNEL_POOL_JOIN) {
+        add(hash, of->column_sums);
+        add(hash, of->weights);
+    }
     if (k->kind == MGV__KERNEL_POOL_HEADS) {
-        add(hash, k->values_offset);
-        add(hash, k->table);
+        add(hash, of->values);
+        add(hash, of->value_bias);
     }
     if (k->kind != MGV__KERNEL_POOL_JOIN) {
         add(hash, k->stats_in);
         add(hash, k->stats_columns);
     }
+}
+static void add_attention(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
+    const mgv__kernel_attention *of = &k->of.attention;
+    const int latency = plan->regime == MGV__LATENCY;
+    add_map(hash, plan, latency ? of->query_map : of->key_map);
+    add_map(hash, plan, latency ? of->key_map : of->query_map);
+    if (k->kind == MGV__KERNEL_ATTENTION_ONLINE && of->key_rest_map != MGV__NO_MAP) {
+        add_map(hash, plan, of->key_rest_map);
+        add_map(hash, plan, of->query_rest_map);
+    }
+    if (latency) add_buffer(hash, plan, of->target);
+    else add_map(hash, plan, of->store_map);
+    add(hash, of->parts);
 }
 
 static void add_op(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op *k) {
@@ -115,22 +167,14 @@ static void add_op(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op 
     add(hash, k->signal_counter);
     add(hash, k->signal_stride);
     if (is_one_of(k->kind, PRODUCTS)) add_product(hash, plan, k);
+    else if (mgv__plan_is_pool_few(k->kind)) add_pool_few(hash, plan, k);
     else if (mgv__plan_is_pool(k->kind)) add_pool(hash, plan, k);
-    else if (mgv__plan_is_attention(k->kind)) {
-        add_map(hash, plan, k->a_map);
-        add_map(hash, plan, k->b_map);
-        if (k->kind == MGV__KERNEL_ATTENTION_ONLINE && plan->maps[MGV__MAP_KEYS_REST].used) {
-            add_map(hash, plan, MGV__MAP_KEYS_REST);
-            add_map(hash, plan, MGV__MAP_QUERIES_REST);
-        }
-        if (plan->regime == MGV__LATENCY) add_buffer(hash, plan, k->store_map);
-        else add_map(hash, plan, k->store_map);
-        add(hash, k->k_blocks);
-    } else if (k->kind == MGV__KERNEL_ROWS) {
-        add_buffer(hash, plan, k->a_map);
-        add(hash, k->store_map);
+    else if (mgv__plan_is_attention(k->kind)) add_attention(hash, plan, k);
+    else if (k->kind == MGV__KERNEL_ROWS) {
+        add_buffer(hash, plan, k->of.rows.source);
+        add(hash, k->of.rows.target);
         if (k->flags & MGV__KERNEL_FOLD_NORM) {
-            add(hash, k->bias);
+            add(hash, k->of.rows.gamma);
             add(hash, k->stats_in);
         }
         add(hash, k->stats_columns);

@@ -172,8 +172,8 @@ static void test_the_layout_hash_takes_in_every_number(void **state) {
                         of_op[] = {offsetof(mgv__plan_op, first), offsetof(mgv__plan_op, end), offsetof(mgv__plan_op, packs),
                                    offsetof(mgv__plan_op, pack),
                                    offsetof(mgv__plan_op, kernel.flags), offsetof(mgv__plan_op, kernel.columns),
-                                   offsetof(mgv__plan_op, kernel.b_row), offsetof(mgv__plan_op, kernel.bias),
-                                   offsetof(mgv__plan_op, kernel.column_sums), offsetof(mgv__plan_op, kernel.table)};
+                                   offsetof(mgv__plan_op, b_row), offsetof(mgv__plan_op, bias),
+                                   offsetof(mgv__plan_op, column_sums), offsetof(mgv__plan_op, table)};
     const fixture *f = (const fixture *)*state;
     mgv__plan *plan = f->plan;
     const uint64_t hash = mgv__packed_layout_hash(plan);

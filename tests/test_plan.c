@@ -107,7 +107,7 @@ static void test_models_without_a_head(void **state) {
         assert_int_equal(plan->buffers[MGV__DEVICE_POOLED].bytes, 0);
         mgv__plan_want(plan, &outputs);
         assert_string_equal(plan->ops[plan->op_count - 1].label, "tokens");
-        assert_int_equal(plan->ops[plan->op_count - 1].kernel.bias, plan->norm);
+        assert_int_equal(plan->ops[plan->op_count - 1].bias, plan->norm);
         for (images = 1; images <= 64; images += 9) {
             mgv__plan_schedule(plan, images, 66);
             if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
@@ -188,7 +188,7 @@ static void test_split_products(void **state) {
                 assert_int_equal(splits, writes_stream && images >= 3 && images <= 24);
                 if (splits) assert_int_equal(mgv__split_columns(plan->ops[i].kernel.kind), images <= 7 ? 128 : images == 8 ? 160 : 192);
                 assert_int_equal(gemv, i + 4 >= plan->op_count && images <= MGV__GEMV_MAX_ROWS);
-                if (gemv) assert_true(plan->ops[i].kernel.column_tiles * MGV__GEMV_COLUMNS(plan->ops[i].kernel.b_map) * MGV__CLUSTER >= plan->ops[i].kernel.columns);
+                if (gemv) assert_true(plan->ops[i].kernel.column_tiles * MGV__GEMV_COLUMNS(plan->ops[i].kernel.of.gemv.parts_log2) * MGV__CLUSTER >= plan->ops[i].kernel.columns);
                 if (splits) assert_int_equal(plan->ops[i].kernel.flags & MGV__KERNEL_FOLD_NORM, 0);
             }
         }
@@ -433,8 +433,8 @@ static void test_latency_blocks(void **state) {
         assert_int_equal(plan->regime, MGV__LATENCY);
         for (i = 0; i < plan->op_count; i++) {
             const mgv__kernel_op *k = &plan->ops[i].kernel;
-            if (mgv__plan_is_latency_product(k->kind)) assert_true(k->k_blocks >= MGV__MATH_GROUPS);
-            if (k->kind == MGV__KERNEL_DEEP && (!deep[h] || k->k_blocks < deep[h])) deep[h] = k->k_blocks;
+            if (mgv__plan_is_latency_product(k->kind)) assert_true(k->of.latency.blocks >= MGV__MATH_GROUPS);
+            if (k->kind == MGV__KERNEL_DEEP && (!deep[h] || k->of.latency.blocks < deep[h])) deep[h] = k->of.latency.blocks;
         }
         plan_free(plan);
     }
@@ -467,11 +467,11 @@ static void test_latency_thin(void **state) {
             if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
             for (i = 0; i < 2; i++) {
                 const mgv__kernel_op *k = &plan->ops[i ? 4 : 1].kernel;
-                const mgv__map_desc *first = &plan->maps[k->a_map], *behind = first + 1;
+                const mgv__map_desc *first = &plan->maps[k->of.latency.a_map], *behind = &plan->maps[k->of.latency.behind_map];
                 const uint32_t row_bytes = MGV__GEMM_INNER * 2 * MGV__LATENCY_THIN_ROWS;
                 assert_int_equal(k->kind, want[i] ? MGV__KERNEL_THIN : MGV__KERNEL_DEEP);
                 if (!want[i]) continue;
-                assert_int_equal(k->k_blocks, want[i]);
+                assert_int_equal(k->of.latency.blocks, want[i]);
                 assert_int_equal(first->box[0] * first->box[1] * first->box[2] * 2, 2 * row_bytes);
                 assert_int_equal(behind->box[0] * behind->box[1] * behind->box[2] * 2, (want[i] / 2 - 2) * row_bytes);
                 assert_int_equal(first->dims[0] * first->dims[2], want[i] * (uint32_t)MGV__GEMM_INNER);
@@ -492,16 +492,16 @@ static void test_outputs(void **state) {
     (void)state;
     config_of(&config, 224, 16, 3);
     plan = plan_of(&config, 64, 13, 2);
-    b_row = plan->ops[plan->op_count - 1].kernel.b_row;
-    bias = plan->ops[plan->op_count - 1].kernel.bias;
+    b_row = plan->ops[plan->op_count - 1].b_row;
+    bias = plan->ops[plan->op_count - 1].bias;
     memset(&all, 0, sizeof all);
     none = all;
     all.count = MGV__KERNEL_MAX_OUTPUTS;
     for (i = 0; i < all.count; i++) all.layer[i] = (int32_t)(i % 5) - 1; /* tokens, layers 0 to 3, each many times */
     mgv__plan_want(plan, &all);
     assert_int_equal(plan->op_count, plan->max_ops);
-    assert_int_equal(plan->ops[plan->op_count - 1].kernel.b_row, b_row);
-    assert_int_equal(plan->ops[plan->op_count - 1].kernel.bias, bias);
+    assert_int_equal(plan->ops[plan->op_count - 1].b_row, b_row);
+    assert_int_equal(plan->ops[plan->op_count - 1].bias, bias);
     mgv__plan_schedule(plan, 48, 66);
     assert_int_equal(plan->segment_count, (plan->op_count - 4) * 4 + 4); /* the head's last four run over all groups at once */
     if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
@@ -579,6 +579,7 @@ static void test_tiles_are_dealt(void **state) {
 static void test_parts_and_ablations(void **state) {
     mgv__config config;
     mgv__plan *plan;
+    const mgv__kernel_gemv *of;
     uint32_t i, whole, gemvs = 0;
     (void)state;
     config_of(&config, 224, 16, 2);
@@ -591,8 +592,9 @@ static void test_parts_and_ablations(void **state) {
     for (i = 0; i < plan->op_count; i++) {
         assert_int_equal(plan->ops[i].kernel.flags & plan->ablations, plan->ablations);
         if (plan->ops[i].kernel.kind != MGV__KERNEL_GEMV) continue;
-        assert_true(plan->ops[i].kernel.weights_offset * (uint64_t)16 >= plan->pack_offset[plan->ops[i].pack]);
-        assert_true(plan->ops[i].kernel.weights_offset * (uint64_t)16 + (uint64_t)plan->ops[i].kernel.columns * plan->ops[i].kernel.k_blocks * 16 <= plan->weight_bytes);
+        of = &plan->ops[i].kernel.of.gemv;
+        assert_true(of->weights * (uint64_t)16 >= plan->pack_offset[plan->ops[i].pack]);
+        assert_true(of->weights * (uint64_t)16 + (uint64_t)plan->ops[i].kernel.columns * of->pieces * 16 <= plan->weight_bytes);
         gemvs++;
     }
     assert_int_equal(gemvs, 4); /* the pooling head's values, out, fc1 and fc2 */
@@ -721,11 +723,11 @@ static void test_mlps_of_any_width(void **state) {
     for (i = 0; i < plan.op_count; i++) {
         const mgv__plan_op *op = &plan.ops[i];
         const uint16_t *weights = (const uint16_t *)(const void *)(packed + plan.weights_offset - plan.vectors_offset + plan.pack_offset[op->pack]);
-        const float *bias = (const float *)(const void *)packed + op->kernel.bias;
+        const float *bias = (const float *)(const void *)packed + op->bias;
         const int makes = op->target == MGV__DEVICE_MLP || op->target == MGV__DEVICE_HEAD_MLP, takes = op->pack == MGV__PACK_MLP;
         if (op->packs != MGV__PACKS_PRODUCT) continue;
         for (row = 0; row < op->kernel.columns; row++) {
-            const uint16_t *w = weights + (size_t)(op->kernel.b_row + row) * plan.pack_pitch[op->pack];
+            const uint16_t *w = weights + (size_t)(op->b_row + row) * plan.pack_pitch[op->pack];
             const int filled = makes && row >= 1540;
             uint32_t values = 0;
             for (k = 0; k < plan.pack_columns[op->pack]; k++) {
@@ -797,10 +799,10 @@ static void test_pooled_tokens_fit_the_ring(void **state) {
         config.heads = cases[c].heads;
         config.hidden = 64 * cases[c].heads;
         plan = plan_of(&config, 2, 0, 1);
-        m = &plan->maps[MGV__MAP_LATENCY_POOL];
-        assert_int_equal(m->used, cases[c].used);
+        assert_int_equal(plan->views.latency_pool != MGV__NO_MAP, cases[c].used);
         assert_int_equal(mgv__plan_latency_supported(plan), cases[c].used);
-        if (m->used) {
+        if (cases[c].used) {
+            m = &plan->maps[plan->views.latency_pool];
             assert_true(m->box[1] % 8 == 0 && m->box[1] * MGV__LATENCY_CLUSTER >= plan->tokens);
             assert_true(m->box[0] * m->box[1] * m->box[2] * m->box[3] * 2 <= MGV__LATENCY_ROW_BYTES);
             assert_int_equal(m->dims[3], plan->room_images);
@@ -949,15 +951,15 @@ static void test_groups_are_those_of_the_batch(void **state) {
         if (plan->group_images == own->group_images) {
             assert_int_equal(plan->segment_count, own->segment_count);
             assert_memory_equal(plan->segments, own->segments, (plan->segment_count + 1) * sizeof *plan->segments);
-            for (i = 0; i < MGV__MAP_COUNT; i++)
-                if (own->maps[i].used && own->maps[i].dims[1] == own->group_images * own->tokens)
-                    assert_int_equal(plan->maps[i].dims[1], own->maps[i].dims[1]);
+            assert_int_equal(plan->map_count, own->map_count);
+            for (i = 0; i < own->map_count; i++)
+                if (own->maps[i].dims[1] == own->group_images * own->tokens) assert_int_equal(plan->maps[i].dims[1], own->maps[i].dims[1]);
         }
-        assert_int_equal(plan->maps[MGV__MAP_STORE + MGV__DEVICE_STREAM].dims[1], plan->group_images * plan->tokens);
-        assert_int_equal(plan->maps[MGV__MAP_STORE + MGV__DEVICE_STREAM].dims[2], plan->groups);
-        for (i = 0; i < MGV__MAP_COUNT; i++) { /* no view reaches beyond its rows */
+        assert_int_equal(plan->maps[plan->views.store[MGV__DEVICE_STREAM]].dims[1], plan->group_images * plan->tokens);
+        assert_int_equal(plan->maps[plan->views.store[MGV__DEVICE_STREAM]].dims[2], plan->groups);
+        for (i = 0; i < plan->map_count; i++) { /* no view reaches beyond its rows */
             const mgv__map_desc *m = &plan->maps[i];
-            if (!m->used || m->pack >= 0 || m->dims[3]) continue;
+            if (m->pack >= 0 || m->dims[3]) continue;
             assert_true(m->dims[1] * (m->dims[2] ? m->dims[2] : 1) * (uint64_t)plan->buffers[m->buffer].pitch <=
                         plan->buffers[m->buffer].rows * plan->buffers[m->buffer].pitch *
                             (m->strides[0] < (uint64_t)plan->buffers[m->buffer].pitch * m->element_bytes ? config.heads : 1u));
@@ -1001,7 +1003,7 @@ static void test_a_schedule_takes_as_long_as_its_tiles(void **state) {
                 assert_true(us > 0);
                 if (k->kind == MGV__KERNEL_GEMM_256 && (k->columns - 1) % 256 < 128) {
                     half.kind = MGV__KERNEL_GEMM_128;
-                    half.b_map++;
+                    half.of.gemm.b_map = half.of.gemm.narrow_map;
                     shorter = tiles / k->column_tiles * (us - mgv__schedule_tile_us(plan, segment, &half));
                     assert_true(shorter > 0);
                     halves++;

@@ -19,8 +19,7 @@ DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == 
 template <uint32_t KINDS> DEVICE constexpr bool has_kind(uint32_t kind) { return KINDS >> kind & 1; }
 template <uint32_t KINDS, uint32_t KIND> DEVICE bool is_kind(uint32_t kind) { return has_kind<KINDS>(KIND) && kind == KIND; }
 
-/* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64; the maps of these boxes follow the others'. */
-static constexpr uint32_t MAP_REST = 2;
+/* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64. */
 DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }
 DEVICE uint32_t rest_columns(const mgv__kernel_op &op) { return mgv__rest_columns(head_columns(op)); }
 
@@ -30,14 +29,14 @@ DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_column
    beyond the end of the rows and is all zeros. */
 DEVICE uint32_t gemm_steps(const mgv__kernel_op &op) {
     const uint32_t shares = mgv__is_split(op.kind) ? MGV__CLUSTER : gemm_depth(mgv__tile_columns(op.kind));
-    return (op.k_blocks + shares - 1) / shares;
+    return (op.of.gemm.blocks + shares - 1) / shares;
 }
 /* First column that this CTA writes of a GEMM tile. */
 DEVICE uint32_t gemm_first_column(const TileSlot &tile, uint32_t cta) {
     const uint32_t columns = mgv__tile_columns(tile.op.kind);
     if (mgv__is_split(tile.op.kind)) return tile.column * columns + cta * (columns / MGV__CLUSTER);
     if (tile.op.flags & MGV__KERNEL_SHARE_ROWS) return (tile.column * MGV__CLUSTER + cta) * columns;
-    return tile.column * (tile.op.a_column_step ? head_columns(tile.op) : columns);
+    return tile.column * (tile.op.of.gemm.a_column_step ? head_columns(tile.op) : columns);
 }
 /* First row, within its group, of this CTA's GEMM tile. */
 DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
@@ -75,7 +74,7 @@ struct AttentionPart {
     uint32_t head, first, end;
 };
 DEVICE AttentionPart attention_part(const TileSlot &tile, uint32_t cta) {
-    const uint32_t parts = tile.op.k_blocks, blocks = (tile.op.tokens + 63) / 64;
+    const uint32_t parts = tile.op.of.attention.parts, blocks = (tile.op.tokens + 63) / 64;
     AttentionPart part;
     part.head = tile.column / parts * MGV__CLUSTER + cta;
     part.first = tile.column % parts * 2;
@@ -112,7 +111,7 @@ DEVICE void narrow_last_tile(TileSlot &tile) {
         !mgv__ends_narrow(tile.op.columns))
         return;
     tile.op.kind = MGV__KERNEL_GEMM_128;
-    tile.op.b_map++; /* the map of 128 columns follows */
+    tile.op.of.gemm.b_map = tile.op.of.gemm.narrow_map;
     tile.column *= 2;
 }
 
@@ -121,7 +120,8 @@ struct PoolPart {
     uint32_t first, end;
 };
 DEVICE PoolPart pool_part(const TileSlot &tile) {
-    const uint32_t blocks = tile.op.k_blocks, each = (blocks + tile.op.column_tiles - 1) / tile.op.column_tiles, first = tile.column * each;
+    const uint32_t blocks = tile.op.of.pool.blocks, each = (blocks + tile.op.column_tiles - 1) / tile.op.column_tiles,
+                   first = tile.column * each;
     PoolPart part;
     part.first = first < blocks ? first : blocks;
     part.end = first + each < blocks ? first + each : blocks;
@@ -170,10 +170,10 @@ DEVICE bool announce_tile(Memory *shared, const mgv__kernel_arguments &arguments
 /* By the whole warp: the weights of CTA number `cta` of a GEMV into the L2 cache, several tiles ahead: they lie in memory in one piece. */
 DEVICE void prefetch_gemv_weights(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t columns = MGV__GEMV_COLUMNS(op.b_map), first = cta * columns, row_bytes = op.k_blocks * 16;
+    const uint32_t columns = MGV__GEMV_COLUMNS(op.of.gemv.parts_log2), first = cta * columns, row_bytes = op.of.gemv.pieces * 16;
     if (first >= op.columns) return;
     const uint32_t rows = op.columns - first < columns ? op.columns - first : columns;
-    const uint8_t *from = arguments.weights + (size_t)op.weights_offset * 16 + (size_t)first * row_bytes;
+    const uint8_t *from = arguments.weights + (size_t)op.of.gemv.weights * 16 + (size_t)first * row_bytes;
     if (elect_sync()) cp_async_bulk_prefetch_L2(from, rows * row_bytes);
 }
 

@@ -233,7 +233,7 @@ const char *harness_label(harness *h, uint32_t op) { return h->cuda->plan->ops[o
 uint32_t harness_width(harness *h, uint32_t op) {
     uint32_t kind = h->cuda->plan->ops[op].kernel.kind;
     if (mgv__plan_is_latency_product(kind)) return MGV__LATENCY_COLUMNS;
-    if (kind == MGV__KERNEL_GEMV) return MGV__GEMV_COLUMNS(h->cuda->plan->ops[op].kernel.b_map);
+    if (kind == MGV__KERNEL_GEMV) return MGV__GEMV_COLUMNS(h->cuda->plan->ops[op].kernel.of.gemv.parts_log2);
     return kind == MGV__KERNEL_GEMM_256 ? 256 : kind == MGV__KERNEL_GEMM_192 ? 192 : kind == MGV__KERNEL_GEMM_128 ? 128 : kind == MGV__KERNEL_GEMM_64 ? 64 : mgv__split_columns(kind);
 }
 /* Tiles of an operation in the last schedule: of an operation that others stand in for, none. */

@@ -117,15 +117,16 @@ DEVICE void latency_tell_ready(LatencyLoader &self) {
 /* What an operation's boxes begin with: fields of the tile are read once, not from shared memory for each box.
    DEEP: a quarter of K a CTA. */
 DEVICE uint32_t latency_first_inner(const LatencyLoader &self, const TileSlot &tile) {
-    return tile.op.kind == MGV__KERNEL_DEEP ? self.cta * tile.op.k_blocks * MGV__GEMM_INNER : 0;
+    return tile.op.kind == MGV__KERNEL_DEEP ? self.cta * tile.op.of.latency.blocks * MGV__GEMM_INNER : 0;
 }
 
 /* Block after block of the 64 rows of weights of this CTA. Most are asked for long before their rows are there: not as fast as the ring has
    room, or they are in the way of rows that others wait for, and of releases (kernels/NOTES.md, weights ahead). */
 DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.b_map), column = warp_uniform(latency_first_inner(self, tile));
-    const uint32_t row = warp_uniform(op.b_row + latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS);
+    const uint32_t blocks = warp_uniform(op.of.latency.blocks), map = warp_uniform(op.of.latency.b_map);
+    const uint32_t column = warp_uniform(latency_first_inner(self, tile)),
+                   row = warp_uniform(op.of.latency.b_row + latency_column_tile(tile, self.cta) * MGV__LATENCY_COLUMNS);
     LatencyWeightStage stage = latency_uniform(self.weights);
     uint32_t before = clock_u32();
 #pragma unroll 1
@@ -145,7 +146,7 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
    behind it lies nothing but boxes. */
 DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.a_map), group = warp_uniform(tile.group);
+    const uint32_t blocks = warp_uniform(op.of.latency.blocks), map = warp_uniform(op.of.latency.a_map), group = warp_uniform(tile.group);
     const uint32_t column = warp_uniform(latency_first_inner(self, tile)), row = warp_uniform(tile.unit * self.arguments.latency_rows);
     const uint32_t bytes = self.arguments.latency_rows * MGV__GEMM_INNER * 2;
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
@@ -202,8 +203,8 @@ DEVICE void latency_meet_cluster(LatencyLoader &self) {
 /* All CTAs of the cluster want the same: each fetches every fourth block for all. */
 DEVICE void latency_load_thin_weights(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t blocks = warp_uniform(op.k_blocks), map = warp_uniform(op.b_map),
-                   row = warp_uniform(op.b_row + tile.column * MGV__LATENCY_COLUMNS);
+    const uint32_t blocks = warp_uniform(op.of.latency.blocks), map = warp_uniform(op.of.latency.b_map),
+                   row = warp_uniform(op.of.latency.b_row + tile.column * MGV__LATENCY_COLUMNS);
     const LatencyRowStage first = latency_uniform(self.stage);
     latency_meet_loaders(self);
 #pragma unroll 1
@@ -223,8 +224,8 @@ DEVICE void latency_load_thin_weights(LatencyLoader &self, const TileSlot &tile)
 
 DEVICE void latency_load_thin_rows(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const LatencyThin thin(warp_uniform(op.k_blocks));
-    const uint32_t map = warp_uniform(op.a_map),
+    const LatencyThin thin(warp_uniform(op.of.latency.blocks));
+    const uint32_t map = warp_uniform(op.of.latency.a_map), behind_map = warp_uniform(op.of.latency.behind_map),
                    row = warp_uniform(tile.unit * self.arguments.latency_rows + self.cta * latency_thin_rows(self.arguments));
     const LatencyWeightStage first = latency_uniform(self.weights);
     const LatencyRowStage behind = latency_stage_after(latency_uniform(self.stage), thin.pairs);
@@ -244,7 +245,7 @@ DEVICE void latency_load_thin_rows(LatencyLoader &self, const TileSlot &tile) {
     latency_load_box(self, first_boxes[1], 0, row, 2);
 #pragma unroll
     for (uint32_t group = 0; group < MGV__MATH_GROUPS; group++)
-        latency_load_box(self, latency_rows_box(self, latency_stage_after(behind, group), map + 1), 0, row,
+        latency_load_box(self, latency_rows_box(self, latency_stage_after(behind, group), behind_map), 0, row,
                          2 * (MGV__MATH_GROUPS + group * thin.behind));
 }
 
@@ -255,8 +256,8 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), column = warp_uniform(tile.column * 64),
                    keys = latency_half_keys(self.arguments.latency_rows);
-    const uint32_t query_map = warp_uniform(op.a_map), map = warp_uniform(op.b_map), inner = warp_uniform(op.inner);
-    const uint32_t half = warp_uniform(latency_first_keys(op.tokens));
+    const uint32_t query_map = warp_uniform(op.of.attention.query_map), map = warp_uniform(op.of.attention.key_map);
+    const uint32_t inner = warp_uniform(op.inner), half = warp_uniform(latency_first_keys(op.tokens));
     LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
 #pragma unroll 1
     for (uint32_t i = 0; i < LATENCY_ATTENTION_STAGES; i++, opened.advance())
@@ -275,7 +276,7 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
 DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), row = warp_uniform(self.cta * latency_pool_share(op));
-    const uint32_t map = warp_uniform(op.a_map), stages = warp_uniform(latency_pool_stages(op)),
+    const uint32_t map = warp_uniform(op.of.pool_few.token_map), stages = warp_uniform(latency_pool_stages(op)),
                    bytes = warp_uniform(2 * latency_pool_rows(op) * MGV__GEMM_INNER * 2);
     const LatencyRowStage stage = latency_uniform(self.stage);
 #pragma unroll 1
@@ -292,7 +293,7 @@ DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
 
 /* Behind a tile: both loaders follow both rings. */
 DEVICE void latency_pass_stages(LatencyLoader &self, const TileSlot &tile) {
-    const uint32_t kind = warp_uniform(tile.op.kind), blocks = latency_is_product(kind) ? warp_uniform(tile.op.k_blocks) : 0;
+    const uint32_t kind = warp_uniform(tile.op.kind), blocks = latency_is_product(kind) ? warp_uniform(tile.op.of.latency.blocks) : 0;
     uint32_t rows = blocks, weights = blocks;
     if (kind == MGV__KERNEL_ATTENTION) rows = LATENCY_ATTENTION_STAGES;
     if (kind == MGV__KERNEL_POOL_HEADS) rows = warp_uniform(latency_pool_stages(tile.op));
@@ -469,8 +470,8 @@ DEVICE void latency_prefetch_pool(const mgv__kernel_arguments &arguments, const 
     for (uint32_t head = first; head < first + MGV__POOL_HEADS && head < op.heads; head++)
         if (elect_sync()) {
             const size_t row = head * 64 + cta * ROWS;
-            cp_async_bulk_prefetch_L2(weights + (size_t)op.values_offset * 16 + row * row_bytes, ROWS * row_bytes);
-            cp_async_bulk_prefetch_L2(weights + (size_t)op.weights_offset * 16 + (size_t)head * row_bytes, row_bytes);
+            cp_async_bulk_prefetch_L2(weights + (size_t)op.of.pool_few.values * 16 + row * row_bytes, ROWS * row_bytes);
+            cp_async_bulk_prefetch_L2(weights + (size_t)op.of.pool_few.weights * 16 + (size_t)head * row_bytes, row_bytes);
         }
 }
 
@@ -490,8 +491,7 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
         if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_prefetch_pool(arguments, tile, cluster_ctarank());
         if (tile.op.kind == MGV__KERNEL_GEMV)
             prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());
-        if (lane < 2 && tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_GEMV)
-            prefetch_tensormap(tensor_map(arguments, lane ? tile.op.b_map : tile.op.a_map));
+        if (lane < 2) latency_prefetch_map(arguments, tile.op, lane);
     }
     watch_last_tiles(shared, dog, slot);
 }

@@ -140,6 +140,14 @@ DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 
 DEVICE bool latency_is_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind); }
 
+/* One of the two maps through which a tile is loaded. */
+DEVICE void latency_prefetch_map(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t second) {
+    if (latency_is_product(op.kind)) prefetch_tensormap(tensor_map(arguments, second ? op.of.latency.b_map : op.of.latency.a_map));
+    if (op.kind == MGV__KERNEL_ATTENTION)
+        prefetch_tensormap(tensor_map(arguments, second ? op.of.attention.key_map : op.of.attention.query_map));
+    if (op.kind == MGV__KERNEL_POOL_HEADS) prefetch_tensormap(tensor_map(arguments, op.of.pool_few.token_map));
+}
+
 /* The rows within its group that the tile reads, [first, end). */
 DEVICE void latency_tile_rows(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t &first, uint32_t &end) {
     const mgv__kernel_op &op = tile.op;
@@ -156,7 +164,7 @@ DEVICE uint32_t latency_column_tile(const TileSlot &tile, uint32_t cta) {
 /* POOL_HEADS: tokens of a CTA; rows of a box with them; stages of the ring that they take, two blocks of columns each. */
 DEVICE uint32_t latency_pool_share(const mgv__kernel_op &op) { return (op.tokens + MGV__LATENCY_CLUSTER - 1) / MGV__LATENCY_CLUSTER; }
 DEVICE uint32_t latency_pool_rows(const mgv__kernel_op &op) { return (latency_pool_share(op) + 7) / 8 * 8; }
-DEVICE uint32_t latency_pool_stages(const mgv__kernel_op &op) { return (op.k_blocks + 1) / 2; }
+DEVICE uint32_t latency_pool_stages(const mgv__kernel_op &op) { return (op.of.pool_few.blocks + 1) / 2; }
 
 /* Rows of a THIN tile that are a CTA's. */
 DEVICE uint32_t latency_thin_rows(const mgv__kernel_arguments &arguments) { return arguments.latency_rows / MGV__LATENCY_CLUSTER; }
@@ -180,17 +188,17 @@ DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_argument
         if (end > first + rows) end = first + rows;
         if (end < first) end = first;
     }
-    to.blocks = op.k_blocks;
+    to.blocks = op.of.latency.blocks;
     to.base = tile.group * op.rows_per_group + first;
     to.rows = end - first;
     to.columns = left < MGV__LATENCY_COLUMNS ? left : (uint32_t)MGV__LATENCY_COLUMNS;
     to.pitch = op.columns;
-    to.target = arguments.buffers[op.store_map] + ((size_t)to.base * op.columns + column) * 2;
-    to.bias = arguments.vectors + op.bias + column;
-    to.stats = arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, first, column / 64);
+    to.target = arguments.buffers[op.of.latency.target] + ((size_t)to.base * op.columns + column) * 2;
+    to.bias = arguments.vectors + op.of.latency.bias + column;
+    to.stats = arguments.stats + op.of.latency.stats_out + stats_place(op, op.columns, tile.group, first, column / 64);
     to.added = op.flags & MGV__KERNEL_TABLE
-                   ? (const uint8_t *)(arguments.vectors + op.table + column)
-                   : arguments.buffers[op.residual_map] + ((size_t)to.base * op.columns + column) * 2;
+                   ? (const uint8_t *)(arguments.vectors + op.of.latency.table + column)
+                   : arguments.buffers[op.of.latency.residual] + ((size_t)to.base * op.columns + column) * 2;
 }
 DEVICE void latency_describe_attention(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
     const mgv__kernel_op &op = tile.op;
@@ -198,7 +206,7 @@ DEVICE void latency_describe_attention(LatencyTile &to, const mgv__kernel_argume
     to.base = image_number(op, tile.group, tile.unit) * op.tokens + cta * 64;
     to.rows = left < 64 ? left : 64;
     to.pitch = op.columns;
-    to.target = arguments.buffers[op.store_map] + ((size_t)to.base * op.columns + tile.column * 64) * 2;
+    to.target = arguments.buffers[op.of.attention.target] + ((size_t)to.base * op.columns + tile.column * 64) * 2;
 }
 /* Tile `number` of CTA `cta` in its cluster. */
 DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta, uint32_t number) {

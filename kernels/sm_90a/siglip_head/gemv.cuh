@@ -92,7 +92,7 @@ DEVICE float gemv_rstd(const FewRows &self, uint32_t row, uint32_t rows) {
 DEVICE void gemv_statistics(const FewRows &self, uint32_t row, uint32_t strip, float v) {
     const float mean = gemv_row_sum(v) * (1.0f / GEMV_STRIP), squares = gemv_row_sum((v - mean) * (v - mean));
     if (row < self.rows && self.lane % GEMV_STRIP == 0)
-        st_relaxed_gpu_v2f32(self.arguments.stats + self.op.stats_out + ((size_t)row * (self.op.columns / GEMV_STRIP) + strip) * 2,
+        st_relaxed_gpu_v2f32(self.arguments.stats + self.op.of.gemv.stats_out + ((size_t)row * (self.op.columns / GEMV_STRIP) + strip) * 2,
                              mean, squares);
 }
 
@@ -172,18 +172,18 @@ DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t 
     const float right = shfl_bfly_f32(v, 1);
     if (row >= rows || self.lane % 2) return;
     if (flags & MGV__KERNEL_FLOAT_OUT)
-        st_global_v2u32((float *)self.arguments.buffers[self.op.store_map] + at, __float_as_uint(v + f16_low(residual)),
+        st_global_v2u32((float *)self.arguments.buffers[self.op.of.gemv.target] + at, __float_as_uint(v + f16_low(residual)),
                         __float_as_uint(right + f16_high(residual)));
-    else st_global_u32((uint16_t *)self.arguments.buffers[self.op.store_map] + at, cvt_rn_f16x2(v, right));
+    else st_global_u32((uint16_t *)self.arguments.buffers[self.op.of.gemv.target] + at, cvt_rn_f16x2(v, right));
 }
 
 /* All rows with this warp's share of a strip, and a math warpgroup's strips to the end. HALVES: 1 where there are no more than eight rows.
    wait: for the rows; sync: of all math warps. */
 template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
     const mgv__kernel_op &op = self.op;
-    const GemvStrips strips = {op.b_map, self.number * GEMV_WARPS >> op.b_map};
+    const GemvStrips strips = {op.of.gemv.parts_log2, self.number * GEMV_WARPS >> op.of.gemv.parts_log2};
     const uint32_t parts = 1 << strips.parts_log2;
-    const uint32_t quad = self.lane / 4, group = self.warp / 4, rows = self.rows, pieces = op.k_blocks, columns = op.columns;
+    const uint32_t quad = self.lane / 4, group = self.warp / 4, rows = self.rows, pieces = op.of.gemv.pieces, columns = op.columns;
     const uint32_t fold = self.rehearsal || op.flags & MGV__KERNEL_FOLD_NORM;
     const uint32_t strip = strips.first + (self.warp >> strips.parts_log2), all_steps = (pieces + 3) / 4,
                    share = (all_steps + parts - 1) >> strips.parts_log2;
@@ -191,17 +191,18 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
     const uint32_t end_step = first_step + share < all_steps ? first_step + share : all_steps;
     const uint32_t row_tiles = HALVES == 1 ? 1 : (rows + GEMV_ROWS - 1) / GEMV_ROWS;
     const uint32_t own_row = self.warp % 4 * 4 + self.lane / GEMV_STRIP; /* of a tile, that this thread ends */
-    const uint32_t row_bytes = pieces * GEMV_PIECE * 2, pitch = op.a_column_step ? op.heads * op.a_column_step * 2 : row_bytes;
+    const uint32_t row_bytes = pieces * GEMV_PIECE * 2, a_column_step = op.of.gemv.a_column_step,
+                   pitch = a_column_step ? op.heads * a_column_step * 2 : row_bytes;
     /* beyond the last column there is no head either, whose row could be read: the first one's instead */
-    const uint32_t exists = strip * GEMV_STRIP < columns, head = exists && op.a_column_step ? strip * GEMV_STRIP / head_columns(op) : 0;
+    const uint32_t exists = strip * GEMV_STRIP < columns, head = exists && a_column_step ? strip * GEMV_STRIP / head_columns(op) : 0;
     const uint8_t *const weights =
-        self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)(strip * GEMV_STRIP + quad) * row_bytes;
-    const uint8_t *const a = self.arguments.buffers[op.a_map] + (size_t)head * op.a_column_step * 2;
+        self.arguments.weights + (size_t)op.of.gemv.weights * 16 + (size_t)(strip * GEMV_STRIP + quad) * row_bytes;
+    const uint8_t *const a = self.arguments.buffers[op.of.gemv.source] + (size_t)head * a_column_step * 2;
     float bias[GEMV_STRIPS]; /* of the strips that this warpgroup ends */
 #pragma unroll
     for (uint32_t i = 0; i < GEMV_STRIPS; i++) {
         const uint32_t column = (strips.first + gemv_number(group, i)) * GEMV_STRIP + self.lane % GEMV_STRIP;
-        bias[i] = column < columns ? ld_global_nc_f32(self.arguments.vectors + op.bias + column) : 0;
+        bias[i] = column < columns ? ld_global_nc_f32(self.arguments.vectors + op.of.gemv.bias + column) : 0;
     }
     if (!self.rehearsal && op.flags & MGV__KERNEL_WAIT_FIRST) wait();
     uint32_t residual[GEMV_STRIPS] = {};

@@ -79,14 +79,14 @@ DEVICE void latency_pool_fetch_vectors(const LatencyPool &self) {
     const uint32_t head = self.thread / 128, piece = self.thread % 128, row_bytes = self.inner * 2;
     uint32_t words[4] = {0, 0, 0, 0}; /* also behind the last column */
     if (latency_pool_head_exists(self, head) && piece * 8 < self.inner)
-        ld_global_nc_v4u32(self.math.arguments.weights + (size_t)self.op.weights_offset * 16 + (size_t)(self.head + head) * row_bytes +
+        ld_global_nc_v4u32(self.math.arguments.weights + (size_t)self.op.of.pool_few.weights * 16 + (size_t)(self.head + head) * row_bytes +
                                piece * 16, words[0], words[1], words[2], words[3]);
     latency_pool_store(&self.memory->vectors[head][piece * 8], words);
 }
 DEVICE void latency_pool_fetch_weights(const LatencyPool &self, LatencyPoolWeights &w) {
     const uint32_t head = self.warp / 4, row_bytes = self.inner * 2;
     const uint32_t row = (self.head + head) * 64 + self.math.cta * POOL_VALUES + self.quad;
-    const uint8_t *const from = opaque(self.math.arguments.weights + (size_t)self.op.values_offset * 16 + (size_t)row * row_bytes +
+    const uint8_t *const from = opaque(self.math.arguments.weights + (size_t)self.op.of.pool_few.values * 16 + (size_t)row * row_bytes +
                                        self.warp % 4 * 64 + self.lane % 4 * 16);
     const uint32_t steps = latency_pool_head_exists(self, head) ? self.inner / 32 : 0;
 #pragma unroll
@@ -355,15 +355,15 @@ DEVICE void latency_pool_run(const LatencyPool &self) {
     LatencyPoolTarget targets[MGV__LATENCY_CLUSTER - 1];
     float gamma[8] = {}, beta[8] = {}, column_sum = 0, bias[2] = {0, 0};
     const uint32_t column = self.thread % 128 * 8, pairs = self.thread < POOL_HEADS * POOL_PAIRS;
-    const float *const gammas = math.arguments.vectors + self.op.bias + column;
-    uint16_t *const values = (uint16_t *)math.arguments.buffers[self.op.store_map] + (size_t)self.image * self.inner;
+    const float *const gammas = math.arguments.vectors + self.op.of.pool_few.gamma + column;
+    uint16_t *const values = (uint16_t *)math.arguments.buffers[self.op.of.pool_few.target] + (size_t)self.image * self.inner;
     latency_pool_fetch_vectors(self);
     latency_pool_fetch_weights(self, w);
     latency_pool_targets(self, targets);
     if (latency_pool_head_exists(self, self.lane / POOL_HEAD_LANES))
-        column_sum = ld_global_nc_f32(math.arguments.vectors + self.op.column_sums + self.head + self.lane / POOL_HEAD_LANES);
+        column_sum = ld_global_nc_f32(math.arguments.vectors + self.op.of.pool_few.column_sums + self.head + self.lane / POOL_HEAD_LANES);
     if (pairs && latency_pool_head_exists(self, self.thread / POOL_PAIRS))
-        ld_global_nc_v2f32(math.arguments.vectors + self.op.table + latency_pool_column(self), bias[0], bias[1]);
+        ld_global_nc_v2f32(math.arguments.vectors + self.op.of.pool_few.value_bias + latency_pool_column(self), bias[0], bias[1]);
 #pragma unroll
     for (int i = 0; i < 8; i += 2)
         if (column < self.inner && !self.rehearsal) {

@@ -16,7 +16,7 @@
 DEVICE void pool_write(Math &self, const mgv__kernel_op &op, uint32_t block, float (&z)[32], const float (&offset)[2],
                        const float (&rcp_sum)[2]) {
     const uint32_t fragments = fragment_address(self, math_take_chunk(self));
-    const float *gamma = self.arguments.vectors + op.bias + block * 64 + 2 * (self.lane % 4), *beta = gamma + op.inner;
+    const float *gamma = self.arguments.vectors + op.of.pool.gamma + block * 64 + 2 * (self.lane % 4), *beta = gamma + op.inner;
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
         float *e = &z[4 * j];
@@ -68,7 +68,7 @@ template <int KEYS> DEVICE void pool_norms(Math &self, const TileSlot &tile, uin
 
 /* The norm folded into scores: rstd (score - mean sum(gamma u)). */
 template <int KEYS> DEVICE void pool_fold_norm(const Math &self, const mgv__kernel_op &op, uint32_t table, float (&s)[KEYS / 2]) {
-    const uint32_t row = self.warp * 16 + self.lane / 4, u_sum = op.column_sums + row;
+    const uint32_t row = self.warp * 16 + self.lane / 4, u_sum = op.of.pool.column_sums + row;
     const float sums[2] = {row < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum) : 0,
                            row + 8 < op.heads ? ld_global_nc_f32(self.arguments.vectors + u_sum + 8) : 0};
 #pragma unroll
@@ -116,7 +116,7 @@ template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
     const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;
     float s[KEYS / 2], rcp_sum[2], offset[2] = {0, 0};
     uint32_t w[KEYS / 4];
-    pool_scores<KEYS>(self, op.k_blocks, s);
+    pool_scores<KEYS>(self, op.of.pool.blocks, s);
     const uint32_t table = math_take_chunk(self); /* this group's until its first result is written there */
     pool_norms<KEYS>(self, tile, in_group, exists, table);
     pool_fold_norm<KEYS>(self, op, table, s);

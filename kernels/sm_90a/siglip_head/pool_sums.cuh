@@ -15,7 +15,7 @@ static_assert(2 * POOL_TABLE_BYTES <= MGV__CHUNK_BYTES, "the tables of two block
 DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32_t image, uint32_t first, uint32_t row,
                               float (&s)[ONLINE_SCORES]) {
     const uint32_t pitch = (op.heads + 3) / 4 * 4, last = image < op.rows_total / op.tokens ? op.tokens : 0;
-    const float *scores = (const float *)self.arguments.buffers[op.b_map] + (size_t)image * op.tokens * pitch;
+    const float *scores = (const float *)self.arguments.buffers[op.of.pool.scores] + (size_t)image * op.tokens * pitch;
 #pragma unroll
     for (int i = 0; i < ONLINE_SCORES; i++) {
         const uint32_t head = row + i / 2 % 2 * 8, token = first + i / 4 * 8 + 2 * (self.lane % 4) + i % 2;
@@ -62,7 +62,7 @@ DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
 
 DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
     const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
-    if (block < tile.op.k_blocks) pool_sums_block(self, tile, block);
+    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, block);
     else online_let_pass(self, tile.op);
 }
 

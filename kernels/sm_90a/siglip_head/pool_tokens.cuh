@@ -127,17 +127,17 @@ template <class Wait, class Sync> DEVICE void pool_tokens(const FewRows &self, c
     const uint32_t row_bytes = op.inner * 2, low_head = self.rows && quad < op.heads, high_head = self.rows && quad + 8 < op.heads;
     const uint32_t column_bytes = self.warp * POOL_STEP * 2 + self.lane % 4 * 16;
     const uint8_t *const vectors =
-        opaque(self.arguments.weights + (size_t)op.weights_offset * 16 + (size_t)quad * row_bytes + column_bytes);
+        opaque(self.arguments.weights + (size_t)op.of.pool_few.weights * 16 + (size_t)quad * row_bytes + column_bytes);
     const uint8_t *const from =
-        opaque(self.arguments.buffers[op.a_map] + (size_t)(self.image * op.tokens + first + quad) * row_bytes + column_bytes);
+        opaque(self.arguments.buffers[op.of.pool_few.source] + (size_t)(self.image * op.tokens + first + quad) * row_bytes + column_bytes);
     const uint32_t own = self.warp * 2 + self.lane / 16; /* the token whose norm this half of the warp finds */
     const float *const statistics =
         self.arguments.stats + op.stats_in + stats_place(op, op.inner, self.group, self.unit * op.tokens + first + own, 0);
-    float *const sums = pool_sums_row(self, op.store_map, self.number);
+    float *const sums = pool_sums_row(self, op.of.pool_few.target, self.number);
     float column_sums[2] = {0, 0}, s[2][4] = {}, t[2][4] = {}, triple[2][3];
     uint32_t u[POOL_STEPS][2][4] = {}, x[POOL_STEPS][2][4] = {}, w[4];
-    if (low_head) column_sums[0] = ld_global_nc_f32(self.arguments.vectors + op.column_sums + quad);
-    if (high_head) column_sums[1] = ld_global_nc_f32(self.arguments.vectors + op.column_sums + quad + 8);
+    if (low_head) column_sums[0] = ld_global_nc_f32(self.arguments.vectors + op.of.pool_few.column_sums + quad);
+    if (high_head) column_sums[1] = ld_global_nc_f32(self.arguments.vectors + op.of.pool_few.column_sums + quad + 8);
 #pragma unroll
     for (uint32_t i = 0; i < POOL_STEPS; i++) {
         if (self.warp + i * GEMV_WARPS >= steps) continue;
@@ -192,9 +192,10 @@ template <class Wait> DEVICE void pool_join(const FewRows &self, const Wait &wai
     const uint32_t parts = (op.tokens + POOL_TOKENS - 1) / POOL_TOKENS, lane = self.lane % 16, inner = op.inner, heads = op.heads;
     const uint32_t exists = self.rows && self.number < heads;
     const size_t pitch = (size_t)heads * (inner + 4);
-    const float *const from = pool_sums_row(self, op.a_map, 0), *const triples = from + (size_t)heads * inner + self.number * 4;
-    uint16_t *const to = (uint16_t *)self.arguments.buffers[op.store_map] + (size_t)(self.image * heads + self.number) * inner;
-    const float *const gammas = self.arguments.vectors + op.bias;
+    const float *const from = pool_sums_row(self, op.of.pool_few.source, 0),
+                *const triples = from + (size_t)heads * inner + self.number * 4;
+    uint16_t *const to = (uint16_t *)self.arguments.buffers[op.of.pool_few.target] + (size_t)(self.image * heads + self.number) * inner;
+    const float *const gammas = self.arguments.vectors + op.of.pool_few.gamma;
     uint32_t column = (self.warp * 32 + self.lane) * 4;
     wait();
     if (!exists) return;

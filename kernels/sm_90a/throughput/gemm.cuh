@@ -101,7 +101,7 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
     }
     if (flags & MGV__KERNEL_TABLE) {
         const uint32_t column = gemm_first_column(tile, self.cta) + tile_column;
-        const float *table = self.arguments.vectors + op.table + column;
+        const float *table = self.arguments.vectors + op.of.gemm.table + column;
         const float *row0 = table + (size_t)(row % op.tokens) * op.columns, *row1 = table + (size_t)((row + 8) % op.tokens) * op.columns;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j++) {
@@ -141,7 +141,7 @@ DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float 
     chunk_statistics(v, mean, squares);
     const uint32_t parts = op.columns / 64, rows = mgv__rows_of_group(&op, tile.group);
     if (self.lane % 4 || part >= parts) return;
-    float *out = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, part);
+    float *out = self.arguments.stats + op.of.gemm.stats_out + stats_place(op, op.columns, tile.group, row, part);
     if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
     if (row + 8 < rows) st_relaxed_gpu_v2f32(out + 8 * 2, mean[1], squares[1]);
 }
@@ -323,7 +323,7 @@ template <int HALF> DEVICE SplitPlace<HALF> split_place(const Math &self, const 
     const uint32_t part = tile.column * MGV__CLUSTER + self.cta, first = part * HALF;
     const uint32_t left = first < op.columns ? op.columns - first : 0;
     const uint32_t rows = left && self.lane % 4 == 0 ? mgv__rows_of_group(&op, tile.group) : 0;
-    float *const at = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, part);
+    float *const at = self.arguments.stats + op.of.gemm.stats_out + stats_place(op, op.columns, tile.group, row, part);
     SplitPlace<HALF> place;
     place.columns = left < HALF ? left : HALF;
     place.rcp_columns = rcp_approx((float)place.columns);

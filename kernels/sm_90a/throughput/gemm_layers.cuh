@@ -42,7 +42,7 @@ template <int COLUMNS> DEVICE StatisticsPlace statistics_place(const Math &self,
     const mgv__kernel_op &op = tile.op;
     const uint32_t parts = op.columns / 64, first = tile.column * (COLUMNS / 64), rows = mgv__rows_of_group(&op, tile.group),
                    row = gemm_row(self, tile);
-    float *at = self.arguments.stats + op.stats_out + stats_place(op, op.columns, tile.group, row, first);
+    float *at = self.arguments.stats + op.of.gemm.stats_out + stats_place(op, op.columns, tile.group, row, first);
     StatisticsPlace place;
     place.row[0] = self.lane % 4 == 0 && row < rows ? at : 0;
     place.row[1] = self.lane % 4 == 0 && row + 8 < rows ? at + 8 * 2 : 0;
@@ -178,7 +178,7 @@ DEVICE void layer_epilogue_narrow(Math &self, uint32_t gelu, const uint32_t (&le
 /* The tile of self.slot and those behind it, as long as they are of this sort and known in time. What comes then, or KIND_NOT_KNOWN. */
 template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
     const mgv__kernel_op &first = self.shared->slot[self.slot.index].op;
-    uint32_t flags = first.flags, steps = first.k_blocks, next_kind, again;
+    uint32_t flags = first.flags, steps = first.of.gemm.blocks, next_kind, again;
     float acc[COLUMNS / 2];
     wgmma_registers_zero(acc); /* never again: but undefined ones would do harm */
     wgmma_registers_fence(acc);
@@ -192,7 +192,7 @@ template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
         if (next_kind == (COLUMNS == 256 ? MGV__KERNEL_GEMM_256 : MGV__KERNEL_GEMM_192)) {
             const mgv__kernel_op &next = self.shared->slot[(self.slot.index + 1) % MGV__SLOTS].op;
             flags = next.flags;
-            steps = next.k_blocks;
+            steps = next.of.gemm.blocks;
             again = is_layer_tile(next);
         }
         if constexpr (COLUMNS == 192) {

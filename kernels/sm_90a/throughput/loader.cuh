@@ -91,20 +91,20 @@ DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     GemmLoads loads;
     loads.split = mgv__is_split(op.kind) ? columns : 0;
     loads.depth = gemm_depth(columns);
-    loads.a_map = tensor_map(self.arguments, op.a_map);
-    loads.b_map = tensor_map(self.arguments, op.b_map);
+    loads.a_map = tensor_map(self.arguments, op.of.gemm.a_map);
+    loads.b_map = tensor_map(self.arguments, op.of.gemm.b_map);
     const uint32_t first_x = loads.split ? self.cta * gemm_steps(op) * MGV__GEMM_INNER : 0;
     loads.alone = loads.split || op.flags & MGV__KERNEL_SHARE_ROWS;
     const uint32_t own = loads.alone ? 0 : self.cta * (columns / MGV__CLUSTER);
-    loads.a_x = tile.column * op.a_column_step + first_x;
+    loads.a_x = tile.column * op.of.gemm.a_column_step + first_x;
     loads.a_row = gemm_first_row(tile, self.cta);
     loads.group = tile.group;
     loads.b_x = first_x;
-    loads.b_row = op.b_row + first_column + own;
-    loads.b_other = loads.split ? op.b_row + gemm_first_column(tile, self.cta ^ 1) : loads.b_row + columns / MGV__CLUSTER;
+    loads.b_row = op.of.gemm.b_row + first_column + own;
+    loads.b_other = loads.split ? op.of.gemm.b_row + gemm_first_column(tile, self.cta ^ 1) : loads.b_row + columns / MGV__CLUSTER;
     loads.b_at = loads.depth * GEMM_A_BYTES + own * MGV__GEMM_INNER * 2;
     loads.b_bytes = columns * MGV__GEMM_INNER * 2;
-    loads.bias = op.bias + first_column;
+    loads.bias = op.of.gemm.bias + first_column;
     loads.bias_bytes = (loads.split ? columns / MGV__CLUSTER : columns) * 4;
     return loads;
 }
@@ -185,8 +185,9 @@ DEVICE void load_attention(Loader &self, const TileSlot &tile, const Ring<MGV__S
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
     const uint32_t image = image_number(op, tile.group, tile.unit), key_bytes = keys * 128, query_bytes = 64 * 128;
-    const uint32_t heads = own_heads(tile) ? MGV__MATH_GROUPS : 1, whole = op.k_blocks == 1, inner = op.inner;
-    const CUtensorMap *const key_map = tensor_map(self.arguments, op.a_map), *const query_map = tensor_map(self.arguments, op.b_map);
+    const uint32_t heads = own_heads(tile) ? MGV__MATH_GROUPS : 1, whole = op.of.attention.parts == 1, inner = op.inner;
+    const CUtensorMap *const key_map = tensor_map(self.arguments, op.of.attention.key_map),
+                      *const query_map = tensor_map(self.arguments, op.of.attention.query_map);
     for (uint32_t i = 0; i < 2 * heads; i++) {
         const uint32_t half = i % 2, queries = half == 0 || whole, column = (part.head * heads + i / 2) * 64;
         const uint32_t to = opaque(shared_address(self.shared->stage[self.stage.index])),
@@ -228,8 +229,8 @@ DEVICE void load_attention_online(Loader &self, const TileSlot &tile, const Ring
         loader_open_stage(self, self.stage, online_rest(2, rest));
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t head = (1 + i) * op.heads + part.head;
-            load_box_4d(self, self.stage.index, online_box(i), op.a_map, 0, head, row, image);
-            if (rest) load_box_4d(self, self.stage.index, online_rest(i, rest), op.a_map + MAP_REST, 64, head, row, image);
+            load_box_4d(self, self.stage.index, online_box(i), op.of.attention.key_map, 0, head, row, image);
+            if (rest) load_box_4d(self, self.stage.index, online_rest(i, rest), op.of.attention.key_rest_map, 64, head, row, image);
         }
     }
 }
@@ -240,12 +241,12 @@ DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta), key_bytes = keys * 128;
     loader_wait_ready(self, slot);
     const PoolPart part = pool_part(tile);
-    for (uint32_t block = 0; block < op.k_blocks + part.end - part.first; block++) {
-        const uint32_t stage = self.stage.index, scoring = block < op.k_blocks,
-                       column = (scoring ? block : part.first + block - op.k_blocks) * 64;
+    for (uint32_t block = 0; block < op.of.pool.blocks + part.end - part.first; block++) {
+        const uint32_t stage = self.stage.index, scoring = block < op.of.pool.blocks,
+                       column = (scoring ? block : part.first + block - op.of.pool.blocks) * 64;
         loader_open_stage(self, self.stage, key_bytes + (scoring ? 64 * 128 : 0));
-        load_box_3d(self, stage, 0, op.a_map, column, 0, image);
-        if (scoring) load_box_3d(self, stage, key_bytes, op.b_map, column, 0, 0);
+        load_box_3d(self, stage, 0, op.of.pool.token_map, column, 0, image);
+        if (scoring) load_box_3d(self, stage, key_bytes, op.of.pool.score_map, column, 0, 0);
         self.stage.advance();
     }
 }
@@ -258,7 +259,7 @@ DEVICE void load_pool_sums(Loader &self, const TileSlot &tile, const Ring<MGV__S
     for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
         loader_open_stage(self, self.stage, online_box(MGV__MATH_GROUPS));
         for (uint32_t i = 0; i < MGV__MATH_GROUPS; i++)
-            load_box_3d(self, self.stage.index, online_box(i), op.a_map, (tile.column * MGV__MATH_GROUPS + i) * 64, row, image);
+            load_box_3d(self, self.stage.index, online_box(i), op.of.pool.token_map, (tile.column * MGV__MATH_GROUPS + i) * 64, row, image);
     }
 }
 

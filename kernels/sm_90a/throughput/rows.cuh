@@ -13,8 +13,8 @@
 DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row, float mean, float rstd) {
     const mgv__kernel_op &op = tile.op;
     const size_t number = (size_t)tile.group * op.rows_per_group + row;
-    uint32_t *const at = (uint32_t *)self.arguments.buffers[op.a_map] + number * op.inner / 2;
-    const float *gamma = self.arguments.vectors + op.bias, *beta = gamma + op.inner;
+    uint32_t *const at = (uint32_t *)self.arguments.buffers[op.of.rows.source] + number * op.inner / 2;
+    const float *gamma = self.arguments.vectors + op.of.rows.gamma, *beta = gamma + op.inner;
     warp_sync(); /* every lane has read the statistics that are overwritten */
     for (uint32_t part = 0; part < op.inner / 64; part++) {
         const uint32_t column = part * 64 + 2 * self.lane, pair = ld_relaxed_gpu(at + column / 2);
@@ -31,7 +31,7 @@ DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row,
         }
         sum /= 64;
         if (self.lane == 0)
-            st_relaxed_gpu_v2f32(self.arguments.stats + op.stats_out + stats_place(op, op.inner, tile.group, row, part), sum,
+            st_relaxed_gpu_v2f32(self.arguments.stats + op.of.rows.stats_out + stats_place(op, op.inner, tile.group, row, part), sum,
                                  fmaxf(square - 64 * sum * sum, 0));
     }
 }
@@ -39,8 +39,8 @@ DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row,
 /* One row, by one warp: lane l has columns 2 l and 2 l + 1 of each 64. Several loads are on their way before the first store. */
 DEVICE void rows_copy(const Math &self, const mgv__kernel_op &op, size_t at, float *to, float mean, float rstd) {
     constexpr uint32_t AHEAD = 4;
-    const uint32_t *from = (const uint32_t *)self.arguments.buffers[op.a_map] + at / 2;
-    const float *gamma = self.arguments.vectors + op.bias, *beta = gamma + op.inner;
+    const uint32_t *from = (const uint32_t *)self.arguments.buffers[op.of.rows.source] + at / 2;
+    const float *gamma = self.arguments.vectors + op.of.rows.gamma, *beta = gamma + op.inner;
     for (uint32_t first = 2 * self.lane; first < op.inner; first += AHEAD * 64) {
         uint32_t pair[AHEAD];
 #pragma unroll
@@ -71,14 +71,15 @@ DEVICE void rows_tile(Math &self, const TileSlot &tile) {
     for (uint32_t row = first + self.group * 4 + self.warp; row < end; row += 4 * MGV__MATH_GROUPS) {
         const uint32_t number = tile.group * op.rows_per_group + row;
         float mean = 0, rstd = 1;
-        if (op.flags & MGV__KERNEL_PICK && number % op.tokens != op.table) continue;
+        if (op.flags & MGV__KERNEL_PICK && number % op.tokens != op.of.rows.picked) continue;
         if (op.flags & MGV__KERNEL_FOLD_NORM) row_statistics(self.arguments, op, tile.group, row, mean, rstd);
         if (op.flags & MGV__KERNEL_STATS) {
             rows_normalise(self, tile, row, mean, rstd);
             continue;
         }
-        float *to = op.flags & MGV__KERNEL_PICK ? (float *)self.arguments.buffers[op.store_map] + (size_t)(number / op.tokens) * op.inner
-                                                : self.arguments.outputs[op.store_map] + (size_t)number * op.inner;
+        float *to = op.flags & MGV__KERNEL_PICK
+                        ? (float *)self.arguments.buffers[op.of.rows.target] + (size_t)(number / op.tokens) * op.inner
+                        : self.arguments.outputs[op.of.rows.target] + (size_t)number * op.inner;
         rows_copy(self, op, (size_t)number * op.inner, to, mean, rstd);
     }
     signal_ordinary_stores(self, tile); /* of rows that are copied nobody but the counter's next writer knows */

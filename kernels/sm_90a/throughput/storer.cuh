@@ -19,7 +19,7 @@ enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, 
 /* A layer's tile of 256 or 192 columns, of enough stages to lend its last ones. */
 DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
     const uint32_t flags = op.flags & MGV__KERNEL_EPILOGUE;
-    return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.k_blocks >= MGV__LENT_STAGES &&
+    return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.of.gemm.blocks >= MGV__LENT_STAGES &&
            (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);
 }
 
@@ -93,9 +93,9 @@ DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
 struct ChunkWalk {
     uint32_t count, x, y, z, x_step, y_step, head;
     uint32_t residual;                         /* chunks are granted with the residual in them */
-    const CUtensorMap *store_map, *grant_map;
+    uint32_t store_map, grant_map;
     uint32_t rest;                             /* columns of the second chunk, if it has maps of its own; else 0 */
-    uint32_t rest_map;                         /* their place behind the first chunk's maps; heads are stored through the first chunk's */
+    uint32_t store_rest_map, grant_rest_map;   /* its own, or the first chunk's */
 };
 static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
@@ -110,10 +110,17 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     walk.x_step = chunk_columns;
     walk.y_step = 0;
     walk.head = NO_HEAD;
-    if (tile.op.a_column_step) { /* (column of the head, head, row) */
+    if (tile.op.of.gemm.a_column_step) { /* (column of the head, head, row) */
         walk.x = 0;
         walk.y = tile.column;
         walk.z = row;
+    }
+    walk.store_map = walk.store_rest_map = tile.op.of.gemm.store_map;
+    walk.grant_map = walk.grant_rest_map = tile.op.of.gemm.residual_map;
+    walk.rest = 0;
+    if (split) { /* target and residual are one */
+        walk.rest = mgv__tile_columns(tile.op.kind) / MGV__CLUSTER - 64;
+        walk.store_rest_map = walk.grant_rest_map = tile.op.of.gemm.rest_map;
     }
     return walk;
 }
@@ -128,6 +135,8 @@ DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t mat
     walk.x_step = 0;
     walk.y_step = blocks.step * 64;
     walk.head = NO_HEAD;
+    walk.store_map = walk.store_rest_map = walk.grant_map = walk.grant_rest_map = tile.op.of.attention.store_map;
+    walk.rest = 0;
     return walk;
 }
 /* At most one block of 64 queries a math group, in chunks of 64 columns; what the last one has beyond the head is cut off. The chunks are
@@ -136,13 +145,17 @@ DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint3
     ChunkWalk walk;
     const AttentionPart part = attention_part(tile, cta);
     const uint32_t block = attention_first_block(tile, part, math_group);
-    walk.count = block < part.end ? 1 + (rest_columns(tile.op) != 0) : 0;
+    walk.rest = rest_columns(tile.op);
+    walk.count = block < part.end ? 1 + (walk.rest != 0) : 0;
     walk.x = 0;
     walk.y = block * 64;
     walk.z = image_number(tile.op, tile.group, tile.unit);
     walk.x_step = 64;
     walk.y_step = 0;
     walk.head = part.head;
+    walk.store_map = walk.store_rest_map = tile.op.of.attention.store_map;
+    walk.grant_map = tile.op.of.attention.query_map;
+    walk.grant_rest_map = tile.op.of.attention.query_rest_map;
     return walk;
 }
 /* Chunks of 64 columns, dealt to the math groups in turn. */
@@ -156,6 +169,8 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     walk.x_step = MGV__MATH_GROUPS * 64;
     walk.y_step = 0;
     walk.head = NO_HEAD;
+    walk.store_map = walk.store_rest_map = walk.grant_map = walk.grant_rest_map = tile.op.of.pool.store_map;
+    walk.rest = 0;
     return walk;
 }
 
@@ -163,7 +178,7 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
 DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk = walk_pool(tile, cta, math_group);
     const uint32_t block = tile.column * MGV__MATH_GROUPS + math_group;
-    walk.count = block < tile.op.k_blocks;
+    walk.count = block < tile.op.of.pool.blocks;
     walk.x = block * 64;
     return walk;
 }
@@ -179,18 +194,6 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint3
 template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
     ChunkWalk walk = walk_kind<KINDS>(tile, self.cta, self.math_group);
     walk.residual = (tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) == MGV__KERNEL_RESIDUAL;
-    walk.store_map = tensor_map(self.arguments, tile.op.store_map);
-    walk.grant_map = tensor_map(self.arguments, walk.head != NO_HEAD ? tile.op.b_map : tile.op.residual_map);
-    walk.rest = walk.rest_map = 0;
-    if (walk.head != NO_HEAD) {
-        walk.rest = rest_columns(tile.op);
-        walk.rest_map = MAP_REST;
-    }
-    if (mgv__is_split(tile.op.kind)) { /* target and residual are one */
-        walk.rest = mgv__tile_columns(tile.op.kind) / MGV__CLUSTER - 64;
-        walk.grant_map = walk.store_map;
-        walk.rest_map = tile.op.residual_map - tile.op.store_map;
-    }
     return walk;
 }
 
@@ -199,7 +202,7 @@ DEVICE void storer_grant(Storer &self, const ChunkWalk &walk, uint32_t i, uint32
     const uint32_t barrier = shared_address(&self.shared->chunk_granted[self.math_group][buffer]),
                    chunk = shared_address(self.shared->chunk[self.math_group][buffer]);
     const uint32_t rest = i ? walk.rest : 0;
-    const CUtensorMap *map = walk.grant_map + (i ? walk.rest_map : 0);
+    const CUtensorMap *map = tensor_map(self.arguments, i ? walk.grant_rest_map : walk.grant_map);
     const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
     if (walk.head == NO_HEAD && !walk.residual) { mbarrier_arrive(barrier); return; }
     if (gives_up(self.shared)) return;
@@ -214,9 +217,9 @@ struct ChunkTarget {
     const CUtensorMap *map;
     uint32_t x, y;
 };
-DEVICE ChunkTarget chunk_target(const ChunkWalk &walk, uint32_t i) {
+DEVICE ChunkTarget chunk_target(const Storer &self, const ChunkWalk &walk, uint32_t i) {
     ChunkTarget target;
-    target.map = (const CUtensorMap *)opaque((const uint8_t *)(walk.store_map + (i && walk.head == NO_HEAD ? walk.rest_map : 0)));
+    target.map = (const CUtensorMap *)opaque((const uint8_t *)tensor_map(self.arguments, i ? walk.store_rest_map : walk.store_map));
     target.x = opaque(walk.x + i * walk.x_step);
     target.y = opaque(walk.y + i * walk.y_step);
     return target;
@@ -251,7 +254,7 @@ DEVICE uint32_t storer_wait_chunk(Storer &self) {
 
 /* Waits for chunk i of the tile in the next chunk buffer, and sends it. */
 DEVICE void storer_send_next(Storer &self, const ChunkWalk &walk, uint32_t i) {
-    const ChunkTarget target = chunk_target(walk, i);
+    const ChunkTarget target = chunk_target(self, walk, i);
     const uint32_t from = opaque(shared_address(self.shared->chunk[self.math_group][self.chunk.index]));
     storer_wait_chunk(self);
     if (elect_sync()) storer_send(walk, target, from);
@@ -284,7 +287,7 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
     }
 #pragma unroll
     for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
-        const ChunkTarget target = chunk_target(walk, i);
+        const ChunkTarget target = chunk_target(self, walk, i);
         wait_barrier(&self.shared->lent_written[self.math_group][i], self.lent_parity);
         warp_sync();
         stage[i] = self.shared->lent_stage[self.math_group][i];
