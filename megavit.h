@@ -1090,7 +1090,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 27u
+#define MGV__KERNEL_VERSION 29u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1119,7 +1119,7 @@ enum {
     /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than
        that. */
     MGV__MAX_REGISTERS = 65536 / MGV__KERNEL_THREADS / 8 * 8 * MGV__KERNEL_THREADS,
-    /* shared memory of one CTA, part by part: kernels/skeleton/shared_memory.cuh asserts that it is this large */
+    /* shared memory of one CTA, part by part: kernels/sm_90a/throughput/memory.cuh asserts that it is this large */
     MGV__VECTOR_BYTES = 256 * 4,        /* biases of the columns of a tile */
     MGV__NORM_BYTES = MGV__GEMM_ROWS * 4, /* reciprocal standard deviations of its rows */
     MGV__SLOT_BYTES = 128 + 16,         /* an operation, and where its tile lies */
@@ -1228,8 +1228,9 @@ enum {
     MGV__KERNEL_ACTIVATION = MGV__KERNEL_GELU_TANH | MGV__KERNEL_RARE_ACTIVATION,
     MGV__KERNEL_HALF = 65536,   /* rows and weights are f16 instead of bf16, and what is stored and not float32: the pooling head's products
                                    (mgv__plan_is_half) */
+    MGV__KERNEL_RAGGED = 131072, /* STATS: rows end within 64 columns, which only the kernel of all kinds of tiles counts right */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
-                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF,
+                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED,
     MGV__KERNEL_PICK = 16384, /* ROWS: of each image one row alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
                                      every second column tile */
@@ -1306,7 +1307,7 @@ typedef struct mgv__kernel_op {
     uint32_t tokens;            /* of one image */
     uint32_t heads;
     float epsilon;
-    uint32_t stats_in;          /* offset into stats, in floats; from there on as stats_place in kernels/skeleton/scheduler.cuh */
+    uint32_t stats_in;          /* offset into stats, in floats; from there on as stats_place in kernels/sm_90a/tiles.cuh */
     uint32_t stats_columns;     /* of a part of a row that has statistics of its own, read or written; the last part has what is left */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
@@ -10177,6 +10178,10 @@ static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
     return rows ? rows : mgv__plan_latency_rows(plan->tokens);
 }
 
+/* Rows end within a block of 64 columns. Most tiles need not know: what lies behind is zero where it is loaded and cut off where it is
+   stored. Those of few images take whole blocks only. */
+static int mgv__plan_is_ragged(const mgv__plan *plan) { return plan->width % 64 != 0; }
+
 /* Whether a kernel is made for pictures of this size. */
 static int mgv__plan_suits_kernel(const mgv__plan *plan, uint32_t kernel) {
     const mgv__kernel_entry *k = &plan->machine->kernels[kernel];
@@ -10194,8 +10199,8 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     uint32_t kinds = 0, i;
     for (i = 0; i < plan->op_count; i++)
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
-    if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
-    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION) kinds |= MGV__KIND(ROWS); /* as who has these, too, */
+    if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/sm_90a/tiles.cuh */
+    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION || mgv__plan_is_ragged(plan)) kinds |= MGV__KIND(ROWS); /* as who has these, too, */
     for (i = 0; i < plan->op_count; i++) /* and tiles of f16 */
         if (plan->ops[i].kernel.flags & MGV__KERNEL_HALF && mgv__tile_columns(plan->ops[i].kernel.kind)) kinds |= MGV__KIND(ROWS);
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
@@ -10325,11 +10330,17 @@ static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t bo
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
 static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64; }
 
+/* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns for each math group. */
+static int mgv__plan_pools_online(const mgv__plan *plan) {
+    return plan->tokens > MGV__MAX_KEYS || mgv__ceil_div(plan->width, 64) < MGV__MATH_GROUPS;
+}
+
 /* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
    and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
 static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
-    return plan->pools && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS && plan->tokens <= MGV__MAX_KEYS;
+    return plan->pools && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS && plan->tokens <= MGV__MAX_KEYS &&
+           !mgv__plan_is_ragged(plan);
 }
 
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
@@ -10361,7 +10372,7 @@ static uint32_t mgv__plan_vector(mgv__plan *plan, uint32_t count) {
 /* Where the statistics of a buffer's rows lie, in floats: first the stream's, for each 64 rows of a group as many as there are parts of 64
    columns, then those of the head's first product. */
 static uint64_t mgv__plan_stream_stats(const mgv__plan *plan) {
-    return (uint64_t)plan->room_tiles * MGV__STATS_ROWS * (plan->width / 64) * 2;
+    return (uint64_t)plan->room_tiles * MGV__STATS_ROWS * mgv__ceil_div(plan->width, 64) * 2;
 }
 static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
     return buffer == MGV__DEVICE_STREAM ? 0 : (uint32_t)mgv__plan_stream_stats(plan);
@@ -10386,6 +10397,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
     return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks && !plan->normalises &&
+           !mgv__plan_is_ragged(plan) &&
            !(plan->activations & MGV__KERNEL_RARE_ACTIVATION);
 }
 
@@ -10539,9 +10551,9 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
                          (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)plan->head_dim);
     /* heads: pooling has a column tile for each math group */
-    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width % 64 || mlp == 0)
+    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width % 8 || mlp == 0)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 64 and MLPs; this model has %u heads, %u "
+                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 8 and MLPs; this model has %u heads, %u "
                          "columns and MLPs of %u", (uint64_t)MGV__MATH_GROUPS, (uint64_t)plan->heads, (uint64_t)plan->width, (uint64_t)mlp);
     if (plan->width > MGV__PLAN_MAX_WIDTH || op_count > MGV__PLAN_MODEL_OPS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -10672,6 +10684,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     if (from->table != MGV__NO_TENSOR || last > i) flags |= MGV__KERNEL_TABLE;
     if (from->add != MGV__NONE) flags |= MGV__KERNEL_RESIDUAL;
     if (mgv__lower_is_read_by(plan->program, last, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
+    if (flags & MGV__KERNEL_STATS && mgv__plan_is_ragged(plan)) flags |= MGV__KERNEL_RAGGED;
     if (target == MGV__DEVICE_POOLED) flags |= MGV__KERNEL_FLOAT_OUT;
     if (mgv__plan_is_half(source)) flags |= MGV__KERNEL_HALF;
     op = mgv__lower_range(l, mgv__plan_gemm(plan, from->label, from->layer, source, target, pack, flags), i);
@@ -10783,7 +10796,7 @@ static void mgv__lower_last_taps(mgv__lowering *l) {
 static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
     mgv__plan *plan = l->plan;
     const int32_t layer = plan->program->ops[i].layer;
-    const int online = plan->tokens > MGV__MAX_KEYS;
+    const int online = mgv__plan_pools_online(plan);
     mgv__plan_op *scores, *sums, *values;
     if (online) {
         scores = mgv__plan_gemm(plan, "head scores", layer, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN,
@@ -10918,7 +10931,7 @@ static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
 
 /* Statistics of rows by 64 columns are counted in 32 bits. */
 static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uint32_t max_images, mgv_error *error) {
-    if (rows <= 0x40000000u / (plan->width / 64)) return MGV_OK;
+    if (rows <= 0x40000000u / mgv__ceil_div(plan->width, 64)) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
                      (uint64_t)max_images, (uint64_t)plan->tokens);
 }
@@ -10935,7 +10948,7 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * width, 3 * width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, width, width, 1, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, mlp, mlp, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && plan->tokens > MGV__MAX_KEYS ? rows : 0, plan->heads,
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && mgv__plan_pools_online(plan) ? rows : 0, plan->heads,
                      mgv__ceil_div(plan->heads, 4) * 4, 0, 4);
     mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, parts_columns, parts_columns, 1, 4);
     mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, plan->heads * width, plan->heads * width, 1, 2);
@@ -10967,7 +10980,7 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) plan->buffers[i].offset = mgv__plan_place(&at, 1024, plan->buffers[i].bytes, 1);
     plan->stats_offset = mgv__plan_place(&at, 1024, mgv__plan_stream_stats(plan), 4);
     /* the head's: by a GEMV's strips; by parts of 64 columns of 64 images together, which are those of eight images */
-    at += (uint64_t)(plan->room_images < 8 ? 8 : plan->room_images) * (plan->width / 8) * 8;
+    at += (uint64_t)(plan->room_images < 8 ? 8 : plan->room_images) * mgv__ceil_div(plan->width, 64) * 64;
     plan->vectors_offset = mgv__plan_place(&at, 1024, plan->vector_count, 4);
     plan->weights_offset = mgv__plan_place(&at, 1024, plan->weight_bytes, 1);
     plan->counters_bytes = 0;
@@ -11133,7 +11146,7 @@ static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = mgv__key_block(plan->tokens), rest = mgv__rest_columns(plan->head_dim);
     mgv__views *views = &plan->views;
     views->pool_tokens = mgv__plan_map(plan, MGV__DEVICE_STREAM, plan->tokens, images,
-                                       plan->tokens > MGV__MAX_KEYS ? (uint32_t)MGV__ONLINE_KEYS : keys);
+                                       mgv__plan_pools_online(plan) ? (uint32_t)MGV__ONLINE_KEYS : keys);
     if (!mgv__plan_is_online(plan)) {
         views->keys = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, keys);
         views->queries = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64);
@@ -11255,7 +11268,7 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint64_t rows) {
 /* The pooling head's products of few rows. */
 static int mgv__plan_is_gemv(const mgv__plan *plan, const mgv__plan_op *op) {
     return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED &&
-           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS;
+           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS && !mgv__plan_is_ragged(plan);
 }
 
 /* Where a row of a pack lies, as the kernel counts. */
@@ -11302,7 +11315,7 @@ static void mgv__plan_pool_heads(const mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(k->heads, MGV__POOL_HEADS);
     k->stats_columns = 64;
     of->token_map = plan->views.latency_pool;
-    of->blocks = plan->width / 64;
+    of->blocks = mgv__ceil_div(plan->width, 64);
     of->gamma = op->bias;
     of->column_sums = op->column_sums;
     of->weights = mgv__plan_weights_offset(plan, MGV__PACK_SCORES, 0);
@@ -11335,7 +11348,7 @@ static void mgv__plan_pool_op(const mgv__plan *plan, mgv__plan_op *op, uint32_t 
     k->of.pool.token_map = plan->views.pool_tokens;
     k->of.pool.store_map = plan->views.store[op->target];
     k->of.pool.score_map = plan->views.pool_scores;
-    k->of.pool.blocks = plan->width / 64;
+    k->of.pool.blocks = mgv__ceil_div(plan->width, 64);
     k->of.pool.gamma = op->bias;
     k->of.pool.column_sums = op->column_sums;
     k->column_tiles = mgv__plan_pool_parts(k->of.pool.blocks, mgv__ceil_div(images, MGV__CLUSTER), plan->clusters);
@@ -11346,7 +11359,7 @@ static void mgv__plan_pool_sums(const mgv__plan *plan, mgv__plan_op *op) {
     of->token_map = plan->views.pool_tokens;
     of->store_map = plan->views.store[op->target];
     of->scores = op->source;
-    of->blocks = plan->width / 64;
+    of->blocks = mgv__ceil_div(plan->width, 64);
     of->gamma = op->bias;
     op->kernel.column_tiles = mgv__ceil_div(of->blocks, MGV__MATH_GROUPS);
 }
@@ -11561,7 +11574,7 @@ static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, 
 
 /* --- the row of the machine ------------------------------------------------------------------------------------ */
 
-#define MGV__SM90_STREAM (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS)
+#define MGV__SM90_STREAM (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_RAGGED)
 #define MGV__SM90_ANY (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__SM90_STREAM)
 #define MGV__SM90_FLOAT (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL)
 #define MGV__SM90_NORM_GELU (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH)
@@ -12614,7 +12627,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
                      us = times.deals ? mgv__schedule_tile_alone_us(plan, k) : mgv__schedule_tile_us(plan, segment, k);
         mgv__kernel_op last = *k;
         double last_us;
-        /* as narrow_last_tile in kernels/skeleton/scheduler.cuh */
+        /* as narrow_last_tile in kernels/sm_90a/tiles.cuh */
         if (k->kind == MGV__KERNEL_GEMM_256 && mgv__ends_narrow(k->columns)) {
             last.kind = MGV__KERNEL_GEMM_128;
             last.of.gemm.b_map = last.of.gemm.narrow_map;

@@ -749,7 +749,7 @@ static void test_mlps_of_any_width(void **state) {
 }
 
 /* Statistics of all rows of all groups lie in front of the head's, and those in front of the vectors: as stats_place in
-   kernels/skeleton/scheduler.cuh and gemv_statistics in kernels/sm_90a/siglip_head/gemv.cuh say. */
+   kernels/sm_90a/tiles.cuh and gemv_statistics in kernels/sm_90a/siglip_head/gemv.cuh say. */
 static void test_statistics_have_room(void **state) {
     static const uint32_t cases[][3] = {{224, 16, 592}, {224, 16, 1}, {112, 16, 7}, {272, 16, 9}, {384, 14, 5}}; /* side, patch, images */
     static const uint32_t groups[] = {0, 1, 3};

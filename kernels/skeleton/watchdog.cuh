@@ -13,7 +13,7 @@
 #ifndef MGV_WATCHDOG_CUH
 #define MGV_WATCHDOG_CUH
 
-#include "shared_memory.cuh"
+#include "slots.cuh"
 
 struct Watchdog {
     const mgv__kernel_arguments &arguments;

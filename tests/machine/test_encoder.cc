@@ -536,6 +536,22 @@ static void test_families(void) {
     test_encoder_arithmetic(dino, 1);
 }
 
+/* Rows that end within 64 columns, one to three heads' worth of them; MLPs of a multiple of four; K shared out in tiles of 160 columns that no
+   row fills; for few images the pooling head's tiles are those of many; more tokens than are held at once; a norm of the stream itself. */
+static void test_widths(void) {
+    MicroShape narrow = {64, 16, 48, 100, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 24};
+    test_encoder_arithmetic(narrow, 2);
+    test_encoder_protocol(narrow, 20);
+    test_encoder_arithmetic({56, 14, 80, 44, 1, 50, 50, 50, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 40}, 1);
+    test_encoder_arithmetic({64, 8, 240, 132, 1, 3, 4, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT, false, 80}, 1);
+    test_encoder_arithmetic({64, 16, 560, 644, 1, 8, 8, 4, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 56, true, 4}, 1);
+    test_encoder_arithmetic({136, 8, 144, 76, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 72}, 1);
+    test_encoder_arithmetic({32, 16, 1232, 1236, 1, 2, 2, 2, 1, 3, NO_POLL_LIMIT, THROUGHPUT, true, 88}, 1);
+    MicroShape clip = {64, 16, 112, 200, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 56};
+    clip.family = "clip";
+    test_encoder_arithmetic(clip, 1);
+}
+
 /* The family that only tests know, in the program that has it (tests/toy): norms behind the residual are tiles of their own, in the
    kernel of all kinds; behind tiles that share out K, too. */
 static void test_toy(void) {
@@ -605,14 +621,15 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "alike", "order", "watchdog", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "widths", "alike", "order", "watchdog", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|alike|order|watchdog|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|widths|alike|order|watchdog|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
     if (share.empty() || share == "numbers") test_numbers(seeds);
     if (share.empty() || share == "numbers" || share == "families") test_families();
+    if (share.empty() || share == "numbers" || share == "widths") test_widths();
     if (share.empty() || share == "numbers" || share == "alike") test_alike();
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();

@@ -459,22 +459,6 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
     });
 }
 
-/* By the whole warp: into the L2 cache what a POOL_HEADS tile of this CTA reads that nobody writes: a quarter of the weights of either
-   head's values, and the scoring vectors. */
-DEVICE void latency_prefetch_pool(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
-    constexpr uint32_t ROWS = 64 / MGV__LATENCY_CLUSTER;
-    const mgv__kernel_op &op = tile.op;
-    const uint32_t row_bytes = op.inner * 2, first = tile.column * MGV__POOL_HEADS;
-    const uint8_t *const weights = arguments.weights;
-#pragma unroll 1
-    for (uint32_t head = first; head < first + MGV__POOL_HEADS && head < op.heads; head++)
-        if (elect_sync()) {
-            const size_t row = head * 64 + cta * ROWS;
-            cp_async_bulk_prefetch_L2(weights + (size_t)op.of.pool_few.values * 16 + row * row_bytes, ROWS * row_bytes);
-            cp_async_bulk_prefetch_L2(weights + (size_t)op.of.pool_few.weights * 16 + (size_t)head * row_bytes, row_bytes);
-        }
-}
-
 /* --- the scheduler ----------------------------------------------------------------------------------------------- */
 
 DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
@@ -483,9 +467,10 @@ DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_argu
     uint32_t segment = 0, count = 0;
     for (uint32_t number = clusterid_x();; number += step, slot.advance()) {
         count++;
-        if (!announce_tile(shared, arguments, dog, slot, number, segment, [&](const TileSlot &tile) {
-                shared->tile[slot.index] = latency_describe(arguments, tile, cluster_ctarank(), count);
-            }))
+        const auto describe = [&](const TileSlot &tile) {
+            shared->tile[slot.index] = latency_describe(arguments, tile, cluster_ctarank(), count);
+        };
+        if (!announce_tile(shared, arguments, dog, slot, number, segment, [&](TileSlot &tile) { latency_rest(arguments, tile); }, describe))
             break;
         const TileSlot &tile = shared->slot[slot.index];
         if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_prefetch_pool(arguments, tile, cluster_ctarank());

@@ -12,7 +12,7 @@
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
-#include "../../skeleton/scheduler.cuh"
+#include "../tiles.cuh"
 
 enum {
     LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries, 64 columns of them */
@@ -140,12 +140,34 @@ DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 
 DEVICE bool latency_is_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind); }
 
+/* Tiles beyond the last row are in the list only to keep their clusters free: every role passes over them (mgv__plan_rests). */
+DEVICE void latency_rest(const mgv__kernel_arguments &arguments, TileSlot &tile) {
+    if (tile.op.kind == MGV__KERNEL_WIDE && tile.unit * arguments.latency_rows >= mgv__rows_of_group(&tile.op, tile.group))
+        tile.op.kind = MGV__KERNEL_REST;
+}
+
 /* One of the two maps through which a tile is loaded. */
 DEVICE void latency_prefetch_map(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t second) {
     if (latency_is_product(op.kind)) prefetch_tensormap(tensor_map(arguments, second ? op.of.latency.b_map : op.of.latency.a_map));
     if (op.kind == MGV__KERNEL_ATTENTION)
         prefetch_tensormap(tensor_map(arguments, second ? op.of.attention.key_map : op.of.attention.query_map));
     if (op.kind == MGV__KERNEL_POOL_HEADS) prefetch_tensormap(tensor_map(arguments, op.of.pool_few.token_map));
+}
+
+/* By the whole warp: into the L2 cache what a POOL_HEADS tile of this CTA reads that nobody writes: a quarter of the weights of either
+   head's values, and the scoring vectors. */
+DEVICE void latency_prefetch_pool(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    constexpr uint32_t ROWS = 64 / MGV__LATENCY_CLUSTER;
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t row_bytes = op.inner * 2, first = tile.column * MGV__POOL_HEADS;
+    const uint8_t *const weights = arguments.weights;
+#pragma unroll 1
+    for (uint32_t head = first; head < first + MGV__POOL_HEADS && head < op.heads; head++)
+        if (elect_sync()) {
+            const size_t row = head * 64 + cta * ROWS;
+            cp_async_bulk_prefetch_L2(weights + (size_t)op.of.pool_few.values * 16 + row * row_bytes, ROWS * row_bytes);
+            cp_async_bulk_prefetch_L2(weights + (size_t)op.of.pool_few.weights * 16 + (size_t)head * row_bytes, row_bytes);
+        }
 }
 
 /* The rows within its group that the tile reads, [first, end). */

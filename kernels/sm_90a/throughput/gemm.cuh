@@ -119,9 +119,9 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
 }
 
 /* Mean and squared deviations of 64 columns of each row, from sums of values and of their squares: in float32 that loses less where a mean
-   is large than the rounding of what is stored. Taken before rounding, which saves 32 conversions back:
-   rounding moves single values, hardly their mean and spread. */
-DEVICE void chunk_statistics(const float *v, float (&mean)[2], float (&squares)[2]) {
+   is large than the rounding of what is stored. Taken before rounding, which saves 32 conversions back: rounding moves single values,
+   hardly their mean and spread. columns: that the row has of these; the others are zero. */
+DEVICE void chunk_statistics(const float *v, float (&mean)[2], float (&squares)[2], float columns = 64, float rcp_columns = 1.0f / 64) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float sum[2] = {0, 0}, square[2] = {0, 0};
@@ -131,16 +131,22 @@ DEVICE void chunk_statistics(const float *v, float (&mean)[2], float (&squares)[
             sum[i % 2] += value;
             square[i % 2] += value * value;
         }
-        mean[r] = quad_sum(sum[0] + sum[1]) / 64;
-        squares[r] = fmaxf(quad_sum(square[0] + square[1]) - 64 * mean[r] * mean[r], 0);
+        mean[r] = quad_sum(sum[0] + sum[1]) * rcp_columns;
+        squares[r] = fmaxf(quad_sum(square[0] + square[1]) - columns * mean[r] * mean[r], 0);
     }
 }
-DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, const float *v, uint32_t part, uint32_t row) {
+/* ANY_WIDTH: of rows that end within 64 columns, too. What a tile has behind their end is cut off where it is stored, and not counted. */
+template <bool ANY_WIDTH> DEVICE void gemm_statistics(const Math &self, const TileSlot &tile, float *v, uint32_t part, uint32_t row) {
     const mgv__kernel_op &op = tile.op;
+    const uint32_t rows = mgv__rows_of_group(&op, tile.group), left = op.columns > part * 64 ? op.columns - part * 64 : 0;
     float mean[2], squares[2];
-    chunk_statistics(v, mean, squares);
-    const uint32_t parts = op.columns / 64, rows = mgv__rows_of_group(&op, tile.group);
-    if (self.lane % 4 || part >= parts) return;
+    if (ANY_WIDTH && left < 64) {
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            if (i / 4 * 8 >= (int)left) v[i] = 0;
+        chunk_statistics(v, mean, squares, (float)left, rcp_approx((float)left));
+    } else chunk_statistics(v, mean, squares);
+    if (self.lane % 4 || left == 0) return;
     float *out = self.arguments.stats + op.of.gemm.stats_out + stats_place(op, op.columns, tile.group, row, part);
     if (row < rows) st_relaxed_gpu_v2f32(out, mean[0], squares[0]);
     if (row + 8 < rows) st_relaxed_gpu_v2f32(out + 8 * 2, mean[1], squares[1]);
@@ -225,7 +231,8 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
         gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
         if (column) granted = math_take_chunk(self);
         gemm_write<64>(flags, fragment_address(self, granted), v);
-        if (flags & MGV__KERNEL_STATS) gemm_statistics(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
+        if (flags & MGV__KERNEL_STATS)
+            gemm_statistics<FLAGS == FLAGS_OF_TILE>(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
         math_give_chunk(self);
 #pragma unroll
         for (int i = 0; i + 32 < COLUMNS / 2; i++) acc[i] = acc[i + 32];

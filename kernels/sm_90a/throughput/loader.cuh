@@ -10,7 +10,7 @@
 #ifndef MGV_LOADER_CUH
 #define MGV_LOADER_CUH
 
-#include "../../skeleton/scheduler.cuh"
+#include "scheduler.cuh"
 
 struct Loader {
     SharedMemory *shared;

@@ -16,23 +16,29 @@ DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row,
     uint32_t *const at = (uint32_t *)self.arguments.buffers[op.of.rows.source] + number * op.inner / 2;
     const float *gamma = self.arguments.vectors + op.of.rows.gamma, *beta = gamma + op.inner;
     warp_sync(); /* every lane has read the statistics that are overwritten */
-    for (uint32_t part = 0; part < op.inner / 64; part++) {
-        const uint32_t column = part * 64 + 2 * self.lane, pair = ld_relaxed_gpu(at + column / 2);
-        float g0, g1, b0, b1;
-        ld_global_nc_v2f32(gamma + column, g0, g1);
-        ld_global_nc_v2f32(beta + column, b0, b1);
-        const float low = (bf16_low(pair) - mean) * rstd * g0 + b0, high = (bf16_high(pair) - mean) * rstd * g1 + b1;
-        float sum = low + high, square = low * low + high * high;
-        at[column / 2] = cvt_rn_bf16x2(low, high);
+    for (uint32_t part = 0; part * 64 < op.inner; part++) {
+        const uint32_t column = part * 64 + 2 * self.lane, left = op.inner - part * 64;
+        const float columns = left < 64 ? (float)left : 64.0f;
+        float sum = 0, square = 0;
+        if (column < op.inner) {
+            const uint32_t pair = ld_relaxed_gpu(at + column / 2);
+            float g0, g1, b0, b1;
+            ld_global_nc_v2f32(gamma + column, g0, g1);
+            ld_global_nc_v2f32(beta + column, b0, b1);
+            const float low = (bf16_low(pair) - mean) * rstd * g0 + b0, high = (bf16_high(pair) - mean) * rstd * g1 + b1;
+            sum = low + high;
+            square = low * low + high * high;
+            at[column / 2] = cvt_rn_bf16x2(low, high);
+        }
 #pragma unroll
         for (int other = 16; other > 0; other /= 2) {
             sum += shfl_bfly_f32(sum, other);
             square += shfl_bfly_f32(square, other);
         }
-        sum /= 64;
+        sum /= columns;
         if (self.lane == 0)
             st_relaxed_gpu_v2f32(self.arguments.stats + op.of.rows.stats_out + stats_place(op, op.inner, tile.group, row, part), sum,
-                                 fmaxf(square - 64 * sum * sum, 0));
+                                 fmaxf(square - columns * sum * sum, 0));
     }
 }
 

@@ -1,18 +1,8 @@
 /* megavit: what lies where in shared memory, and who arrives at which barrier. */
-#ifndef MGV_SHARED_MEMORY_CUH
-#define MGV_SHARED_MEMORY_CUH
+#ifndef MGV_THROUGHPUT_MEMORY_CUH
+#define MGV_THROUGHPUT_MEMORY_CUH
 
-#include "../ptx.cuh"
-
-/* A tile as the scheduler announces it: the operation's 32 words and where the tile lies. */
-struct TileSlot {
-    mgv__kernel_op op;
-    uint32_t group;
-    uint32_t unit;    /* pair of row tiles, image, or pair of images within the group */
-    uint32_t column;  /* column tile, or pair of heads */
-    uint32_t turn;    /* throughput regime, bit 0: the math warpgroup that takes the first block of an attention tile's queries;
-                         bit 1: the parity of the ring in whose round the slot was filled last (math_announced) */
-};
+#include "../tiles.cuh"
 
 struct SharedMemory {
     uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math;
@@ -41,15 +31,11 @@ struct SharedMemory {
 enum {
     STAGE_EMPTY_ARRIVALS = MGV__CLUSTER * MGV__MATH_GROUPS * 4,
     SLOT_VACATED_ARRIVALS = 1 + MGV__MATH_GROUPS + MGV__MATH_GROUPS * 4,
-    CHUNK_WRITTEN_ARRIVALS = 4,
-    ROLES_LEFT_ARRIVALS = MGV__KERNEL_THREADS / 32 - 1,
-    SCHEDULER_WARP = 1 /* number of that warp, in the latency regime, too */
+    CHUNK_WRITTEN_ARRIVALS = 4
 };
 
-static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES && sizeof(TileSlot) == MGV__SLOT_BYTES, "the budget that `megavit plan` prints");
+static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES, "the budget that `megavit plan` prints");
 static_assert(MGV__SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
-static_assert(sizeof(mgv__kernel_op) == 128, "a warp copies an operation with one load of four bytes a lane");
-static_assert(sizeof(mgv__kernel_arguments) % 64 == 0, "tensor maps in kernel arguments are 64-byte aligned");
 static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");
 static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES,
               "A and B of the widest tile fit one stage");
@@ -86,13 +72,4 @@ DEVICE void shared_memory_init(SharedMemory *shared) {
     fence_proxy_async_shared_cta();
 }
 
-/* A position in a ring of COUNT buffers: which one, and the parity of the barrier phase that is waited for. */
-template <int COUNT> struct Ring {
-    uint32_t index, parity;
-    __device__ __forceinline__ Ring() : index(0), parity(0) {}
-    __device__ __forceinline__ void advance() {
-        if (++index == COUNT) { index = 0; parity ^= 1; }
-    }
-};
-
-#endif /* MGV_SHARED_MEMORY_CUH */
+#endif /* MGV_THROUGHPUT_MEMORY_CUH */
