@@ -1490,7 +1490,7 @@ typedef struct mgv__kernel_arguments {
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model
-     >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config cpu
+     >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config ops cpu
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
 #ifndef MEGAVIT_IMPLEMENTED
@@ -6063,6 +6063,36 @@ static const mgv__element *mgv__find_element(mgv_dtype dtype) {
     return NULL;
 }
 
+static inline float mgv__float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+static inline uint32_t mgv__bits_of_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+/* Exact, subnormals too: exponent and mantissa are moved into place and 2^112 makes up for the other bias. */
+static inline float mgv__float_of_f16(uint16_t half) {
+    const uint32_t magnitude = ((uint32_t)half & 0x7FFFu) << 13, sign = ((uint32_t)half & 0x8000u) << 16;
+    if (magnitude >= 0x0F800000u) return mgv__float_of_bits(sign | 0x70000000u | magnitude); /* infinity and NaN */
+    return mgv__float_of_bits(sign | mgv__bits_of_float(mgv__float_of_bits(magnitude) * 5.192296858534827628530496329220096e33f));
+}
+static inline float mgv__float_of_bf16(uint16_t half) { return mgv__float_of_bits((uint32_t)half << 16); }
+/* Number i of those that are stored at `data`, as this machine has them in memory. Many at once: >>cpu-vector. */
+static inline float mgv__element_value(mgv_dtype dtype, const void *data, uint64_t i) {
+    const unsigned char *bytes = (const unsigned char *)data;
+    uint16_t half;
+    float value;
+    if (dtype == MGV_DTYPE_F32) {
+        memcpy(&value, bytes + i * 4, 4);
+        return value;
+    }
+    memcpy(&half, bytes + i * 2, 2);
+    return dtype == MGV_DTYPE_BF16 ? mgv__float_of_bf16(half) : mgv__float_of_f16(half);
+}
+
 typedef int32_t mgv__op_kind;
 enum {
     MGV__OP_LINEAR = 0, /* target = activation(source . weight^T + bias) [times channel_scale] [+ table] [+ add] */
@@ -10330,7 +10360,7 @@ static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t bo
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
 static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64; }
 
-/* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns for each math group. */
+/* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns a math group. */
 static int mgv__plan_pools_online(const mgv__plan *plan) {
     return plan->tokens > MGV__MAX_KEYS || mgv__ceil_div(plan->width, 64) < MGV__MATH_GROUPS;
 }
@@ -10551,10 +10581,11 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
                          (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)plan->head_dim);
     /* heads: pooling has a column tile for each math group */
-    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width % 8 || mlp == 0)
+    if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width != plan->heads * plan->head_dim || mlp == 0)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel wants %u to 64 heads, a width that is a multiple of 8 and MLPs; this model has %u heads, %u "
-                         "columns and MLPs of %u", (uint64_t)MGV__MATH_GROUPS, (uint64_t)plan->heads, (uint64_t)plan->width, (uint64_t)mlp);
+                         "the GPU kernel wants %u to 64 heads, together as wide as the stream, and MLPs; this model has %u heads of %u "
+                         "columns, a stream of %u and MLPs of %u", (uint64_t)MGV__MATH_GROUPS, (uint64_t)plan->heads,
+                         (uint64_t)plan->head_dim, (uint64_t)plan->width, (uint64_t)mlp);
     if (plan->width > MGV__PLAN_MAX_WIDTH || op_count > MGV__PLAN_MODEL_OPS)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel runs widths up to %u and %u operations at most; this model has %u columns and %u operations",
@@ -11924,43 +11955,23 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
 
 /* --- packed weights ------------------------------------------------------------------------------------------- */
 
-static uint32_t mgv__f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
-static float mgv__bits_f32(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 /* To nearest, ties to even. Weights are finite. */
 static uint16_t mgv__bf16_round(float f) {
-    uint32_t u = mgv__f32_bits(f);
+    uint32_t u = mgv__bits_of_float(f);
     return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
-}
-static float mgv__bf16_value(uint16_t h) { return mgv__bits_f32((uint32_t)h << 16); }
-static float mgv__f16_value(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
-    if (exponent == 31) return mgv__bits_f32(sign | 0x7F800000u | fraction << 13);
-    if (exponent == 0) return mgv__bits_f32(sign | mgv__f32_bits((float)fraction * 5.9604644775390625e-8f)); /* 2^-24 */
-    return mgv__bits_f32(sign | (exponent + 112) << 23 | fraction << 13);
 }
 /* To nearest, ties to even; infinite beyond 65504. */
 static uint16_t mgv__f16_round(float f) {
-    const uint32_t sign = mgv__f32_bits(f) >> 16 & 0x8000u, u = mgv__f32_bits(f) & 0x7FFFFFFFu;
-    const float magnitude = mgv__bits_f32(u), in_units = 0.5f + magnitude; /* rounds to units of 2^-24 */
+    const uint32_t sign = mgv__bits_of_float(f) >> 16 & 0x8000u, u = mgv__bits_of_float(f) & 0x7FFFFFFFu;
+    const float magnitude = mgv__float_of_bits(u), in_units = 0.5f + magnitude; /* rounds to units of 2^-24 */
     if (magnitude >= 65520) return (uint16_t)(sign | 0x7C00u);
-    if (u < 0x38800000u) return (uint16_t)(sign | (mgv__f32_bits(in_units) - 0x3F000000u)); /* less than 2^-14 */
+    if (u < 0x38800000u) return (uint16_t)(sign | (mgv__bits_of_float(in_units) - 0x3F000000u)); /* less than 2^-14 */
     return (uint16_t)(sign | (u - 0x38000000u + 0xFFFu + (u >> 13 & 1u)) >> 13);
 }
 /* As rows and weights are stored: bf16, or f16 where `half`. */
 static uint16_t mgv__round16(float f, int half) { return half ? mgv__f16_round(f) : mgv__bf16_round(f); }
-static float mgv__value16(uint16_t h, int half) { return half ? mgv__f16_value(h) : mgv__bf16_value(h); }
-/* Element i of a tensor of F32, F16 or BF16. */
-static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) {
-    const unsigned char *bytes = (const unsigned char *)tensor->data;
-    uint16_t h;
-    float f;
-    if (tensor->dtype == MGV_DTYPE_F32) {
-        memcpy(&f, bytes + i * 4, 4);
-        return f;
-    }
-    memcpy(&h, bytes + i * 2, 2);
-    return tensor->dtype == MGV_DTYPE_BF16 ? mgv__bf16_value(h) : mgv__f16_value(h);
-}
+static float mgv__value16(uint16_t h, int half) { return half ? mgv__float_of_f16(h) : mgv__float_of_bf16(h); }
+static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) { return mgv__element_value(tensor->dtype, tensor->data, i); }
 
 /* Some rows of one pack, which lie one after the other in memory: what is packed at a time, by any number of threads. */
 typedef struct mgv__packer {
@@ -12130,7 +12141,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
         for (i = 0; i < area; i++) {
             uint16_t *w = &out[i * 3 + channel];
             *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
-            bias -= mgv__bf16_value(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
+            bias -= mgv__float_of_bf16(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
         }
     }
     p->vectors[op->bias + row] = (float)bias;
@@ -12175,7 +12186,7 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint3
     }
     for (k = 0; k < width; k++) {
         out[k] = mgv__bf16_round((float)u[k]);
-        sum += mgv__bf16_value(out[k]);
+        sum += mgv__float_of_bf16(out[k]);
     }
     p->vectors[op->column_sums + head] = (float)sum;
 }
@@ -20939,24 +20950,7 @@ MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages
 #define MGV__SUM(v) (v)
 #define MGV__LARGEST(v) (v)
 #define MGV__LOAD_F16(p) mgv__float_of_f16(*(p))
-#define MGV__LOAD_BF16(p) mgv__float_of_bits((uint32_t)*(p) << 16)
-
-static inline float mgv__float_of_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-static inline uint32_t mgv__bits_of_float(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-/* Exact, subnormals too: exponent and mantissa are moved into place and 2^112 makes up for the other bias. */
-static inline float mgv__float_of_f16(uint16_t half) {
-    const uint32_t magnitude = ((uint32_t)half & 0x7FFFu) << 13, sign = ((uint32_t)half & 0x8000u) << 16;
-    if (magnitude >= 0x0F800000u) return mgv__float_of_bits(sign | 0x70000000u | magnitude); /* infinity and NaN */
-    return mgv__float_of_bits(sign | mgv__bits_of_float(mgv__float_of_bits(magnitude) * 5.192296858534827628530496329220096e33f));
-}
+#define MGV__LOAD_BF16(p) mgv__float_of_bf16(*(p))
 
 #elif MGV__VECTOR == MGV__ISA_AVX2
 
@@ -21187,7 +21181,7 @@ MGV__TARGET static void MGV__FN(convert)(mgv_dtype dtype, const void *from, floa
         memcpy(to, from, n * sizeof(*to));
     } else if (dtype == MGV_DTYPE_BF16) {
         for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD_BF16(halves + i));
-        for (; i < n; i++) to[i] = mgv__float_of_bits((uint32_t)halves[i] << 16);
+        for (; i < n; i++) to[i] = mgv__float_of_bf16(halves[i]);
     } else {
         for (; i + MGV__WIDTH <= n; i += MGV__WIDTH) MGV__STORE(to + i, MGV__LOAD_F16(halves + i));
         for (; i < n; i++) to[i] = mgv__float_of_f16(halves[i]);

@@ -47,7 +47,7 @@ static void test_the_ends_of_f16(void **state) {
     assert_int_equal(mgv__f16_round(3e-8f), 1);
     assert_int_equal(mgv__f16_round(1e-45f), 0);
     assert_int_equal(mgv__f16_round(6.1035156e-5f), 0x0400);
-    assert_true(mgv__f16_value(1) == 1 / 16777216.0f);
+    assert_true(mgv__float_of_f16(1) == 1 / 16777216.0f);
 }
 
 int main(void) {

@@ -669,7 +669,7 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     BEYOND(config.head_dim = 60, "to 96 columns, not 60");
     BEYOND((config.heads = 1, config.hidden = 64), "2 to 64 heads");
     BEYOND(config.heads = 65, "2 to 64 heads");
-    BEYOND(config.hidden = 800, "a multiple of 64");
+    BEYOND(config.hidden = 800, "together as wide as the stream");
     BEYOND((config.heads = 25, config.hidden = 1600), "widths up to 1536");
     BEYOND(config.layers = 101, "512 operations at most");
     BEYOND(config.activation = MGV__ACT_SILU, "no other activation than a GELU and ReLU: operation 6, \"fc1\"");
