@@ -1,7 +1,7 @@
 """Compares the command line with transformers at full size: random weights saved by save_pretrained, then one picture.
 
     make build/megavit
-    python tests/check_full_size.py siglip2-base [clip-large dinov2-large ...: --help names them all] [--threads 2]
+    python tests/check_full_size.py siglip2-base [siglip2-base-whole clip-large dinov2-large ...: --help names them all] [--threads 2]
 
 Not part of `make test`: it needs torch, transformers 5.17, gigabytes of memory and disk, and minutes. Prints, for each output,
 the relative L2 between megavit and transformers in fp32, and of both against transformers in fp64. Exits with 1 unless megavit
@@ -18,9 +18,9 @@ import time
 import numpy as np
 import torch
 from PIL import Image
-from transformers import (CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model, Dinov2WithRegistersConfig,
+from transformers import (CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model, Dinov2WithRegistersConfig,
                           Dinov2WithRegistersModel, DINOv3ViTConfig, DINOv3ViTImageProcessor, DINOv3ViTModel, Siglip2VisionConfig,
-                          Siglip2VisionModel, SiglipVisionConfig, SiglipVisionModel)
+                          Siglip2VisionModel, SiglipConfig, SiglipModel, SiglipVisionConfig, SiglipVisionModel)
 from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
@@ -61,6 +61,30 @@ def clip(**config):
     return CLIPVisionModel(config), CLIPImageProcessorPil(size={"shortest_edge": config.image_size}, crop_size=size), (300, 200)
 
 
+def siglip_whole(text, vision):
+    """Both towers, and ids of three texts."""
+    config = SiglipConfig(text_config=text, vision_config=vision, attn_implementation="sdpa")
+    size = {"height": config.vision_config.image_size, "width": config.vision_config.image_size}
+    return SiglipModel(config), SiglipImageProcessorPil(size=size, resample=2), (300, 200)
+
+
+def clip_whole(text, vision, **config):
+    config = CLIPConfig(text_config=text, vision_config=vision, **config, attn_implementation="sdpa")
+    size = {"height": config.vision_config.image_size, "width": config.vision_config.image_size}
+    return CLIPModel(config), CLIPImageProcessorPil(size={"shortest_edge": config.vision_config.image_size}, crop_size=size), (300, 200)
+
+
+def texts(config):
+    """Ids of short texts, of CLIP's with begin and end around and ends behind."""
+    ids = torch.randint(5, config.vocab_size - 10, (4, config.max_position_embeddings), generator=torch.Generator().manual_seed(2))
+    clip = "clip" in config.model_type
+    for i, words in enumerate((3, 7, 20, config.max_position_embeddings - 2)):
+        ids[i, words + 1:] = config.eos_token_id if clip else 0
+        if clip:
+            ids[i, 0] = config.bos_token_id
+    return ids
+
+
 def dino(config_class, model_class, processor, **config):
     return model_class(config_class(**config, attn_implementation="sdpa")), processor, (300, 200)
 
@@ -96,6 +120,9 @@ MODELS = {
     "qwen2-vl": lambda: qwen2_vl(hidden_size=1536),
     "qwen3.5-0.8b": lambda: qwen3_5(hidden_size=768, intermediate_size=3072, depth=12, num_heads=12, out_hidden_size=1024),
     "siglip2-base": lambda: siglip(),
+    "siglip2-base-whole": lambda: siglip_whole(dict(vocab_size=256000, projection_size=768), {}),
+    "clip-large-whole": lambda: clip_whole(dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072),
+                                           dict(**LARGE, intermediate_size=4096, patch_size=14), projection_dim=768),
     "siglip2-so400m": lambda: siglip(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, patch_size=14),
     "qwen3-vl-2b": lambda: qwen3_vl(hidden_size=1024, intermediate_size=4096, depth=24, out_hidden_size=2048,
                                     deepstack_visual_indexes=[5, 11, 17]),
@@ -124,6 +151,11 @@ def picture(size):
 
 def answers(model, inputs):
     """What transformers says, by the names of the command line's --what."""
+    if hasattr(model, "text_model"):
+        ids = inputs["input_ids"]
+        found = {"embeds" if "clip" in model.config.model_type else "pooled": model.get_image_features(pixel_values=inputs["pixel_values"]),
+                 "text": model.get_text_features(input_ids=ids)}
+        return {what: getattr(value, "pooler_output", value).numpy() for what, value in found.items()}
     if "grid_thw" in inputs:
         answer = model(inputs["pixel_values"], grid_thw=inputs["grid_thw"])
         found = {"tokens": answer.pooler_output}
@@ -142,7 +174,9 @@ def check(name, threads, folder):
     model, processor, size = MODELS[name]()
     model = model.float().eval()
     randomize(model)
-    layers = getattr(model.config, "num_hidden_layers", None) or model.config.depth
+    whole = hasattr(model, "text_model")
+    depth = lambda config: getattr(config, "num_hidden_layers", None) or config.depth
+    layers = depth(model.config.vision_config if whole else model.config)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     image_path = folder / "picture.png"
@@ -150,10 +184,14 @@ def check(name, threads, folder):
     inputs = dict(processor(Image.open(image_path), return_tensors="pt"))
     if "image_grid_thw" in inputs:
         inputs["grid_thw"] = inputs.pop("image_grid_thw")
+    if whole:
+        inputs["input_ids"] = texts(model.config.text_config)
+        np.save(folder / "ids.npy", inputs["input_ids"].numpy())
     single = answers(model, inputs)
     model = model.double()
     inputs["pixel_values"] = inputs["pixel_values"].double()
     exact = answers(model, inputs)
+    text_config = model.config.text_config if whole else None
     del model
     gc.collect()
 
@@ -163,6 +201,10 @@ def check(name, threads, folder):
         start = time.time()
         command = ["build/megavit", "embed", "--model", str(folder), "--backend", "cpu", "--what", what, "--threads", str(threads),
                    "--format", "npy", "-o", str(output), str(image_path)]
+        if what == "text":
+            layers = depth(text_config)
+            command = ["build/megavit", "text", "--model", str(folder), "--ids", str(folder / "ids.npy"), "--threads", str(threads), "-o",
+                       str(output)]
         subprocess.run(command, check=True)
         seconds = time.time() - start
         value = np.load(output).reshape(reference.shape)
