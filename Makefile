@@ -68,7 +68,7 @@ DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(D
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
 
-.PHONY: help kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install uninstall clean
+.PHONY: help lib kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install uninstall clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -78,6 +78,7 @@ help:
 	@echo "  make demo                  find the pictures most like each other, name what they show, answer sentences"
 	@echo "  make test                  build and run all tests (make -j2 test to build on two cores)"
 	@echo "  make build/megavit         the command line; build/megavit --help"
+	@echo "  make lib                   the shared library of the public API, build/libmegavit.so; examples/python uses it"
 	@echo "  make examples              the programs of examples/, under build/examples/"
 	@echo
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
@@ -104,7 +105,8 @@ help:
 	@echo "  make bench-gpu             images a second, latency and joules on a Hopper card (needs what test-gpu does); PEERS=DIR: beside PyTorch"
 	@echo
 	@echo "  make dist                  what a user vendors, header and kernels, as one archive under build/ (HEADER_ONLY=1: no kernels)"
-	@echo "  make install PREFIX=DIR    header, command line with man page and completion, pkg-config file, CMake package (HEADER_ONLY=1: no command line)"
+	@echo "  make install PREFIX=DIR    header, command line with man page and completion, shared library, pkg-config files, CMake package"
+	@echo "                             (HEADER_ONLY=1: neither command line nor library); LIBDIR=DIR: the library's folder"
 	@echo "  make uninstall PREFIX=DIR  takes the same files away"
 	@echo "  make clean                 removes build/"
 
@@ -126,6 +128,23 @@ $(BUILD)/tools/stb.o: tools/stb.c
 	@mkdir -p $(@D)
 	$(COMPILE_FOREIGN) -c $< -o $@
 
+# ---- the shared library: the public API and nothing else ----
+
+# Until version 1 a new minor version may change structs, so the name that programs ask for has both numbers.
+LIBRARY := $(BUILD)/libmegavit.so
+SONAME := libmegavit.so.$(word 1,$(subst ., ,$(VERSION))).$(word 2,$(subst ., ,$(VERSION)))
+LIBDIR ?= $(PREFIX)/lib
+
+lib: $(LIBRARY)
+
+$(LIBRARY): $(BUILD)/tools/library.o
+	$(CC) $(CFLAGS) -shared -Wl,-soname,$(SONAME) $< -o $@ $(LIBS) $(CUDA_LIBS)
+	ln -sf libmegavit.so $(BUILD)/$(SONAME)
+
+$(BUILD)/tools/library.o: tools/library.c
+	@mkdir -p $(@D)
+	$(COMPILE) -fPIC -fvisibility=hidden '-DMEGAVIT_API=__attribute__((visibility("default"))) extern' -c $< -o $@
+
 # ---- examples ----
 
 examples: $(EXAMPLES)
@@ -140,7 +159,7 @@ $(BUILD)/examples/%: examples/%.cc
 
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
-test: $(TESTS) $(BUILD)/megavit $(EXAMPLES)
+test: $(TESTS) $(BUILD)/megavit $(EXAMPLES) $(if $(EXAMPLES),$(LIBRARY))
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TESTS) $(TEST_SCRIPTS)
 
 $(BUILD)/tests/%: tests/%.c
@@ -246,7 +265,7 @@ $(BUILD)/megavit_kernels.h: $(BUILD)/megavit.fatbin
 	  od -An -v -tx8 $< | sed 's/ *\([0-9a-f]\{16\}\)/0x\1,/g'; echo '};'; } > $@
 
 ifneq ($(CUDA),)
-$(BUILD)/tools/megavit_implementation.o: $(BUILD)/megavit_kernels.h
+$(BUILD)/tools/megavit_implementation.o $(BUILD)/tools/library.o: $(BUILD)/megavit_kernels.h
 endif
 
 $(BUILD)/gpu/model: tests/gpu/make_model.py
@@ -449,7 +468,7 @@ $(BUILD)/check_kernels: tools/check_kernels.c megavit.h $(BUILD)/megavit_kernels
 	  -I. -I$(BUILD) $< -o $@ $(CUDART) $(if $(CUDART),-ldl -lrt) $(LIBS)
 
 # The header belongs to no machine: what describes it lies under share.
-install: $(if $(HEADER_ONLY),,$(BUILD)/megavit)
+install: $(if $(HEADER_ONLY),,$(BUILD)/megavit $(LIBRARY))
 	@mkdir -p $(BUILD)
 	install -D -m 644 megavit.h $(DESTDIR)$(PREFIX)/include/megavit.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@INCLUDEDIR@|$${prefix}/include|' -e 's|@VERSION@|$(VERSION)|' megavit.pc.in > $(BUILD)/megavit.pc
@@ -460,6 +479,11 @@ install: $(if $(HEADER_ONLY),,$(BUILD)/megavit)
 	install -m 644 $(BUILD)/megavitConfigVersion.cmake $(DESTDIR)$(PREFIX)/share/cmake/megavit/
 ifeq ($(HEADER_ONLY),)
 	install -D -m 755 $(BUILD)/megavit $(DESTDIR)$(PREFIX)/bin/megavit
+	install -D -m 755 $(LIBRARY) $(DESTDIR)$(LIBDIR)/libmegavit.so.$(VERSION)
+	ln -sf libmegavit.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libmegavit.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' libmegavit.pc.in > $(BUILD)/libmegavit.pc
+	install -D -m 644 $(BUILD)/libmegavit.pc $(DESTDIR)$(LIBDIR)/pkgconfig/libmegavit.pc
 	tools/make_man.sh $(BUILD)/megavit > $(BUILD)/megavit.1
 	install -D -m 644 $(BUILD)/megavit.1 $(DESTDIR)$(PREFIX)/share/man/man1/megavit.1
 	install -D -m 644 tools/megavit.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/megavit
@@ -469,6 +493,7 @@ endif
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,include/megavit.h bin/megavit share/pkgconfig/megavit.pc share/man/man1/megavit.1 \
 	  share/bash-completion/completions/megavit share/cmake/megavit/megavitConfig.cmake share/cmake/megavit/megavitConfigVersion.cmake)
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libmegavit.so libmegavit.so.$(VERSION) $(SONAME) pkgconfig/libmegavit.pc)
 	[ ! -d $(DESTDIR)$(PREFIX)/share/cmake/megavit ] || rmdir $(DESTDIR)$(PREFIX)/share/cmake/megavit
 
 clean:
