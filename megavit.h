@@ -493,6 +493,10 @@ typedef struct mgv_preprocessing_info {
     uint64_t min_pixels, max_pixels;           /* limits of the area; 0 where it has none */
     uint64_t clip_min_pixels, clip_max_pixels; /* the same of clips, of each frame or, where clips_count_frames, of all together */
     int32_t clips_count_frames;
+    uint32_t clip_tokens;      /* max_video_tokens, where the processor caps the limits of clips by it; 0: it does not */
+    /* for clips, as the settings of pictures above and below */
+    int32_t clip_do_resize, clip_do_rescale, clip_do_normalize, clip_resample;
+    double clip_rescale_factor, clip_mean[3], clip_std[3];
     uint32_t max_patches;      /* 0: no such limit */
     double rescale_factor, mean[3], std[3];
     char size[128];            /* the rule of sizes in words, such as "shorter side 256, then the middle 224 x 224" */
@@ -3508,6 +3512,13 @@ enum {
 
 enum { MGV__MAX_SIDE = 1 << 24 }; /* of a picture: keeps width * height exact in a double */
 
+/* What a processor does with bytes, whatever size pictures become. */
+typedef struct mgv__pixels_values {
+    int32_t resample;                    /* MGV__RESAMPLE_* */
+    int32_t do_resize, do_rescale, do_normalize;
+    double rescale_factor;
+    double mean[3], std[3];
+} mgv__pixels_values;
 /* What an image processor does. */
 typedef struct mgv__pixels_config {
     int32_t size;                        /* MGV__SIZE_* of still pictures */
@@ -3518,7 +3529,9 @@ typedef struct mgv__pixels_config {
     uint64_t min_pixels, max_pixels;     /* AREA: limits of the resized area */
     uint64_t clip_min_pixels, clip_max_pixels; /* the same for clips; 0: as for still pictures */
     int32_t clip_counts_frames;          /* the limits of a clip are on frames * width * height */
-    int32_t clips_differ;                /* clips have another mean, std or resampling, which is not run */
+    uint32_t clip_tokens;                /* max_video_tokens, where these limits are capped by it; 0: they are not */
+    int32_t clips_differ;                /* clips are treated otherwise than pictures: as `clips` says */
+    mgv__pixels_values clips;
     uint32_t max_patches;                /* PATCHES */
     uint32_t crop_width, crop_height;    /* what the middle of the resized picture is cut to; 0: no crop */
     uint32_t only_side;                  /* side of the square that the model takes; 0: it takes any size */
@@ -4427,9 +4440,11 @@ static const mgv__processor mgv__processors[] = {
                 "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]})},
     {"Qwen2VLVideoProcessor", MGV__SIZE_AREA, 0,
      MGV__JSON({"size": {"shortest_edge": 100352, "longest_edge": 602112}, "resample": 3,
-                "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]})},
+                "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+                "max_video_tokens": 128000})},
     {"Qwen3VLVideoProcessor", MGV__SIZE_VOLUME, 0,
-     MGV__JSON({"size": {"shortest_edge": 131072, "longest_edge": 786432}, "resample": 3, "image_mean": 0.5, "image_std": 0.5})},
+     MGV__JSON({"size": {"shortest_edge": 131072, "longest_edge": 786432}, "resample": 3, "image_mean": 0.5, "image_std": 0.5,
+                "max_video_tokens": 768})},
     {"Siglip2ImageProcessor", MGV__SIZE_PATCHES, 0,
      MGV__JSON({"max_num_patches": 256, "resample": 2, "image_mean": 0.5, "image_std": 0.5})},
 };
@@ -4456,6 +4471,7 @@ typedef struct mgv__processor_settings {
     uint64_t min_pixels, max_pixels; /* older spellings, which win over size; 0: none */
     int32_t default_to_square;       /* what a plain number as size means: both sides, or the shorter one */
     int32_t do_center_crop, do_pad, cap_pixels_per_frame;
+    uint32_t max_video_tokens;
 } mgv__processor_settings;
 
 static mgv_result mgv__read_size(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
@@ -4518,6 +4534,7 @@ static const mgv__field mgv__patch_fields[] = { /* of processors that make patch
     {"temporal_patch_size", mgv__read_integer, MGV__SETTING(pixels.temporal_patch), 1, 64},
     {"merge_size", mgv__read_integer, MGV__SETTING(pixels.merge), 1, 64},
     {"cap_pixels_per_frame", mgv__read_bool, MGV__SETTING(cap_pixels_per_frame), 0, 0},
+    {"max_video_tokens", mgv__read_integer, MGV__SETTING(max_video_tokens), 1, 1e7},
 };
 
 /* One object's keys. */
@@ -4735,12 +4752,32 @@ static mgv_result mgv__processor_class(mgv__source *source, const mgv__family *f
     }
     return MGV_OK;
 }
-static int mgv__same_but_for_size(const mgv__pixels_config *a, const mgv__pixels_config *b) {
-    return a->resample == b->resample && a->do_resize == b->do_resize && a->do_rescale == b->do_rescale &&
-           a->do_normalize == b->do_normalize && a->rescale_factor == b->rescale_factor && memcmp(a->mean, b->mean, sizeof a->mean) == 0 &&
-           memcmp(a->std, b->std, sizeof a->std) == 0;
+static mgv__pixels_values mgv__pixels_values_of(const mgv__pixels_config *config) {
+    mgv__pixels_values values;
+    memset(&values, 0, sizeof values); /* they are compared as bytes */
+    values.resample = config->resample;
+    values.do_resize = config->do_resize;
+    values.do_rescale = config->do_rescale;
+    values.do_normalize = config->do_normalize;
+    values.rescale_factor = config->rescale_factor;
+    memcpy(values.mean, config->mean, sizeof values.mean);
+    memcpy(values.std, config->std, sizeof values.std);
+    return values;
 }
-/* The limits of clips. Nothing but them may differ from those of pictures. */
+/* What is done with a clip. */
+static mgv__pixels_config mgv__pixels_config_of_clips(const mgv__pixels_config *config) {
+    mgv__pixels_config clips = *config;
+    clips.clips_differ = 0;
+    clips.resample = config->clips.resample;
+    clips.do_resize = config->clips.do_resize;
+    clips.do_rescale = config->clips.do_rescale;
+    clips.do_normalize = config->clips.do_normalize;
+    clips.rescale_factor = config->clips.rescale_factor;
+    memcpy(clips.mean, config->clips.mean, sizeof clips.mean);
+    memcpy(clips.std, config->clips.std, sizeof clips.std);
+    return clips;
+}
+/* What is said of clips. */
 static mgv_result mgv__clips_read(mgv__config *config, const mgv__family *family, mgv__source *source, mgv_error *error) {
     const mgv__processor *processor = mgv__find_processor(family->video_processor, strlen(family->video_processor));
     mgv__pixels_config *pixels = &config->pixels;
@@ -4754,7 +4791,10 @@ static mgv_result mgv__clips_read(mgv__config *config, const mgv__family *family
     if (object != NULL && (file != NULL || config->pixels_from.file == NULL)) {
         result = mgv__settings_parse(&settings, processor, config, object, file ? file : "what the family published", error);
         if (result == MGV_OK && file != NULL) {
-            pixels->clips_differ = settings.cap_pixels_per_frame || !mgv__same_but_for_size(pixels, &settings.pixels);
+            const mgv__pixels_values pictures = mgv__pixels_values_of(pixels);
+            pixels->clips = mgv__pixels_values_of(&settings.pixels);
+            pixels->clips_differ = memcmp(&pictures, &pixels->clips, sizeof pictures) != 0;
+            if (settings.cap_pixels_per_frame) pixels->clip_tokens = settings.max_video_tokens;
             config->clips_from.given = mgv__settings_given(object);
         }
         config->clips_from.file = file;
@@ -5031,6 +5071,14 @@ static void mgv__smart_resize(double *width, double *height, double frames, doub
     *height = h;
 }
 
+/* max_pixels with cap_pixels_per_frame: resize in video_processing_qwen3_vl.py, where the limits are on all frames, and _qwen2_vl.py. */
+static uint64_t mgv__clip_max_pixels(const mgv__pixels_config *config, uint32_t frames, uint64_t min_pixels, uint64_t max_pixels) {
+    const uint64_t area = config->clip_tokens * (uint64_t)config->factor * config->factor;
+    const uint64_t all = (uint64_t)floor(mgv__rounded((double)area * 0.9)) * config->temporal_patch;
+    const uint64_t share = (config->clip_counts_frames ? max_pixels : all) / frames, cap = config->clip_counts_frames ? area : max_pixels;
+    const uint64_t most = share < cap ? share : cap, least = (uint64_t)floor(mgv__rounded((double)min_pixels * 1.05));
+    return (most > least ? most : least) * (config->clip_counts_frames ? frames : 1);
+}
 /* The size that smart_resize gives. min_pixels, max_pixels: 0 for what the config says. */
 static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint32_t frames, uint64_t min_pixels, uint64_t max_pixels,
                                          double *width, double *height, mgv_error *error) {
@@ -5040,6 +5088,7 @@ static mgv_result mgv__pixels_smart_size(const mgv__pixels_config *config, uint3
     if (max_pixels == 0) max_pixels = frames > 1 && config->clip_max_pixels ? config->clip_max_pixels : config->max_pixels;
     if (min_pixels > max_pixels)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "min_pixels %u is more than max_pixels %u", min_pixels, max_pixels);
+    if (frames > 1 && config->clip_tokens) max_pixels = mgv__clip_max_pixels(config, frames, min_pixels, max_pixels);
     if (counted && (w < factor || h < factor)) { /* the video processor enlarges first */
         double scale = mgv__at_least(factor / h, factor / w);
         *width = floor(w * scale);
@@ -5164,9 +5213,6 @@ static mgv_result mgv__pixels_grid(const mgv__pixels_config *config, uint32_t wi
     if (frames > 1 && config->temporal_patch == 1)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "a clip of %u frames; this model takes still pictures, each frame as one of its own",
                          (uint64_t)frames);
-    if (frames > 1 && config->clips_differ)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "a clip of %u frames; this model's video processor resizes or normalises otherwise "
-                         "than its image processor, which is not run", (uint64_t)frames);
     result = mgv__pixels_resized_size(config, frames, min_pixels, max_pixels, &new_width, &new_height, error);
     if (result != MGV_OK) return result;
     if (config->crop_width) {
@@ -5875,9 +5921,8 @@ static void mgv__pixels_least_size(const mgv__pixels_config *config, uint32_t ma
         *width = *height = config->size == MGV__SIZE_PATCHES ? config->patch : config->factor;
     }
 }
-/* Scratch memory for any picture of at most max_width x max_height that becomes at most max_tokens tokens. Checks the configuration too. */
-static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, uint32_t max_width, uint32_t max_height, uint32_t max_tokens,
-                                            size_t *bytes, mgv_error *error) {
+static mgv_result mgv__pixels_scratch_of(const mgv__pixels_config *config, uint32_t max_width, uint32_t max_height, uint32_t max_tokens,
+                                         size_t *bytes, mgv_error *error) {
     mgv__pixels_needs needs;
     mgv_result result = mgv__pixels_config_check(config, error);
     uint32_t widest, highest, narrowest, lowest;
@@ -5897,6 +5942,20 @@ static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, ui
                          (uint64_t)max_width, (uint64_t)max_height);
     *bytes = needs.total;
     return MGV_OK;
+}
+
+/* Scratch memory for any picture or clip of at most max_width x max_height that becomes at most max_tokens tokens. Checks the configuration
+   too. */
+static mgv_result mgv__pixels_scratch_bytes(const mgv__pixels_config *config, uint32_t max_width, uint32_t max_height, uint32_t max_tokens,
+                                            size_t *bytes, mgv_error *error) {
+    size_t of_clips = 0;
+    mgv_result result = mgv__pixels_scratch_of(config, max_width, max_height, max_tokens, bytes, error);
+    if (result == MGV_OK && config->clips_differ) {
+        const mgv__pixels_config clips = mgv__pixels_config_of_clips(config);
+        result = mgv__pixels_scratch_of(&clips, max_width, max_height, max_tokens, &of_clips, error);
+        if (of_clips > *bytes) *bytes = of_clips;
+    }
+    return result;
 }
 
 /* Where a crop begins in the resized picture; less than 0: behind so many zeros. torchvision has one more of an odd number of them at the
@@ -6007,11 +6066,14 @@ static int mgv__pixels_step(mgv__pixels_job *job, const mgv_parallel_for *parall
     return 1;
 }
 
-/* What is done with this picture: one that mgv_model_prepare made has its size already. as_it_is: room for that. */
+/* What is done with this picture: clips may be treated otherwise, and what mgv_model_prepare made has its size already. as_it_is: room for
+   that. */
 static const mgv__pixels_config *mgv__pixels_config_for(const mgv__pixels_config *config, const mgv_image *image,
                                                         mgv__pixels_config *as_it_is) {
-    if (!image->prepared) return config;
-    *as_it_is = *config;
+    const int clip = config->clips_differ && mgv__image_frames(image) > 1;
+    if (!image->prepared && !clip) return config;
+    *as_it_is = clip ? mgv__pixels_config_of_clips(config) : *config;
+    if (!image->prepared) return as_it_is;
     as_it_is->do_resize = 0;
     as_it_is->crop_width = as_it_is->crop_height = 0;
     as_it_is->max_patches = UINT32_MAX; /* the limit was kept, or the caller's own */
@@ -7605,6 +7667,8 @@ static void mgv__hash_pixels_config(mgv__hash *hash, const mgv__pixels_config *p
         mgv__hash_number(hash, i);
         mgv__hash_number(hash, rarer[i]);
     }
+    if (p->clips_differ) mgv__hash_bytes(hash, &p->clips, sizeof p->clips);
+    if (p->clip_tokens) mgv__hash_number(hash, p->clip_tokens);
 }
 
 /* The operations say how the weights are used: two models with equal tensors but different heads differ here. */
@@ -8109,10 +8173,12 @@ static void mgv__describe_size(const mgv__pixels_config *p, char *text, size_t c
 MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_preprocessing_info *info) {
     const mgv__provenance *from;
     const mgv__pixels_config *p;
+    mgv__pixels_values clips;
     if (!model || !info || mgv__picture_model_check(model, NULL) != MGV_OK) return MGV_ERROR_ARGUMENT;
     model = mgv__picture_model(model);
     from = &model->config.pixels_from;
     p = &model->config.pixels;
+    clips = p->clips_differ ? p->clips : mgv__pixels_values_of(p);
     memset(info, 0, sizeof *info);
     info->processor = from->processor;
     info->rows_of_patches = p->size >= MGV__SIZE_AREA;
@@ -8126,6 +8192,14 @@ MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_p
     info->clip_min_pixels = p->clip_min_pixels ? p->clip_min_pixels : p->min_pixels;
     info->clip_max_pixels = p->clip_max_pixels ? p->clip_max_pixels : p->max_pixels;
     info->clips_count_frames = p->clip_counts_frames;
+    info->clip_tokens = p->clip_tokens;
+    info->clip_do_resize = clips.do_resize;
+    info->clip_do_rescale = clips.do_rescale;
+    info->clip_do_normalize = clips.do_normalize;
+    info->clip_resample = clips.resample;
+    info->clip_rescale_factor = clips.rescale_factor;
+    memcpy(info->clip_mean, clips.mean, sizeof info->clip_mean);
+    memcpy(info->clip_std, clips.std, sizeof info->clip_std);
     info->max_patches = p->max_patches;
     info->rescale_factor = p->rescale_factor;
     memcpy(info->mean, p->mean, sizeof info->mean);

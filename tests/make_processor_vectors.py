@@ -152,4 +152,5 @@ def main():
     print(f"{len(lines)} lines, {path.stat().st_size} bytes: {path}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -410,28 +410,39 @@ static void settings_are_looked_for_in_order(void **state) {
         free_directory(&d);
     }
 }
-/* Clips that would be resized or normalised otherwise than pictures are refused; pictures are not. */
-static void clips_that_differ_are_refused(void **state) {
-    static const char *const videos[] = {
-        "{\"image_mean\":0.5}", "{\"image_mean\":0.2,\"image_std\":0.5}", "{\"image_mean\":0.2,\"image_std\":0.25,\"resample\":2}",
-        "{\"image_mean\":0.2,\"image_std\":0.25,\"cap_pixels_per_frame\":true}",
-        "{\"image_mean\":0.2,\"image_std\":0.25,\"do_rescale\":false}",
+/* Clips are resized and normalised as their own file says (tests/test_clips.c), and the model's hash tells such a model from another. */
+static void clips_have_settings_of_their_own(void **state) {
+    static const struct {
+        const char *video;
+        int32_t differ, resample, rescale;
+        double mean;
+        uint32_t tokens;
+    } cases[] = {
+        {"{\"image_mean\":0.2,\"image_std\":0.25}", 0, 3, 1, 0.2, 0},
+        {"{\"image_mean\":0.5}", 1, 3, 1, 0.5, 0},
+        {"{\"image_mean\":0.2,\"image_std\":0.25,\"resample\":2}", 1, 2, 1, 0.2, 0},
+        {"{\"image_mean\":0.2,\"image_std\":0.25,\"cap_pixels_per_frame\":true}", 0, 3, 1, 0.2, 768},
+        {"{\"image_mean\":0.2,\"image_std\":0.25,\"do_rescale\":false}", 1, 3, 0, 0.2, 0},
     };
-    directory d;
-    mgv__config config;
-    mgv_grid grid;
-    mgv_error error;
-    size_t i;
+    uint64_t hashes[COUNT_OF(cases)];
+    size_t i, k;
     (void)state;
-    for (i = 0; i < COUNT_OF(videos); i++) {
-        read_settings(&d, "qwen3_vl", NULL, "{\"image_mean\":0.2,\"image_std\":0.25}", videos[i], &config);
-        assert_int_equal(mgv__pixels_grid(&config.pixels, 100, 100, 1, 0, 0, &grid, &error), MGV_OK);
-        assert_int_equal(mgv__pixels_grid(&config.pixels, 100, 100, 2, 0, 0, &grid, &error), MGV_ERROR_UNSUPPORTED);
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        directory d;
+        mgv__config config;
+        mgv__hash hash;
+        read_settings(&d, "qwen3_vl", NULL, "{\"image_mean\":0.2,\"image_std\":0.25}", cases[i].video, &config);
+        assert_int_equal(config.pixels.clips_differ, cases[i].differ);
+        assert_int_equal(config.pixels.clips.resample, cases[i].resample);
+        assert_int_equal(config.pixels.clips.do_rescale, cases[i].rescale);
+        assert_true(config.pixels.clips.mean[2] == cases[i].mean && config.pixels.mean[2] == 0.2);
+        assert_int_equal(config.pixels.clip_tokens, cases[i].tokens);
+        memset(&hash, 0, sizeof hash);
+        mgv__hash_pixels_config(&hash, &config.pixels);
+        hashes[i] = mgv__hash_end(&hash);
+        for (k = 0; k < i; k++) assert_true(hashes[k] != hashes[i]);
         free_directory(&d);
     }
-    read_settings(&d, "qwen3_vl", NULL, "{\"image_mean\":0.2,\"image_std\":0.25}", "{\"image_mean\":0.2,\"image_std\":0.25}", &config);
-    assert_int_equal(mgv__pixels_grid(&config.pixels, 100, 100, 2, 0, 0, &grid, &error), MGV_OK);
-    free_directory(&d);
 }
 static void what_families_published(void **state) {
     static const struct {
@@ -523,7 +534,7 @@ int main(void) {
         cmocka_unit_test(long_paths_leave_room_for_the_sentence),
         cmocka_unit_test(lost_shards),
         cmocka_unit_test(settings_are_looked_for_in_order),
-        cmocka_unit_test(clips_that_differ_are_refused),
+        cmocka_unit_test(clips_have_settings_of_their_own),
         cmocka_unit_test(what_families_published),
         cmocka_unit_test(classes_by_name),
     };

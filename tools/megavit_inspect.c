@@ -112,6 +112,11 @@ static void print_model(const mgv_model_info *info) {
 static void print_three(const char *name, const double *values, const char *from) {
     printf("%-10s%.8g %.8g %.8g (%s)\n", name, values[0], values[1], values[2], from);
 }
+static int clips_differ(const mgv_preprocessing_info *r) {
+    return r->clip_do_resize != r->do_resize || r->clip_do_rescale != r->do_rescale || r->clip_do_normalize != r->do_normalize ||
+           r->clip_resample != r->resample || r->clip_rescale_factor != r->rescale_factor ||
+           memcmp(r->clip_mean, r->mean, sizeof r->mean) != 0 || memcmp(r->clip_std, r->std, sizeof r->std) != 0;
+}
 /* How pictures are prepared, and the file that each setting came from. */
 static void print_preprocessing(const mgv_preprocessing_info *rules) {
     static const char *const filters[] = {"nearest", "Lanczos", "bilinear", "bicubic"};
@@ -119,6 +124,7 @@ static void print_preprocessing(const mgv_preprocessing_info *rules) {
     if (rules->clip_size_from)
         printf("clips     %llu to %llu pixels%s (%s)\n", (unsigned long long)rules->clip_min_pixels,
                (unsigned long long)rules->clip_max_pixels, rules->clips_count_frames ? " in all frames" : " a frame", rules->clip_size_from);
+    if (rules->clip_tokens) printf("clips     capped by max_video_tokens %u (%s)\n", rules->clip_tokens, rules->clip_size_from);
     if (rules->do_resize) printf("resample  %s (%s)\n", filters[rules->resample], rules->resample_from);
     if (!rules->do_rescale) printf("rescale   no\n");
     if (rules->do_normalize) {
@@ -126,6 +132,16 @@ static void print_preprocessing(const mgv_preprocessing_info *rules) {
         print_three("std", rules->std, rules->std_from);
     } else {
         printf("mean, std not normalised\n");
+    }
+    if (clips_differ(rules)) {
+        printf("of clips  %s, %s\n", rules->clip_do_resize ? filters[rules->clip_resample] : "not resized",
+               rules->clip_do_rescale ? "rescaled" : "not rescaled");
+        if (rules->clip_do_normalize) {
+            print_three("  mean", rules->clip_mean, rules->clip_size_from);
+            print_three("  std", rules->clip_std, rules->clip_size_from);
+        } else {
+            printf("  mean, std not normalised\n");
+        }
     }
 }
 

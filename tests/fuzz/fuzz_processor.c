@@ -10,6 +10,7 @@ enum { FILES = 4, WIDEST = 64, MOST_VALUES = 1 << 16, PREPARED = 64 /* one input
 /* How a picture would be laid out; and if it is small and `whole`, its pixels, in memory that is exactly as large as was asked for. */
 static void prepare(const mgv__pixels_config *pixels, uint32_t width, uint32_t height, uint32_t frames, mgv_resize resize, int whole) {
     static uint8_t data[3 * 3 * WIDEST * WIDEST];
+    mgv__pixels_config room;
     mgv_image image;
     mgv_grid grid;
     mgv_error error;
@@ -22,7 +23,7 @@ static void prepare(const mgv__pixels_config *pixels, uint32_t width, uint32_t h
     image.width = width;
     image.height = height;
     image.frames = frames;
-    if (mgv__pixels_grid(pixels, width, height, frames, 0, 0, &grid, &error) != MGV_OK) return;
+    if (mgv__pixels_grid(mgv__pixels_config_for(pixels, &image, &room), width, height, frames, 0, 0, &grid, &error) != MGV_OK) return;
     REQUIRE(grid.width > 0 && grid.height > 0 && grid.tokens == grid.t * grid.h * grid.w && grid.tokens > 0);
     REQUIRE(pixels->only_side == 0 || (grid.width == pixels->only_side && grid.height == pixels->only_side));
     if (mgv__pixels_scratch_bytes(pixels, width, height, grid.tokens, &bytes, &error) != MGV_OK) return;

@@ -1,0 +1,130 @@
+/* Clips: what is made of them under the settings of a directory's video processor, which need not be those of its image processor, is bit for
+   bit what transformers makes of them. tests/golden/clips.txt is made by tests/make_clip_vectors.py. */
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+#include "support.h"
+
+/* The bytes of tests/make_processor_vectors.py. */
+static uint8_t *make_clip(uint64_t seed, size_t bytes) {
+    uint8_t *data = (uint8_t *)malloc(bytes);
+    size_t i;
+    for (i = 0; i < bytes; i++) {
+        uint64_t z = seed + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+        data[i] = (uint8_t)(z >> 56);
+    }
+    return data;
+}
+static uint64_t hash_floats(const float *values, size_t count) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        hash = (hash ^ bits) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+/* pictures: of preprocessor_config.json; clips: of video_preprocessor_config.json, or NULL. */
+static void read_config(const char *config_json, const char *pictures, const char *clips, mgv__config *config) {
+    const char *const names[] = {"config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
+    const char *const texts[] = {config_json, pictures, clips};
+    mgv_memory_file files[3];
+    mgv_model_desc desc;
+    mgv__source source;
+    mgv_error error;
+    uint32_t i;
+    memset(&desc, 0, sizeof desc);
+    desc.memory_files = files;
+    for (i = 0; i < 3 && texts[i] != NULL; i++) {
+        files[i].name = names[i];
+        files[i].data = texts[i];
+        files[i].bytes = strlen(texts[i]);
+    }
+    desc.memory_file_count = i;
+    assert_int_equal(mgv__source_open(&source, &desc, &error), MGV_OK);
+    if (mgv__config_read(config, &source, &error) != MGV_OK) fail_msg("%s %s: %s", config_json, clips ? clips : pictures, error.message);
+}
+
+/* Rows of the clip, in memory that is exactly as large as was asked for. */
+static float *prepare(const mgv__config *config, const mgv_image *clip, mgv_grid *grid, size_t *count) {
+    mgv__pixels_config room;
+    mgv_error error;
+    size_t bytes;
+    void *scratch = NULL;
+    float *out;
+    if (mgv__pixels_grid(mgv__pixels_config_for(&config->pixels, clip, &room), clip->width, clip->height, clip->frames, 0, 0, grid, &error) !=
+            MGV_OK ||
+        mgv__pixels_scratch_bytes(&config->pixels, clip->width, clip->height, grid->tokens, &bytes, &error) != MGV_OK)
+        fail_msg("%s", error.message);
+    *count = (size_t)grid->tokens * 3 * config->temporal_patch * config->patch * config->patch;
+    assert_int_equal(posix_memalign(&scratch, 64, bytes), 0);
+    out = (float *)malloc(*count * sizeof(float));
+    memset(out, 0xFF, *count * sizeof(float));
+    mgv__pixels_prepare(&config->pixels, MGV_RESIZE_TORCHVISION, clip, grid, scratch, NULL, out, MGV__PIXELS_PATCHES);
+    free(scratch);
+    return out;
+}
+
+static void as_transformers(void **state) {
+    FILE *stream = fopen("tests/golden/clips.txt", "r");
+    char line[2048];
+    unsigned checked = 0, wrong = 0;
+    (void)state;
+    assert_non_null(stream);
+    while (fgets(line, sizeof line, stream) != NULL) {
+        char *field[9], *at = line;
+        mgv__config config, alone;
+        mgv_image clip;
+        mgv_grid grid;
+        uint8_t *data;
+        float *out, *same;
+        size_t values, still;
+        int count = 0;
+        if (*line == '#') continue;
+        line[strcspn(line, "\n")] = 0;
+        for (; count < 9 && at != NULL; count++) {
+            field[count] = at;
+            at = strchr(at, '\t');
+            if (at != NULL) *at++ = 0;
+        }
+        assert_int_equal(count, 9);
+        memset(&clip, 0, sizeof clip);
+        clip.width = (uint32_t)strtoul(field[2], NULL, 10);
+        clip.height = (uint32_t)strtoul(field[3], NULL, 10);
+        clip.frames = (uint32_t)strtoul(field[4], NULL, 10);
+        data = make_clip(strtoul(field[5], NULL, 10), 3 * (size_t)clip.width * clip.height * clip.frames);
+        clip.pixels = data;
+        read_config(field[0], "{\"image_mean\":0.3,\"image_std\":0.7}", field[1], &config);
+        out = prepare(&config, &clip, &grid, &values);
+        if (grid.tokens != strtoul(field[6], NULL, 10) || values != grid.tokens * strtoul(field[7], NULL, 10) ||
+            hash_floats(out, values) != strtoull(field[8], NULL, 16)) {
+            print_message("%s %s %s x %s x %s: %u tokens\n", field[0], field[1], field[2], field[3], field[4], grid.tokens);
+            wrong++;
+        }
+        free(out);
+        /* a picture knows nothing of that */
+        clip.frames = 1;
+        read_config(field[0], "{\"image_mean\":0.3,\"image_std\":0.7}", NULL, &alone);
+        out = prepare(&config, &clip, &grid, &values);
+        same = prepare(&alone, &clip, &grid, &still);
+        assert_int_equal(values, still);
+        assert_memory_equal(out, same, values * sizeof(float));
+        free(out);
+        free(same);
+        free(data);
+        checked++;
+    }
+    fclose(stream);
+    print_message("%u clips\n", checked);
+    assert_int_equal(wrong, 0);
+    assert_true(checked > 90);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_transformers)};
+    return cmocka_run_group_tests_name("clips", tests, NULL, NULL);
+}
