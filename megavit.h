@@ -15668,7 +15668,8 @@ MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image 
 #define MGV__VALIDATION_EXACT 1e-6
 #define MGV__BF16_STEP (1.0 / 512)
 #define MGV__F16_STEP (1.0 / 4096)
-/* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square, and by its own share. */
+/* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square, and by its own share; of a
+   product only if its terms do not account for it either (mgv__validation_terms). */
 #define MGV__VALIDATION_OUTLIER 16.0
 
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
@@ -15796,17 +15797,39 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
 typedef struct mgv__comparison {
     double difference, norm, largest;
     uint64_t count, bad, first_bad;
+    double tolerance, scale;   /* scale: the values' root mean square */
+    const mgv__validator *of;  /* whose product `op` has left the values on the CPU, of one picture; NULL: no product */
+    const mgv__op *op;
 } mgv__comparison;
 
-/* scale: the values' root mean square. A value may be off by the tolerance of itself, too: real weights have channels a hundred times as
-   large as the others. */
-static void mgv__comparison_add(mgv__comparison *c, const float *got, const float *expected, uint64_t count, double tolerance,
-                                double scale) {
+/* A product's value is a sum of terms, which may be large where it is small: those of a channel that is a hundred times as large as the
+   others. The sum of their magnitudes, times as much as an activation may magnify: rounding weights and sums moves it by no more than the
+   tolerance of that. Value `at` of one picture's; 0: of no product. */
+#define MGV__VALIDATION_SLOPE 1.13 /* the steepest of the GELUs, all three */
+static double mgv__validation_terms(const mgv__validator *v, const mgv__op *op, uint64_t at) {
+    const mgv__tensor *tensors = v ? v->model->tensors : NULL;
+    uint32_t column, part = 0, inner, k;
+    uint64_t first;
+    const float *x;
+    double sum = 0;
+    if (!v || op->kind != MGV__OP_LINEAR || op->gated || op->fold != 1) return 0;
+    inner = v->model->program.buffers[op->source].columns;
+    x = v->cpu->buffers[op->source] + at / op->columns * inner;
+    for (column = (uint32_t)(at % op->columns); column >= op->part_columns[part]; part++) column -= op->part_columns[part];
+    first = ((uint64_t)mgv__op_part_row(op, part) + column) * inner;
+    for (k = 0; k < inner; k++) sum += fabs((double)mgv__tensor_value(&tensors[op->weight[part]], first + k) * (double)x[k]);
+    if (op->channel_scale != MGV__NO_TENSOR) sum *= fabs((double)mgv__tensor_value(&tensors[op->channel_scale], at % op->columns));
+    return MGV__VALIDATION_SLOPE * sum;
+}
+
+/* A value may be off by the tolerance of itself, too: real weights have channels a hundred times as large as the others. */
+static void mgv__comparison_add(mgv__comparison *c, const float *got, const float *expected, uint64_t count) {
     uint64_t i;
     for (i = 0; i < count; i++) {
-        const double d = fabs((double)got[i] - (double)expected[i]);
-        const double bad_beyond = tolerance * (MGV__VALIDATION_OUTLIER * scale + fabs((double)expected[i]));
-        if (!(d <= bad_beyond) && c->bad++ == 0) c->first_bad = c->count + i;
+        const double d = fabs((double)got[i] - (double)expected[i]), own = fabs((double)expected[i]);
+        const int bad = !(d <= c->tolerance * (MGV__VALIDATION_OUTLIER * c->scale + own)) &&
+                        !(d <= c->tolerance * (mgv__validation_terms(c->of, c->op, i) + own));
+        if (bad && c->bad++ == 0) c->first_bad = c->count + i;
         if (c->largest == c->largest && !(d <= c->largest)) c->largest = d; /* what is no number stays */
         c->difference += d * d;
         c->norm += (double)expected[i] * (double)expected[i];
@@ -15912,14 +15935,17 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
     uint32_t image;
     mgv_result result = mgv__validation_inputs(v, first, last, error);
     memset(&c, 0, sizeof c);
+    c.tolerance = tolerance;
+    c.of = first <= last ? v : NULL;
+    c.op = first <= last ? &v->model->program.ops[last] : NULL;
     if (result == MGV_OK) result = mgv__cuda_run_to(cuda, v->image_count, cuda->arguments.pixels, k, error);
     if (result == MGV_OK) result = mgv__validation_fetch(v, op->result, v->result, error);
     if (result != MGV_OK) return result;
     for (image = 0; image < v->image_count; image++) {
         const float *expected = mgv__validation_expect(v, image, first, last);
-        const double scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
+        c.scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
         mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
-        mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns, tolerance, scale);
+        mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns);
     }
     mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);
     return MGV_OK;
@@ -15975,14 +16001,14 @@ static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
     uint32_t i;
     mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, rows, v->whole, error);
     memset(&c, 0, sizeof c);
+    c.tolerance = tolerance;
     for (i = 0; i < v->image_count && result == MGV_OK; i++) {
         mgv_image image;
-        double scale;
         result = mgv__take_image(&image, v->images, i, error);
         if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, rows, v->wide, error);
         if (result != MGV_OK) break;
-        scale = mgv__root_mean_square(v->wide, (uint64_t)rows * columns);
-        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns, tolerance, scale);
+        c.scale = mgv__root_mean_square(v->wide, (uint64_t)rows * columns);
+        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns);
     }
     if (result == MGV_OK) mgv__validation_tell(v, "whole encode", -1, &c, columns, tolerance);
     return result;

@@ -262,13 +262,64 @@ static void test_a_large_value_is_rounded_as_it_is_large(void **state) {
     got[500] = mgv__float_of_bf16(mgv__bf16_round(101.3f));
     scale = mgv__root_mean_square(expected, 1000);
     memset(&c, 0, sizeof c);
-    mgv__comparison_add(&c, got, expected, 1000, tolerance, scale);
+    c.tolerance = tolerance;
+    c.scale = scale;
+    mgv__comparison_add(&c, got, expected, 1000);
     assert_int_equal(c.bad, 0);
     got[500] = 101.3f * 1.02f;
     got[7] += (float)(17 * tolerance * scale);
-    mgv__comparison_add(&c, got, expected, 1000, tolerance, scale);
+    mgv__comparison_add(&c, got, expected, 1000);
     assert_int_equal(c.bad, 2);
     assert_int_equal(c.first_bad, 1007);
+}
+
+/* Two large terms cancel: rounding their weights moves the small sum by more than small sums are moved otherwise, which is no fault; by
+   more than both of them could be is one. */
+static void test_large_terms_of_a_small_sum(void **state) {
+    fixture *f = (fixture *)*state;
+    const mgv__program *program = &f->model->program;
+    const mgv__tensor *weight;
+    const mgv__op *op = NULL;
+    mgv__validator v;
+    mgv__comparison c;
+    float *x, *expected, *got;
+    uint32_t i, inner;
+    double terms;
+    for (i = 0; i < program->op_count && !op; i++)
+        if (strcmp(program->ops[i].label, "fc1") == 0) op = &program->ops[i];
+    assert_non_null(op);
+    inner = program->buffers[op->source].columns;
+    weight = &f->model->tensors[op->weight[0]];
+    memset(&v, 0, sizeof v);
+    v.model = f->model;
+    v.cpu = f->twin;
+    x = f->twin->buffers[op->source] + 2 * inner; /* row 2 of them */
+    memset(x, 0, inner * sizeof *x);
+    x[3] = 300;
+    x[4] = -300 * mgv__tensor_value(weight, 5 * inner + 3) / mgv__tensor_value(weight, 5 * inner + 4);
+    terms = 2 * 300 * fabs((double)mgv__tensor_value(weight, 5 * inner + 3));
+    assert_true(terms > 10);
+    assert_true(fabs(mgv__validation_terms(&v, op, 2 * op->columns + 5) - 1.13 * terms) < 1e-5 * terms);
+    expected = (float *)calloc(3 * op->columns, sizeof *expected);
+    got = (float *)calloc(3 * op->columns, sizeof *got);
+    for (i = 0; i < 3 * op->columns; i++) got[i] = expected[i] = i % 2 ? 0.01f : -0.01f;
+    memset(&c, 0, sizeof c);
+    c.tolerance = 2 * MGV__BF16_STEP;
+    c.scale = 0.01;
+    got[2 * op->columns + 5] += (float)(c.tolerance * terms); /* both weights off by a whole step, in the same direction */
+    mgv__comparison_add(&c, got, expected, 3 * op->columns);
+    assert_int_equal(c.bad, 1);
+    memset(&c.bad, 0, sizeof c.bad);
+    c.of = &v;
+    c.op = op;
+    mgv__comparison_add(&c, got, expected, 3 * op->columns);
+    assert_int_equal(c.bad, 0);
+    got[2 * op->columns + 5] += (float)(c.tolerance * terms / 4);
+    got[2 * op->columns + 6] = NAN;
+    mgv__comparison_add(&c, got, expected, 3 * op->columns);
+    assert_int_equal(c.bad, 2);
+    free(expected);
+    free(got);
 }
 
 static void test_a_spread_error_has_a_limit(void **state) {
@@ -341,6 +392,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_model_without_a_head, set_up_without_head, tear_down),
         cmocka_unit_test_setup_teardown(test_faults_are_found_where_they_are, set_up, tear_down),
         cmocka_unit_test(test_a_large_value_is_rounded_as_it_is_large),
+        cmocka_unit_test_setup_teardown(test_large_terms_of_a_small_sum, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_spread_error_has_a_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_validated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_call_fails, set_up, tear_down),
