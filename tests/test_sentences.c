@@ -47,7 +47,21 @@ static void typed_labels_name_pictures(void **state) {
     assert_int_equal(right, 24);
 }
 
+static void inspect_names_the_towers(void **state) {
+    (void)state;
+    assert_int_equal(run("inspect", "examples/model"), 0);
+    assert_non_null(strstr(said_out, "model     SigLIP vision tower\n"));
+    assert_non_null(strstr(said_out, "texts     SigLIP text tower: 3 layers, width 128, MLP 512, 2 heads of 64; 32 tokens of 1100, with their tokenizer; "
+                                     "rows of 192\n"));
+    assert_int_equal(run("inspect", "tests/golden/text/clip_plain"), 0);
+    assert_non_null(strstr(said_out, "texts     CLIP text tower: 2 layers"));
+    assert_non_null(strstr(said_out, "without a tokenizer"));
+    assert_int_equal(run("inspect", MODEL), 0);
+    assert_null(strstr(said_out, "texts"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sentences_find_pictures), cmocka_unit_test(typed_labels_name_pictures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sentences_find_pictures), cmocka_unit_test(typed_labels_name_pictures),
+                                       cmocka_unit_test(inspect_names_the_towers)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -145,12 +145,32 @@ static void print_preprocessing(const mgv_preprocessing_info *rules) {
     }
 }
 
+/* The text tower of a directory, or why it cannot be used. */
+static mgv_result print_texts(const char *path, mgv_error *error) {
+    mgv_model *model = NULL;
+    mgv_model_desc desc = {0};
+    mgv_model_info info;
+    mgv_result result;
+    desc.path = path;
+    desc.tower = MGV_TOWER_TEXT;
+    desc.logger = cli_logger();
+    result = mgv_model_open(&model, &desc, error);
+    if (result == MGV_OK) result = mgv_model_get_info(model, &info);
+    if (result == MGV_OK) {
+        printf("texts     %s text tower: %u layers, width %u, MLP %u, %u heads of %u; %u tokens of %u, %s; rows of %u\n", info.family_name,
+               info.layers, info.hidden, info.intermediate, info.heads, info.head_dim, info.max_text_tokens, info.vocabulary,
+               info.has_tokenizer ? "with their tokenizer" : "without a tokenizer", info.text_width);
+    }
+    mgv_model_close(model);
+    return result;
+}
+
 static int inspect_model(const char *path) {
     mgv_model *model = NULL;
     mgv_model_desc desc;
     mgv_model_info info;
     mgv_preprocessing_info rules;
-    mgv_error error;
+    mgv_error error, of_texts;
     mgv_result result;
     totals sum;
     memset(&desc, 0, sizeof desc);
@@ -158,11 +178,17 @@ static int inspect_model(const char *path) {
     desc.path = path;
     desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
+    if (result == MGV_ERROR_UNSUPPORTED && print_texts(path, &of_texts) == MGV_OK) return CLI_DONE; /* a text tower alone */
     if (result == MGV_OK) result = mgv_model_get_info(model, &info);
     if (result == MGV_OK) result = mgv_model_get_preprocessing(model, &rules);
     if (result != MGV_OK) return cli_fail_library(path, result, &error);
     print_model(&info);
     print_preprocessing(&rules);
+    if (info.has_text && print_texts(path, &of_texts) != MGV_OK) {
+        printf("texts     not to be used: ");
+        cli_print_text(stdout, of_texts.message);
+        putchar('\n');
+    }
     putchar('\n');
     print_table_head();
     for (uint32_t i = 0; i < info.tensor_count; i++) {
@@ -199,5 +225,5 @@ static int run(const cli_command *command, int argc, char **argv) {
 const cli_command cli_inspect = {
     "inspect", "PATH", "what is in a safetensors file or a model's directory",
     "PATH is a safetensors file, which is checked whole but for the values of its tensors, or a model's directory, which is\n"
-    "opened as for use. Only the tensors of the vision tower are listed for a directory. Exit code 0: all of it is valid.\n",
+    "opened as for use. Only the tensors of a vision tower are listed for a directory. Exit code 0: all of it is valid.\n",
     run};
