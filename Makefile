@@ -181,11 +181,14 @@ $(BUILD)/toy/megavit.h: megavit.h $(wildcard tests/toy/*)
 	tests/toy/add megavit.h > $@
 $(BUILD)/tests/test_toy: $(BUILD)/toy/megavit.h
 $(BUILD)/tests/test_toy: CUDA_CFLAGS := -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -I$(BUILD)/toy
+CARD_PIPELINE_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_messages megavit_options megavit_names megavit_pictures pipeline) $(DECODE_OBJECTS)
+$(BUILD)/tests/test_card_pipeline: $(CARD_PIPELINE_OBJECTS)
+$(BUILD)/tests/test_card_pipeline: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
 $(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_schedule_images \
-$(BUILD)/tests/test_start: \
+$(BUILD)/tests/test_start $(BUILD)/tests/test_card_pipeline: \
   CUDA_CFLAGS := -isystem tests/machine/include
 
 test-header:
@@ -206,7 +209,7 @@ test-msan:
 # What has threads: models, engines and pools, decoders, the pipeline with workers that fail at random, and the command line on damaged pictures.
 test-tsan:
 	@$(MAKE) --no-print-directory test BUILD=build/tsan CFLAGS="-O1 -g -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
-	  TEST_SOURCES="$(patsubst %,tests/test_%.c,races threads pipeline pictures prepare)"
+	  TEST_SOURCES="$(patsubst %,tests/test_%.c,races threads pipeline pictures prepare start card_pipeline)"
 
 # Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
 LLVM_COV ?= $(firstword $(shell command -v llvm-cov llvm-cov-14) llvm-cov)

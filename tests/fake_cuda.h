@@ -6,7 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 8, FAKE_NODES = 16 };
+enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 16, FAKE_NODES = 16 };
 typedef enum fake_kind { FAKE_DEVICE_MEMORY = 1, FAKE_PINNED_MEMORY } fake_kind;
 
 typedef struct fake_block {

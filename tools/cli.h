@@ -239,8 +239,8 @@ void cli_card_free(void *memory);
 /* Begins what takes long on GPUs that nobody has used yet, on a thread of its own; NULL: it will be done later. */
 typedef struct cli_card_start cli_card_start;
 cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count);
-/* Waits for it. NULL is allowed. */
-void cli_card_end_start(cli_card_start *start);
+/* Waits for it; how many seconds it took. NULL is allowed. */
+double cli_card_end_start(cli_card_start *start);
 
 /* ---- a model at work (megavit_session.c) ---- */
 

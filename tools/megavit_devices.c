@@ -6,6 +6,7 @@
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <time.h>
 
 static int count_devices(uint32_t *count) {
     int there = 0;
@@ -17,7 +18,7 @@ static int count_devices(uint32_t *count) {
 
 void *cli_card_memory(size_t bytes) {
     void *memory = NULL;
-    return cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) == cudaSuccess ? memory : NULL;
+    return cudaMallocHost(&memory, bytes) == cudaSuccess ? memory : NULL; /* of a process of 64 bits: every GPU's */
 }
 void cli_card_free(void *memory) {
     if (memory) cudaFreeHost(memory);
@@ -27,11 +28,16 @@ void cli_card_free(void *memory) {
 struct cli_card_start {
     pthread_t thread;
     uint32_t count, devices[CLI_MAX_DEVICES];
+    double seconds;
 };
 static void *make_contexts(void *argument) {
-    const cli_card_start *start = argument;
+    cli_card_start *start = argument;
+    struct timespec began, ended;
+    clock_gettime(CLOCK_MONOTONIC, &began);
     for (uint32_t i = 0; i < start->count; i++)
         if (cudaSetDevice((int)start->devices[i]) == cudaSuccess) cudaFree(NULL); /* what is wrong, the engine will say */
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    start->seconds = (double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) * 1e-9;
     return NULL;
 }
 cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count) {
@@ -43,10 +49,13 @@ cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count) {
     free(start);
     return NULL;
 }
-void cli_card_end_start(cli_card_start *start) {
-    if (!start) return;
+double cli_card_end_start(cli_card_start *start) {
+    double seconds;
+    if (!start) return 0;
     pthread_join(start->thread, NULL);
+    seconds = start->seconds;
     free(start);
+    return seconds;
 }
 #else
 static int count_devices(uint32_t *count) {
@@ -63,7 +72,10 @@ cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count) {
     (void)count;
     return NULL;
 }
-void cli_card_end_start(cli_card_start *start) { (void)start; }
+double cli_card_end_start(cli_card_start *start) {
+    (void)start;
+    return 0;
+}
 #endif
 
 int cli_read_devices(const char *text, uint32_t *devices, uint32_t *count) {

@@ -184,7 +184,7 @@ typedef struct encoding {
     int broken;         /* an engine or the machine failed: what is left is named */
     int worst;          /* exit code of pictures that were left out */
     struct timespec start;
-    double first_row;   /* seconds since then; 0: there is none yet */
+    double first_row, first_of_all; /* seconds since then, and since the session began; 0: there is none yet */
 } encoding;
 
 static batch *batch_at(encoding *e, uint32_t place) { return &e->batches[(e->oldest + place) % e->batch_count]; }
@@ -284,7 +284,10 @@ static int finish_oldest(encoding *e) {
     int status;
     e->broken = result != MGV_OK;
     if (result != MGV_OK) return fail_encode(e, result, &error);
-    if (e->first_row == 0) e->first_row = session_seconds_since(&e->start);
+    if (e->done == 0) {
+        e->first_row = session_seconds_since(&e->start);
+        e->first_of_all = session_seconds_since(&e->session->began);
+    }
     status = hand_on(e, b);
     if (status) return status;
     for (uint32_t i = 0; i < b->count; i++) empty_slot(e, b->slots[i]);
@@ -306,11 +309,13 @@ static int flush(encoding *e) {
     batch *b = batch_at(e, e->flying);
     int status = 0;
     if (b->count == 0) return 0;
+    if (e->flying == e->session->device_count) status = finish_oldest(e); /* its engine is the next one */
+    if (status) return status;
     status = begin_encode(e, b);
     e->broken = status != 0;
     if (status) return status;
     e->flying++;
-    return e->flying == e->batch_count || mgv_engine_backend(b->engine) == MGV_BACKEND_CPU ? finish_oldest(e) : 0;
+    return mgv_engine_backend(b->engine) == MGV_BACKEND_CPU ? finish_oldest(e) : 0; /* it works only while it is waited for */
 }
 
 /* Adds a picture to the batch, which is encoded before if it does not fit, and after if that fills it. What a batch holds depends on the
@@ -423,9 +428,9 @@ static void free_slots(stage *s) {
 
 static void tell_times(const encoding *e) {
     const double seconds = session_seconds_since(&e->start);
-    cli_fail(0, NULL, "timing: model %.3f s, engines %.3f s; from the first file opened first row %.3f s, last row %.3f s: %zu pictures, "
-             "%.1f a second", e->session->open_seconds, e->session->engine_seconds, e->first_row, seconds, e->done,
-             seconds > 0 ? (double)e->done / seconds : 0.0);
+    cli_fail(0, NULL, "timing: contexts %.3f s, model beside them %.3f s, engines %.3f s, first row after %.3f s; from the first file opened "
+             "first row %.3f s, last row %.3f s: %zu pictures, %.1f a second", e->session->context_seconds, e->session->open_seconds,
+             e->session->engine_seconds, e->first_of_all, e->first_row, seconds, e->done, seconds > 0 ? (double)e->done / seconds : 0.0);
 }
 
 static int run_pipeline(encoding *e, cli_list *pictures, uint32_t slots) {

@@ -1,6 +1,8 @@
 /* A model at work: opens it, makes an engine that fits the pictures at hand. */
 #ifdef __linux__
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
+#endif
 #include <sched.h>
 #endif
 #include <stdlib.h>
@@ -216,7 +218,7 @@ static int make_engines(cli_session *session) {
     desc.min_pixels = session->options.min_pixels;
     desc.max_pixels = session->options.max_pixels;
     if (session->threads) desc.parallel = mgv_threads_parallel_for(session->threads);
-    cli_card_end_start(session->start);
+    if (session->start) session->context_seconds = cli_card_end_start(session->start);
     session->start = NULL;
     destroy_engines(session);
     for (uint32_t i = 0; i < session->device_count && !status; i++) status = make_engine(session, &desc, i);

@@ -16,7 +16,7 @@ struct cli_session {
     cli_fallback fallback; /* what the engine logs to */
     uint32_t max_images, max_tokens, max_width, max_height; /* what engines were made for */
     struct timespec began;
-    double open_seconds, engine_seconds; /* that opening the model took, and making the last engines */
+    double context_seconds, open_seconds, engine_seconds; /* that GPUs took to start, beside all else; the model; the last engines */
 };
 
 double session_seconds_since(const struct timespec *moment);
