@@ -3566,6 +3566,13 @@ enum {
 
 enum { MGV__MAX_HEAD_DIM = 256, MGV__MAX_DEEPSTACK = 8, MGV__MAX_FULL_ATTENTION = 64 };
 
+/* Which row stands for a text. */
+enum {
+    MGV__TEXT_ROW_LAST = 0, /* that of its last id */
+    MGV__TEXT_ROW_FILLED,   /* the same; texts are filled up to as many ids as there are positions */
+    MGV__TEXT_ROW_EOS       /* that of eos */
+};
+
 /* What config.json says about the vision tower; what it leaves out has the default of transformers' config class. */
 typedef struct mgv__config {
     mgv_family family;
@@ -3593,7 +3600,8 @@ typedef struct mgv__config {
     int32_t rope_centered;       /* rotary coordinates go from -1 to 1 across the picture */
     uint32_t vocabulary;         /* of a text tower; 0: a vision tower */
     uint32_t positions;          /* text: ids, at most */
-    uint32_t eos;                /* CLIP's texts: the id at whose first place the text is read; 2: at its largest id */
+    int32_t text_row;            /* MGV__TEXT_ROW_* */
+    uint32_t eos;                /* MGV__TEXT_ROW_EOS: the id at whose first place the text is read; 2: at its largest id */
     int32_t language;            /* a decoder, of which what follows is too */
     uint32_t key_heads;          /* heads of keys and values, each for heads / key_heads of the queries' */
     int32_t attention_bias;      /* the products of attention have biases */
@@ -4134,16 +4142,18 @@ typedef struct mgv__text_family {
     mgv_family family;
     const char *types[4]; /* model_type of whole models, and of the tower alone */
     const char *defaults;
+    int32_t row;          /* MGV__TEXT_ROW_* */
     mgv__build_function *build;
 } mgv__text_family;
 static const mgv__text_family mgv__text_families[] = {
     {MGV_FAMILY_SIGLIP, {"siglip", "siglip2", "siglip_text_model", "siglip2_text_model"},
      MGV__JSON({"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
-                "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}), mgv__build_siglip_text},
+                "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}), MGV__TEXT_ROW_FILLED,
+     mgv__build_siglip_text},
     {MGV_FAMILY_CLIP, {"clip", "clip_text_model"},
      MGV__JSON({"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8,
                 "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "eos_token_id": 49407}),
-     mgv__build_clip_text},
+     MGV__TEXT_ROW_EOS, mgv__build_clip_text},
 };
 /* NULL: none of that model_type. */
 static const mgv__text_family *mgv__find_text_family(char *root) {
@@ -4168,6 +4178,7 @@ static mgv_result mgv__text_config_parse(mgv__config *config, char *root, const 
     if (*text != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: text_config is not an object", file);
     memset(config, 0, sizeof *config);
     config->family = family->family;
+    config->text_row = family->row;
     config->channels = 3;
     config->temporal_patch = config->merge = config->patch = 1;
     mgv__config_find_quantisation(config, root);
@@ -13581,11 +13592,11 @@ static int mgv__job_collect(mgv_engine *engine) {
     return 1;
 }
 
-/* The row that stands for a text: of SigLIP the last one whatever it is; of CLIP that of the first eos, or of the largest id where
-   config.json says 2, as those of the first files did (transformers, CLIPTextTransformer.forward). */
+/* The row that stands for a text: the last one whatever it is; or that of the first eos, or of the largest id where CLIP's config.json says
+   2, as those of the first files did (transformers, CLIPTextTransformer.forward). */
 static uint32_t mgv__text_row(const mgv__config *config, const uint32_t *ids, uint32_t count) {
     uint32_t i, row = 0;
-    if (config->family != MGV_FAMILY_CLIP) return count - 1;
+    if (config->text_row != MGV__TEXT_ROW_EOS) return count - 1;
     for (i = 0; i < count; i++) {
         if (config->eos != 2 && ids[i] == config->eos) return i;
         if (config->eos == 2 && ids[i] > ids[row]) row = i;
@@ -19100,7 +19111,7 @@ static mgv_result mgv__tokenize_fixed(mgv_engine *engine, const char *text, uint
     memcpy(out + count, call.ids.data, inner * sizeof *out);
     count += inner;
     for (i = 0; i < t->behind_count && count < config->positions; i++) out[count++] = t->behind[i];
-    if (config->family == MGV_FAMILY_SIGLIP) {
+    if (config->text_row == MGV__TEXT_ROW_FILLED) {
         const uint32_t pad = t->info.pad_id != MGV__NO_ID ? t->info.pad_id : t->info.eos_id != MGV__NO_ID ? t->info.eos_id : 0;
         while (count < config->positions) out[count++] = pad;
     }
