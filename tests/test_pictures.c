@@ -224,6 +224,78 @@ static void a_picture_of_another_size_than_its_box_says_is_an_error(void **state
     else skip();
 }
 
+static void put32(unsigned char *to, size_t value) {
+    for (int i = 0; i < 4; i++) to[i] = (unsigned char)(value >> 8 * i);
+}
+/* A BMP behind a header of so many bytes, and a gap before its pixels. */
+static unsigned char *with_header(const picture_case *c, size_t head, size_t gap, size_t *length) {
+    const size_t begin = c->bytes[10] | (size_t)c->bytes[11] << 8, colors = (begin - 54) / 4, entry = head == 12 ? 3 : 4;
+    const size_t offset = 14 + head + colors * entry + gap;
+    unsigned char *made = calloc(1, offset + c->length - begin);
+    assert_non_null(made);
+    memcpy(made, c->bytes, 14);
+    put32(made + 10, offset);
+    put32(made + 14, head);
+    if (head == 12) {
+        memcpy(made + 18, c->bytes + 18, 2);
+        memcpy(made + 20, c->bytes + 22, 2);
+        memcpy(made + 22, c->bytes + 26, 4);
+    } else {
+        memcpy(made + 18, c->bytes + 18, 36);
+        put32(made + 46, colors);
+    }
+    for (size_t i = 0; i < colors; i++) memcpy(made + 14 + head + i * entry, c->bytes + 54 + 4 * i, 3);
+    memcpy(made + offset, c->bytes + begin, c->length - begin);
+    *length = offset + c->length - begin;
+    return made;
+}
+/* OS/2's header of 12 bytes and those of other ages have the same picture as Windows's of 40. */
+static void every_header_has_the_same_picture(void **state) {
+    static const size_t heads[] = {12, 40, 52, 56, 64, 108, 124};
+    static const char *const files[] = {"bit.bmp", "palette4.bmp", "palette.bmp", "grey.bmp", "rgb.bmp"};
+    size_t tried = 0;
+    (void)state;
+    for (size_t i = 0; i < case_count * 5; i++) {
+        const picture_case *c = &cases[i / 5];
+        if (strcmp(c->file, files[i % 5]) != 0) continue;
+        for (size_t k = 0; k < sizeof heads / sizeof heads[0] * 2; k++) {
+            size_t length;
+            unsigned char *bytes = with_header(c, heads[k / 2], k % 2 * 8, &length);
+            outcome o = decode(bytes, length);
+            if (!o.good || o.hash != c->hash) fail_msg("%s, header of %zu bytes, gap %zu: '%s'", c->file, heads[k / 2], k % 2, o.why.text);
+            put32(bytes + 10, 14 + heads[k / 2] - 1);
+            o = decode(bytes, length);
+            if (o.good || !strstr(o.why.text, "begin within its header")) fail_msg("%s: '%s'", c->file, o.why.text);
+            free(bytes);
+            tried++;
+        }
+    }
+    assert_int_equal(tried, 5 * 7 * 2);
+}
+
+/* Photoshop's header of 56 bytes holds masks, as those of 108 and 124 do. */
+static void masks_within_every_header(void **state) {
+    static const size_t heads[] = {56, 108, 124};
+    static const size_t masks[] = {0xFF0000, 0xFF00, 0xFF, 0xFF000000u};
+    static const unsigned char pixels[] = {10, 20, 30, 255, 0, 0, 0, 0};
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        unsigned char bytes[14 + 124 + sizeof pixels] = "BM";
+        outcome o;
+        put32(bytes + 10, 14 + heads[k]);
+        put32(bytes + 14, heads[k]);
+        put32(bytes + 18, 2);
+        put32(bytes + 22, 1);
+        put32(bytes + 26, 1 | 32 << 16);
+        put32(bytes + 30, 3);
+        for (size_t i = 0; i < 4; i++) put32(bytes + 54 + 4 * i, masks[i]);
+        memcpy(bytes + 14 + heads[k], pixels, sizeof pixels);
+        o = decode(bytes, 14 + heads[k] + sizeof pixels);
+        if (!o.good || o.means[0] != (30 + 255) / 2.0 || o.means[1] != (20 + 255) / 2.0 || o.means[2] != (10 + 255) / 2.0)
+            fail_msg("header of %zu bytes: '%s' %g %g %g", heads[k], o.why.text, o.means[0], o.means[1], o.means[2]);
+    }
+}
+
 static uint64_t seed = 40;
 static uint32_t next_random(uint32_t most) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -378,6 +450,8 @@ int main(void) {
         cmocka_unit_test(jpegs_without_libjpeg),
         cmocka_unit_test(a_file_that_is_cut_short_is_an_error),
         cmocka_unit_test(a_picture_of_another_size_than_its_box_says_is_an_error),
+        cmocka_unit_test(every_header_has_the_same_picture),
+        cmocka_unit_test(masks_within_every_header),
         cmocka_unit_test(damaged_files_give_the_same_on_every_run),
         cmocka_unit_test(any_number_of_threads_may_decode),
         cmocka_unit_test(orientation_in_every_form),
