@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "tools/language.h"
+#include "tools/session.h"
 
 enum { MAX_SESSION_GIB = 64 }; /* of keys and values: files of a few kilobytes can ask for any */
 
@@ -97,39 +98,44 @@ static int encode(language *l, language_picture *picture) {
     return result == MGV_OK ? 0 : cli_fail_library(picture->file.name, result, &error);
 }
 
-/* The engine may have to be another for this picture, and a session belongs to its engine: it is kept as a file in memory meanwhile. */
+/* A session belongs to its engine: it is kept as a file in memory while another is made. */
+static int keep_session(language *l, void **kept, uint64_t *bytes) {
+    mgv_session_info info;
+    mgv_error error;
+    mgv_result result;
+    *kept = NULL;
+    mgv_session_get_info(l->session, &info);
+    if (info.position) {
+        result = mgv_session_saved_bytes(l->session, bytes, &error);
+        if (result == MGV_OK && !(*kept = malloc((size_t)*bytes))) return cli_fail(CLI_MACHINE, l->name, "out of memory for another engine");
+        if (result == MGV_OK) result = mgv_session_save(l->session, *kept, *bytes, &error);
+        if (result != MGV_OK) return cli_fail_library(l->name, result, &error);
+    }
+    mgv_session_destroy(l->session);
+    l->session = NULL;
+    return 0;
+}
+
+/* Makes an engine that this picture fits, if there is none; the session, if there is one, goes on in it. */
 static int fit(language *l, const cli_picture *picture) {
-    const mgv_engine *before = cli_session_engine(l->vision);
-    uint64_t bytes = 0;
-    void *kept = NULL;
+    char reason[512];
+    mgv_grid grid;
     mgv_error error;
     mgv_result result = MGV_OK;
+    void *kept = NULL;
+    uint64_t bytes = 0;
     int status;
-    if (l->session) {
-        mgv_session_info info;
-        mgv_session_get_info(l->session, &info);
-        if (info.position) {
-            result = mgv_session_saved_bytes(l->session, &bytes, &error);
-            if (result == MGV_OK && !(kept = malloc((size_t)bytes))) return cli_fail(CLI_MACHINE, picture->name, "out of memory for a larger engine");
-            if (result == MGV_OK) result = mgv_session_save(l->session, kept, bytes, &error);
-            if (result != MGV_OK) {
-                free(kept);
-                return cli_fail_library(picture->name, result, &error);
-            }
-        }
-        mgv_session_destroy(l->session);
-        l->session = NULL;
-        status = cli_session_fit(l->vision, picture);
-        if (!before || !cli_session_engine(l->vision)) {
-            free(kept);
-            return status ? status : CLI_MACHINE;
-        }
-        if (language_begin(l, l->capacity)) status = CLI_MACHINE;
+    if (!l->session) return cli_session_fit(l->vision, picture);
+    if (session_grid(l->vision, &picture->image, &grid, reason, sizeof reason)) return cli_fail(CLI_BAD_FILE, picture->name, "%s", reason);
+    if (session_fits(l->vision, 1, grid.tokens, picture->image.width, picture->image.height)) return 0;
+    status = keep_session(l, &kept, &bytes);
+    if (!status) {
+        status = cli_session_fit(l->vision, picture); /* where it fails, the engine is as before */
+        if (!cli_session_engine(l->vision) || language_begin(l, l->capacity)) status = CLI_MACHINE;
         else if (kept) result = mgv_session_restore(l->session, kept, bytes, &error);
-        free(kept);
-        return result == MGV_OK ? status : cli_fail_library(picture->name, result, &error);
     }
-    return cli_session_fit(l->vision, picture);
+    free(kept);
+    return result == MGV_OK ? status : cli_fail_library(l->name, result, &error);
 }
 
 int language_see(language *l, const cli_list *files, language_picture *pictures) {
