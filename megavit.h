@@ -1489,7 +1489,7 @@ typedef struct mgv__kernel_arguments {
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
-     >>validation   the GPU's operations against their twins on the CPU  < config ops model cpu plan order engine cuda encode
+     >>validation   the GPU's operations against their twins on the CPU  < files config ops model cpu plan order engine cuda encode
      >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu engine encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode

@@ -2,7 +2,8 @@
    in memory, through the public API. tools/bench_cpu_torch.py sets the figures beside PyTorch's.
 
      bench_cpu [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]
-     bench_cpu --steps [--model NAME] [--dtype f32|bf16] [--threads N]      how long a call of mgv_poll takes, on large models, too
+     bench_cpu --steps [--model NAME] [--dtype f32|bf16] [--threads N] [--isa plain|avx2]
+                                                how long a call of mgv_poll takes, on large models, too, and with less of an instruction set
 
    Before anything is timed the vector code must agree with plain C on a few layers; while it is timed, every run must
    give the same bits. Exit 1 if not. */
@@ -390,9 +391,9 @@ static void time_model(const shape_of_model *m, const mgv_model *model, mgv_dtyp
 }
 
 /* How long one call of mgv_poll takes; pictures of a model of one size are resized from four times its side. */
-static void time_steps(const shape_of_model *m, const mgv_model *model, mgv_dtype dtype, uint32_t threads) {
+static void time_steps(const shape_of_model *m, const mgv_model *model, mgv_dtype dtype, uint32_t threads, mgv__isa isa) {
     enum { MOST = 1 << 20, REPEAT = 3 };
-    bench b = open_bench(model, m->qwen ? m->side : 4 * m->side, threads, 0);
+    bench b = open_bench(model, m->qwen ? m->side : 4 * m->side, threads, isa);
     double *steps = (double *)need(malloc(MOST * sizeof(double))), total = 0;
     mgv_encode_desc desc;
     mgv_error error;
@@ -414,8 +415,8 @@ static void time_steps(const shape_of_model *m, const mgv_model *model, mgv_dtyp
         }
     }
     qsort(steps, count, sizeof *steps, by_size);
-    printf("%s %s, %u thread%s: a step takes %.2f ms of the calling thread's processor time, 99 of 100 at most %.2f, the longest of %u "
-           "%.2f; %.1f ms for %s\n", m->name, mgv_dtype_name(dtype), threads, threads > 1 ? "s" : "", total / count * 1e3,
+    printf("%s %s, %s, %u thread%s: a step takes %.2f ms of the calling thread's processor time, 99 of 100 at most %.2f, the longest of %u "
+           "%.2f; %.1f ms for %s\n", m->name, mgv_dtype_name(dtype), b.engine->kernels->name, threads, threads > 1 ? "s" : "", total / count * 1e3,
            steps[count * 99 / 100] * 1e3, count, steps[count - 1] * 1e3, total / REPEAT * 1e3, m->steps_only ? "three layers" : "an image");
     fflush(stdout);
     free(steps);
@@ -427,6 +428,7 @@ int main(int argc, char **argv) {
     mgv_dtype dtype = MGV_DTYPE_F32;
     uint32_t threads = 0, repeat = 0;
     size_t i;
+    mgv__isa isa = 0; /* the fastest */
     int k, steps = 0;
     for (k = 1; k < argc; k++) {
         const char *value = k + 1 < argc ? argv[k + 1] : "";
@@ -438,12 +440,14 @@ int main(int argc, char **argv) {
             wanted = value;
         } else if (strcmp(argv[k], "--dtype") == 0 && (strcmp(value, "f32") == 0 || strcmp(value, "bf16") == 0)) {
             dtype = strcmp(value, "bf16") == 0 ? MGV_DTYPE_BF16 : MGV_DTYPE_F32;
+        } else if (strcmp(argv[k], "--isa") == 0 && (strcmp(value, "plain") == 0 || strcmp(value, "avx2") == 0)) {
+            isa = strcmp(value, "avx2") == 0 ? MGV__ISA_AVX2 : MGV__ISA_PLAIN;
         } else if (strcmp(argv[k], "--threads") == 0 && strtoul(value, NULL, 10) > 0) {
             threads = (uint32_t)strtoul(value, NULL, 10);
         } else if (strcmp(argv[k], "--repeat") == 0 && strtoul(value, NULL, 10) > 0) {
             repeat = (uint32_t)strtoul(value, NULL, 10);
         } else {
-            fprintf(stderr, "usage: bench_cpu [--steps] [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]\n");
+            fprintf(stderr, "usage: bench_cpu [--steps [--isa plain|avx2]] [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]\n");
             return 1;
         }
         k++;
@@ -454,7 +458,7 @@ int main(int argc, char **argv) {
         if (models[i].steps_only && !steps) continue;
         if (steps) {
             model = make_model(&models[i], dtype, models[i].layers);
-            time_steps(&models[i], model, dtype, threads ? threads : 1);
+            time_steps(&models[i], model, dtype, threads ? threads : 1, isa);
             mgv_model_close(model);
             continue;
         }
