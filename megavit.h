@@ -4890,7 +4890,7 @@ static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv
     const mgv__family *vision_family;
     char *text, *root, *vision;
     size_t bytes;
-    int absent, found, has_text;
+    int absent, found, has_text, has_language = 0;
     mgv_result result = mgv__source_read_json(source, file, &text, &bytes, &absent, error);
     if (result == MGV_OK && absent) {
         result = mgv__source_enter_snapshot(source, &found, error);
@@ -4900,12 +4900,15 @@ static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv
     if (result != MGV_OK) return result;
     root = mgv__json_skip_space(text);
     has_text = mgv__find_text_family(root) != NULL && mgv__json_member(root, "patch_size") == NULL;
+#ifdef MEGAVIT_TEXT
+    has_language = mgv__find_language_family(root) != NULL;
+#endif
     result = mgv__config_parse_tower(config, root, source->tower, file, error);
     config->has_text = has_text;
-#ifdef MEGAVIT_TEXT
-    config->has_language = mgv__find_language_family(root) != NULL;
-#endif
-    config->has_vision = source->tower == MGV_TOWER_VISION || mgv__config_find_vision(root, file, &vision_family, &vision, NULL) == MGV_OK;
+    config->has_language = has_language;
+    config->has_vision = source->tower == MGV_TOWER_VISION;
+    if (result == MGV_OK && !config->has_vision) /* a failed call may have made a message of the text */
+        config->has_vision = mgv__config_find_vision(root, file, &vision_family, &vision, NULL) == MGV_OK;
     mgv__free(&source->allocator, text);
 #ifdef MEGAVIT_TEXT
     if (result == MGV_OK && source->tower == MGV_TOWER_LANGUAGE) result = mgv__generation_read(config, source, error);
