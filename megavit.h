@@ -6289,13 +6289,17 @@ typedef struct mgv__geometry {
     const uint32_t *range_ends[MGV__RANGE_KIND_COUNT]; /* ascending; range r is [ends[r-1], ends[r]) */
     uint32_t range_count[MGV__RANGE_KIND_COUNT];
     const uint32_t *order;        /* [merged_tokens] for gathers: unit i comes from unit order[i]; NULL without */
-    const uint32_t *ids;          /* [tokens] of a text */
+    const uint32_t *ids;          /* [tokens] of a text, or of `texts` of them that are equally long, one behind the other */
+    uint32_t texts;               /* that run as one; 0: a picture, or one text */
     uint32_t picked;              /* the row that stands for all: a picture's class token */
     uint32_t kept;                /* rows that the session holds before these */
     uint32_t capacity;            /* that it can hold */
     const mgv_picture *pictures;
     const mgv__picture_row *picture_rows; /* [tokens] */
 } mgv__geometry;
+static uint32_t mgv__geometry_rows(const mgv__geometry *geometry, mgv__rows rows) {
+    return rows == MGV__ROWS_IMAGES && geometry->texts ? geometry->texts : mgv__grid_rows(&geometry->grid, rows);
+}
 
 /* How the pairs of a head turn: elements j and j + head_dim / 2 by position[axis[j]] * frequency[j] radians. Any share of the pairs may
    belong to any axis, in any order: a vision tower gives its first half to rows and its second to columns, a text decoder interleaves. */
@@ -9567,9 +9571,13 @@ static void mgv__cpu_prepend_task(void *context, uint32_t index) {
 static void mgv__cpu_pick_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const size_t columns = job->op->columns;
+    uint32_t i;
     if (!mgv__cpu_turn(mgv__cpu_turns_of(job, index), (uint64_t)columns * MGV__CPU_MOVE)) return;
-    memcpy(job->run->buffers[job->op->target], job->run->buffers[job->op->source] + job->run->geometry->picked * columns,
-           columns * sizeof(float));
+    for (i = 0; i < job->rows; i++) {
+        const size_t row = (size_t)i * (job->run->geometry->grid.tokens / job->rows) + job->run->geometry->picked;
+        memcpy(job->run->buffers[job->op->target] + i * columns, job->run->buffers[job->op->source] + row * columns,
+               columns * sizeof(float));
+    }
 }
 
 static void mgv__cpu_embed_task(void *context, uint32_t index) {
@@ -9578,13 +9586,14 @@ static void mgv__cpu_embed_task(void *context, uint32_t index) {
     const uint32_t begin = mgv__cpu_share(job->rows, index, job->tasks), end = mgv__cpu_share(job->rows, index + 1, job->tasks);
     float *table = mgv__cpu_slot(job, index);
     mgv__cpu_turns *turns = mgv__cpu_turns_of(job, index);
+    const uint32_t length = job->rows / (job->run->geometry->texts ? job->run->geometry->texts : 1);
     uint32_t i;
     for (i = begin; i < end; i++) {
         float *row = job->run->buffers[op->target] + (size_t)i * op->columns;
         if (!mgv__cpu_turn(turns, (uint64_t)op->columns * MGV__CPU_MOVE)) continue;
         mgv__cpu_load(job, op->weight[0], (size_t)job->run->geometry->ids[i] * op->columns, row, op->columns);
         if (op->table == MGV__NO_TENSOR) continue;
-        mgv__cpu_load(job, op->table, (size_t)i * op->columns, table, op->columns);
+        mgv__cpu_load(job, op->table, (size_t)(i % length) * op->columns, table, op->columns);
         job->kernels->add(row, row, table, op->columns);
     }
 }
@@ -9755,7 +9764,7 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     job->run = run;
     job->op = op;
     job->kernels = run->kernels;
-    job->rows = mgv__grid_rows(&run->geometry->grid, op->rows);
+    job->rows = mgv__geometry_rows(run->geometry, op->rows);
     elements = (uint64_t)job->rows * op->columns;
     if (job->rows == 0) return;
     switch (op->kind) {
@@ -13353,7 +13362,15 @@ static size_t mgv__text_scratch_bytes(uint32_t max_text_bytes) {
     return mgv__mul(max_text_bytes, MGV__TEXT_SCRATCH, &bytes) && mgv__add(bytes, 16384, &bytes) ? bytes : SIZE_MAX;
 }
 
-static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, float **buffers) {
+/* How many of so many texts run as one: weights are read and made ready once for all of their rows. SigLIP's, which are equally long and
+   are all read in their last row; more of them would not stay in a cache. */
+enum { MGV__TEXT_GROUP = 4 };
+static uint32_t mgv__text_group(const mgv__config *config, uint32_t texts) {
+    if (!config->vocabulary || config->language || config->family == MGV_FAMILY_CLIP) return 1;
+    return mgv__cpu_min(texts, MGV__TEXT_GROUP);
+}
+
+static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uint32_t max_tokens, uint32_t group, float **buffers) {
     const mgv__program *program = &model->program;
     size_t bytes[MGV__MAX_BUFFERS], offsets[MGV__MAX_BUFFERS], total;
     unsigned char *block;
@@ -13365,7 +13382,8 @@ static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uin
     most.merged_tokens = max_tokens / (model->config.merge * model->config.merge);
     for (i = 0; i < program->buffer_count; i++) {
         size_t rows = mgv__grid_rows(&most, program->buffers[i].rows);
-        if (!mgv__mul(rows, program->buffers[i].columns, &bytes[i]) || !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
+        if (!mgv__mul(rows, group, &rows) || !mgv__mul(rows, program->buffers[i].columns, &bytes[i]) ||
+            !mgv__mul(bytes[i], sizeof(float), &bytes[i]) ||
             !mgv__align_up(bytes[i], MGV__ALIGNMENT, &bytes[i])) {
             layout->overflow = 1;
             return;
@@ -13382,7 +13400,7 @@ static void mgv__layout_buffers(mgv__layout *layout, const mgv_model *model, uin
 /* Places everything behind layout->base and writes the places into *engine, which may itself be the first of them. */
 static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model, const mgv_engine_desc *desc, mgv_engine *engine,
                                      mgv_error *error) {
-    uint32_t max_tokens = mgv__tokens_per_picture(model, desc);
+    const uint32_t max_tokens = mgv__tokens_per_picture(model, desc), group = mgv__text_group(&model->config, desc->max_images);
     size_t pixels_bytes = 0, geometry_bytes = 0, cpu_bytes = 0;
     const uint32_t texts = model->config.vocabulary ? desc->max_images : 0;
     mgv_result result;
@@ -13392,7 +13410,7 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
     result = texts ? MGV_OK : mgv__pixels_scratch_bytes(&model->config.pixels, desc->max_width, desc->max_height, max_tokens,
                                                                    &pixels_bytes, error);
     if (result != MGV_OK) return result;
-    if (!mgv__geometry_scratch_bytes(&model->config, max_tokens, &geometry_bytes) ||
+    if (!mgv__geometry_scratch_bytes(&model->config, (size_t)max_tokens * group, &geometry_bytes) ||
         !mgv__cpu_scratch_bytes(&model->program, max_tokens, desc->parallel.threads, &cpu_bytes))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
                          (uint64_t)max_tokens);
@@ -13410,7 +13428,7 @@ static mgv_result mgv__engine_layout(mgv__layout *layout, const mgv_model *model
         engine->geometry_scratch = mgv__place(layout, geometry_bytes, 1);
         engine->cpu_scratch = mgv__place(layout, cpu_bytes, 1);
         engine->cpu_scratch_bytes = cpu_bytes;
-        mgv__layout_buffers(layout, model, max_tokens, engine->buffers);
+        mgv__layout_buffers(layout, model, max_tokens, group, engine->buffers);
     }
     if (layout->overflow)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "an engine for %u tokens does not fit into this machine's address space",
@@ -13577,7 +13595,8 @@ static int mgv__job_collect(mgv_engine *engine) {
     for (; job->output < job->output_count; job->output++, job->row = 0) {
         const mgv__buffer_desc *buffer = &engine->model->program.buffers[engine->output_buffer[job->output]];
         const mgv_output *output = &engine->outputs[job->output];
-        const uint64_t each = mgv__grid_rows(&engine->geometry.grid, buffer->rows), step = MGV__ROWS_STEP / buffer->columns;
+        const uint64_t each = mgv__geometry_rows(&engine->geometry, buffer->rows), step = MGV__ROWS_STEP / buffer->columns;
+        const uint64_t of_one = engine->geometry.texts ? each / engine->geometry.texts : each;
         uint64_t rows = each - job->row;
         float *target;
         if (engine->output_op[job->output] != job->op || rows == 0) continue;
@@ -13585,7 +13604,7 @@ static int mgv__job_collect(mgv_engine *engine) {
         target = output->data + engine->written[job->output] * buffer->columns;
         memcpy(target, engine->buffers[engine->output_buffer[job->output]] + job->row * buffer->columns,
                (size_t)rows * buffer->columns * sizeof(float));
-        if (mgv__job_check_rows(target, rows, buffer->columns, job->output, job->image, job->row, each, &job->error) != MGV_OK)
+        if (mgv__job_check_rows(target, rows, buffer->columns, job->output, job->image, job->row, of_one, &job->error) != MGV_OK)
             job->status = MGV_STATUS_FAILED;
         if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
         engine->written[job->output] += rows;
@@ -13608,13 +13627,17 @@ static uint32_t mgv__text_row(const mgv__config *config, const uint32_t *ids, ui
 }
 static void mgv__job_prepare_text(mgv_engine *engine) {
     const mgv__config *config = &engine->model->config;
-    const uint32_t count = engine->text_lengths[engine->job.image];
+    const uint32_t *lengths = engine->text_lengths + engine->job.image, count = lengths[0];
     const uint32_t *ids = engine->text_ids + (size_t)engine->job.image * config->positions;
     mgv_grid grid;
     memset(&grid, 0, sizeof grid);
     grid.t = grid.h = 1;
-    grid.w = grid.tokens = grid.merged_tokens = count;
+    grid.w = count;
+    while (count == config->positions && grid.t < mgv__text_group(config, engine->job.image_count - engine->job.image) &&
+           lengths[grid.t] == count) grid.t++; /* a text more, which attends within itself as a frame does */
+    grid.tokens = grid.merged_tokens = grid.t * count;
     mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
+    engine->geometry.texts = grid.t;
     engine->geometry.ids = ids;
     engine->geometry.picked = mgv__text_row(config, ids, count);
 }
@@ -13693,7 +13716,8 @@ static void mgv__job_next_op(mgv_engine *engine) {
     if (job->op < job->op_end) return;
     job->op = mgv__job_next(engine, 0);
     job->stage = MGV__JOB_PICTURE;
-    if (++job->image == job->image_count) job->status = MGV_STATUS_DONE;
+    job->image += engine->geometry.texts ? engine->geometry.texts : 1;
+    if (job->image == job->image_count) job->status = MGV_STATUS_DONE;
 }
 
 /* The grain in which poll and wait give control back: see mgv_poll. */

@@ -158,6 +158,38 @@ static void bits_depend_on_neither_threads_nor_neighbours(void **state) {
     mgv_threads_destroy(threads);
     mgv_model_close(model);
 }
+/* SigLIP's texts of full length run several at a time; one that is shorter stands alone. */
+static void bits_do_not_depend_on_texts_that_run_together(void **state) {
+    static const struct { mgv_output_kind kind; uint32_t index; } outputs[] = {
+        {MGV_OUTPUT_TEXT, 0}, {MGV_OUTPUT_POOLED, 0}, {MGV_OUTPUT_TOKENS, 0}, {MGV_OUTPUT_LAYER, 1}};
+    enum { TEXTS = 11, SHORT = 6, LENGTH = 5 };
+    mgv_model *model = open_tower("siglip", MGV_TOWER_TEXT);
+    mgv_engine *one = make_engine(model, 1, NULL), *all = make_engine(model, TEXTS, NULL);
+    static float alone[TEXTS * POSITIONS * 32], together[TEXTS * POSITIONS * 32];
+    uint32_t ids[TEXTS][POSITIONS];
+    mgv_text texts[TEXTS];
+    size_t k;
+    (void)state;
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        for (uint32_t j = 0; j < POSITIONS; j++) ids[i][j] = (i * 17 + j * j * 5) % VOCABULARY;
+        texts[i] = text_of_ids(ids[i], i == SHORT ? LENGTH : POSITIONS);
+    }
+    for (k = 0; k < sizeof outputs / sizeof outputs[0]; k++) {
+        const int of_all = outputs[k].kind == MGV_OUTPUT_TOKENS || outputs[k].kind == MGV_OUTPUT_LAYER;
+        size_t used = 0;
+        for (uint32_t i = 0; i < TEXTS; i++) {
+            const size_t values = 32 * (size_t)(of_all ? texts[i].id_count : 1);
+            assert_int_equal(encode(one, &texts[i], 1, outputs[k].kind, outputs[k].index, alone + used, values, NULL), MGV_OK);
+            used += values;
+        }
+        memset(together, 0, sizeof together);
+        assert_int_equal(encode(all, texts, TEXTS, outputs[k].kind, outputs[k].index, together, used, NULL), MGV_OK);
+        assert_memory_equal(alone, together, used * sizeof *alone);
+    }
+    mgv_engine_destroy(one);
+    mgv_engine_destroy(all);
+    mgv_model_close(model);
+}
 static void a_model_says_which_towers_it_has(void **state) {
     static const struct { const char *name; mgv_tower tower; int has_vision, has_text; uint32_t width, positions; } cases[] = {
         {"clip", MGV_TOWER_TEXT, 1, 1, 40, POSITIONS}, {"clip", MGV_TOWER_VISION, 1, 1, 0, 0},
@@ -313,6 +345,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_transformers),
         cmocka_unit_test(bits_depend_on_neither_threads_nor_neighbours),
+        cmocka_unit_test(bits_do_not_depend_on_texts_that_run_together),
         cmocka_unit_test(a_model_says_which_towers_it_has),
         cmocka_unit_test(texts_are_tokenized_padded_and_cut),
         cmocka_unit_test(what_cannot_be_is_refused),
