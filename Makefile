@@ -283,7 +283,9 @@ test-gpu: $(BUILD)/gpu/test_engine $(GPU_MODEL)
 	LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(BUILD)/gpu/test_engine $(GPU_MODEL)
 	@$(MAKE) --no-print-directory -s build/cuda/megavit CUDA=$(CUDA_HOME)
 	@if $(PYTHON) -c 'import torch, transformers' 2>/dev/null; then \
-	  LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(PYTHON) tests/gpu/families.py build/cuda/megavit; \
+	  LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(PYTHON) tests/gpu/families.py build/cuda/megavit && \
+	  $(MAKE) --no-print-directory -s lib CUDA=$(CUDA_HOME) && \
+	  MEGAVIT_LIBRARY=build/cuda/libmegavit.so LD_LIBRARY_PATH=$(CUDA_HOME)/lib64:$$LD_LIBRARY_PATH $(PYTHON) tests/gpu/python_module.py $(GPU_MODEL); \
 	else echo "# skipped: tests/gpu/families.py: there is no torch or no transformers"; fi
 
 # Under compute-sanitizer: tests/gpu/sanitize.sh build/gpu/micro build/megavit.fatbin, and with build/gpu/racecheck.fatbin racecheck

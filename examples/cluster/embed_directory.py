@@ -4,8 +4,8 @@
     MEGAVIT_LIBRARY=/path/to/libmegavit.so python embed_directory.py --model DIR --out rows/ PICTURES
 
 Each shard is so many pictures that follow each other in the sorted list of names, and one file: shard-00000.parquet with the columns name
-and embedding, which appears when it is whole. So each picture is one row, a worker or a machine that dies costs its shard another try, and the
-same command after a crash makes what is missing. What cannot be read is a line of failed-00000.txt beside its shard. Ray Data deals out the
+and embedding, which appears when it is whole. So each picture is one row, a worker or a machine that dies costs its shard another try, and
+the same command after a crash makes what is missing. What cannot be read is a line of failed-00000.txt beside its shard. Ray Data deals out the
 shards and keeps one engine a worker; the directories must be the same ones on all machines (NFS, or the like).
 """
 import argparse
@@ -94,7 +94,7 @@ def plan(out, pictures, each):
     if os.path.exists(kept):
         with open(kept) as file:
             if json.load(file) != wanted:
-                raise SystemExit("%s is of other pictures or of shards of another length: pictures have come or gone; use a new folder" % out)
+                raise SystemExit("%s is of other pictures, or of shards of another length: use a new folder" % out)
     else:
         write_whole(kept, lambda new: json.dump(wanted, open(new, "w")))
     shards = [(number, pictures[at:at + each]) for number, at in enumerate(range(0, len(pictures), each))]
