@@ -167,7 +167,7 @@ static void draw_heat_legend(canvas *to, const map_options *o, const patches *p,
     write_text(to, high, under.left + under.width - text_width(high), line_top, under.width);
     if (under.width > text_width(what) + 2 * text_width("-0.000 "))
         write_text(to, what, under.left + (under.width - text_width(what)) / 2, line_top, under.width);
-    if (p->probability >= 0) snprintf(line, sizeof line, "cosine of picture and text %.3f, probability %.3f", p->whole, p->probability);
+    if (p->probability >= 0) snprintf(line, sizeof line, "cosine %.3f, probability %.3f", p->whole, p->probability);
     else snprintf(line, sizeof line, "cosine of picture and text %.3f", p->whole);
     write_text(to, line, MARGIN, under.top + 3, under.left - 2 * MARGIN);
 }
