@@ -1,4 +1,5 @@
-"""examples/cluster/embed_directory.py on two workers of a local Ray: one dies in the middle, a file is none, and a run that was cut off goes on.
+"""examples/cluster/embed_directory.py on two workers of a local Ray: one dies in the middle, a file is no picture, and a run that was cut
+off goes on.
 
     cluster.py build/megavit, with MEGAVIT_LIBRARY and with examples/cluster and tests in PYTHONPATH, where the workers look, too
 """
@@ -31,8 +32,8 @@ class Dying(embed_directory.Embedder):
 
 
 def embed(out, folder, *more):
-    sys.argv = ["embed_directory.py", "--model", os.path.join(ROOT, "examples", "model"), "--backend", "cpu", "--out", out, "--shard", str(EACH),
-                "--batch", "4", "--workers", "2", *more, folder]
+    sys.argv = ["embed_directory.py", "--model", os.path.join(ROOT, "examples", "model"), "--backend", "cpu", "--out", out,
+                "--shard", str(EACH), "--batch", "4", "--workers", "2", *more, folder]
     embed_directory.main()
 
 

@@ -32,7 +32,8 @@ def check_structs(folder):
     with open(source, "w") as file:
         file.write("\n".join(program))
     subprocess.run([os.environ.get("CC", "gcc"), "-I", ROOT, source, "-o", source + ".bin"], check=True)
-    wanted = dict(line.split() for line in subprocess.run([source + ".bin"], check=True, capture_output=True, text=True).stdout.splitlines())
+    said = subprocess.run([source + ".bin"], check=True, capture_output=True, text=True).stdout
+    wanted = dict(line.split() for line in said.splitlines())
     assert int(wanted.pop("info")) <= ctypes.sizeof(megavit._ModelInfo)
     for name, offset in wanted.items():
         struct, field = name.split(".")

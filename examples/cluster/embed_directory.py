@@ -5,8 +5,8 @@
 
 Each shard is so many pictures that follow each other in the sorted list of names, and one file: shard-00000.parquet with the columns name
 and embedding, which appears when it is whole. So each picture is one row, a worker or a machine that dies costs its shard another try, and
-the same command after a crash makes what is missing. What cannot be read is a line of failed-00000.txt beside its shard. Ray Data deals out the
-shards and keeps one engine a worker; the directories must be the same ones on all machines (NFS, or the like).
+the same command after a crash makes what is missing. What cannot be read is a line of failed-00000.txt beside its shard. Ray Data deals
+out the shards and keeps one engine a worker; the directories must be the same ones on all machines (NFS, or the like).
 """
 import argparse
 import json
