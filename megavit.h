@@ -501,6 +501,7 @@ typedef struct mgv_preprocessing_info {
     double rescale_factor, mean[3], std[3];
     char size[128];            /* the rule of sizes in words, such as "shorter side 256, then the middle 224 x 224" */
     const char *size_from, *clip_size_from, *resample_from, *mean_from, *std_from; /* clip_size_from NULL: no clips, or as pictures */
+    const char *clip_resample_from, *clip_mean_from, *clip_std_from;               /* NULL as clip_size_from */
 } mgv_preprocessing_info;
 /* info: filled in. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_preprocessing_info *info);
@@ -8227,7 +8228,12 @@ MEGAVIT_API mgv_result mgv_model_get_preprocessing(const mgv_model *model, mgv_p
     info->resample_from = mgv__setting_from(from, MGV__FROM_RESAMPLE);
     info->mean_from = mgv__setting_from(from, MGV__FROM_MEAN);
     info->std_from = mgv__setting_from(from, MGV__FROM_STD);
-    if (model->config.clips_from.processor) info->clip_size_from = mgv__setting_from(&model->config.clips_from, MGV__FROM_SIZE);
+    from = &model->config.clips_from;
+    if (!from->processor) return MGV_OK;
+    info->clip_size_from = mgv__setting_from(from, MGV__FROM_SIZE);
+    info->clip_resample_from = mgv__setting_from(from, MGV__FROM_RESAMPLE);
+    info->clip_mean_from = mgv__setting_from(from, MGV__FROM_MEAN);
+    info->clip_std_from = mgv__setting_from(from, MGV__FROM_STD);
     return MGV_OK;
 }
 

@@ -3,6 +3,7 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "memory_model.h"
 
 /* The bytes of tests/make_processor_vectors.py. */
 static uint8_t *make_clip(uint64_t seed, size_t bytes) {
@@ -124,7 +125,41 @@ static void as_transformers(void **state) {
     assert_true(checked > 90);
 }
 
+/* A whole model says what it does with clips and where that comes from. */
+static void what_is_said_of_clips(void **state) {
+    static const char video[] = "{\"patch_size\":2,\"merge_size\":2,\"temporal_patch_size\":2,\"image_mean\":0.25,\"do_rescale\":false,"
+                                "\"cap_pixels_per_frame\":true,\"max_video_tokens\":77}";
+    memory_model m;
+    mgv_memory_file files[4];
+    mgv_model_desc desc;
+    mgv_preprocessing_info info;
+    mgv_model *model;
+    mgv_error error;
+    uint32_t with;
+    (void)state;
+    small_qwen(&m);
+    memcpy(files, m.files, sizeof m.files);
+    files[3].name = "video_preprocessor_config.json";
+    files[3].data = video;
+    files[3].bytes = sizeof video - 1;
+    for (with = 0; with < 2; with++) {
+        memset(&desc, 0, sizeof desc);
+        desc.memory_files = files;
+        desc.memory_file_count = 3 + with;
+        if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(mgv_model_get_preprocessing(model, &info), MGV_OK);
+        assert_true(info.mean[0] != 0.25 && info.do_rescale && info.clip_do_resize && info.clip_do_normalize && info.clip_resample == 3);
+        assert_true(info.clip_mean[1] == (with ? 0.25 : info.mean[1]) && info.clip_std[2] == info.std[2]);
+        assert_int_equal(info.clip_do_rescale, !with);
+        assert_int_equal(info.clip_tokens, with ? 77 : 0);
+        assert_string_equal(info.clip_mean_from, with ? "video_preprocessor_config.json" : "class defaults");
+        assert_string_equal(info.clip_resample_from, "class defaults");
+        mgv_model_close(model);
+    }
+    memory_model_free(&m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_transformers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_transformers), cmocka_unit_test(what_is_said_of_clips)};
     return cmocka_run_group_tests_name("clips", tests, NULL, NULL);
 }

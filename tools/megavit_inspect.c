@@ -124,7 +124,7 @@ static void print_preprocessing(const mgv_preprocessing_info *rules) {
     if (rules->clip_size_from)
         printf("clips     %llu to %llu pixels%s (%s)\n", (unsigned long long)rules->clip_min_pixels,
                (unsigned long long)rules->clip_max_pixels, rules->clips_count_frames ? " in all frames" : " a frame", rules->clip_size_from);
-    if (rules->clip_tokens) printf("clips     capped by max_video_tokens %u (%s)\n", rules->clip_tokens, rules->clip_size_from);
+    if (rules->clip_tokens) printf("clips     capped by max_video_tokens %u\n", rules->clip_tokens);
     if (rules->do_resize) printf("resample  %s (%s)\n", filters[rules->resample], rules->resample_from);
     if (!rules->do_rescale) printf("rescale   no\n");
     if (rules->do_normalize) {
@@ -134,11 +134,12 @@ static void print_preprocessing(const mgv_preprocessing_info *rules) {
         printf("mean, std not normalised\n");
     }
     if (clips_differ(rules)) {
-        printf("of clips  %s, %s\n", rules->clip_do_resize ? filters[rules->clip_resample] : "not resized",
-               rules->clip_do_rescale ? "rescaled" : "not rescaled");
+        if (!rules->clip_do_resize) printf("of clips  not resized\n");
+        else printf("of clips  %s (%s)\n", filters[rules->clip_resample], rules->clip_resample_from);
+        if (!rules->clip_do_rescale) printf("  rescale no\n");
         if (rules->clip_do_normalize) {
-            print_three("  mean", rules->clip_mean, rules->clip_size_from);
-            print_three("  std", rules->clip_std, rules->clip_size_from);
+            print_three("  mean", rules->clip_mean, rules->clip_mean_from);
+            print_three("  std", rules->clip_std, rules->clip_std_from);
         } else {
             printf("  mean, std not normalised\n");
         }
