@@ -133,7 +133,7 @@
 
            mgv_threads *threads;
            mgv_threads_create(&threads, 8, NULL, &error);
-           engine_desc.parallel = mgv_threads_parallel_for(threads);
+           model_desc.parallel = engine_desc.parallel = mgv_threads_parallel_for(threads);
 
    GPU STREAMS AND GRAPHS
        mgv_encode puts its work on the stream you pass and returns. One encode of an engine is under way at a time; several engines may

@@ -171,10 +171,10 @@ static void expect(const fixture *f, int status, int expected) {
     if (status != expected) fail_msg("wanted %d, got %d: %s", expected, status, f->said);
 }
 
-static const char *const device_lists[] = {NULL, "0", "2", "0,2", "all"};
+static const char *const device_lists[] = {NULL, "2", "0,2", "all"};
 
 static void test_rows_in_order(void **state) {
-    static const uint32_t batches[] = {1, 2, 5, 23, 64}, threads[] = {1, 3};
+    static const uint32_t batches[] = {2, 64}, threads[] = {1, 3};
     fixture *f = (fixture *)*state;
     size_t b, t, d;
     f->lose_at = 0;
@@ -192,7 +192,7 @@ static void test_a_lost_card(void **state) {
     fixture *f = (fixture *)*state;
     size_t d;
     for (d = 0; d < COUNT_OF(device_lists); d++)
-        for (f->lose_at = 1; f->lose_at <= 5; f->lose_at++) {
+        for (f->lose_at = 1; f->lose_at <= 5; f->lose_at += 2) {
             int i, status = embed(f, 4, 2, device_lists[d]);
             expect(f, status, CLI_MACHINE);
             if (!strstr(f->said, "CUDA error 700")) fail_msg("%s", f->said);

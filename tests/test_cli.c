@@ -91,7 +91,7 @@ static void listed_words(char *words, size_t room, const char *first) {
 /* What the help tells of is all that there is: an option that comes or goes is to be written here, too. */
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model --backend --packed --resize --alpha --threads --batch --devices --timing --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
+        {"embed", "--model --backend --packed --resize --alpha --threads --batch --devices --scaled-decoding --timing --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
         {"search", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "

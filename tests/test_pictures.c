@@ -11,6 +11,7 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#include <math.h>
 #include "tools/decode.h"
 
 #define FOLDER "tests/pictures/"
@@ -444,6 +445,45 @@ static void claims_are_believed_as_far_as_the_bytes_go(void **state) {
     }
 }
 
+/* At a half, a quarter and an eighth, upright: the size that it says, and the means of the picture. Others stay as they are. */
+static void a_jpeg_is_decoded_smaller(void **state) {
+    size_t i, shrunk = 0;
+    uint32_t parts;
+    (void)state;
+    for (i = 0; i < case_count; i++) {
+        const picture_case *c = &cases[i];
+        decode_bytes file = {c->bytes, c->length};
+        const decoder *by = decode_find(file, 1);
+        outcome whole;
+        if (c->wrong || c->about || !by || !is_built_in(c->format)) continue;
+        whole = decode(c->bytes, c->length);
+        for (parts = 2; parts <= 8; parts *= 2) {
+            decode_info info;
+            decode_pixels pixels;
+            decode_reason why;
+            outcome o;
+            memset(&o, 0, sizeof o);
+            assert_true(decode_look(by, file, &info, &why));
+            decode_shrink(by, &info, (info.width + parts - 1) / parts, (info.height + parts - 1) / parts);
+            assert_int_equal(info.eighths, by->shrinks ? 8 / parts : 0);
+            if (!by->shrinks) continue;
+            assert_int_equal(info.width, (whole.width + parts - 1) / parts);
+            assert_int_equal(info.height, (whole.height + parts - 1) / parts);
+            if (!decode_load(by, file, &info, &pixels, &why)) fail_msg("%s: %s", c->file, why.text);
+            look_at(&pixels, &o);
+            assert_true(o.width == info.width && o.height == info.height);
+            for (int k = 0; k < 3; k++)
+                if (!(fabs(o.means[k] - whole.means[k]) < 6)) fail_msg("%s: 1/%u: a mean of %f, not %f", c->file, parts, o.means[k], whole.means[k]);
+            free(pixels.data);
+            shrunk++;
+            decode_look(by, file, &info, &why); /* one pixel more is asked for than a half has */
+            decode_shrink(by, &info, (info.width + 1) / 2 + 1, 1);
+            assert_int_equal(info.eighths, 0);
+        }
+    }
+    assert_true(!decode_jpeg.shrinks || shrunk > 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_picture_has_the_pixels_of_pillow),
@@ -457,6 +497,7 @@ int main(void) {
         cmocka_unit_test(orientation_in_every_form),
         cmocka_unit_test(orientation_in_xmp),
         cmocka_unit_test(claims_are_believed_as_far_as_the_bytes_go),
+        cmocka_unit_test(a_jpeg_is_decoded_smaller),
     };
     return cmocka_run_group_tests_name("pictures", tests, read_cases, free_cases);
 }

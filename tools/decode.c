@@ -66,10 +66,10 @@ static int knows_jpeg_2000(decode_bytes file) {
 static int knows_icon(decode_bytes file) { return decode_starts(file, 0, "\0\0\1\0", 4) && file.length > 21 && file.data[9] == 0; }
 static int knows_dds(decode_bytes file) { return decode_starts(file, 0, "DDS |\0\0\0", 8); }
 
-static const decoder jpeg_xl = {"JPEG XL", NULL, NULL, knows_jpeg_xl, NULL, NULL};
-static const decoder jpeg_2000 = {"JPEG 2000", NULL, NULL, knows_jpeg_2000, NULL, NULL};
-static const decoder icon = {"Windows icon", NULL, NULL, knows_icon, NULL, NULL};
-static const decoder dds = {"DDS", NULL, NULL, knows_dds, NULL, NULL};
+static const decoder jpeg_xl = {"JPEG XL", NULL, NULL, knows_jpeg_xl, NULL, NULL, 0};
+static const decoder jpeg_2000 = {"JPEG 2000", NULL, NULL, knows_jpeg_2000, NULL, NULL, 0};
+static const decoder icon = {"Windows icon", NULL, NULL, knows_icon, NULL, NULL, 0};
+static const decoder dds = {"DDS", NULL, NULL, knows_dds, NULL, NULL, 0};
 
 /* Targa, which has no signature, comes last. */
 static const decoder *const table[] = {&decode_jpeg, &decode_png,  &decode_webp, &decode_heif, &decode_avif, &decode_tiff, &decode_gif, &decode_bmp,
@@ -107,6 +107,17 @@ int decode_look(const decoder *by, decode_bytes file, decode_info *info, decode_
         info->height = width;
     }
     return 1;
+}
+
+void decode_shrink(const decoder *by, decode_info *info, uint32_t width, uint32_t height) {
+    for (uint32_t eighths = 1; by->shrinks && eighths < 8; eighths *= 2) {
+        const uint32_t across = (uint32_t)(((uint64_t)info->width * eighths + 7) / 8), down = (uint32_t)(((uint64_t)info->height * eighths + 7) / 8);
+        if (across < width || down < height) continue;
+        info->eighths = eighths;
+        info->width = across;
+        info->height = down;
+        return;
+    }
 }
 
 /* ---- turning ---- */

@@ -28,6 +28,7 @@ typedef struct decode_info {
     uint32_t width, height;
     uint32_t orientation; /* EXIF's: 1 upright, to 8 */
     uint64_t memory;      /* bytes that decoding takes at most, the pixels that it gives among them */
+    uint32_t eighths;     /* of each side, that are decoded: 1, 2, 4; 0: all */
 } decode_info;
 
 typedef struct decode_pixels {
@@ -44,6 +45,7 @@ typedef struct decoder {
     /* Both answer 0 and say why where the file is not right. */
     int (*info)(decode_bytes file, decode_info *info, decode_reason *why);
     int (*pixels)(decode_bytes file, const decode_info *info, decode_pixels *pixels, decode_reason *why);
+    int shrinks;         /* it knows info->eighths */
 } decoder;
 
 /* ---- for the program (decode.c) ---- */
@@ -54,6 +56,9 @@ const decoder *decode_table(size_t i);
 const decoder *decode_find(decode_bytes file, int targa);
 /* Size and needs; width and height are those of the upright picture. */
 int decode_look(const decoder *by, decode_bytes file, decode_info *info, decode_reason *why);
+/* Decodes a JPEG at a half, a quarter or an eighth of its size where that is no smaller than width x height: libjpeg then leaves out
+   frequencies and not pixels. Other pictures stay as they are. info: from decode_look, changed. */
+void decode_shrink(const decoder *by, decode_info *info, uint32_t width, uint32_t height);
 /* The upright picture. info: from decode_look on the same bytes. */
 int decode_load(const decoder *by, decode_bytes file, const decode_info *info, decode_pixels *pixels, decode_reason *why);
 

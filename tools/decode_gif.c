@@ -190,4 +190,4 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
 
 static int knows(decode_bytes file) { return decode_starts(file, 0, "GIF87a", 6) || decode_starts(file, 0, "GIF89a", 6); }
 
-const decoder decode_gif = {"GIF", "megavit", NULL, knows, info, pixels};
+const decoder decode_gif = {"GIF", "megavit", NULL, knows, info, pixels, 0};

@@ -109,9 +109,9 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     return good;
 }
 
-const decoder decode_heif = {"HEIC", "libheif " LIBHEIF_VERSION, "libheif-dev", knows_heic, info, pixels};
-const decoder decode_avif = {"AVIF", "libheif " LIBHEIF_VERSION, "libheif-dev", knows_avif, info, pixels};
+const decoder decode_heif = {"HEIC", "libheif " LIBHEIF_VERSION, "libheif-dev", knows_heic, info, pixels, 0};
+const decoder decode_avif = {"AVIF", "libheif " LIBHEIF_VERSION, "libheif-dev", knows_avif, info, pixels, 0};
 #else
-const decoder decode_heif = {"HEIC", NULL, "libheif-dev", knows_heic, NULL, NULL};
-const decoder decode_avif = {"AVIF", NULL, "libheif-dev", knows_avif, NULL, NULL};
+const decoder decode_heif = {"HEIC", NULL, "libheif-dev", knows_heic, NULL, NULL, 0};
+const decoder decode_avif = {"AVIF", NULL, "libheif-dev", knows_avif, NULL, NULL, 0};
 #endif

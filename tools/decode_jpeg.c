@@ -232,7 +232,13 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     jpeg_read_header(&jpeg, TRUE);
     jpeg.out_color_space = jpeg.num_components == 1 ? JCS_GRAYSCALE : jpeg.num_components == 4 ? JCS_CMYK : JCS_RGB;
     r.many_scans = jpeg_has_multiple_scans(&jpeg);
-    if (jpeg.num_components == 4 && !(cmyk = malloc((size_t)known->width * 4))) decode_no_memory(why);
+    if (known->eighths) {
+        jpeg.scale_num = known->eighths;
+        jpeg.scale_denom = 8;
+    }
+    jpeg_calc_output_dimensions(&jpeg);
+    if (jpeg.output_width != known->width || jpeg.output_height != known->height) decode_fail(why, "libjpeg decodes it to another size");
+    else if (jpeg.num_components == 4 && !(cmyk = malloc((size_t)known->width * 4))) decode_no_memory(why);
     else if (decode_reserve(out, known->width, known->height, jpeg.num_components == 1 ? 1 : 3, why)) jpeg_start_decompress(&jpeg);
     while (out->data && jpeg.output_scanline < jpeg.output_height) {
         unsigned char *row = out->data + (size_t)jpeg.output_scanline * out->width * out->channels;
@@ -245,7 +251,7 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     return out->data != NULL;
 }
 
-const decoder decode_jpeg = {"JPEG", "libjpeg-turbo " MEGAVIT_JPEG, "libjpeg-dev", knows, info, pixels};
+const decoder decode_jpeg = {"JPEG", "libjpeg-turbo " MEGAVIT_JPEG, "libjpeg-dev", knows, info, pixels, 1};
 
 #else
 
@@ -286,6 +292,6 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     return good;
 }
 
-const decoder decode_jpeg = {"JPEG", STB_LIBRARY, "libjpeg-dev", knows, info, pixels};
+const decoder decode_jpeg = {"JPEG", STB_LIBRARY, "libjpeg-dev", knows, info, pixels, 0};
 
 #endif

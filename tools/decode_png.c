@@ -302,4 +302,4 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
 
 static int knows(decode_bytes file) { return decode_starts(file, 0, "\x89PNG\x0D\x0A\x1A\x0A", 8); }
 
-const decoder decode_png = {"PNG", STB_LIBRARY, NULL, knows, info, pixels};
+const decoder decode_png = {"PNG", STB_LIBRARY, NULL, knows, info, pixels, 0};

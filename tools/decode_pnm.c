@@ -123,4 +123,4 @@ static int knows(decode_bytes file) {
     return file.length > 2 && file.data[0] == 'P' && file.data[1] >= '1' && file.data[1] <= '6' && (is_space(file.data[2]) || file.data[2] == '#');
 }
 
-const decoder decode_pnm = {"PNM", "megavit", NULL, knows, info, pixels};
+const decoder decode_pnm = {"PNM", "megavit", NULL, knows, info, pixels, 0};

@@ -161,7 +161,7 @@ static int bmp_pixels(decode_bytes file, const decode_info *known, decode_pixels
 
 static int bmp_knows(decode_bytes file) { return decode_starts(file, 0, "BM", 2) && file.length > 18 && file.data[15] == 0 && file.data[16] == 0 && file.data[17] == 0; }
 
-const decoder decode_bmp = {"BMP", STB_LIBRARY, NULL, bmp_knows, bmp_info, bmp_pixels};
+const decoder decode_bmp = {"BMP", STB_LIBRARY, NULL, bmp_knows, bmp_info, bmp_pixels, 0};
 
 /* ---- Targa ---- */
 
@@ -196,7 +196,7 @@ static int targa_pixels(decode_bytes file, const decode_info *known, decode_pixe
     return stb_load(file, out, why);
 }
 
-const decoder decode_targa = {"Targa", STB_LIBRARY, NULL, targa_knows, targa_info, targa_pixels};
+const decoder decode_targa = {"Targa", STB_LIBRARY, NULL, targa_knows, targa_info, targa_pixels, 0};
 
 /* ---- PSD ---- */
 
@@ -229,4 +229,4 @@ static int psd_pixels(decode_bytes file, const decode_info *known, decode_pixels
     return stb_load(file, out, why);
 }
 
-const decoder decode_psd = {"PSD", STB_LIBRARY, NULL, psd_knows, psd_info, psd_pixels};
+const decoder decode_psd = {"PSD", STB_LIBRARY, NULL, psd_knows, psd_info, psd_pixels, 0};

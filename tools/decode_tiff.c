@@ -313,7 +313,7 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     return good;
 }
 
-const decoder decode_tiff = {"TIFF", "libtiff " MEGAVIT_TIFF, "libtiff-dev", knows, info, pixels};
+const decoder decode_tiff = {"TIFF", "libtiff " MEGAVIT_TIFF, "libtiff-dev", knows, info, pixels, 0};
 #else
-const decoder decode_tiff = {"TIFF", NULL, "libtiff-dev", knows, NULL, NULL};
+const decoder decode_tiff = {"TIFF", NULL, "libtiff-dev", knows, NULL, NULL, 0};
 #endif

@@ -94,7 +94,7 @@ static int pixels(decode_bytes file, const decode_info *known, decode_pixels *ou
     return good;
 }
 
-const decoder decode_webp = {"WebP", "libwebp " MEGAVIT_WEBP, "libwebp-dev", knows, info, pixels};
+const decoder decode_webp = {"WebP", "libwebp " MEGAVIT_WEBP, "libwebp-dev", knows, info, pixels, 0};
 #else
-const decoder decode_webp = {"WebP", NULL, "libwebp-dev", knows, NULL, NULL};
+const decoder decode_webp = {"WebP", NULL, "libwebp-dev", knows, NULL, NULL, 0};
 #endif

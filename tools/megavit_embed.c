@@ -261,6 +261,7 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
         CLI_SESSION_OPTIONS(o.session),
         CLI_BATCH_OPTION(o.session),
         CLI_DEVICES_OPTION(o.session),
+        CLI_SCALED_OPTION(o.session),
         CLI_TIMING_OPTION(o.session),
         CLI_MEMORY_OPTION(o.session),
         CLI_LIMIT_OPTIONS(o.session),

@@ -110,6 +110,8 @@ static void take_file(const stage *s, pipeline *p, ready *r, uint32_t slot, size
     r->status = session_grid(s->session, &image, &grid, r->reason, sizeof r->reason);
     if (r->status) return;
     r->tokens = grid.tokens;
+    /* models of one size: others would resize to another size */
+    if (s->session->options.scaled_decoding && s->slot_bytes) decode_shrink(by, &info, 2 * grid.width, 2 * grid.height);
     bytes = (uint64_t)3 * grid.width * grid.height;
     /* and for resizing: weights of both axes, some rows */
     need = info.memory + bytes + 32 * ((uint64_t)info.width + info.height) + 256 * ((uint64_t)grid.width + grid.height) + (256 << 10);

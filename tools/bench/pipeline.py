@@ -2,7 +2,7 @@
 megavit embed, in turns, on one machine with a GPU. Both clocks run from the first file opened to the last row in host memory or file; what
 comes before is told beside them. Then what a start takes, and that rows do not depend on how a folder is cut.
 usage: pipeline.py MEGAVIT [--small 10000] [--large 320] [--workers CORES] [--turns 2]"""
-import argparse, json, multiprocessing as mp, os, re, subprocess, sys, tempfile, time
+import argparse, json, multiprocessing as mp, os, re, subprocess, sys, tempfile, threading, time
 import numpy as np, torch
 from PIL import Image
 
@@ -66,22 +66,35 @@ def theirs(model, d, batch, workers):
     return time.time() - began, rows
 
 
+def watch_memory(process, most):
+    """The largest resident memory in MB. What wait4 says is no less than that of this process, from which the other one was forked."""
+    while process.poll() is None:
+        try:
+            with open(f'/proc/{process.pid}/status') as file: found = re.search(r'VmHWM:\s*(\d+) kB', file.read())
+        except OSError: return
+        if found and os.readlink(f'/proc/{process.pid}/exe') == process.args[0]: most[0] = max(most[0], int(found[1]) / 1024)
+        time.sleep(0.003)
+
+
 def ours(program, model, pictures, *more):
     """What --timing says, all seconds of the process, its largest memory in MB, and rows."""
     out = tempfile.mktemp(suffix='.npy')
     began = time.time()
     process = subprocess.Popen([program, 'embed', '--model', model, '--backend', 'cuda', '--resize', 'torchvision', '--timing', '-o', out,
                                 *more, *pictures], stderr=subprocess.PIPE, text=True)
+    most = [0.0]
+    watcher = threading.Thread(target=watch_memory, args=(process, most))
+    watcher.start()
     said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = status
+    status = process.wait()
     wall = time.time() - began
+    watcher.join()
     found = re.search(r'contexts ([\d.]+) s, model beside them ([\d.]+) s, engines ([\d.]+) s, first row after ([\d.]+) s; .* last row ([\d.]+) s', said)
     if status or not found: sys.exit(f'megavit failed ({status}): {said}')
     context, opened, engines, first, last = map(float, found.groups())
     rows = np.load(out)
     os.unlink(out)
-    return dict(context=context, opened=opened, engines=engines, first=first, last=last, wall=wall, memory=usage.ru_maxrss / 1024, rows=rows)
+    return dict(context=context, opened=opened, engines=engines, first=first, last=last, wall=wall, memory=most[0], rows=rows)
 
 
 def compare(a, b):
