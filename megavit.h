@@ -1044,7 +1044,7 @@ MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error);
 /* Waits until the append is done or has failed, at most timeout_ms and a step longer. MGV_OK: done. MGV_ERROR_BUSY: still under way.
    MGV_ERROR_MODEL: the logits are no numbers, as weights too large give. */
 MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_ms, mgv_error *error);
-/* mgv_session_append and mgv_session_wait in one call. */
+/* mgv_session_append and mgv_session_wait in one call, in larger steps. */
 MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error);
 /* The same with one id of text. */
 MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_error *error);
@@ -16513,8 +16513,8 @@ static void mgv__session_describe(mgv_session *session) {
     append->prepared = 1;
 }
 
-/* One more step of an operation. Returns 1 when it has ended. */
-static int mgv__session_run(mgv_session *session) {
+/* One more step of an operation, `coarse` times as large as those of mgv_poll. Returns 1 when it has ended. */
+static int mgv__session_run(mgv_session *session, uint32_t coarse) {
     mgv__cpu_run *run = &session->run;
     if (session->cpu_job.op == NULL) {
         run->program = &session->model->program;
@@ -16527,7 +16527,7 @@ static int mgv__session_run(mgv_session *session) {
         run->kernels = session->engine->kernels;
         mgv__cpu_begin(&session->cpu_job, run, &run->program->ops[session->append.op]);
     }
-    if (!mgv__cpu_step(&session->cpu_job, run->kernels->step)) return 0;
+    if (!mgv__cpu_step(&session->cpu_job, (uint64_t)run->kernels->step * coarse)) return 0;
     session->cpu_job.op = NULL;
     return 1;
 }
@@ -16549,7 +16549,7 @@ static void mgv__session_finish(mgv_session *session) {
 }
 
 /* One more step. What follows the layers reads the last row alone, so blocks before the last one do without it. */
-static void mgv__session_work(mgv_session *session) {
+static void mgv__session_work(mgv_session *session, uint32_t coarse) {
     mgv__append *append = &session->append;
     const mgv__program *program = &session->model->program;
     const mgv__op *op = &program->ops[append->op];
@@ -16563,7 +16563,7 @@ static void mgv__session_work(mgv_session *session) {
     if (append->at + append->rows < append->end && (op->kind == MGV__OP_PICK || op->rows == MGV__ROWS_IMAGES)) {
         append->op = program->op_count;
     } else {
-        append->op += (uint32_t)mgv__session_run(session);
+        append->op += (uint32_t)mgv__session_run(session, coarse);
     }
     if (append->op < program->op_count) return;
     append->op = 0;
@@ -16578,7 +16578,7 @@ MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error) 
         mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_poll: session is NULL");
         return MGV_STATUS_FAILED;
     }
-    if (mgv__session_works(session)) mgv__session_work(session);
+    if (mgv__session_works(session)) mgv__session_work(session, 1);
     if (error && (session->append.status == MGV_STATUS_FAILED || session->append.status == MGV_STATUS_CANCELLED))
         *error = session->append.error;
     return session->append.status;
@@ -16601,9 +16601,11 @@ MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_m
 }
 
 MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    enum { COARSE = 16 }; /* threads wake once a step: nobody waits for its end here but mgv_session_cancel */
     mgv_result result = mgv_session_append(session, desc, error);
     if (result != MGV_OK) return result;
-    while (mgv__session_works(session)) mgv_session_poll(session, error);
+    while (mgv__session_works(session)) mgv__session_work(session, COARSE);
+    mgv_session_poll(session, error);
     return session->append.status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
 }
 
