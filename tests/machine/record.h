@@ -18,10 +18,13 @@ enum {
     RECORD_WGMMA_SS_NARROW,              /* 16 or 32 columns in a swizzle as wide; A is the first 64 rows of B */
     RECORD_WGMMA_RS_WIDE,                /* B transposed, two blocks of 64 columns */
     RECORD_WGMMA_RS_NARROW,              /* B transposed, 16 or 32 columns in a swizzle as wide */
+    RECORD_WGMMA_HALF,                   /* f16 */
     RECORD_WGMMA_MN_A,                   /* A stored with M contiguous */
     RECORD_WGMMA_E4M3,                   /* FP8: after one product of 32 columns, and after four */
-    RECORD_WGMMA_ROUNDED,                /* the same with bf16 of all sizes, 16 columns each */
-    RECORD_MMA,                          /* mma.sync by four warps, after one product and after four; n: 0 whole numbers, 1 all sizes */
+    RECORD_WGMMA_ROUNDED,                /* the same with bf16 of all sizes, 16 columns each; n: 64 */
+    RECORD_WGMMA_HALF_ROUNDED,           /* with f16 */
+    RECORD_MMA,                          /* mma.sync by four warps, after one product and after four; n: 0 whole numbers, 1 all sizes; 2, 3: f16 */
+    RECORD_HALF,                         /* conversions to f16 and back, 64 bytes a thread */
     RECORD_WARP,                         /* shuffles, votes, conversions, atomics, named barriers; 64 bytes a thread */
     RECORD_BULK,                         /* n bytes into shared memory without a tensor map */
     RECORD_MATRIX,                       /* stmatrix, then ldmatrix at other addresses; n: 1 for the transposed stmatrix, 2 for the transposed ldmatrix */
@@ -137,6 +140,14 @@ static const RecordCase record_cases[] = {
     {"loads in a cluster of four", RECORD_CLUSTER_LOADS, 4, 2, 3, {64, 16, 3}, {64, 8, 1}, {0, 0, 0}},
     {"wgmma n32", RECORD_WGMMA_SS, 32, 2, 3, {64, 32, 1}, {64, 32, 1}, {0, 0, 0}},
     {"stmatrix, ldmatrix transposed", RECORD_MATRIX, 2, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"wgmma n64, f16", RECORD_WGMMA_HALF, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},
+    {"wgmma n128, f16", RECORD_WGMMA_HALF, 128, 2, 3, {64, 128, 1}, {64, 128, 1}, {0, 0, 0}},
+    {"wgmma n192, f16", RECORD_WGMMA_HALF, 192, 2, 3, {64, 192, 1}, {64, 192, 1}, {0, 0, 0}},
+    {"wgmma n256, f16", RECORD_WGMMA_HALF, 256, 2, 3, {64, 256, 1}, {64, 256, 1}, {0, 0, 0}},
+    {"wgmma n64, f16, rounded", RECORD_WGMMA_HALF_ROUNDED, 64, 2, 3, {64, 64, 1}, {64, 64, 1}, {0, 0, 0}},
+    {"mma.sync, f16, whole numbers", RECORD_MMA, 2, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"mma.sync, f16, rounded", RECORD_MMA, 3, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
+    {"conversions to f16 and back", RECORD_HALF, 0, 2, 0, {8, 8, 1}, {8, 8, 1}, {0, 0, 0}},
 };
 enum { RECORD_CASES = sizeof record_cases / sizeof record_cases[0], RECORD_SHARED = 64 * 1024, RECORD_OUT = 256 * 1024 };
 
@@ -163,14 +174,14 @@ static inline uint32_t record_out_bytes(const RecordCase &c) {
     if (c.mode <= RECORD_LOAD_4D) return record_dump_bytes(c) + 4; /* and whether the bytes were those of the box */
     if (c.mode <= RECORD_REDUCE_3D) return (uint32_t)c.element_bytes * record_count(c.dims);
     if (record_product(c)) return 128u * (uint32_t)c.n / 2 * 4;
-    if (c.mode == RECORD_WGMMA_E4M3 || c.mode == RECORD_WGMMA_ROUNDED) return 2 * 128u * (uint32_t)c.n / 2 * 4;
+    if (c.mode >= RECORD_WGMMA_E4M3 && c.mode <= RECORD_WGMMA_HALF_ROUNDED) return 2 * 128u * (uint32_t)c.n / 2 * 4;
     if (c.mode == RECORD_MMA) return 2 * 128u * 4 * 4;
-    if (c.mode == RECORD_WARP) return 128 * 64;
+    if (c.mode == RECORD_WARP || c.mode == RECORD_HALF) return 128 * 64;
     if (c.mode == RECORD_BULK) return 4096;
     if (c.mode >= RECORD_MULTICAST) return RECORD_CTA_BYTES * record_ctas(c);
     return c.mode == RECORD_MATRIX ? 1024 + 512 : 64;
 }
-/* Element i of a tensor whose products are summed: -2 to 2, as bf16. */
+/* Element i of a tensor whose products are summed: -2 to 2, as bf16; as f16 +-2, +-1.875 and 0, whose sums are exact, too. */
 static inline uint16_t record_number(uint32_t i) {
     static const uint16_t numbers[] = {0xC000, 0xBF80, 0, 0x3F80, 0x4000};
     return numbers[(i * 2654435761u >> 13) % 5];
@@ -179,6 +190,11 @@ static inline uint16_t record_number(uint32_t i) {
 static inline RECORD_DEVICE uint16_t record_rough_number(uint32_t i) {
     const uint32_t hash = (i + 3) * 2654435761u ^ (i + 11) * 2246822519u >> 7;
     return (uint16_t)((hash & 0x8000) | (120 + (hash >> 24) % 15) << 7 | (hash >> 8 & 0x7f));
+}
+/* Any finite f16, so that a quarter of all are small enough to be subnormal. */
+static inline RECORD_DEVICE uint16_t record_any_half(uint32_t i) {
+    const uint32_t hash = (i + 3) * 2654435761u ^ (i + 11) * 2246822519u >> 7, sizes = hash >> 20 & 31;
+    return (uint16_t)((hash & 0x8000) | (sizes < 8 ? 0 : sizes - 1) << 10 | (hash >> 5 & 0x3ff));
 }
 /* The same in FP8, and any finite FP8 number. */
 static inline uint8_t record_e4m3(uint32_t i, bool whole) {

@@ -37,8 +37,11 @@ int record_run(record_encode encode, const Launch &launch, const Keep &keep, int
         std::vector<uint8_t> tensor(bytes), a(64 * 64 * 2), out(RECORD_OUT);
         for (size_t j = 0; j < bytes; j++)
             tensor[j] = c.mode == RECORD_WGMMA_E4M3 ? record_e4m3((uint32_t)j + 9, !c.at[2]) : record_byte((uint32_t)j);
-        for (uint32_t j = 0; (record_product(c) || c.mode == RECORD_WGMMA_ROUNDED) && j < elements; j++) {
-            const uint16_t v = c.mode == RECORD_WGMMA_ROUNDED ? record_rough_number(j + 5000) : record_number(j + 5);
+        const bool of_16_bits = record_product(c) || c.mode == RECORD_WGMMA_ROUNDED || c.mode == RECORD_WGMMA_HALF_ROUNDED;
+        for (uint32_t j = 0; of_16_bits && j < elements; j++) {
+            const uint16_t v = c.mode == RECORD_WGMMA_ROUNDED        ? record_rough_number(j + 5000)
+                               : c.mode == RECORD_WGMMA_HALF_ROUNDED ? record_any_half(j + 5000)
+                                                                     : record_number(j + 5);
             memcpy(&tensor[2 * j], &v, 2);
         }
         for (uint32_t j = 0; c.mode == RECORD_REDUCE_3D && j < bytes / 4; j++) {
@@ -49,6 +52,7 @@ int record_run(record_encode encode, const Launch &launch, const Keep &keep, int
             const bool whole = !c.at[2];
             const uint16_t v = c.mode == RECORD_WGMMA_E4M3      ? (uint16_t)(record_e4m3(j * 2, whole) | record_e4m3(j * 2 + 1, whole) << 8)
                                : c.mode == RECORD_WGMMA_ROUNDED ? record_rough_number(j)
+                               : c.mode == RECORD_WGMMA_HALF_ROUNDED ? record_any_half(j)
                                                                 : record_number(j * 3);
             memcpy(&a[2 * j], &v, 2);
         }

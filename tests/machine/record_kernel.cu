@@ -83,25 +83,48 @@ template <class Multiply> DEVICE void record_sums(float *out, const Multiply &mu
     }
 }
 
-/* Two bf16 that every lane makes for itself. */
-DEVICE uint32_t record_pair(uint32_t i, bool rounded) {
+template <int N> DEVICE void record_wgmma_half(uint64_t a, uint64_t b, float *out) {
+    record_products<N>(out, [&](float(&acc)[N / 2], int k) { wgmma_m64k16_f16_ss(acc, a + 2 * k, b + 2 * k, 1); });
+}
+
+/* Two bf16, or f16, that every lane makes for itself. */
+DEVICE uint32_t record_pair(uint32_t i, bool rounded, bool half) {
+    if (half && rounded) return record_any_half(2 * i) | (uint32_t)record_any_half(2 * i + 1) << 16;
+    if (half) return cvt_rn_f16x2((float)(i % 5) - 2, (float)(i * 7 / 3 % 5) - 2);
     if (rounded) return record_rough_number(2 * i) | (uint32_t)record_rough_number(2 * i + 1) << 16;
     return cvt_rn_bf16x2((float)(i % 5) - 2, (float)(i * 7 / 3 % 5) - 2);
 }
 
-DEVICE void record_mma(float *out, bool rounded) {
+DEVICE void record_mma(float *out, bool rounded, bool half) {
     const uint32_t thread = threadIdx.x;
     float acc[4] = {0, 0, 0, 0};
 #pragma unroll
     for (uint32_t k = 0; k < 4; k++) {
         uint32_t r[6];
 #pragma unroll
-        for (uint32_t i = 0; i < 6; i++) r[i] = record_pair((thread * 4 + k) * 6 + i, rounded);
-        mma_m16n8k16_bf16(acc, r[0], r[1], r[2], r[3], r[4], r[5]);
+        for (uint32_t i = 0; i < 6; i++) r[i] = record_pair((thread * 4 + k) * 6 + i, rounded, half);
+        if (half) mma_m16n8k16_f16(acc, r[0], r[1], r[2], r[3], r[4], r[5]);
+        else mma_m16n8k16_bf16(acc, r[0], r[1], r[2], r[3], r[4], r[5]);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             if (k == 0 || k == 3) out[(k ? 512 : 0) + thread * 4 + i] = acc[i];
     }
+}
+
+/* Sixteen words a thread: floats of all sizes, halfway between two f16 and beside that, at both ends; and any f16 as float. */
+DEVICE void record_half(uint32_t *out) {
+    const uint32_t thread = threadIdx.x;
+    uint32_t v[16];
+#pragma unroll
+    for (uint32_t i = 0; i < 5; i++) {
+        const uint32_t half = record_any_half(thread * 5 + i), bits = (half & 0x7fff) ? half : 1;
+        const float below = f16_low(bits), above = f16_low(bits + 1), middle = below + (above - below) / 2; /* infinite at the end */
+        v[3 * i] = cvt_rn_f16x2(middle, __uint_as_float(__float_as_uint(middle) - 1));
+        v[3 * i + 1] = cvt_rn_f16x2(__uint_as_float(__float_as_uint(middle) + 1), (float)(int32_t)record_word(thread * 5 + i) * 1e-5f);
+        v[3 * i + 2] = __float_as_uint(f16_high(record_word(thread * 9 + i) & 0xfbff0000u));
+    }
+    v[15] = cvt_rn_f16x2(65519.0f + (float)(thread % 4), 2.98e-8f * ((float)thread / 64));
+    for (uint32_t i = 0; i < 16; i++) out[thread * 16 + i] = v[i];
 }
 
 /* Sixteen words a thread. */
@@ -278,7 +301,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             cp_async_bulk_commit_group();
             cp_async_bulk_wait_group<0>();
         }
-    } else if (mode >= RECORD_WGMMA_SS && mode <= RECORD_WGMMA_ROUNDED) {
+    } else if (mode >= RECORD_WGMMA_SS && mode <= RECORD_WGMMA_HALF_ROUNDED) {
         if (thread == 0) {
             mbarrier_arrive_expect_tx(barrier, arguments.bytes + 8192);
             cp_async_bulk_tensor_2d_load(tile, &arguments.map, 0, 0, barrier);
@@ -298,6 +321,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k32_e4m3_ss(acc, a + 2 * k, b + 2 * k, 1); });
         else if (mode == RECORD_WGMMA_ROUNDED)
             record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss(acc, a + 2 * k, b + 2 * k, 1); });
+        else if (mode == RECORD_WGMMA_HALF_ROUNDED)
+            record_sums(out, [&](float(&acc)[32], int k) { wgmma_m64k16_f16_ss(acc, a + 2 * k, b + 2 * k, 1); });
+        else if (mode == RECORD_WGMMA_HALF && arguments.n == 64) record_wgmma_half<64>(a, b, out);
+        else if (mode == RECORD_WGMMA_HALF && arguments.n == 128) record_wgmma_half<128>(a, b, out);
+        else if (mode == RECORD_WGMMA_HALF && arguments.n == 192) record_wgmma_half<192>(a, b, out);
+        else if (mode == RECORD_WGMMA_HALF) record_wgmma_half<256>(a, b, out);
         else if (mode == RECORD_WGMMA_MN_A)
             record_products<64>(out, [&](float(&acc)[32], int k) { wgmma_m64k16_bf16_ss_transposed_a(acc, a + 128 * k, b + 2 * k, 1); });
         else if (arguments.n == 8) record_wgmma<8>(a, b, out);
@@ -315,7 +344,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         else if (arguments.n == 208) record_wgmma<208>(a, b, out);
         else record_wgmma<256>(a, b, out);
     } else if (mode == RECORD_MMA) {
-        record_mma((float *)arguments.out, arguments.n == 1);
+        record_mma((float *)arguments.out, arguments.n % 2 == 1, arguments.n >= 2);
+    } else if (mode == RECORD_HALF) {
+        record_half((uint32_t *)arguments.out);
     } else if (mode == RECORD_WARP) {
         record_warp(shared, arguments);
     } else if (mode == RECORD_BULK) {

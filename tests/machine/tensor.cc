@@ -104,21 +104,24 @@ multiply(float (*sum)[256], const float (*a)[32], const float *b, int rows, int 
    being the sum of its factors', and lose what lies behind 25 fraction bits, with FP8 behind 13. Their sum is cut to float32, with FP8 to
    13 fraction bits. Nothing is rounded. */
 __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3"))) static void
-multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int rows, int k_count, int columns, bool fp8) {
-    const int fraction = fp8 ? 13 : 25, least = fp8 ? -6 : -126, none = -10000;
+multiply_as_hopper(float (*sum)[256], const float (*a)[32], const float *b, int rows, int k_count, int columns,
+                   Format format) {
+    const bool fp8 = format == Format::e4m3;
+    const int fraction = fp8 ? 13 : 25, least = fp8 ? -6 : format == Format::f16 ? -14 : -126, none = -10000;
     static int b_exponent[32 * 256];
-    const auto exponent = [least, none](float v) {
+    const int least_sum = fp8 ? least : -126;
+    const auto exponent = [none](float v, int at_least) {
         uint32_t bits;
         memcpy(&bits, &v, 4);
-        return (bits & 0x7fffffff) == 0 ? none : std::max((int)(bits >> 23 & 255) - 127, least);
+        return (bits & 0x7fffffff) == 0 ? none : std::max((int)(bits >> 23 & 255) - 127, at_least);
     };
-    for (int i = 0; i < k_count * columns; i++) b_exponent[i] = exponent(b[i]);
+    for (int i = 0; i < k_count * columns; i++) b_exponent[i] = exponent(b[i], least);
     for (int row = 0; row < rows; row++) {
         int largest[256];
         double shift[256], total[256];
-        for (int n = 0; n < columns; n++) largest[n] = exponent(sum[row][n]);
+        for (int n = 0; n < columns; n++) largest[n] = exponent(sum[row][n], least_sum);
         for (int k = 0; k < k_count; k++) {
-            const int e = exponent(a[row][k]);
+            const int e = exponent(a[row][k], least);
             for (int n = 0; n < columns; n++) largest[n] = std::max(largest[n], e + b_exponent[k * columns + n]);
         }
         for (int n = 0; n < columns; n++) {
@@ -275,7 +278,7 @@ static void execute(WgmmaOp &op, const WgmmaOp *last) {
     if (!op.protocol) {
         static float sum[64][256];
         each_accumulator(op, sum, [&](float &d, float &s) { s = op.scale_d ? d : 0.0f; });
-        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 64, k_count, op.columns, fp8);
+        if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 64, k_count, op.columns, op.format);
         else multiply(sum, a, b, 64, k_count, op.columns);
         each_accumulator(op, sum, [](float &d, float &s) { d = s; });
     }
@@ -456,8 +459,9 @@ static void multiply_fragments(Warp *warp) {
                 b[k * 8 + l / 4] = value_of((uint16_t)(lane.b[half] >> 16 * i), lane.format);
             }
     }
+    const Format format = ((const MmaLane *)warp->lane[0]->argument)->format;
     each_sum([](float &d, float &s) { s = d; });
-    if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 16, 16, 8, false);
+    if (world->options.hardware_sums) multiply_as_hopper(sum, a, b, 16, 16, 8, format);
     else multiply(sum, a, b, 16, 16, 8);
     each_sum([](float &d, float &s) { d = s; });
 }
