@@ -149,10 +149,10 @@ if __name__ == '__main__':
     p.add_argument('--small', type=int, default=10000)
     p.add_argument('--large', type=int, default=320)
     p.add_argument('--turns', type=int, default=2)
-    p.add_argument('--options', nargs='*', default=[], help='further ways to run megavit, each a quoted string of options')
+    p.add_argument('--option', action='append', default=[], help='a further way to run megavit: --option="--devices all"')
     g = p.parse_args()
     g.megavit = os.path.abspath(g.megavit)
-    g.options = [tuple(o.split()) for o in g.options]
+    g.options = [tuple(o.split()) for o in g.option]
     os.chdir(tempfile.mkdtemp())
     for name, w, h, count, batch in kinds(g): make_pictures(name.replace(' ', '-'), w, h, count, g.workers)
     print(torch.cuda.get_device_name(0), 'torch', torch.__version__, f'{g.workers} cores', flush=True)
