@@ -23,7 +23,8 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 }
 
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) {
-    if (FLAGS == FLAGS_OF_TILE) return tile.op.flags;
+    if (FLAGS == FLAGS_OF_TILE) return tile.op.flags & ~(uint32_t)MGV__KERNEL_HALF;
+    if (FLAGS == FLAGS_OF_HALF_TILE) return tile.op.flags | MGV__KERNEL_HALF;
     constexpr uint32_t uncommon = MGV__KERNEL_RARE_ACTIVATION | MGV__KERNEL_HALF;
     return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~uncommon : FLAGS;
 }
@@ -222,6 +223,7 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
    was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (kernels/NOTES.md, how much
    code). */
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+    constexpr bool any_width = FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_HALF_TILE;
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);
     float rstd[2], (&v)[32] = (float (&)[32])acc;
@@ -231,8 +233,7 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
         gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
         if (column) granted = math_take_chunk(self);
         gemm_write<64>(flags, fragment_address(self, granted), v);
-        if (flags & MGV__KERNEL_STATS)
-            gemm_statistics<FLAGS == FLAGS_OF_TILE>(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
+        if (flags & MGV__KERNEL_STATS) gemm_statistics<any_width>(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
         math_give_chunk(self);
 #pragma unroll
         for (int i = 0; i + 32 < COLUMNS / 2; i++) acc[i] = acc[i + 32];
@@ -257,9 +258,13 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
 }
 
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+    if constexpr (FLAGS == FLAGS_OF_TILE)
+        if (tile.op.flags & MGV__KERNEL_HALF) {
+            gemm_tile<COLUMNS, FLAGS_OF_HALF_TILE>(self, tile);
+            return;
+        }
     float acc[COLUMNS / 2];
-    if (gemm_flags<FLAGS>(tile) & MGV__KERNEL_HALF) gemm_mainloop<COLUMNS, true>(self, tile, acc);
-    else gemm_mainloop<COLUMNS>(self, tile, acc);
+    gemm_mainloop<COLUMNS, FLAGS == FLAGS_OF_HALF_TILE>(self, tile, acc);
     if constexpr (COLUMNS == 64) {
         if (tile.op.flags & MGV__KERNEL_FLOAT_OUT) {
             gemm_epilogue_float(self, tile, acc);

@@ -8,8 +8,9 @@
 
 /* What a tile does with its sums is compiled in for the operations of the layers; the others share one code, which asks for everything. */
 enum : uint32_t {
-    FLAGS_OF_TILE = ~0u,        /* not compiled in */
-    FLAGS_OF_COMMON_TILE = ~1u  /* not compiled in, but for activations of which only the kernel of all kinds has code */
+    FLAGS_OF_TILE = ~0u,        /* not compiled in, but that it is not f16 */
+    FLAGS_OF_COMMON_TILE = ~1u, /* not compiled in, but for activations of which only the kernel of all kinds has code, and f16 */
+    FLAGS_OF_HALF_TILE = ~2u    /* not compiled in, but that it is f16: a copy, beside which other tiles have no more to ask for */
 };
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
