@@ -736,8 +736,8 @@ typedef struct mgv_engine_desc {
     uint32_t max_text_bytes;     /* of one text in UTF-8; 0: 4096. max_images counts texts, and max_tokens their ids */
     uint32_t schedule_images;    /* CUDA: every encode calculates as one of so many pictures does, so that a picture's rows have the same
                                     bits in any; at least max_images. 0: as is fastest for its own number. See DETERMINISM */
-    uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does not
-                                    give all of them, as CLIP's embeds; CUDA refuses them */
+    uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
+                                    not give all of them, as CLIP's embeds; CUDA refuses them */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -20817,7 +20817,8 @@ static char *mgv__chat_member(char *root) {
     if (found == NULL || *found == '"') return found;
     if (*found != '[') return NULL;
     for (at = found + 1; mgv__json_next(&at, NULL, &value);) {
-        char *name = *value == '{' ? mgv__json_member(value, "name") : NULL, *text = *value == '{' ? mgv__json_member(value, "template") : NULL;
+        char *name = *value == '{' ? mgv__json_member(value, "name") : NULL;
+        char *text = *value == '{' ? mgv__json_member(value, "template") : NULL;
         if (name != NULL && text != NULL && *text == '"' && mgv__json_is(name, "default")) return text;
     }
     return NULL;
@@ -20916,7 +20917,8 @@ static mgv__span mgv__span_strip(mgv__span span, int left, int right) {
 }
 static int mgv__span_is_around(mgv__span span, const char *first, const char *last) {
     const uint64_t a = strlen(first), b = strlen(last);
-    return span.bytes >= a && span.bytes >= b && memcmp(span.p, first, (size_t)a) == 0 && memcmp(span.p + span.bytes - b, last, (size_t)b) == 0;
+    if (span.bytes < a || span.bytes < b) return 0;
+    return memcmp(span.p, first, (size_t)a) == 0 && memcmp(span.p + span.bytes - b, last, (size_t)b) == 0;
 }
 
 static void mgv__chat_put_image(mgv__chat_writer *w, const mgv_message *message, uint32_t image) {
@@ -20970,7 +20972,8 @@ static uint32_t mgv__chat_last_question(const mgv__chat_writer *w) {
     for (i = w->count; i-- > 0;) {
         mgv_message m;
         (void)mgv__chat_message(w->messages, i, &m, NULL);
-        if (m.role == MGV_ROLE_USER && !mgv__span_is_around(mgv__span_make(m.text, m.bytes), "<tool_response>", "</tool_response>")) return i;
+        if (m.role != MGV_ROLE_USER) continue;
+        if (!mgv__span_is_around(mgv__span_make(m.text, m.bytes), "<tool_response>", "</tool_response>")) return i;
     }
     return w->count - 1;
 }
@@ -21009,7 +21012,8 @@ static mgv_result mgv__chat_check_message(mgv_chat chat, const mgv_message *m, u
     if (m->role != MGV_ROLE_USER) return MGV_OK;
     for (i = 0; i < 2; i++) {
         if (mgv__span_find(look, videos[i]) < look.bytes)
-            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "message %u: %s: videos are not shown to a language model here", (uint64_t)place, videos[i]);
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "message %u: %s: videos are not shown to a language model here", (uint64_t)place,
+                             videos[i]);
     }
     while ((at = mgv__span_find(look, "<image>")) < look.bytes) {
         marks++;

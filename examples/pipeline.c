@@ -61,7 +61,8 @@ static void *produce(void *argument) {
         pthread_mutex_unlock(&q->lock);
         for (b->count = 0; b->count < BATCH && next < q->count; next++) {
             b->names[b->count] = q->names[next];
-            b->count += (uint32_t)prepare(q, q->names[next], b->pixels[b->count], (uint64_t)3 * info.image_size * info.image_size, &b->images[b->count]);
+            b->count += (uint32_t)prepare(q, q->names[next], b->pixels[b->count], (uint64_t)3 * info.image_size * info.image_size,
+                                          &b->images[b->count]);
         }
         pthread_mutex_lock(&q->lock);
         q->filled++;
@@ -108,7 +109,8 @@ int main(int argc, char **argv) {
     mgv_model_get_info(model, &info);
     if (!info.image_size || !info.pooled_width) return fprintf(stderr, "this example wants one size of pictures and a pooled vector\n"), 1;
     rows = malloc((size_t)info.pooled_width * BATCH * sizeof *rows);
-    for (int i = 0; i < BATCHES * BATCH; i++) q.batches[i / BATCH].pixels[i % BATCH] = malloc((size_t)3 * info.image_size * info.image_size);
+    for (int i = 0; i < BATCHES * BATCH; i++)
+        q.batches[i / BATCH].pixels[i % BATCH] = malloc((size_t)3 * info.image_size * info.image_size);
     q.model = model;
     q.names = argv + 2;
     q.count = argc - 2;
