@@ -3,8 +3,9 @@
    One CTA a multiprocessor, in clusters of two. Roles, one warpgroup of four warps each:
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
-   Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math, gemm,
-   gemm_layers, attention, attention_online, rows; sm_90a/patches; sm_90a/siglip_head/ gemv, pool, pool_sums, pool_tokens; then sm_90a/latency/kernels. */
+   Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
+   gemm, gemm_layers, attention, attention_online, rows; sm_90a/patches; sm_90a/siglip_head/ gemv, pool, pool_sums, pool_tokens; then
+   sm_90a/latency/kernels. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "sm_90a/throughput/gemm_layers.cuh"
