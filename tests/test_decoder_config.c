@@ -202,7 +202,7 @@ static void prefixes_may_be_missing(void **state) {
 
 static void generation_says_what_the_files_say(void **state) {
     directory d = read_directory("qwen3");
-    mgv_generation_info info;
+    mgv_generation_info info = {0};
     mgv_model *model;
     (void)state;
     edit(&d, "config.json", "\"eos_token_id\": null", "\"eos_token_id\": [5, 6]");

@@ -297,6 +297,27 @@ static void masks_within_every_header(void **state) {
     }
 }
 
+/* Compressions that are not read, among them negative ones, which stb_image takes for none. */
+static void other_compressions_are_an_error(void **state) {
+    static const size_t compressions[] = {1, 2, 3, 4, 5, 11, 0xFFFFFFF5u};
+    size_t tried = 0;
+    (void)state;
+    for (size_t i = 0; i < case_count; i++) {
+        if (strcmp(cases[i].file, "palette.bmp") != 0) continue;
+        for (size_t k = 0; k < sizeof compressions / sizeof compressions[0]; k++) {
+            size_t length;
+            unsigned char *bytes = with_header(&cases[i], 40, 0, &length);
+            outcome o;
+            put32(bytes + 30, compressions[k]);
+            o = decode(bytes, length);
+            if (o.good || !strstr(o.why.text, "compression")) fail_msg("compression %zu: '%s'", compressions[k], o.why.text);
+            free(bytes);
+            tried++;
+        }
+    }
+    assert_int_equal(tried, 7);
+}
+
 static uint64_t seed = 40;
 static uint32_t next_random(uint32_t most) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -492,6 +513,7 @@ int main(void) {
         cmocka_unit_test(a_picture_of_another_size_than_its_box_says_is_an_error),
         cmocka_unit_test(every_header_has_the_same_picture),
         cmocka_unit_test(masks_within_every_header),
+        cmocka_unit_test(other_compressions_are_an_error),
         cmocka_unit_test(damaged_files_give_the_same_on_every_run),
         cmocka_unit_test(any_number_of_threads_may_decode),
         cmocka_unit_test(orientation_in_every_form),

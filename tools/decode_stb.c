@@ -85,6 +85,8 @@ static int bmp_head(decode_bytes file, bmp *b, decode_reason *why) {
         b->compression = decode_little32(file.data + 30);
         colors = decode_little32(file.data + 46);
     }
+    if (b->compression != 0 && (b->compression != 3 || (b->bits != 16 && b->bits != 32))) /* stb_image takes some of these for pixels */
+        return decode_fail(why, "a BMP of compression %u with %u bits a pixel, which is not read", (unsigned)b->compression, (unsigned)b->bits);
     if (b->compression == 3 && file.length >= 70) /* they lie there behind or in every header */
         for (int i = 0; i < (head >= 56 ? 4 : 3); i++) b->masks[i] = decode_little32(file.data + 54 + 4 * i);
     b->palette = 14 + (size_t)head;
@@ -102,7 +104,7 @@ static int bmp_info(decode_bytes file, decode_info *info, decode_reason *why) {
     bmp b;
     if (!bmp_head(file, &b, why)) return 0;
     row = ((uint64_t)b.width * b.bits + 7) / 8;
-    if ((b.compression == 0 || b.compression == 3) && b.height) { /* the last row may do without what fills it up */
+    if (b.height) { /* the last row may do without what fills it up */
         uint64_t needed = (row + 3) / 4 * 4 * (b.height - 1) + row;
         if (b.offset > file.length || file.length - b.offset < needed) return decode_cut_short(why);
     }
@@ -142,16 +144,15 @@ static unsigned char *with_plain_header(decode_bytes file, const bmp *b, size_t 
 }
 
 static int bmp_pixels(decode_bytes file, const decode_info *known, decode_pixels *out, decode_reason *why) {
-    unsigned char *copy = NULL;
+    unsigned char *copy;
     bmp b;
     int good;
     (void)known;
     if (!bmp_head(file, &b, why)) return 0;
-    if ((b.compression == 0 || (b.compression == 3 && b.colors == 0)) && b.offset <= file.length) {
-        copy = with_plain_header(file, &b, &file.length);
-        if (!copy) return decode_no_memory(why);
-        file.data = copy;
-    }
+    if (b.offset > file.length) return decode_cut_short(why);
+    copy = with_plain_header(file, &b, &file.length);
+    if (!copy) return decode_no_memory(why);
+    file.data = copy;
     good = stb_load(file, out, why);
     free(copy);
     if (good && b.compression == 0 && out->channels == 4) /* without masks the fourth byte means nothing */
@@ -159,7 +160,9 @@ static int bmp_pixels(decode_bytes file, const decode_info *known, decode_pixels
     return good;
 }
 
-static int bmp_knows(decode_bytes file) { return decode_starts(file, 0, "BM", 2) && file.length > 18 && file.data[15] == 0 && file.data[16] == 0 && file.data[17] == 0; }
+static int bmp_knows(decode_bytes file) {
+    return decode_starts(file, 0, "BM", 2) && file.length > 18 && file.data[15] == 0 && file.data[16] == 0 && file.data[17] == 0;
+}
 
 const decoder decode_bmp = {"BMP", STB_LIBRARY, NULL, bmp_knows, bmp_info, bmp_pixels, 0};
 
