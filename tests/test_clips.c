@@ -54,7 +54,7 @@ static void read_config(const char *config_json, const char *pictures, const cha
 static float *prepare(const mgv__config *config, const mgv_image *clip, mgv_grid *grid, size_t *count) {
     mgv__pixels_config room;
     mgv_error error;
-    size_t bytes;
+    size_t bytes = 0;
     void *scratch = NULL;
     float *out;
     if (mgv__pixels_grid(mgv__pixels_config_for(&config->pixels, clip, &room), clip->width, clip->height, clip->frames, 0, 0, grid, &error) !=

@@ -61,7 +61,7 @@ static void a_text_tower_leaves_the_vision_hash_alone(void **state) {
     mgv_safetensors_desc desc;
     mgv_tensor_info tensor;
     uint64_t vision, text;
-    uint32_t number;
+    uint32_t number = 0;
     mgv_error error;
     (void)state;
     both[0] = memory_file("config.json", config, read_file("examples/model/config.json", config));

@@ -210,6 +210,8 @@ static int psd_info(decode_bytes file, decode_info *info, decode_reason *why) {
     size_t at = 26;
     if (file.length < at) return decode_cut_short(why);
     channels = decode_big16(file.data + 12);
+    if (channels >= 4) /* stb_image takes a white matte out of the colours, whatever the channel means, beyond the range of a byte */
+        return decode_fail(why, "a PSD of %u channels; RGB alone is read, so save it flattened", (unsigned)channels);
     info->height = decode_big32(file.data + 14);
     info->width = decode_big32(file.data + 18);
     bytes = decode_big16(file.data + 22) / 8;

@@ -312,6 +312,8 @@ def psd():
     expect("packed.psd", "PSD", np.asarray(rgb))
     write("little.psd", b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 13377, 13377, 8, 3) + bytes(14))
     wrong("little.psd", "PSD", "before its pixels do")
+    write("four.psd", b"8BPS" + struct.pack(">H6xHIIHH", 1, 4, 2, 2, 8, 3) + bytes(14 + 16))
+    wrong("four.psd", "PSD", "a PSD of 4 channels")
 
 
 def others():
