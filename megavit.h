@@ -2704,7 +2704,7 @@ static mgv_result mgv__wide_read(mgv__wide_file *wide, uint64_t offset, void *ou
     task.each -= task.each % 4096;
     while (task.parts > 1 && (task.parts - 1) * task.each >= bytes) task.parts--;
     tasks = task.parts + (work->beside != NULL);
-    if (wide->parallel && tasks > 1) wide->parallel->run(wide->parallel->user, tasks, mgv__wide_read_part, &task);
+    if (wide->parallel && tasks > 1) (wide->parallel->run)(wide->parallel->user, tasks, mgv__wide_read_part, &task);
     else for (i = 0; i < tasks; i++) mgv__wide_read_part(&task, i);
     for (i = 0; i < task.parts; i++)
         if (task.results[i] != MGV_OK) return mgv__fail(error, task.results[i], "%s", task.errors[i].message);
@@ -12343,7 +12343,7 @@ static void mgv__pack_rows(mgv__packer *p, uint32_t pack, uint32_t first, uint32
     p->first = first;
     p->end = end;
     p->rows = rows;
-    if (parallel) parallel->run(parallel->user, slices, mgv__pack_slice, p);
+    if (parallel) (parallel->run)(parallel->user, slices, mgv__pack_slice, p);
     for (i = 0; i < slices && !parallel; i++) mgv__pack_slice(p, i);
 }
 /* The vectors that are not rows': all rows have been packed. */
@@ -20835,8 +20835,7 @@ static mgv_result mgv__chat_read(mgv__source *source, const char *file, int is_j
     string = text;
     if (is_json) {
         string = mgv__chat_member(mgv__json_skip_space(text));
-        if (string != NULL) string = (char *)mgv__json_string(string, string);
-        if (string != NULL) bytes = strlen(string);
+        if (string != NULL) bytes = strlen(mgv__json_string(string, string));
     }
     if (string != NULL) {
         *found = 1;

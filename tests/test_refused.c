@@ -7,7 +7,7 @@
 #include "memory_model.h"
 
 static void test_functions_that_plan_say_so(void **state) {
-    static const char *const paths[] = {"tests/golden/qwen2_5_saved", "tests/golden/qwen3_saved", "tests/golden/siglip_saved_sharded"};
+    static const char *const paths[] = {"tests/golden/qwen2_5_saved", "tests/golden/qwen3_saved"};
     size_t i;
     (void)state;
     for (i = 0; i < COUNT_OF(paths); i++) {
