@@ -933,6 +933,9 @@ enum {
     MGV_CHAT_PLAIN = 0,  /* no template: the texts themselves, one behind the other */
     MGV_CHAT_QWEN3,      /* Qwen3, of 2025-04: system, thinking that can be left out */
     MGV_CHAT_QWEN3_VL,   /* Qwen3-VL Instruct: pictures */
+    MGV_CHAT_QWEN3_INSTRUCT,    /* Qwen3 Instruct, of 2025-07: no thinking */
+    MGV_CHAT_QWEN3_THINKING,    /* Qwen3 Thinking, of 2025-07: each answer begins with thinking */
+    MGV_CHAT_QWEN3_VL_THINKING, /* Qwen3-VL Thinking: the same, and pictures */
     MGV_CHATS
 };
 /* Which one the files hold: chat_template.jinja, chat_template.json, or chat_template in tokenizer_config.json, the first that is there.
@@ -954,7 +957,8 @@ typedef struct mgv_message {
 
 enum {
     MGV_CHAT_ANSWER = 1,     /* the beginning of an answer stands at the end: what a model is to go on with */
-    MGV_CHAT_THINK = 2       /* and it may think first; otherwise it is told not to, where the model can do both */
+    MGV_CHAT_THINK = 2       /* and it may think first; otherwise it is told not to, where the model can do both. Thinking models always do,
+                                and write what they thought, </think>, and the answer */
 };
 /* Writes the conversation as the template does, to be tokenized with flags 0. Not terminated; *bytes: of the text, also where
    MGV_ERROR_CAPACITY says that it did not fit. MGV_ERROR_ARGUMENT: more "<image>" than pictures, pictures of somebody else than the user.
@@ -20788,9 +20792,29 @@ MEGAVIT_API mgv_result mgv_tokenizer_get_token(const mgv_tokenizer *t, uint32_t 
 
 typedef struct mgv__chat_text { uint64_t hash; mgv_chat chat; } mgv__chat_text;
 static const mgv__chat_text mgv__chat_texts[] = {
-    {0xD2F8DC4B4D1F85A7u, MGV_CHAT_QWEN3},    /* Qwen3-0.6B to 32B, as published in April 2025 */
-    {0x889E0E3AEC36C824u, MGV_CHAT_QWEN3_VL}, /* Qwen3-VL-2B to 32B-Instruct */
-    {0x3E91B2CB2CA5116Bu, MGV_CHAT_QWEN3_VL}, /* examples/talking: the same without tools and videos */
+    {0xD2F8DC4B4D1F85A7u, MGV_CHAT_QWEN3},             /* Qwen3-0.6B to 32B, as published in April 2025 */
+    {0x4D29C193246EF798u, MGV_CHAT_QWEN3},             /* the same, as revised since */
+    {0x9ACD0E8254AF4970u, MGV_CHAT_QWEN3_INSTRUCT},    /* Qwen3-4B-Instruct-2507 and larger ones */
+    {0xD77E198CFA50C00Eu, MGV_CHAT_QWEN3_THINKING},    /* Qwen3-4B-Thinking-2507 and larger ones */
+    {0x889E0E3AEC36C824u, MGV_CHAT_QWEN3_VL},          /* Qwen3-VL-2B to 32B-Instruct */
+    {0x3E91B2CB2CA5116Bu, MGV_CHAT_QWEN3_VL},          /* examples/talking: the same without tools and videos */
+    {0x5E5136401528D910u, MGV_CHAT_QWEN3_VL_THINKING}, /* Qwen3-VL-2B to 32B-Thinking */
+};
+
+/* What the templates do differently. */
+typedef struct mgv__chat_kind {
+    int pictures;
+    int forgets;         /* what an answer thought is kept only since the last question */
+    int first_system;    /* a system message counts only in front */
+    const char *think, *not_think; /* how an answer begins that may be thought about, and one that may not; NULL: there is none */
+} mgv__chat_kind;
+static const mgv__chat_kind mgv__chat_kinds[MGV_CHATS] = {
+    {1, 0, 0, "", ""},                             /* MGV_CHAT_PLAIN */
+    {0, 1, 0, "", "<think>\n\n</think>\n\n"},      /* MGV_CHAT_QWEN3 */
+    {1, 0, 1, NULL, ""},                           /* MGV_CHAT_QWEN3_VL */
+    {0, 0, 0, NULL, ""},                           /* MGV_CHAT_QWEN3_INSTRUCT */
+    {0, 1, 0, "<think>\n", "<think>\n"},           /* MGV_CHAT_QWEN3_THINKING */
+    {1, 1, 0, "<think>\n", "<think>\n"},           /* MGV_CHAT_QWEN3_VL_THINKING */
 };
 
 static uint64_t mgv__chat_hash(const char *text, size_t bytes) {
@@ -20808,8 +20832,8 @@ static mgv_result mgv__chat_find(const char *file, const char *text, size_t byte
         *chat = mgv__chat_texts[i].chat;
         return MGV_OK;
     }
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: this chat template of %u bytes is not known here; known are those of Qwen3 and "
-                     "Qwen3-VL Instruct", file, (uint64_t)bytes);
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: this chat template of %u bytes is not known here; known are those of Qwen3, "
+                     "Qwen3-2507 and Qwen3-VL", file, (uint64_t)bytes);
 }
 /* The template in a JSON file: a string, or a list of named ones of which "default" counts. NULL: it has none. */
 static char *mgv__chat_member(char *root) {
@@ -20926,18 +20950,22 @@ static void mgv__chat_put_image(mgv__chat_writer *w, const mgv_message *message,
     for (i = 0; i < tokens; i++) mgv__chat_puts(w, "<|image_pad|>");
     mgv__chat_puts(w, "<|vision_end|>");
 }
+/* How many places a text has for pictures. */
+static uint32_t mgv__chat_marks(const mgv_message *message) {
+    mgv__span look = mgv__span_make(message->text, message->bytes);
+    uint32_t marks = 0;
+    uint64_t at;
+    while (message->role == MGV_ROLE_USER && (at = mgv__span_find(look, "<image>")) < look.bytes) {
+        marks++;
+        look = mgv__span_from(look, at + strlen("<image>"));
+    }
+    return marks;
+}
 /* A text with its pictures in it; those without a place are in front. */
 static void mgv__chat_put_content(mgv__chat_writer *w, const mgv_message *message) {
     mgv__span rest = mgv__span_make(message->text, message->bytes);
-    uint32_t image, placed = 0;
-    if (message->role == MGV_ROLE_USER) {
-        mgv__span look = rest;
-        uint64_t at;
-        while ((at = mgv__span_find(look, "<image>")) < look.bytes) {
-            placed++;
-            look = mgv__span_from(look, at + strlen("<image>"));
-        }
-    }
+    const uint32_t placed = mgv__chat_marks(message);
+    uint32_t image;
     for (image = 0; image + placed < message->image_count; image++) mgv__chat_put_image(w, message, image);
     for (; image < message->image_count; image++) {
         const uint64_t at = mgv__span_find(rest, "<image>");
@@ -20947,7 +20975,7 @@ static void mgv__chat_put_content(mgv__chat_writer *w, const mgv_message *messag
     }
     mgv__chat_put(w, rest.p, rest.bytes);
 }
-/* Qwen3: what an answer thought is kept only since the last question. */
+/* An answer of a model that thinks, with what it thought where that is kept. */
 static void mgv__chat_put_thoughtful(mgv__chat_writer *w, const mgv_message *message, int since_question, int last) {
     mgv__span content = mgv__span_make(message->text, message->bytes), thought = mgv__span_make(message->text, 0);
     const uint64_t end = mgv__span_find(content, "</think>");
@@ -20972,41 +21000,42 @@ static uint32_t mgv__chat_last_question(const mgv__chat_writer *w) {
         mgv_message m;
         (void)mgv__chat_message(w->messages, i, &m, NULL);
         if (m.role != MGV_ROLE_USER) continue;
+        if (m.image_count > mgv__chat_marks(&m)) return i; /* it begins with a picture */
         if (!mgv__span_is_around(mgv__span_make(m.text, m.bytes), "<tool_response>", "</tool_response>")) return i;
     }
     return w->count - 1;
 }
 static void mgv__chat_put_messages(mgv__chat_writer *w, uint32_t flags) {
     static const char *const begin[] = {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"};
+    const mgv__chat_kind *kind = &mgv__chat_kinds[w->chat];
     const uint32_t question = w->count ? mgv__chat_last_question(w) : 0;
     uint32_t i;
     for (i = 0; i < w->count; i++) {
         mgv_message m;
         (void)mgv__chat_message(w->messages, i, &m, NULL);
         if (w->chat != MGV_CHAT_PLAIN) {
-            if (m.role == MGV_ROLE_SYSTEM && i > 0 && w->chat == MGV_CHAT_QWEN3_VL) continue; /* as its template does */
+            if (m.role == MGV_ROLE_SYSTEM && i > 0 && kind->first_system) continue; /* as its template does */
             mgv__chat_puts(w, begin[m.role]);
         }
-        if (w->chat == MGV_CHAT_QWEN3 && m.role == MGV_ROLE_ASSISTANT) mgv__chat_put_thoughtful(w, &m, i > question, i + 1 == w->count);
+        if (kind->forgets && m.role == MGV_ROLE_ASSISTANT) mgv__chat_put_thoughtful(w, &m, i > question, i + 1 == w->count);
         else mgv__chat_put_content(w, &m);
         if (w->chat != MGV_CHAT_PLAIN) mgv__chat_puts(w, "<|im_end|>\n");
     }
     if (w->chat == MGV_CHAT_PLAIN || !(flags & MGV_CHAT_ANSWER)) return;
     mgv__chat_puts(w, begin[MGV_ROLE_ASSISTANT]);
-    if (w->chat == MGV_CHAT_QWEN3 && !(flags & MGV_CHAT_THINK)) mgv__chat_puts(w, "<think>\n\n</think>\n\n");
+    mgv__chat_puts(w, flags & MGV_CHAT_THINK ? kind->think : kind->not_think);
 }
 
 static mgv_result mgv__chat_check_message(mgv_chat chat, const mgv_message *m, uint32_t place, mgv_error *error) {
     static const char *const videos[] = {"<video>", "<|video_pad|>"};
-    mgv__span look = mgv__span_make(m->text, m->bytes);
-    uint32_t marks = 0, i;
-    uint64_t at;
+    const mgv__span look = mgv__span_make(m->text, m->bytes);
+    uint32_t marks, i;
     if (m->role < MGV_ROLE_SYSTEM || m->role > MGV_ROLE_ASSISTANT)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: %i is no role", (uint64_t)place, (int64_t)m->role);
     if (m->text == NULL && m->bytes > 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: its text is NULL", (uint64_t)place);
     if (m->image_count > 0 && m->role != MGV_ROLE_USER)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: only a user shows pictures", (uint64_t)place);
-    if (m->image_count > 0 && chat == MGV_CHAT_QWEN3)
+    if (m->image_count > 0 && !mgv__chat_kinds[chat].pictures)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "message %u: Qwen3's template has no pictures", (uint64_t)place);
     if (m->role != MGV_ROLE_USER) return MGV_OK;
     for (i = 0; i < 2; i++) {
@@ -21014,10 +21043,7 @@ static mgv_result mgv__chat_check_message(mgv_chat chat, const mgv_message *m, u
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "message %u: %s: videos are not shown to a language model here", (uint64_t)place,
                              videos[i]);
     }
-    while ((at = mgv__span_find(look, "<image>")) < look.bytes) {
-        marks++;
-        look = mgv__span_from(look, at + strlen("<image>"));
-    }
+    marks = mgv__chat_marks(m);
     if (marks > m->image_count) {
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "message %u: %u times <image>, and %u pictures", (uint64_t)place, (uint64_t)marks,
                          (uint64_t)m->image_count);
@@ -21033,8 +21059,8 @@ MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_chat_write needs messages, room for a text and its length");
     *bytes = 0;
     if (chat < MGV_CHAT_PLAIN || chat >= MGV_CHATS) return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_chat", (int64_t)chat);
-    if ((flags & MGV_CHAT_THINK) && chat == MGV_CHAT_QWEN3_VL)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "Qwen3-VL Instruct's template has no thinking");
+    if ((flags & MGV_CHAT_THINK) && !mgv__chat_kinds[chat].think)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this model's template, of an Instruct model, has no thinking");
     for (i = 0; i < count; i++) {
         mgv_message message;
         mgv_result result = mgv__chat_message(messages, i, &message, error);

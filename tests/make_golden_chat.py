@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/golden/chat.golden: conversations as the chat templates of Qwen3 and Qwen3-VL write them, rendered by transformers.
 
-    tests/make_golden_chat.py QWEN3 QWEN3_VL     the templates' texts (chat_template.jinja); needs transformers
+    tests/make_golden_chat.py QWEN3 QWEN3_REVISED INSTRUCT_2507 THINKING_2507 QWEN3_VL QWEN3_VL_THINKING
+
+with the templates' texts (chat_template.jinja); needs transformers.
 
 A line a conversation: template, flags (1: an answer is begun, 2: with thinking), messages, each as role, number of pictures and text in
 hexadecimal, then "=" and what it becomes in hexadecimal. The conversations are made up here, seeded; the templates are not stored.
@@ -52,15 +54,16 @@ def content(text, pictures):
 
 def main():
     from make_talking_model import TEMPLATE
-    qwen3, qwen3_vl = (pathlib.Path(name).read_text(encoding="utf-8") for name in sys.argv[1:3])
+    qwen3, revised, instruct, thinking, qwen3_vl, vl_thinking = (pathlib.Path(name).read_text(encoding="utf-8") for name in sys.argv[1:7])
     rnd, lines = random.Random(46), []
-    for kind in (1, 2):
+    for kind, templates, flagged in [(1, [qwen3, revised], [0, 1, 1, 3]), (2, [qwen3_vl, TEMPLATE], [0, 1, 1]), (3, [instruct], [0, 1, 1]),
+                                     (4, [thinking], [0, 1, 1, 3]), (5, [vl_thinking], [0, 1, 1, 3])]:
         for i in range(50):
-            messages = conversation(rnd, kind == 2)
-            flags = rnd.choice([0, 1, 1, 3] if kind == 1 else [0, 1, 1])
+            messages = conversation(rnd, kind in (2, 5))
+            flags = rnd.choice(flagged)
             given = [{"role": ROLES[role], "content": content(text, pictures)} for role, text, pictures in messages]
             options = dict(add_generation_prompt=bool(flags & 1), enable_thinking=bool(flags & 2))
-            told = [render_jinja_template([given], chat_template=t, **options)[0][0] for t in ([qwen3] if kind == 1 else [qwen3_vl, TEMPLATE])]
+            told = [render_jinja_template([given], chat_template=t, **options)[0][0] for t in templates]
             assert len(set(told)) == 1, (given, told)
             words = [str(kind), str(flags)]
             for role, text, pictures in messages:

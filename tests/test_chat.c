@@ -1,5 +1,5 @@
-/* Conversations: what transformers makes of the chat templates of Qwen3 and Qwen3-VL (tests/make_golden_chat.py), which templates are known,
-   what is refused. */
+/* Conversations: what transformers makes of the chat templates of Qwen3, Qwen3-2507 and Qwen3-VL (tests/make_golden_chat.py), which
+   templates are known, what is refused. */
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
@@ -84,7 +84,7 @@ static void conversations_are_those_of_transformers(void **state) {
         if (found_bytes != wanted_bytes || memcmp(found, wanted, wanted_bytes) != 0)
             fail_msg("line %i: \"%.*s\", transformers has \"%.*s\"", lines + 1, (int)found_bytes, found, (int)wanted_bytes, wanted);
     }
-    assert_int_equal(lines, 100);
+    assert_int_equal(lines, 250);
     free(golden);
 }
 
@@ -132,12 +132,15 @@ static void what_no_template_says_is_refused(void **state) {
     assert_int_equal(refused(MGV_CHAT_QWEN3, &message, 1, 0, "videos"), MGV_ERROR_UNSUPPORTED);
     message = say(MGV_ROLE_USER, "a", 1);
     assert_int_equal(refused(MGV_CHAT_QWEN3, &message, 1, 0, "no pictures"), MGV_ERROR_UNSUPPORTED);
+    assert_int_equal(refused(MGV_CHAT_QWEN3_INSTRUCT, &message, 1, 0, "no pictures"), MGV_ERROR_UNSUPPORTED);
+    assert_int_equal(refused(MGV_CHAT_QWEN3_THINKING, &message, 1, 0, "no pictures"), MGV_ERROR_UNSUPPORTED);
     message = say(MGV_ROLE_ASSISTANT, "a", 1);
     assert_int_equal(refused(MGV_CHAT_QWEN3_VL, &message, 1, 0, "only a user"), MGV_ERROR_ARGUMENT);
     message = say(3, "a", 0);
     assert_int_equal(refused(MGV_CHAT_QWEN3, &message, 1, 0, "3 is no role"), MGV_ERROR_ARGUMENT);
     message = say(MGV_ROLE_USER, "a", 0);
     assert_int_equal(refused(MGV_CHAT_QWEN3_VL, &message, 1, MGV_CHAT_THINK, "no thinking"), MGV_ERROR_UNSUPPORTED);
+    assert_int_equal(refused(MGV_CHAT_QWEN3_INSTRUCT, &message, 1, MGV_CHAT_THINK, "no thinking"), MGV_ERROR_UNSUPPORTED);
     assert_int_equal(refused(MGV_CHATS, &message, 1, 0, "no mgv_chat"), MGV_ERROR_ARGUMENT);
     message.struct_size = 3;
     assert_int_equal(refused(MGV_CHAT_QWEN3, &message, 1, 0, "struct_size"), MGV_ERROR_ARGUMENT);
