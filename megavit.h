@@ -3579,6 +3579,17 @@ enum {
 };
 
 /* What config.json says about the vision tower; what it leaves out has the default of transformers' config class. */
+/* How rotary frequencies are stretched for texts longer than those of training (transformers, RotaryEmbeddingConfigMixin). */
+typedef enum mgv__rope_type { MGV__ROPE_DEFAULT = 0, MGV__ROPE_LINEAR, MGV__ROPE_YARN } mgv__rope_type;
+typedef struct mgv__rope_scaling {
+    int32_t type; /* mgv__rope_type */
+    float factor;
+    float attention, mscale, mscale_all; /* YaRN: of sines and cosines, or what that follows from; 0: not said */
+    float beta_fast, beta_slow;
+    uint32_t original; /* ids of the texts of training */
+    int32_t truncate;
+} mgv__rope_scaling;
+
 typedef struct mgv__config {
     mgv_family family;
     uint32_t hidden, intermediate, layers, heads, head_dim;
@@ -3613,6 +3624,7 @@ typedef struct mgv__config {
     int32_t tied;                /* the head's weights may be the embedding's */
     int32_t has_tower;           /* its files hold a vision tower */
     uint32_t rope_section[3];    /* pairs of a head that turn by (t, h, w), interleaved */
+    mgv__rope_scaling rope_scaling;
     uint32_t image_id, video_id, vision_start_id, vision_end_id; /* UINT32_MAX: none */
     mgv_generation_info generation;
     int32_t has_vision, has_text, has_language; /* of the files */
@@ -4229,6 +4241,26 @@ static mgv_result mgv__read_rope_section(const mgv__field *field, void *target, 
     memcpy(target, section, sizeof section);
     return MGV_OK;
 }
+static mgv_result mgv__read_rope_type(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    static const struct { const char *name; int32_t type; } types[] = {
+        {"default", MGV__ROPE_DEFAULT}, {"mrope", MGV__ROPE_DEFAULT}, {"linear", MGV__ROPE_LINEAR}, {"yarn", MGV__ROPE_YARN}};
+    size_t i;
+    if (*value != '"') return mgv__fail(error, MGV_ERROR_MODEL, "%s: %s is not a string", file, field->key);
+    for (i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (!mgv__json_is(value, types[i].name)) continue;
+        memcpy(target, &types[i].type, sizeof types[i].type);
+        return MGV_OK;
+    }
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s %q is not run, only default, linear and yarn", file, field->key,
+                     mgv__json_string(value, value));
+}
+/* Heads that turn in part are another model. */
+static mgv_result mgv__read_whole_rotary(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    double share;
+    (void)target;
+    if (mgv__json_double(value, &share) && share == 1) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is other than 1, and heads that turn in part are not run", file, field->key);
+}
 /* Layers with a sliding window are another model. */
 static mgv_result mgv__read_layer_types(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
     char *at = value + 1, *item;
@@ -4270,6 +4302,17 @@ static const mgv__field mgv__language_root_fields[] = { /* Qwen3VLConfig, beside
 static const mgv__field mgv__language_rope_fields[] = { /* rope_parameters, which older files call rope_scaling */
     {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
     {"mrope_section", mgv__read_rope_section, offsetof(mgv__config, rope_section), 0, MGV__MAX_HEAD_DIM},
+    {"rope_type", mgv__read_rope_type, offsetof(mgv__config, rope_scaling.type), 0, 0},
+    {"partial_rotary_factor", mgv__read_whole_rotary, 0, 1, 1},
+    {"full_attention", mgv__read_refused, 0, 0, 0}, /* parameters for a kind of layers */
+    {"factor", mgv__read_float, offsetof(mgv__config, rope_scaling.factor), 1e-3, 1e6},
+    {"attention_factor", mgv__read_float, offsetof(mgv__config, rope_scaling.attention), 1e-3, 1e3},
+    {"mscale", mgv__read_float, offsetof(mgv__config, rope_scaling.mscale), 0, 1e3},
+    {"mscale_all_dim", mgv__read_float, offsetof(mgv__config, rope_scaling.mscale_all), 0, 1e3},
+    {"beta_fast", mgv__read_float, offsetof(mgv__config, rope_scaling.beta_fast), 0, 1e6},
+    {"beta_slow", mgv__read_float, offsetof(mgv__config, rope_scaling.beta_slow), 0, 1e6},
+    {"original_max_position_embeddings", mgv__read_integer, offsetof(mgv__config, rope_scaling.original), 1, 16777216},
+    {"truncate", mgv__read_bool, offsetof(mgv__config, rope_scaling.truncate), 0, 0},
 };
 static const mgv__field mgv__generation_fields[] = { /* GenerationConfig */
     {"do_sample", mgv__read_bool, offsetof(mgv_generation_info, do_sample), 0, 0},
@@ -4317,17 +4360,30 @@ static const mgv__language_family *mgv__find_language_family(char *root) {
     }
     return NULL;
 }
-/* What the object says of rotary positions: plain tables by theta, the pairs of pictures' axes. */
+/* What the object says of rotary positions, by the names that transformers 5 writes or by the older ones, which count before them. */
 static mgv_result mgv__language_read_rope(mgv__config *config, char *object, const char *file, mgv_error *error) {
-    char *rope = mgv__json_member(object, "rope_parameters"), *type;
-    if (rope == NULL || *rope == 'n') rope = mgv__json_member(object, "rope_scaling");
+    static const mgv__field older[] = {{"type", mgv__read_rope_type, offsetof(mgv__config, rope_scaling.type), 0, 0}};
+    mgv__rope_scaling *scaling = &config->rope_scaling;
+    char *rope = mgv__json_member(object, "rope_scaling"), *value, *at;
+    int empty = rope == NULL || *rope == 'n';
+    mgv_result result;
+    if (!empty && *rope == '{') {
+        at = rope + 1;
+        empty = !mgv__json_next(&at, NULL, &value);
+    }
+    if (empty) rope = mgv__json_member(object, "rope_parameters");
     if (rope == NULL || *rope == 'n') return MGV_OK;
     if (*rope != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: rope_parameters are not an object", file);
-    type = mgv__json_member(rope, "rope_type");
-    if (type == NULL) type = mgv__json_member(rope, "type");
-    if (type != NULL && *type == '"' && !mgv__json_is(type, "default") && !mgv__json_is(type, "mrope"))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: rope_type %q is not run, only default", file, mgv__json_string(type, type));
-    return mgv__fields_read(MGV__FIELDS(mgv__language_rope_fields), config, rope, file, error);
+    scaling->truncate = 1;
+    result = mgv__fields_read(MGV__FIELDS(mgv__language_rope_fields), config, rope, file, error);
+    if (result == MGV_OK && mgv__json_member(rope, "rope_type") == NULL)
+        result = mgv__fields_read(MGV__FIELDS(older), config, rope, file, error);
+    if (result != MGV_OK || scaling->type == MGV__ROPE_DEFAULT) return result;
+    if (!scaling->original) scaling->original = config->positions;
+    if (scaling->type == MGV__ROPE_YARN && !(scaling->factor > 0)) scaling->factor = (float)config->positions / (float)scaling->original;
+    if (!(scaling->factor > 0)) return mgv__fail(error, MGV_ERROR_MODEL, "%s: rope_type linear has no factor", file);
+    if (!(config->rope_theta > 1)) return mgv__fail(error, MGV_ERROR_MODEL, "%s: rope_theta 1 cannot be stretched", file);
+    return MGV_OK;
 }
 static mgv_result mgv__language_config_check(const mgv__config *config, const char *file, mgv_error *error) {
     const uint32_t ids[4] = {config->image_id, config->video_id, config->vision_start_id, config->vision_end_id};
@@ -6311,6 +6367,7 @@ static uint32_t mgv__geometry_rows(const mgv__geometry *geometry, mgv__rows rows
 typedef struct mgv__rotary {
     uint8_t axis[MGV__MAX_HEAD_DIM / 2]; /* t = 0, h = 1, w = 2 */
     float frequency[MGV__MAX_HEAD_DIM / 2];
+    float scale; /* of what is turned: 1 but for YaRN */
 } mgv__rotary;
 
 typedef struct mgv__program {
@@ -7065,6 +7122,7 @@ static void mgv__build_layers(mgv__builder *b, const mgv__layer_kind *kind, cons
    rounding is to float, as there. */
 static void mgv__set_axial_rotary(mgv__rotary *rotary, uint32_t head_dim, float theta) {
     uint32_t pairs = head_dim / 2, each = head_dim / 4, i;
+    rotary->scale = 1;
     for (i = 0; i < each; i++) {
         float exponent = (float)(2 * i) / (float)pairs, frequency = 1.0f / (float)pow((double)theta, (double)exponent);
         rotary->axis[i] = 1;
@@ -7472,14 +7530,51 @@ static const mgv__layer_kind mgv__qwen3_decoder_layer = {
     "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", {NULL, NULL}, 0, MGV__LAYER_RMS,
 };
 
+/* Positions in which pair j turns by one radian. */
+static float mgv__rope_period(const mgv__config *c, uint32_t j) {
+    return (float)pow((double)c->rope_theta, (double)((float)(2 * j) / (float)c->head_dim));
+}
+/* The pair that turns so many times within the texts of training, as a fraction. */
+static double mgv__yarn_pair(const mgv__config *c, double turns) {
+    return c->head_dim * log(c->rope_scaling.original / (turns * 2 * 3.14159265358979323846)) / (2 * log((double)c->rope_theta));
+}
+static double mgv__yarn_scale(const mgv__rope_scaling *scaling, float mscale) {
+    return scaling->factor <= 1 ? 1 : 0.1 * (double)mscale * log((double)scaling->factor) + 1;
+}
+/* YaRN (arXiv 2309.00071): pairs that turn often stay, those that turn seldom are stretched by the factor, between them it is in parts; what
+   is turned grows a little. transformers, _compute_yarn_parameters. */
+static void mgv__set_yarn(mgv__rotary *rotary, const mgv__config *c) {
+    const mgv__rope_scaling *s = &c->rope_scaling;
+    double low = mgv__yarn_pair(c, s->beta_fast > 0 ? (double)s->beta_fast : 32);
+    double high = mgv__yarn_pair(c, s->beta_slow > 0 ? (double)s->beta_slow : 1);
+    uint32_t j;
+    if (s->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    if (low < 0) low = 0;
+    if (high > c->head_dim - 1) high = c->head_dim - 1;
+    if (low == high) high += 0.001;
+    for (j = 0; j < c->head_dim / 2; j++) {
+        const float at = ((float)j - (float)low) / (float)(high - low), kept = 1.0f - (at < 0 ? 0.0f : at > 1 ? 1.0f : at);
+        const float period = mgv__rope_period(c, j);
+        rotary->frequency[j] = 1.0f / (s->factor * period) * (1.0f - kept) + 1.0f / period * kept;
+    }
+    rotary->scale = (float)mgv__yarn_scale(s, 1);
+    if (s->mscale > 0 && s->mscale_all > 0) rotary->scale = (float)(mgv__yarn_scale(s, s->mscale) / mgv__yarn_scale(s, s->mscale_all));
+    if (s->attention > 0) rotary->scale = s->attention;
+}
 /* Pairs turn by t, h, w, t, h, w ... as far as the sections of h and w reach, the others by t. Positions of text are alike on all axes. */
 static void mgv__set_interleaved_rotary(mgv__rotary *rotary, const mgv__config *c) {
     uint32_t j;
     for (j = 0; j < c->head_dim / 2; j++) {
         const uint32_t axis = j % 3;
         rotary->axis[j] = (uint8_t)(axis > 0 && j < 3 * c->rope_section[axis] ? axis : 0);
-        rotary->frequency[j] = 1.0f / (float)pow((double)c->rope_theta, (double)((float)(2 * j) / (float)c->head_dim));
+        rotary->frequency[j] = 1.0f / mgv__rope_period(c, j);
+        if (c->rope_scaling.type == MGV__ROPE_LINEAR) rotary->frequency[j] /= c->rope_scaling.factor;
     }
+    rotary->scale = 1;
+    if (c->rope_scaling.type == MGV__ROPE_YARN) mgv__set_yarn(rotary, c);
 }
 
 static mgv__op *mgv__push_heads(mgv__builder *b, mgv__op_kind kind, const char *label, uint16_t source, uint16_t target) {
@@ -7701,6 +7796,7 @@ static void mgv__hash_ops(mgv__hash *hash, const mgv__program *program) {
         mgv__hash_number(hash, program->rotary.axis[i]);
         mgv__hash_number(hash, (double)program->rotary.frequency[i]);
     }
+    if (program->rotary.scale > 0 && program->rotary.scale != 1) mgv__hash_number(hash, (double)program->rotary.scale);
     for (i = 0; i < program->op_count; i++) {
         const mgv__op *op = &program->ops[i];
         mgv__hash_text(hash, op->label);
@@ -9240,7 +9336,11 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
         float *row = job->run->buffers[op->target] + i * stride;
         const float *position = job->run->geometry->position + (size_t)i * 3;
         if (!mgv__cpu_turn(turns, work)) continue;
-        for (j = 0; j < half; j++) mgv__sincos(position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
+        for (j = 0; j < half; j++) {
+            mgv__sincos(position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
+            sine[j] *= rotary->scale;
+            cosine[j] *= rotary->scale;
+        }
         for (head = 0; head < heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
     }
 }

@@ -42,11 +42,23 @@ def models():
     long = dict(text, vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1,
                 num_key_value_heads=1, max_position_embeddings=40960)
     yield "qwen3_long", build(transformers.Qwen3Config(**long, tie_word_embeddings=True)), torch.bfloat16, "50GB"
+    stretched = dict(text, num_hidden_layers=2, head_dim=32, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128)
+    for kind, rope in [("linear", dict(factor=2.5)), ("yarn", dict(factor=4.0, original_max_position_embeddings=64)),
+                       ("yarn_said", dict(factor=3.0, original_max_position_embeddings=32, attention_factor=1.25, beta_fast=16, beta_slow=0.5,
+                                          truncate=False)),
+                       ("yarn_mscale", dict(factor=8.0, mscale=1.5, mscale_all_dim=0.5))]:
+        config = transformers.Qwen3Config(**dict(stretched, rope_parameters=dict(rope, rope_type=kind.split("_")[0], rope_theta=1e4)))
+        yield f"qwen3_{kind}", build(config), torch.bfloat16, "50GB"
     seeing = dict(text, rope_parameters={"rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 2, 2], "mrope_interleaved": True})
     vision = dict(hidden_size=32, num_heads=2, intermediate_size=40, depth=4, deepstack_visual_indexes=[0, 1, 2], out_hidden_size=32,
                   num_position_embeddings=144)
     config = transformers.Qwen3VLConfig(text_config=seeing, vision_config=vision, image_token_id=IMAGE, video_token_id=VIDEO,
                                         vision_start_token_id=START, vision_end_token_id=END, tie_word_embeddings=True)
+    yarn = dict(seeing, num_hidden_layers=3, rope_parameters=dict(seeing["rope_parameters"], rope_type="yarn", factor=3.0,
+                                                                  original_max_position_embeddings=24))
+    stretched = transformers.Qwen3VLConfig(text_config=yarn, vision_config=vision, image_token_id=IMAGE, video_token_id=VIDEO,
+                                           vision_start_token_id=START, vision_end_token_id=END, tie_word_embeddings=True)
+    yield "qwen3_vl_yarn", transformers.Qwen3VLForConditionalGeneration(stretched), torch.bfloat16, "50GB"
     yield "qwen3_vl", transformers.Qwen3VLForConditionalGeneration(config), torch.bfloat16, "50GB"
 
 
@@ -55,10 +67,11 @@ def cases(name, model):
     below = model.config.get_text_config().vocab_size
     if name == "qwen3_long":
         return [("rule:32900", ids_of("long", 32900, below), [], True)]
-    if name != "qwen3_vl":
+    if not name.startswith("qwen3_vl"):
         count = PROMPTS if name == "qwen3" else 4
         lists = [ids_of(f"{name} {i}", 1 + i * 7 % 60, below) for i in range(count)]
         lists += [ids_of(f"{name} block", 700, below)] if name in ("qwen3", "qwen3_deep") else []
+        lists = [ids_of(name, 150, below)] if name.startswith(("qwen3_linear", "qwen3_yarn")) else lists
         return [(None, ids, [], True) for ids in lists]
     small, wide = (64, 96), (160, 64)  # 2 x 3 and 5 x 2 merged tokens
 
@@ -74,7 +87,7 @@ def cases(name, model):
         (picture(wide) + words("behind", 9), [wide]),
         (words("a", 5) + picture(small) + words("b", 11) + picture(wide) + words("c", 7), [small, wide]),
         (words("d", 3) + picture(wide) + picture(small) + words("e", 2), [wide, small]),
-    ]]
+    ]][-1 if name == "qwen3_vl_yarn" else 0:]
 
 
 def text_ids(model):
@@ -147,7 +160,7 @@ def main():
                                    ",".join(map(str, following)) or "-", struct.pack(f"<{len(logits)}f", *logits.tolist()).hex()]))
             print(name, len(ids), sizes, len(following))
         model.to(dtype).save_pretrained(FOLDER / name, max_shard_size=shard)
-        if name == "qwen3_vl":
+        if name.startswith("qwen3_vl"):
             processor_of(model).save_pretrained(FOLDER / name)
     (FOLDER / "cases.golden").write_text("\n".join(lines) + "\n")
 

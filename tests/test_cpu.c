@@ -444,7 +444,7 @@ static void test_norm(void **state) {
 /* ---- rotary ---- */
 
 /* interleaved: axes t, h, w in turn for the first pairs and t for the rest, as Qwen3-VL's text model has them; else h and then w. */
-static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uint32_t interleaved, int32_t farthest) {
+static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uint32_t interleaved, int32_t farthest, float scale) {
     world *w = make_world(MGV__OP_ROTARY, tokens, tokens);
     mgv__rotary *rotary = &w->program.rotary;
     const uint32_t half = head_dim / 2, width = 3 * heads * head_dim;
@@ -455,6 +455,7 @@ static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uin
     w->op.columns = w->op.inner = width;
     w->op.source = w->op.target = add_buffer(w, tokens, width, MGV__ROWS_TOKENS);
     w->geometry.position = w->position;
+    rotary->scale = scale;
     for (j = 0; j < half; j++) {
         rotary->axis[j] = (uint8_t)(interleaved > 0 ? (j < interleaved ? j % 3 : 0) : (j < half / 2 ? 1 : 2));
         rotary->frequency[j] = (float)(1.0 / pow(10000.0, (double)j / (double)half));
@@ -468,8 +469,8 @@ static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uin
                 /* The rounding of the angle to float belongs to the definition: transformers does it. */
                 const float angle = w->position[3 * i + rotary->axis[j]] * rotary->frequency[j];
                 const double a = x[j], b = x[half + j], cosine = cos((double)angle), sine = sin((double)angle);
-                x[j] = a * cosine - b * sine;
-                x[half + j] = b * cosine + a * sine;
+                x[j] = (a * cosine - b * sine) * (double)scale;
+                x[half + j] = (b * cosine + a * sine) * (double)scale;
             }
         }
     }
@@ -480,11 +481,12 @@ static void check_rotary(uint32_t tokens, uint32_t heads, uint32_t head_dim, uin
 
 static void test_rotary(void **state) {
     (void)state;
-    check_rotary(1, 1, 4, 0, 3);
-    check_rotary(40, 3, 64, 0, 60);
-    check_rotary(40, 2, 72, 0, 300);
-    check_rotary(40, 2, 80, 0, 5000);
-    check_rotary(100, 2, 128, 60, 4000);
+    check_rotary(1, 1, 4, 0, 3, 1);
+    check_rotary(40, 3, 64, 0, 60, 1);
+    check_rotary(40, 2, 72, 0, 300, 1);
+    check_rotary(40, 2, 80, 0, 5000, 1);
+    check_rotary(100, 2, 128, 60, 4000, 1);
+    check_rotary(40, 2, 64, 30, 300, 1.25f);
 }
 
 static void test_sincos(void **state) {

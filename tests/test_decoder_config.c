@@ -103,7 +103,17 @@ static void configs_that_cannot_be_are_refused(void **state) {
         {"qwen3", "config.json", "\"use_sliding_window\": false", "\"use_sliding_window\": true", MGV_ERROR_UNSUPPORTED,
          "use_sliding_window is set"},
         {"qwen3", "config.json", "full_attention", "sliding_attention", MGV_ERROR_UNSUPPORTED, "layer_types"},
-        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", MGV_ERROR_UNSUPPORTED, "rope_type \"yarn\""},
+        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\"", MGV_ERROR_UNSUPPORTED, "rope_type \"dynamic\""},
+        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"type\": \"llama3\"", MGV_ERROR_UNSUPPORTED, "type \"llama3\" is not run"},
+        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"rope_type\": 4", MGV_ERROR_MODEL, "rope_type is not a string"},
+        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"linear\"", MGV_ERROR_MODEL, "linear has no factor"},
+        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"partial_rotary_factor\": 0.5", MGV_ERROR_UNSUPPORTED, "turn in part"},
+        {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"full_attention\": {}", MGV_ERROR_UNSUPPORTED, "full_attention is set"},
+        {"qwen3_yarn", "config.json", "\"factor\": 4.0", "\"factor\": 0", MGV_ERROR_MODEL, "factor is not a number within its range"},
+        {"qwen3_yarn", "config.json", "\"factor\": 4.0", "\"attention_factor\": -1", MGV_ERROR_MODEL, "attention_factor is not"},
+        {"qwen3_yarn", "config.json", "\"rope_theta\": 10000.0", "\"rope_theta\": 1", MGV_ERROR_MODEL, "rope_theta 1"},
+        {"qwen3_yarn", "config.json", "\"original_max_position_embeddings\": 64", "\"original_max_position_embeddings\": 0", MGV_ERROR_MODEL,
+         "original_max_position_embeddings is not an integer from 1"},
         {"qwen3", "config.json", "\"model_type\": \"qwen3\"", "\"model_type\": \"qwen3_moe\"", MGV_ERROR_UNSUPPORTED,
          "without a language model that is known here"},
         {"qwen3", "config.json", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 3", MGV_ERROR_MODEL,
@@ -144,6 +154,13 @@ static void configs_that_cannot_be_are_refused(void **state) {
 
 /* Two ways to say the same. */
 static void older_forms_mean_the_same(void **state) {
+    static const struct { const char *from, *to; } stretched[] = {
+        {"\"rope_type\": \"yarn\"", "\"type\": \"yarn\""},
+        {"\"rope_type\": \"yarn\"", "\"rope_type\": \"yarn\", \"type\": \"su\", \"beta_fast\": 32, \"mscale\": 0.5, \"truncate\": true"},
+        {"\"rope_parameters\"", "\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 3}, \"rope_scaling\""},
+        {"\"rope_parameters\"", "\"rope_scaling\": {}, \"rope_parameters\""},
+        {"\"factor\": 4.0,", "\"factor\": null, \"attention_factor\": 1.13862943611198906,"}, /* from the texts' lengths */
+    };
     static const struct { const char *from, *to; } cases[] = {
         {"\"rope_parameters\": {\n    \"rope_theta\": 1000000.0,\n    \"rope_type\": \"default\"\n  }",
          "\"rope_scaling\": null, \"rope_theta\": 1000000.0"},
@@ -162,6 +179,15 @@ static void older_forms_mean_the_same(void **state) {
         edit(&d, "config.json", cases[i].from, cases[i].to);
         logits_of(&d, found);
         if (memcmp(expected, found, 128 * sizeof *found) != 0) fail_msg("case %zu", i);
+        free_directory(&d);
+    }
+    for (i = 0; i < COUNT_OF(stretched); i++) {
+        directory d = read_directory("qwen3_yarn");
+        if (i == 0) logits_of(&d, expected);
+        edit(&d, "config.json", stretched[i].from, stretched[i].to);
+        if (i == 4) edit(&d, "config.json", "\"max_position_embeddings\": 128", "\"max_position_embeddings\": 256");
+        logits_of(&d, found);
+        if (memcmp(expected, found, 128 * sizeof *found) != 0) fail_msg("stretched %zu", i);
         free_directory(&d);
     }
     { /* another theta is another model */
