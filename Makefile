@@ -51,7 +51,7 @@ DECODE_SOURCES := $(sort $(wildcard tools/decode*.c)) tools/exif.c
 DECODE_OBJECTS := $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/pipeline.o $(DECODE_OBJECTS)
 
-# Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads PNG, JPEG, BMP, Targa and PSD.
+# Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads JPEG.
 # WITHOUT="webp tiff" leaves some out.
 PKG_CONFIG ?= pkg-config
 WITHOUT ?=

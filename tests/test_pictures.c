@@ -171,14 +171,15 @@ static void jpegs_without_libjpeg(void **state) {
     assert_true(adobe > 0);
 }
 
-/* What is cut short is an error, wherever; or else nothing of the picture was missing. Of numbers in text the last may lose digits. */
+/* What is cut short is an error, wherever; or else nothing of the picture was missing. Of numbers in text the last may lose digits; of a
+   Targa the extension, 521 bytes behind the pixels, may say that alpha means nothing. */
 static void a_file_that_is_cut_short_is_an_error(void **state) {
     size_t tried = 0;
     (void)state;
     for (size_t i = 0; i < case_count; i++) {
         const picture_case *c = &cases[i];
         const size_t step = strcmp(c->format, "HEIC") == 0 || strcmp(c->format, "AVIF") == 0 ? 37 : c->length > 2000 ? 7 : 1;
-        const size_t end = strstr(c->file, "text") ? c->length - 5 : c->length;
+        const size_t end = c->length - (strstr(c->file, "text") ? 5 : strcmp(c->file, "alpha0.tga") == 0 ? 521 : 0);
         outcome whole = decode(c->bytes, c->length);
         if (!whole.good) continue;
         for (size_t length = 0; length < end; length += step) {

@@ -1,5 +1,5 @@
-/* BMP, Targa and PSD with stb_image, and what it does not look at: whether the file holds as many bytes as its pixels take, and whether a
-   palette has the colours that pixels ask for. */
+/* BMP with stb_image, and what it does not look at: whether the file holds as many bytes as its pixels take, and whether a palette has the
+   colours that pixels ask for. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,73 +165,3 @@ static int bmp_knows(decode_bytes file) {
 }
 
 const decoder decode_bmp = {"BMP", STB_LIBRARY, NULL, bmp_knows, bmp_info, bmp_pixels, 0};
-
-/* ---- Targa ---- */
-
-enum { TARGA_HEAD = 18, TARGA_PACKED = 8, TARGA_MOST = 128 /* pixels of a packet */ };
-
-/* There is no signature: what stb_image would try. */
-static int targa_knows(decode_bytes file) {
-    const unsigned char *head = file.data;
-    uint32_t kind, bits;
-    if (file.length < TARGA_HEAD || head[1] > 1) return 0;
-    kind = head[2] & ~(uint32_t)TARGA_PACKED;
-    bits = head[16];
-    if (head[1] ? kind != 1 || (bits != 8 && bits != 16) : kind != 2 && kind != 3) return 0;
-    if (head[1] && head[7] != 8 && head[7] != 15 && head[7] != 16 && head[7] != 24 && head[7] != 32) return 0;
-    return (bits == 8 || bits == 15 || bits == 16 || bits == 24 || bits == 32) && decode_little16(head + 12) && decode_little16(head + 14);
-}
-
-static int targa_info(decode_bytes file, decode_info *info, decode_reason *why) {
-    const unsigned char *head = file.data;
-    uint64_t pixels, bytes = (head[16] + 7u) / 8, needed;
-    info->width = decode_little16(head + 12);
-    info->height = decode_little16(head + 14);
-    pixels = (uint64_t)info->width * info->height;
-    needed = head[2] & TARGA_PACKED ? (pixels + TARGA_MOST - 1) / TARGA_MOST * (1 + bytes) : pixels * bytes;
-    if (file.length < TARGA_HEAD + (uint64_t)head[0] + needed) return decode_cut_short(why);
-    info->memory = pixels * 4;
-    return 1;
-}
-
-static int targa_pixels(decode_bytes file, const decode_info *known, decode_pixels *out, decode_reason *why) {
-    (void)known;
-    return stb_load(file, out, why);
-}
-
-const decoder decode_targa = {"Targa", STB_LIBRARY, NULL, targa_knows, targa_info, targa_pixels, 0};
-
-/* ---- PSD ---- */
-
-static int psd_knows(decode_bytes file) { return decode_starts(file, 0, "8BPS", 4); }
-
-static int psd_info(decode_bytes file, decode_info *info, decode_reason *why) {
-    uint64_t channels, bytes, needed;
-    size_t at = 26;
-    if (file.length < at) return decode_cut_short(why);
-    channels = decode_big16(file.data + 12);
-    if (channels >= 4) /* stb_image takes a white matte out of the colours, whatever the channel means, beyond the range of a byte */
-        return decode_fail(why, "a PSD of %u channels; RGB alone is read, so save it flattened", (unsigned)channels);
-    info->height = decode_big32(file.data + 14);
-    info->width = decode_big32(file.data + 18);
-    bytes = decode_big16(file.data + 22) / 8;
-    for (int section = 0; section < 3; section++) { /* colours, resources, layers */
-        decode_bytes length = decode_part(file, at, 4);
-        if (!length.data || decode_big32(length.data) > file.length - at - 4) return decode_cut_short(why);
-        at += 4 + (size_t)decode_big32(length.data);
-    }
-    if (file.length - at < 2) return decode_cut_short(why);
-    needed = (uint64_t)info->height * channels; /* of rows and channels: all their bytes, or how many there are of each and one packet of 128 */
-    if (info->width && needed > UINT64_MAX / 4 / info->width) return decode_cut_short(why);
-    needed *= decode_big16(file.data + at) == 0 ? info->width * bytes : 2 + ((uint64_t)info->width + 127) / 128 * 2;
-    if (file.length - at - 2 < needed) return decode_cut_short(why);
-    info->memory = (uint64_t)info->width * info->height * 8;
-    return 1;
-}
-
-static int psd_pixels(decode_bytes file, const decode_info *known, decode_pixels *out, decode_reason *why) {
-    (void)known;
-    return stb_load(file, out, why);
-}
-
-const decoder decode_psd = {"PSD", STB_LIBRARY, NULL, psd_knows, psd_info, psd_pixels, 0};

@@ -12,6 +12,8 @@
 #define STBI_NO_PIC
 #define STBI_NO_GIF
 #define STBI_NO_PNM
+#define STBI_NO_PSD
+#define STBI_NO_TGA
 #define STBI_FAILURE_USERMSG
 #define STB_IMAGE_IMPLEMENTATION
 #include <stb/stb_image.h>

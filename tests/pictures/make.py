@@ -220,7 +220,7 @@ def gif():
     wrong("rows_less.gif", "GIF", "before its pixels do")
 
 
-def bmp_targa():
+def bmp():
     for name, picture in (("rgb", rgb), ("rgba", rgba), ("grey", grey), ("bit", grey.convert("1")), ("palette", palette), ("palette4", rgb.quantize(9))):
         picture.save(f"{name}.bmp")
         expect(f"{name}.bmp", "BMP")
@@ -234,11 +234,50 @@ def bmp_targa():
     plain = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54 + len(pixels), 0, 0, 54, 40, W, H, 1, 32, 0, len(pixels), 0, 0, 0, 0) + bytes(pixels)
     write("rgbx.bmp", plain)
     expect("rgbx.bmp", "BMP")  # 32 bits without masks: the fourth byte means nothing
+
+
+def targa_file(kind, width, height, bits, data, colors=(0, 0, b""), flags=0x20, name=b""):
+    first, color_bits, entries = colors
+    count = len(entries) // ((color_bits + 7) // 8) if entries else 0
+    return struct.pack("<BBBHHBHHHHBB", len(name), bool(entries), kind, first, count, color_bits, 0, 0, width, height, bits, flags) + name + entries + data
+
+
+def targa():
     for name, picture in (("rgb", rgb), ("rgba", rgba), ("grey", grey), ("grey_alpha", grey_alpha), ("palette", palette)):
         picture.save(f"{name}.tga")
         expect(f"{name}.tga", "Targa")
-    rgb.quantize(4).convert("RGB").save("packed.tga", compression="tga_rle")
-    expect("packed.tga", "Targa")
+    for name, picture in (("packed", rgb.quantize(4).convert("RGB")), ("packed_alpha", rgba.quantize(4).convert("RGBA")), ("packed_grey", grey.quantize(4).convert("L")),
+                          ("packed_palette", few)):
+        picture.save(f"{name}.tga", compression="tga_rle")
+        expect(f"{name}.tga", "Targa")
+    bgra = np.asarray(rgba)[..., [2, 1, 0, 3]]
+    for name, flags in (("bottom_left", 0), ("bottom_right", 0x10), ("top_right", 0x30)):
+        write(f"{name}.tga", targa_file(2, W, H, 24, bgra[..., :3].tobytes(), flags=flags, name=b"a picture"))
+        expect(f"{name}.tga", "Targa")
+    extension = struct.pack("<H", 495) + bytes(492)
+    for means in (0, 3):  # nothing; alpha
+        write(f"alpha{means}.tga", targa_file(2, W, H, 32, bgra.tobytes(), flags=0x28) + extension + bytes([means]) + struct.pack("<II", 18 + bgra.size, 0) + b"TRUEVISION-XFILE.\0")
+        expect(f"alpha{means}.tga", "Targa")
+    high = noise(W, H, 2)
+    write("rgb16.tga", targa_file(2, W, H, 16, high.tobytes()))
+    expect("rgb16.tga", "Targa")
+    words = high.view("<u2")[..., 0]
+    write("rgb15.tga", targa_file(2, W, H, 15, high.tobytes()))
+    expect("rgb15.tga", "Targa", np.stack([(words >> shift & 31) * 255 // 31 for shift in (10, 5, 0)], -1).astype(np.uint8))  # Pillow knows 16 alone
+    indices = (noise(W, H, 1) % 9).astype(np.uint8)
+    for bits in (16, 24, 32):  # indices before the first colour and behind the last
+        write(f"map{bits}.tga", targa_file(1, W, H, 8, indices.tobytes(), (2, bits, noise(5, 1, bits // 8).tobytes())))
+        expect(f"map{bits}.tga", "Targa", over_white(Image.open("map32.tga").convert("RGBA")) if bits == 32 else None)  # transformers overlooks a map's alpha
+    write("index16.tga", targa_file(1, W, H, 16, indices.astype("<u2").tobytes(), (2, 24, read("map24.tga")[18:33])))
+    expect("index16.tga", "Targa", over_white(Image.open("map24.tga")))  # Pillow knows indices of 8 bits alone
+    write("over.tga", targa_file(11, 4, 2, 8, bytes([0x83, 1, 0x84, 2])))
+    wrong("over.tga", "Targa", "more of them than the picture has")
+    write("across.tga", targa_file(11, 4, 2, 8, bytes([0x85, 1, 0x81, 200])))
+    expect("across.tga", "Targa", np.array([[1, 1, 1, 1], [1, 1, 200, 200]], np.uint8))  # Pillow refuses runs across rows, older programs write them
+    write("less.tga", targa_file(11, 4, 2, 8, bytes([0x83, 1, 0x83])))
+    wrong("less.tga", "Targa", "before its pixels do")
+    write("map_less.tga", targa_file(1, 4, 2, 8, b"", (0, 24, bytes(9)))[:-1])
+    wrong("map_less.tga", "Targa", "before its pixels do")
 
 
 def pnm():
@@ -283,6 +322,26 @@ def webp_heif():
     about("plain.heic", "HEIC", np.asarray(smooth))
 
 
+def heif_loops():
+    """Grids that are their own tiles: libheif follows them until the stack ends."""
+    def box(kind, *inside):
+        data = b"".join(inside)
+        return struct.pack(">I", 8 + len(data)) + kind + data
+
+    grid, none = b"\0\0\0\0" + struct.pack(">HH", 64, 64), bytes(4)
+    for name, tiles in (("loop", {1: 1}), ("loop_of_two", {1: 2, 2: 1}), ("deep", {i: i + 1 for i in range(1, 13)})):
+        items = sorted({*tiles, *tiles.values()})
+        meta = box(b"hdlr", none, none, b"pict", bytes(13)) + box(b"pitm", none, struct.pack(">H", 1))
+        meta += box(b"iinf", none, struct.pack(">H", len(items)), *(box(b"infe", b"\2\0\0\0", struct.pack(">HH", i, 0), b"grid\0") for i in items))
+        meta += box(b"iloc", b"\1\0\0\0", struct.pack(">HH", 0x4400, len(items)), *(struct.pack(">HHHHII", i, 1, 0, 1, 0, len(grid)) for i in items))
+        meta += box(b"iref", none, *(box(b"dimg", struct.pack(">HHH", i, 1, tile)) for i, tile in tiles.items()))
+        meta += box(b"iprp", box(b"ipco", box(b"ispe", none, struct.pack(">II", 64, 64))),
+                    box(b"ipma", none, struct.pack(">I", len(items)), *(struct.pack(">HBB", i, 1, 1) for i in items)))
+        meta += box(b"idat", grid)
+        write(f"{name}.heic", box(b"ftyp", b"heic\0\0\0\0mif1") + box(b"meta", none, meta))
+        wrong(f"{name}.heic", "HEIC", "made of each other without end")
+
+
 def tiff():
     for name, picture, compression in (("rgb", rgb, None), ("lzw", rgb, "tiff_lzw"), ("deflate", rgba, "tiff_adobe_deflate"), ("packbits", grey, "packbits"), ("jpeg", rgb, "jpeg"),
                                        ("fax", grey.convert("1"), "group4"), ("palette", palette, None), ("grey_alpha", grey_alpha, None)):
@@ -302,18 +361,49 @@ def tiff():
     expect("planes.tif", "TIFF", planes)
 
 
+def psd_file(channels, depth, mode, compression, data, colors=b"", resources=b"", size=(W, H)):
+    head = b"8BPS" + struct.pack(">H6xHIIHH", 1, channels, size[1], size[0], depth, mode)
+    return head + b"".join(struct.pack(">I", len(section)) + section for section in (colors, resources, b"")) + struct.pack(">H", compression) + data
+
+
+def packed_planes(planes):
+    """Each row as literal bytes, a run that does nothing, and a run of its last three, which are made equal."""
+    rows = [bytes([row.size - 4]) + row[:-3].tobytes() + bytes([128, 254]) + row[-1:].tobytes() for plane in planes for row in plane]
+    return b"".join(struct.pack(">H", len(row)) for row in rows) + b"".join(rows)
+
+
 def psd():
-    planes = np.asarray(rgb).transpose(2, 0, 1)
-    head = b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, H, W, 8, 3) + bytes(12)
-    write("raw.psd", head + b"\0\0" + planes.tobytes())
-    expect("raw.psd", "PSD", np.asarray(rgb))
-    rows = [bytes([W - 1]) + planes[k, y].tobytes() for k in range(3) for y in range(H)]
-    write("packed.psd", head + b"\0\1" + b"".join(struct.pack(">H", len(row)) for row in rows) + b"".join(rows))
-    expect("packed.psd", "PSD", np.asarray(rgb))
-    write("little.psd", b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 13377, 13377, 8, 3) + bytes(14))
+    def version(real):  # a resource with a name before it
+        return b"8BIM\x03\xed\3abc" + struct.pack(">I", 3) + bytes(4) + b"8BIM\4\x21\0\0" + struct.pack(">IIB", 5, 1, real) + b"\0"
+
+    planes = noise(W, H, 5).transpose(2, 0, 1).copy()
+    planes[:, :, -3:] = planes[:, :, -1:]
+    for name, channels, mode in (("rgb", 3, 3), ("alpha", 4, 3), ("more", 5, 3), ("grey", 1, 1), ("grey_more", 2, 1), ("duotone", 1, 8)):
+        write(f"{name}.psd", psd_file(channels, 8, mode, 0, planes[:channels].tobytes(), resources=version(1)))
+        expect(f"{name}.psd", "PSD")
+        write(f"packed_{name}.psd", psd_file(channels, 8, mode, 1, packed_planes(planes[:channels])))
+        expect(f"packed_{name}.psd", "PSD", over_white(Image.open(f"{name}.psd")))  # Pillow looks for the rows behind the counts of its own channels
+    table = noise(256, 1, 3).reshape(256, 3)
+    write("indexed.psd", psd_file(1, 8, 2, 0, planes[0].tobytes(), table.T.tobytes()))
+    expect("indexed.psd", "PSD")
+    deep = np.stack([planes[:3], planes[1:4]], -1)  # high bytes, low bytes; Pillow reads 8 bits alone
+    write("rgb16.psd", psd_file(3, 16, 3, 0, deep.tobytes()))
+    expect("rgb16.psd", "PSD", planes[:3].transpose(1, 2, 0))
+    deep[:, :, -2:] = 77
+    write("packed_grey16.psd", psd_file(1, 16, 1, 1, packed_planes(deep[:1].reshape(1, H, 2 * W))))
+    expect("packed_grey16.psd", "PSD", deep[0, ..., 0])
+    write("little.psd", psd_file(3, 8, 3, 0, b"", size=(13377, 13377)))
     wrong("little.psd", "PSD", "before its pixels do")
-    write("four.psd", b"8BPS" + struct.pack(">H6xHIIHH", 1, 4, 2, 2, 8, 3) + bytes(14 + 16))
-    wrong("four.psd", "PSD", "a PSD of 4 channels")
+    write("layers.psd", psd_file(3, 8, 3, 0, planes[:3].tobytes(), resources=version(0)))
+    wrong("layers.psd", "PSD", "a PSD of layers alone")
+    write("cmyk.psd", psd_file(4, 8, 4, 0, planes[:4].tobytes()))
+    wrong("cmyk.psd", "PSD", "a PSD of CMYK colours")
+    write("two.psd", psd_file(2, 8, 3, 0, planes[:2].tobytes()))
+    wrong("two.psd", "PSD", "with 2 channels")
+    for name, counts, data, words in (("over", (2, 2), [254, 7, 255, 7], "packed rows are damaged"), ("across", (3, 1), [253, 7, 128, 128], "packed rows are damaged"),
+                                      ("less", (2, 2), [255, 7, 255], "before its pixels do")):
+        write(f"{name}.psd", psd_file(1, 8, 1, 1, struct.pack(">2H", *counts) + bytes(data), size=(2, 2)))
+        wrong(f"{name}.psd", "PSD", words)
 
 
 def others():
@@ -321,7 +411,7 @@ def others():
     wrong("xl.jxl", "JPEG_XL", "does not read")
 
 
-for make in (jpeg, orientation, png, gif, bmp_targa, pnm, webp_heif, tiff, psd, others):
+for make in (jpeg, orientation, png, gif, bmp, pnm, webp_heif, heif_loops, tiff, targa, psd, others):
     make()
 with open("expected.txt", "w") as stream:
     stream.write("\n".join(lines) + "\n")
