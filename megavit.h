@@ -1099,7 +1099,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 29u
+#define MGV__KERNEL_VERSION 30u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1207,7 +1207,9 @@ enum {
     MGV__KERNEL_POOL_HEADS, /* latency regime: two heads of one image a cluster, up to their values */
     MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for 2, 4 or 8 warps: the pooling head's products for few images */
     MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
-    MGV__KERNEL_THIN       /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
+    MGV__KERNEL_THIN,      /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
+    MGV__KERNEL_ATTENTION_RANGES, /* pictures of any size: 128 queries of one head a CTA, each with the keys of its own range */
+    MGV__KERNEL_PATCHES_OF_TOKENS /* pixels of pictures of any size -> 128 rows of patches a CTA */
 };
 
 /* Tiles of MGV__STATS_ROWS rows of a group of so many rows, a multiple of 4: more than the row tiles of either regime. */
@@ -1216,7 +1218,8 @@ enum {
 /* Kinds of tiles that a kernel has code for, bit by bit: all; what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS
    tokens and heads of 64 columns, where pooled rows alone are asked for; of that, what some three to eight take. */
 #define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
-#define MGV__KINDS_ALL 0xFFFFFFFFu
+#define MGV__KINDS_TOWER 0xFFFFFFFFu
+#define MGV__KINDS_ALL (2u * MGV__KIND(THIN) - 1u)
 #define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | \
                         MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
 #define MGV__KINDS_SOME (MGV__KINDS_FEW | MGV__KIND(GEMM_256) | MGV__KIND(SPLIT_192))
@@ -1238,8 +1241,9 @@ enum {
     MGV__KERNEL_HALF = 65536,   /* rows and weights are f16 instead of bf16, and what is stored and not float32: the pooling head's products
                                    (mgv__plan_is_half) */
     MGV__KERNEL_RAGGED = 131072, /* STATS: rows end within 64 columns, which only the kernel of all kinds of tiles counts right */
+    MGV__KERNEL_SAMPLED = 1 << 22, /* + the row's samples of the table of positions, in the kernel of towers alone */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
-                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED,
+                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED | MGV__KERNEL_SAMPLED,
     MGV__KERNEL_PICK = 16384, /* ROWS: of each image one row alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
                                      every second column tile */
@@ -1276,11 +1280,12 @@ typedef struct mgv__kernel_gemv {        /* GEMV */
     uint32_t parts_log2;        /* of the number of warps that share a strip */
     uint32_t weights, a_column_step, bias, stats_out;
 } mgv__kernel_gemv;
-typedef struct mgv__kernel_attention {   /* ATTENTION, ATTENTION_ONLINE */
+typedef struct mgv__kernel_attention {   /* ATTENTION, ATTENTION_ONLINE, ATTENTION_RANGES */
     uint32_t key_map, query_map, store_map;
     uint32_t key_rest_map, query_rest_map; /* ONLINE: of the columns of heads behind their first 64, if they have any */
     uint32_t target;            /* latency regime */
     uint32_t parts;             /* of 128 queries that are tiles of their own; 1: all queries of a head are one tile */
+    uint32_t range;             /* RANGES: which of a token's ranges */
 } mgv__kernel_attention;
 typedef struct mgv__kernel_pool {        /* POOL, POOL_SUMS */
     uint32_t token_map, store_map;
@@ -1304,6 +1309,9 @@ typedef struct mgv__kernel_rows {        /* ROWS */
     uint32_t picked;            /* PICK: which row of an image */
     uint32_t stats_out;
 } mgv__kernel_rows;
+typedef struct mgv__kernel_patches {     /* PATCHES_OF_TOKENS */
+    uint32_t frames;            /* of a patch: 1 or 2 */
+} mgv__kernel_patches;
 
 /* One operation: a head that all kinds have, and what its kind has. 32 words, so that a warp copies it with one load. */
 typedef struct mgv__kernel_op {
@@ -1330,6 +1338,7 @@ typedef struct mgv__kernel_op {
         mgv__kernel_pool pool;
         mgv__kernel_pool_few pool_few;
         mgv__kernel_rows rows;
+        mgv__kernel_patches patches;
         uint32_t words[13];     /* to 32 in all */
     } of;
 } mgv__kernel_op;
@@ -1343,6 +1352,23 @@ typedef struct mgv__kernel_segment {
     uint32_t first_unit;        /* of rows: pairs of row tiles, images, or pairs of images */
     uint32_t first_tile;        /* tiles of all segments before */
 } mgv__kernel_segment;
+
+/* A token of an encode of pictures of any size, which come one behind the other; tokens in the order of the tower's rows. */
+enum { MGV__TOKEN_RANGES = 2 /* of its frame, of its window */ };
+typedef struct mgv__kernel_token {
+    uint32_t pixels;            /* bytes from the first of all pixels to those of its patch, */
+    uint32_t row_bytes;         /* from one row of pixels to the next, */
+    uint32_t next_frame;        /* to the same pixel of its patch's second frame; 0: that is the first once more */
+    uint32_t down, across;      /* SAMPLED: the first of its row's and its column's samples, */
+    uint32_t sample_counts;     /* and how many these are: down, and across times 65536 */
+    uint32_t place[2];          /* its row and its column of patches: entries of the table of cosines and sines */
+    uint32_t range[MGV__TOKEN_RANGES][2]; /* the first token that it attends to, and the one behind the last */
+} mgv__kernel_token;
+/* A sample of one axis of the table of positions. */
+typedef struct mgv__kernel_sample {
+    uint32_t entry;             /* of the axis: down times the table's side */
+    float weight;
+} mgv__kernel_sample;
 
 /* Formulas that host and kernels share: a tile is where both say that it is. */
 #if defined(MEGAVIT_KERNELS) && !defined(MEGAVIT_IMPLEMENTATION)
@@ -1359,7 +1385,7 @@ MGV__SHARED uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b
                               MGV__KIND(POOL_SUMS) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))
 /* Tiles of one image or row tile a cluster; of the others each CTA of a pair has its own. */
 #define MGV__KINDS_SPLIT (MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192))
-#define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
+#define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(ATTENTION_RANGES) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
                                 MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
 #define MGV__KINDS_LATENCY_PRODUCTS (MGV__KIND(WIDE) | MGV__KIND(DEEP) | MGV__KIND(THIN))
 /* Tiles whose math groups signal together. */
@@ -1461,7 +1487,11 @@ typedef struct mgv__kernel_arguments {
     int32_t next_counters;      /* from the abort word to that of the next launch: this one zeroes it and the counters behind it, */
     uint32_t next_count;        /* so many words; 0: none */
     uint32_t prefix;            /* rows of an image before those of its patches: class and register tokens */
-    uint32_t reserved[13];      /* to a multiple of 64 bytes */
+    uint32_t padding;
+    const mgv__kernel_token *tokens; /* of pictures of any size: [rows of the batch] */
+    const mgv__kernel_sample *samples;
+    const uint32_t *unit_rows;  /* [merged rows]: which row of the output is each */
+    uint32_t reserved[6];       /* to a multiple of 64 bytes */
 } mgv__kernel_arguments;
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
@@ -4977,6 +5007,11 @@ static mgv_result mgv__config_read(mgv__config *config, mgv__source *source, mgv
     return result == MGV_OK && source->tower == MGV_TOWER_VISION ? mgv__pixels_read(config, source, error) : result;
 }
 
+/* Rows of the table of positions. */
+static uint64_t mgv__table_entries(const mgv__config *c) {
+    return (uint64_t)c->position_side * c->position_side + c->position_first;
+}
+
 /* ---------------------------------------------------------------------------------------------------------------
    >>pixels: from pixels to patches
 
@@ -7159,10 +7194,6 @@ static mgv__op *mgv__push_patch_embed(mgv__builder *b, uint16_t patches, uint16_
     if (bias) op->bias[0] = mgv__bind_vector(b, name, c->hidden);
     return op;
 }
-static uint64_t mgv__table_entries(const mgv__config *c) {
-    return (uint64_t)c->position_side * c->position_side + c->position_first;
-}
-
 /* The picked row of source: the class token. */
 static uint16_t mgv__push_pick(mgv__builder *b, uint16_t source) {
     uint16_t picked = mgv__add_buffer(b, "class row", MGV__ROWS_IMAGES, b->config->hidden);
@@ -10259,6 +10290,7 @@ typedef struct mgv__plan_op {
     uint32_t norm;             /* that of these which is folded in, or MGV__NO_OP */
     int32_t is_part;           /* another operation behind it ends what these leave */
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
+    uint32_t range;            /* of attention */
     int32_t of_images;         /* its rows are images; such operations are the last, over all groups at once */
 } mgv__plan_op;
 #define MGV__NO_OP 0xFFFFFFFFu
@@ -10352,6 +10384,10 @@ struct mgv__plan {
     uint32_t activations;                   /* their flags, of all operations */
     uint32_t normalises;                    /* the stream is normalised where it lies */
     uint32_t prefix;                        /* rows of an image before those of its patches */
+    /* Pictures may be of any size: they lie one behind the other, tiles of rows cross them, and the images that are counted here are tokens.
+       What depends on the pictures' sizes is in tables that come with each encode (mgv__kernel_token). */
+    uint32_t varlen;
+    uint32_t keys[MGV__RANGE_KIND_COUNT];   /* varlen: of a query, as far as costs go */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images;
     uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, MGV__GROUP_TILES */
@@ -10376,6 +10412,7 @@ struct mgv__plan {
     uint64_t ops_offset, segments_offset, deal_offset; /* of the first schedule; the others follow, schedule_bytes apart */
     uint64_t schedule_bytes;
     uint64_t pixels_offset;                 /* room for max_images pictures that do not lie on the device one after the other */
+    uint64_t tables_offset, tables_bytes;   /* varlen: room for the tables of an encode */
     uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
     uint32_t schedule_images;               /* arithmetic is that of so many images; 0: of those that the schedule is of */
     uint32_t images, clusters, regime;      /* of the schedule */
@@ -10443,7 +10480,10 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
 }
 
-static int mgv__plan_is_attention(uint32_t kind) { return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE; }
+static int mgv__plan_is_attention(uint32_t kind) {
+    return kind == MGV__KERNEL_ATTENTION || kind == MGV__KERNEL_ATTENTION_ONLINE || kind == MGV__KERNEL_ATTENTION_RANGES;
+}
+static int mgv__plan_is_patches(uint32_t kind) { return kind == MGV__KERNEL_PATCHES || kind == MGV__KERNEL_PATCHES_OF_TOKENS; }
 static int mgv__plan_is_pool_few(uint32_t kind) {
     return kind == MGV__KERNEL_POOL_TOKENS || kind == MGV__KERNEL_POOL_JOIN || kind == MGV__KERNEL_POOL_HEADS;
 }
@@ -10565,7 +10605,9 @@ static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t bo
 }
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
-static int mgv__plan_is_online(const mgv__plan *plan) { return plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64; }
+static int mgv__plan_is_online(const mgv__plan *plan) {
+    return plan->varlen || plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64;
+}
 
 /* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns a math group. */
 static int mgv__plan_pools_online(const mgv__plan *plan) {
@@ -10626,6 +10668,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
     if (flags & MGV__KERNEL_STATS) op->stats_out = mgv__plan_stats(plan, target);
     if (flags & MGV__KERNEL_TABLE) op->table = mgv__plan_vector(plan, plan->tokens * k->columns);
+    if (flags & MGV__KERNEL_SAMPLED) op->table = mgv__plan_vector(plan, (uint32_t)mgv__table_entries(plan->config) * k->columns);
     op->pack = pack;
     plan->pack_rows[pack] += k->columns;
     return op;
@@ -10699,7 +10742,7 @@ static int mgv__lower_is_added_to(const mgv__program *program, uint32_t i) {
 static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
     const int images = op->rows == MGV__ROWS_IMAGES;
-    if (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK) return l->place[op->source];
+    if (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK || op->kind == MGV__OP_GATHER) return l->place[op->source];
     if (op->kind == MGV__OP_PREPEND) return MGV__DEVICE_STREAM;
     if (op->kind == MGV__OP_ATTENTION) return MGV__DEVICE_ATTENDED;
     if (op->kind == MGV__OP_POOL) return MGV__DEVICE_HEAD_ATTENDED;
@@ -10757,13 +10800,12 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
             return "residual of normalised rows but the stream's";
         return source == MGV__DEVICE_STREAM || source == MGV__DEVICE_HEAD_OUT ? NULL : "norm of other rows than the stream's";
     case MGV__OP_ATTENTION:
-        if (op->range != MGV__RANGE_FRAME) return "attention by windows";
         if (op->causal) return "causal attention";
         return source == MGV__DEVICE_QKV ? NULL : "attention over other rows than a product's";
     case MGV__OP_POOL:
         return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
     case MGV__OP_ROTARY: return "rotary positions";
-    case MGV__OP_GATHER: return "rows in another order, as attention by windows has them";
+    case MGV__OP_GATHER: return op->inverse || (op->source == op[-1].target && op[-1].source == 0) ? NULL : "rows in another order, but windows'";
     case MGV__OP_PREPEND: return source == MGV__DEVICE_STREAM && op[-1].target == op->source ? NULL : "rows before others than patches";
     case MGV__OP_PICK: return source == MGV__DEVICE_STREAM ? NULL : "picked rows of others than the stream's";
     case MGV__OP_EMBED: return "embeddings of a text";
@@ -10783,6 +10825,7 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
     const mgv__device_buffer *b = plan->buffers;
     const uint32_t mlp = b[MGV__DEVICE_MLP].columns;
     const uint64_t side = c->patch ? c->image_size / c->patch : 0;
+    const int varlen = c->image_size == 0;
     if (plan->head_dim % 8 || plan->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
@@ -10803,8 +10846,12 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          "model has %u columns of these three, %u of the stream, MLPs of %u and %u",
                          (uint64_t)b[MGV__DEVICE_QKV].columns, (uint64_t)plan->width, (uint64_t)mlp,
                          (uint64_t)b[MGV__DEVICE_HEAD_MLP].columns);
-    if (c->image_size == 0)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of one size; use the CPU backend");
+    if (varlen && (plan->pools || plan->picks || c->prefix))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has no pooling head and no class token for pictures of several sizes; "
+                         "use the CPU backend");
+    if (c->temporal_patch > 2 || (!varlen && c->temporal_patch > 1))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs patches of one frame, or of two in clips of any size, not of %u; "
+                         "use the CPU backend", (uint64_t)c->temporal_patch);
     if (c->pixels.in_floats)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes pictures of bytes, and %s makes floats; use the CPU backend",
                          c->pixels_from.processor);
@@ -10912,14 +10959,17 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     const uint32_t pack = source == MGV__DEVICE_PATCHES                                      ? MGV__PACK_PATCH
                           : source == MGV__DEVICE_MLP || source == MGV__DEVICE_HEAD_MLP ? MGV__PACK_MLP
                                                                                         : MGV__PACK_HIDDEN;
-    const uint32_t last = from->rows == MGV__ROWS_PATCHES ? i + 1 : i; /* rows that are prepended come with the patches' */
+    /* rows that are prepended come with the patches', and patches in the order of windows */
+    const uint32_t last = from->rows == MGV__ROWS_PATCHES || (source == MGV__DEVICE_PATCHES && from[1].kind == MGV__OP_GATHER) ? i + 1 : i;
     uint32_t flags = 0;
     mgv__plan_op *op;
     if (source == MGV__DEVICE_PATCHES)
-        mgv__plan_push(plan, "patches", -1, MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES, MGV__DEVICE_PATCHES);
+        mgv__plan_push(plan, "patches", -1, plan->varlen ? MGV__KERNEL_PATCHES_OF_TOKENS : MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES,
+                       MGV__DEVICE_PATCHES);
     if (l->norm[from->source] != MGV__NO_OP) flags |= MGV__KERNEL_FOLD_NORM;
     flags |= mgv__lower_activation(from->activation);
-    if (from->table != MGV__NO_TENSOR || last > i) flags |= MGV__KERNEL_TABLE;
+    if (plan->varlen) flags |= from->table != MGV__NO_TENSOR ? MGV__KERNEL_SAMPLED : 0;
+    else if (from->table != MGV__NO_TENSOR || last > i) flags |= MGV__KERNEL_TABLE;
     if (from->add != MGV__NONE) flags |= MGV__KERNEL_RESIDUAL;
     if (mgv__lower_is_read_by(plan->program, last, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
     if (flags & MGV__KERNEL_STATS && mgv__plan_is_ragged(plan)) flags |= MGV__KERNEL_RAGGED;
@@ -10937,9 +10987,11 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
 static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
     mgv__plan *plan = l->plan;
     const mgv__op *from = &plan->program->ops[i];
-    mgv__plan_op *op = mgv__plan_push(plan, from->label, from->layer,
-                                      mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE : MGV__KERNEL_ATTENTION, MGV__DEVICE_QKV,
-                                      MGV__DEVICE_ATTENDED);
+    const uint32_t kind = plan->varlen                ? MGV__KERNEL_ATTENTION_RANGES
+                          : mgv__plan_is_online(plan) ? MGV__KERNEL_ATTENTION_ONLINE
+                                                      : MGV__KERNEL_ATTENTION;
+    mgv__plan_op *op = mgv__plan_push(plan, from->label, from->layer, kind, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED);
+    op->range = (uint32_t)from->range;
     mgv__lower_range(l, op, i);
 }
 
@@ -11140,8 +11192,8 @@ static int mgv__plan_groups_fit(const mgv__plan *plan, uint32_t group_images, ui
    leaves most clusters idle. A batch of one group or less keeps the engine's, and so does one whose groups do not fit: nine images of
    5,041 tokens are two groups of six, and an engine for ten has room for five of two. */
 static void mgv__plan_group(mgv__plan *plan, uint32_t images) {
-    uint32_t group = plan->layout_group_images, groups = plan->layout_groups;
-    if (!plan->group_is_said && images > group) {
+    uint32_t group = plan->varlen ? images : plan->layout_group_images, groups = plan->layout_groups; /* no rows behind the last token */
+    if (!plan->varlen && !plan->group_is_said && images > group) {
         const uint32_t own = mgv__plan_even_group(mgv__plan_group_images(plan->tokens, images), images);
         if (mgv__plan_groups_fit(plan, own, mgv__ceil_div(images, own))) {
             group = own;
@@ -11155,11 +11207,12 @@ static void mgv__plan_group(mgv__plan *plan, uint32_t images) {
    outputs; a schedule that has more all the same is not dealt. */
 static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
     const uint64_t units = (uint64_t)plan->layout_groups * mgv__ceil_div(plan->layout_group_images * plan->tokens, 2 * MGV__GEMM_ROWS);
-    uint64_t tiles = 16 * (units + plan->room_images);
+    uint64_t tiles = 16 * (units + (plan->varlen ? 0 : plan->room_images));
     uint32_t i;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
-        if (mgv__plan_is_attention(op->kind))
+        if (op->kind == MGV__KERNEL_ATTENTION_RANGES) tiles += 2 * units * mgv__ceil_div(op->kernel.heads, MGV__CLUSTER);
+        else if (mgv__plan_is_attention(op->kind))
             tiles += (uint64_t)plan->room_images * mgv__ceil_div(op->kernel.heads, MGV__CLUSTER) *
                      (mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, 128) : 1);
         else tiles += units * mgv__ceil_div(op->kernel.columns, 256);
@@ -11170,6 +11223,8 @@ static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
 /* Statistics of rows by 64 columns are counted in 32 bits. */
 static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uint32_t max_images, mgv_error *error) {
     if (rows <= 0x40000000u / mgv__ceil_div(plan->width, 64)) return MGV_OK;
+    if (plan->varlen)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u tokens are more than one engine's GPU buffers hold", (uint64_t)max_images);
     return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than one engine's GPU buffers hold",
                      (uint64_t)max_images, (uint64_t)plan->tokens);
 }
@@ -11181,10 +11236,10 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     uint64_t parts = 0;
     if (mgv__plan_pools_tokens(plan, 1))
         parts = (uint64_t)mgv__min_u32((uint32_t)images, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
-    mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, !plan->varlen, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_STREAM, rows, width, width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * width, 3 * width, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, width, width, 1, 2);
+    mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, width, width, !plan->varlen, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, mlp, mlp, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && mgv__plan_pools_online(plan) ? rows : 0, plan->heads,
                      mgv__ceil_div(plan->heads, 4) * 4, 0, 4);
@@ -11196,6 +11251,98 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     mgv__plan_buffer(plan, MGV__DEVICE_POOLED, plan->pools || plan->picks ? images : 0, width, width, 0, 4);
 }
 
+/* --- tables of an encode of pictures of any size --------------------------------------------------------------- */
+
+/* A picture of such an encode: its pixels, resized, lie `pixels` bytes behind the first of all, frame by frame. */
+typedef struct mgv__batch_picture {
+    mgv_grid grid;
+    uint32_t frames;
+    uint64_t pixels;
+} mgv__batch_picture;
+enum { MGV__PIXELS_APART = 16 /* pictures begin at multiples of so many bytes: what a thread loads of a patch at once */ };
+
+/* Where tables lie in one block of memory, in bytes; samples come last, so that no more is sent than there are. */
+typedef struct mgv__tables_layout {
+    size_t unit_rows, samples, bytes; /* behind the tokens */
+} mgv__tables_layout;
+static mgv__tables_layout mgv__tables_of(const mgv__config *config, uint32_t tokens) {
+    const uint64_t taps = config->position_side ? mgv__axis_sample_count(config->interpolation, config->position_side, 1) : 0;
+    mgv__tables_layout layout;
+    layout.unit_rows = (size_t)tokens * sizeof(mgv__kernel_token);
+    layout.samples = (layout.unit_rows + (size_t)tokens * sizeof(uint32_t) + 7) / 8 * 8;
+    layout.bytes = layout.samples + (size_t)(2 * taps) * tokens * sizeof(mgv__kernel_sample); /* no axis has more patches than there are tokens */
+    return layout;
+}
+/* Tables that are being filled, picture by picture. */
+typedef struct mgv__tables {
+    const mgv__config *config;
+    void *scratch;             /* mgv__geometry_scratch_bytes of as many tokens as there are */
+    mgv__kernel_token *tokens;
+    uint32_t *unit_rows;
+    mgv__kernel_sample *samples;
+    uint32_t token_count, unit_count, sample_count;
+    double pairs[MGV__RANGE_KIND_COUNT]; /* of queries and keys */
+} mgv__tables;
+
+static uint32_t mgv__tables_add_axis(mgv__tables *tables, const mgv__axis_samples *axis, uint32_t patches, uint32_t step) {
+    const uint32_t first = tables->sample_count;
+    uint32_t i;
+    for (i = 0; i < patches * axis->count; i++) {
+        tables->samples[tables->sample_count].entry = axis->index[i] * step;
+        tables->samples[tables->sample_count++].weight = axis->weight[i];
+    }
+    return first;
+}
+/* Says of a picture's tokens which tokens they attend to. */
+static void mgv__tables_add_ranges(mgv__tables *tables, const mgv__geometry *geometry, mgv__range_kind kind, uint32_t which) {
+    uint32_t first = 0, range, row;
+    for (range = 0; range < geometry->range_count[kind]; range++) {
+        const uint32_t end = geometry->range_ends[kind][range];
+        for (row = first; row < end; row++) {
+            mgv__kernel_token *token = &tables->tokens[tables->token_count + row];
+            token->range[which][0] = tables->token_count + first;
+            token->range[which][1] = tables->token_count + end;
+        }
+        tables->pairs[which] += (double)(end - first) * (end - first);
+        first = end;
+    }
+}
+static void mgv__tables_add(mgv__tables *tables, const mgv__batch_picture *picture) {
+    const mgv__config *c = tables->config;
+    const mgv_grid *grid = &picture->grid;
+    const uint32_t unit_rows = c->merge * c->merge, patch_bytes = 3 * c->patch, row_bytes = grid->w * patch_bytes;
+    const uint32_t frame_bytes = grid->h * c->patch * row_bytes;
+    uint32_t down = 0, across = 0, row;
+    mgv__geometry geometry;
+    mgv__geometry_fill(c, grid, tables->scratch, &geometry);
+    if (c->position_side) {
+        down = mgv__tables_add_axis(tables, &geometry.down, grid->h, c->position_side);
+        across = mgv__tables_add_axis(tables, &geometry.across, grid->w, 1);
+    }
+    for (row = 0; row < grid->tokens; row++) {
+        const uint32_t source = geometry.order ? geometry.order[row / unit_rows] * unit_rows + row % unit_rows : row;
+        const mgv__patch_place place = mgv__patch_of_row(grid, c->merge, source);
+        const uint32_t frame = place.t * c->temporal_patch;
+        mgv__kernel_token *token = &tables->tokens[tables->token_count + row];
+        memset(token, 0, sizeof *token);
+        token->pixels = (uint32_t)picture->pixels + frame * frame_bytes + place.y * c->patch * row_bytes + place.x * patch_bytes;
+        token->row_bytes = row_bytes;
+        token->next_frame = frame + 1 < picture->frames ? frame_bytes : 0;
+        token->sample_counts = geometry.down.count | geometry.across.count << 16;
+        token->place[0] = place.y;
+        token->place[1] = place.x;
+        token->down = down + place.y * geometry.down.count;
+        token->across = across + place.x * geometry.across.count;
+    }
+    for (row = 0; row < grid->tokens / unit_rows; row++)
+        tables->unit_rows[tables->unit_count + row] = tables->unit_count + (geometry.order ? geometry.order[row] : row);
+    mgv__tables_add_ranges(tables, &geometry, MGV__RANGE_FRAME, MGV__RANGE_FRAME);
+    mgv__tables_add_ranges(tables, &geometry, geometry.order ? MGV__RANGE_WINDOW : MGV__RANGE_FRAME, MGV__RANGE_WINDOW);
+    tables->unit_count += grid->tokens / unit_rows;
+    tables->token_count += grid->tokens;
+}
+MGV__STATIC_ASSERT((int)MGV__RANGE_KIND_COUNT == (int)MGV__TOKEN_RANGES, tokens_have_all_ranges);
+
 /* Room for `count` things of `each` bytes, from the next multiple of `alignment` bytes on: where it begins. */
 static uint64_t mgv__plan_place(uint64_t *at, uint64_t alignment, uint64_t count, uint64_t each) {
     const uint64_t offset = (*at + alignment - 1) / alignment * alignment;
@@ -11206,6 +11353,7 @@ static uint64_t mgv__plan_place(uint64_t *at, uint64_t alignment, uint64_t count
 /* The packed weights, and the device arena: rows, statistics, what is packed, counters, schedules, pixels. */
 static void mgv__plan_place_arena(mgv__plan *plan) {
     const uint64_t side = plan->config->image_size, segment = sizeof(mgv__kernel_segment);
+    const uint64_t image_bytes = plan->varlen ? (uint64_t)plan->patch_columns + MGV__PIXELS_APART : side * side * 3;
     uint64_t at = 0;
     uint32_t i;
     for (i = 0; i < MGV__PACK_COUNT; i++) {
@@ -11235,13 +11383,17 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     (void)mgv__plan_place(&at, 1024, 0, 0);
     plan->schedule_bytes = at - plan->ops_offset;
     plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
-    plan->arena_bytes = plan->pixels_offset + plan->max_images * side * side * 3;
+    plan->arena_bytes = plan->pixels_offset + plan->max_images * image_bytes;
+    if (!plan->varlen) return;
+    plan->tables_bytes = mgv__tables_of(plan->config, plan->max_images).bytes;
+    plan->tables_offset = mgv__plan_place(&plan->arena_bytes, 1024, plan->tables_bytes, 1);
 }
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
                                    uint32_t max_images, uint32_t group_images, mgv_error *error) {
     mgv_result result;
+    uint32_t i;
     memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
     plan->machine = machine;
     plan->config = config;
@@ -11249,18 +11401,24 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     result = mgv__plan_survey(plan, error);
     if (result != MGV_OK) return result;
     plan->mlp = mgv__ceil_div(plan->buffers[MGV__DEVICE_MLP].columns, 8) * 8; /* rows are whole units of 16 bytes: the rest is zero */
-    plan->tokens = mgv__fixed_tokens(config);
+    plan->varlen = config->image_size == 0;
+    plan->tokens = plan->varlen ? 1 : mgv__fixed_tokens(config);
     plan->prefix = config->prefix;
-    plan->patch_columns = config->channels * config->patch * config->patch;
+    plan->patch_columns = config->channels * config->patch * config->patch * config->temporal_patch;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
     /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
        tile before has lent. */
-    if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER) plan->split_most = MGV__PLAN_SPLIT_MOST;
+    if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER && !plan->varlen)
+        plan->split_most = MGV__PLAN_SPLIT_MOST;
     plan->group_is_said = group_images != 0;
     result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before 32 bits are multiplied */
     if (result != MGV_OK) return result;
+    if (plan->varlen && (uint64_t)max_images * (plan->patch_columns + (uint32_t)MGV__PIXELS_APART) > UINT32_MAX)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the pixels of %u tokens are more than one engine's GPU buffers hold",
+                         (uint64_t)max_images);
+    if (plan->varlen) group_images = max_images;
     if (!group_images) group_images = mgv__plan_group_images(plan->tokens, max_images);
     plan->group_images = plan->layout_group_images = mgv__plan_even_group(group_images, max_images);
     plan->groups = plan->layout_groups = mgv__ceil_div(max_images, plan->group_images);
@@ -11274,6 +11432,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = plan->width;
     plan->pack_columns[MGV__PACK_MLP] = plan->mlp;
     mgv__plan_lower(plan);
+    for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = max_images;
     mgv__plan_place_arena(plan);
     mgv__plan_set_groups(plan, plan->group_images, plan->groups);
     return MGV_OK;
@@ -11382,18 +11541,20 @@ static void mgv__sm90_split_maps(mgv__plan *plan) {
 /* Of attention and of the pooling head: views of images. */
 static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint32_t keys = mgv__key_block(plan->tokens), rest = mgv__rest_columns(plan->head_dim);
+    const uint64_t tokens = plan->varlen ? images : plan->tokens;
     mgv__views *views = &plan->views;
-    views->pool_tokens = mgv__plan_map(plan, MGV__DEVICE_STREAM, plan->tokens, images,
+    if (plan->varlen) images = 1;
+    else views->pool_tokens = mgv__plan_map(plan, MGV__DEVICE_STREAM, plan->tokens, images,
                                        mgv__plan_pools_online(plan) ? (uint32_t)MGV__ONLINE_KEYS : keys);
     if (!mgv__plan_is_online(plan)) {
         views->keys = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, keys);
         views->queries = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64);
         return;
     }
-    views->keys = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64, MGV__ONLINE_KEYS);
-    views->queries = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
-    views->keys_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest, MGV__ONLINE_KEYS);
-    views->queries_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
+    views->keys = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, 64, MGV__ONLINE_KEYS);
+    views->queries = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, 64, 64);
+    views->keys_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, rest, MGV__ONLINE_KEYS);
+    views->queries_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, rest, 64);
 }
 
 /* Weighted sums: (column, head, image). */
@@ -11410,6 +11571,7 @@ static uint32_t mgv__sm90_store_map(mgv__plan *plan, uint32_t buffer) {
     switch (buffer) {
     case MGV__DEVICE_PATCHES: return MGV__NO_MAP;
     case MGV__DEVICE_ATTENDED:
+        if (plan->varlen) return mgv__plan_head_map(plan, buffer, plan->group_images, 1, 64, MGV__CHUNK_ROWS);
         return mgv__plan_is_online(plan) ? mgv__plan_head_map(plan, buffer, plan->tokens, images, 64, MGV__CHUNK_ROWS)
                                          : mgv__plan_map(plan, buffer, plan->tokens, images, MGV__CHUNK_ROWS);
     case MGV__DEVICE_WEIGHTED: return mgv__sm90_weighted_map(plan);
@@ -11437,7 +11599,8 @@ static void mgv__sm90_maps(mgv__plan *plan) {
             views->a[i] = mgv__plan_map(plan, i, head ? plan->room_images : rows_per_group, head ? 1 : plan->groups, MGV__GEMM_ROWS);
         views->store[i] = mgv__sm90_store_map(plan, i);
     }
-    mgv__sm90_attention_maps(plan, plan->room_images);
+    mgv__sm90_attention_maps(plan, plan->varlen ? plan->group_images : plan->room_images);
+    if (plan->varlen) return;
     mgv__sm90_latency_maps(plan);
     mgv__sm90_split_maps(plan);
 }
@@ -11626,9 +11789,17 @@ static void mgv__sm90_attention(const mgv__plan *plan, mgv__plan_op *op) {
     of->key_map = plan->views.keys;
     of->query_map = plan->views.queries;
     of->store_map = plan->views.store[op->target];
-    if (op->kind == MGV__KERNEL_ATTENTION_ONLINE) {
+    if (op->kind != MGV__KERNEL_ATTENTION) {
         of->key_rest_map = plan->views.keys_rest;
         of->query_rest_map = plan->views.queries_rest;
+    }
+    if (op->kind == MGV__KERNEL_ATTENTION_RANGES) {
+        of->range = op->range;
+        k->column_tiles = pairs;
+        k->flags |= MGV__KERNEL_WAIT_ALL; /* keys are other row tiles' */
+        return;
+    }
+    if (op->kind == MGV__KERNEL_ATTENTION_ONLINE) {
         of->parts = mgv__ceil_div(plan->tokens, MGV__MATH_GROUPS * 64);
         k->column_tiles = pairs * of->parts;
         return;
@@ -11654,6 +11825,8 @@ static void mgv__sm90_gemm(const mgv__plan *plan, mgv__plan_op *op, uint32_t spl
     of->bias = op->bias;
     of->table = op->table;
     of->stats_out = op->stats_out;
+    /* Others' queries may still read the keys of these rows, which the next layer overwrites behind this. */
+    if (plan->varlen && op->source == MGV__DEVICE_ATTENDED) k->flags |= MGV__KERNEL_WAIT_ALL;
     if (split && op->target == MGV__DEVICE_STREAM) {
         k->kind = split;
         k->column_tiles = mgv__ceil_div(k->columns, mgv__split_columns(split));
@@ -11688,8 +11861,13 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     switch (op->kind) {
     case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
     case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
+    case MGV__KERNEL_PATCHES_OF_TOKENS:
+        k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER * MGV__GEMM_ROWS));
+        k->of.patches.frames = plan->config->temporal_patch;
+        return;
     case MGV__KERNEL_ATTENTION:
-    case MGV__KERNEL_ATTENTION_ONLINE: mgv__sm90_attention(plan, op); return;
+    case MGV__KERNEL_ATTENTION_ONLINE:
+    case MGV__KERNEL_ATTENTION_RANGES: mgv__sm90_attention(plan, op); return;
     case MGV__KERNEL_POOL_TOKENS:
     case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_op(plan, op, images); return;
     case MGV__KERNEL_POOL_SUMS: mgv__plan_pool_sums(plan, op); return;
@@ -11815,15 +11993,16 @@ static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, 
 #define MGV__SM90_STREAM (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_RAGGED)
 #define MGV__SM90_ANY (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__SM90_STREAM)
 #define MGV__SM90_FLOAT (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL)
+#define MGV__SM90_GEMM (MGV__SM90_ANY | MGV__KERNEL_HALF | MGV__KERNEL_SAMPLED)
 #define MGV__SM90_NORM_GELU (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH)
 /* In the order of their numbers. */
 static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"end", 0, 0},
     {"patches", 0, 0},
-    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, 0}, /* GEMM_256, _192, _128, _64 */
-    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, 0},
-    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, 0},
-    {"product", MGV__SM90_ANY | MGV__KERNEL_HALF, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
+    {"product", MGV__SM90_GEMM, 0}, /* GEMM_256, _192, _128, _64 */
+    {"product", MGV__SM90_GEMM, 0},
+    {"product", MGV__SM90_GEMM, 0},
+    {"product", MGV__SM90_GEMM, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
     {"product", MGV__SM90_NORM_GELU, 0},                    /* WIDE */
@@ -11840,9 +12019,11 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"product", MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_HALF,
      MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL | MGV__KERNEL_HALF}, /* GEMV */
     {"rest", 0, 0},
-    {"product", MGV__SM90_STREAM, 0} /* THIN */
+    {"product", MGV__SM90_STREAM, 0}, /* THIN */
+    {"attention", 0, 0}, /* RANGES */
+    {"patches", 0, 0}    /* OF_TOKENS */
 };
-MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_THIN + 1, every_kind_of_tile_has_a_row);
+MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_PATCHES_OF_TOKENS + 1, every_kind_of_tile_has_a_row);
 
 static const mgv_schedule_part mgv__sm90_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
                                                      {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
@@ -11867,11 +12048,12 @@ static const mgv__regime mgv__sm90_regimes[MGV__REGIME_COUNT] = {
      mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2},
     {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
      mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
-enum { MGV__SM90_KERNELS = 5 };
+enum { MGV__SM90_KERNELS = 6 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
     {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
     {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
+    {"megavit_encode_tower_sm_90a", MGV__THROUGHPUT, MGV__KINDS_TOWER, 0},
     {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}};
 MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
@@ -11927,7 +12109,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         target = &plan->buffers[op->target];
         if (normed && op->source == MGV__DEVICE_STREAM) k->stats_columns = 64;
         if (k->flags & MGV__KERNEL_STATS && op->target == MGV__DEVICE_STREAM) normed = k->kind == MGV__KERNEL_ROWS;
-        if (k->kind != MGV__KERNEL_PATCHES) {
+        if (!mgv__plan_is_patches(k->kind)) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
             k->wait_divisor = !source->by_image ? mgv__plan_row_tile(plan) : op->of_images ? 1 : plan->tokens;
@@ -12079,6 +12261,12 @@ static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error)
 static uint32_t mgv__plan_wait_of(const mgv__kernel_op *k, uint32_t group, uint32_t row) {
     return k->wait_counter + group * k->wait_stride + row / k->wait_divisor;
 }
+/* The first and the last row that a tile of rows [first, end) waits for. */
+static void mgv__plan_wait_rows(const mgv__kernel_op *k, uint32_t group, uint32_t first, uint32_t end, uint32_t *from, uint32_t *to) {
+    const int all = (k->flags & MGV__KERNEL_WAIT_ALL) != 0;
+    *from = all ? 0 : first;
+    *to = (all ? mgv__rows_of_group(k, group) : end) - 1;
+}
 static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t row) {
     return mgv__signal_index(k, group, row / mgv__tile_row_count(k, mgv__plan_row_tile(plan)));
 }
@@ -12093,8 +12281,9 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
     mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &end);
     if (first >= end) return MGV_OK;
     if (k->wait_divisor) {
-        i = mgv__plan_wait_of(k, segment->group, first);
-        last = mgv__plan_wait_of(k, segment->group, end - 1);
+        mgv__plan_wait_rows(k, segment->group, first, end, &i, &last);
+        i = mgv__plan_wait_of(k, segment->group, i);
+        last = mgv__plan_wait_of(k, segment->group, last);
         for (; i <= last; i++)
             if (i >= plan->counter_count || counts[i] != k->wait_threshold)
                 return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -12330,14 +12519,22 @@ static void mgv__pack_table(const mgv__packer *p, const mgv__plan_op *op) {
         mgv__pack_positions(p, from, row, out);
 }
 
-/* Patch embedding: from (channel, y, x) to (y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
+/* The table of positions as it is: each encode brings its samples. */
+static void mgv__pack_entries(const mgv__packer *p, const mgv__plan_op *op) {
+    const mgv__tensor *table = &p->tensors[p->plan->program->ops[op->first].table];
+    const uint64_t count = mgv__tensor_numbers(table);
+    uint64_t i;
+    for (i = 0; i < count; i++) p->vectors[op->table + i] = mgv__tensor_value(table, i);
+}
+
+/* Patch embedding: from (channel, frame, y, x), or as it is, to (frame, y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
    rescale / std - mean / std goes into weights and bias. */
 static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__plan *plan = p->plan;
     const mgv__op *from = &plan->program->ops[op->first];
     const mgv__pixels_config *pixels = &plan->config->pixels;
     const mgv__tensor *weight = &p->tensors[from->weight[0]];
-    const uint32_t patch = plan->config->patch, area = patch * patch;
+    const uint32_t patch = plan->config->patch, area = patch * patch, frames = plan->config->temporal_patch, pixel_count = frames * area;
     const double rescale = pixels->do_rescale ? pixels->rescale_factor : 1;
     uint16_t *out = mgv__packer_row(p, op, row);
     double bias = mgv__packer_bias(p, from->bias[0], row);
@@ -12345,9 +12542,10 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
     for (channel = 0; channel < 3; channel++) {
         const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1),
                      zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
-        for (i = 0; i < area; i++) {
+        for (i = 0; i < pixel_count; i++) {
+            const uint64_t in_row = pixels->channels_last ? (uint64_t)i * 3 + channel : (uint64_t)channel * pixel_count + i;
             uint16_t *w = &out[i * 3 + channel];
-            *w = mgv__bf16_round((float)(mgv__tensor_value(weight, ((uint64_t)row * 3 + channel) * area + i) * scale));
+            *w = mgv__bf16_round((float)(mgv__tensor_value(weight, (uint64_t)row * 3 * pixel_count + in_row) * scale));
             bias -= mgv__float_of_bf16(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
         }
     }
@@ -12459,6 +12657,7 @@ static void mgv__pack_vectors(const mgv__packer *p) {
         const mgv__plan_op *op = &plan->ops[i];
         if (op->packs == MGV__PACKS_NORM) mgv__pack_norm(p, op->norm, op->bias);
         if (op->packs == MGV__PACKS_PATCHES && op->kernel.flags & MGV__KERNEL_TABLE) mgv__pack_table(p, op);
+        if (op->packs == MGV__PACKS_PATCHES && op->kernel.flags & MGV__KERNEL_SAMPLED) mgv__pack_entries(p, op);
     }
 }
 
@@ -12505,7 +12704,7 @@ static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
-    return k->kind != MGV__KERNEL_PATCHES && k->kind != MGV__KERNEL_ROWS && !mgv__plan_is_attention(k->kind) &&
+    return !mgv__plan_is_patches(k->kind) && k->kind != MGV__KERNEL_ROWS && !mgv__plan_is_attention(k->kind) &&
            !mgv__plan_is_pool(k->kind);
 }
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
@@ -12527,18 +12726,24 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 /* Queries of one CTA's tile of attention, in whole blocks of 64. */
 static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
+    if (plan->varlen) return MGV__GEMM_ROWS;
     if (mgv__plan_regime(plan)->queries) return mgv__plan_regime(plan)->queries;
     return k->of.attention.parts == 1 ? all : mgv__min_u32(all, 128);
 }
+/* Keys of a query. */
+static uint32_t mgv__attention_range(const mgv__plan *plan, const mgv__kernel_op *k) {
+    return plan->varlen && mgv__plan_is_attention(k->kind) ? plan->keys[k->of.attention.range] : plan->tokens;
+}
 /* Keys of a tile and columns of a head, as they are multiplied. */
-static uint32_t mgv__attention_keys(const mgv__plan *plan) {
-    return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : mgv__key_block(plan->tokens);
+static uint32_t mgv__attention_keys(const mgv__plan *plan, const mgv__kernel_op *k) {
+    const uint32_t keys = mgv__attention_range(plan, k);
+    return mgv__plan_is_online(plan) ? mgv__ceil_div(keys, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : mgv__key_block(keys);
 }
 static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__rest_columns(plan->head_dim); }
 
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
-    const double keys = mgv__attention_keys(plan), side = plan->config->image_size;
+    const double keys = mgv__attention_keys(plan, k), side = plan->config->image_size;
     const mgv__regime *regime = mgv__plan_regime(plan);
     const double sharers = (double)regime->cluster / regime->unit_tiles; /* CTAs that work on one image where tiles are of images */
     mgv__tile_clocks clocks = {0, 0, 1000};
@@ -12550,6 +12755,8 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         return mgv__plan_regime(plan)->product_clocks(plan, k, shape);
     }
     /* a byte in, two out, 3 channels; 45,000 clocks for 224 px on an H200 */
+    if (k->kind == MGV__KERNEL_PATCHES_OF_TOKENS)
+        clocks.feed = 3.0 * MGV__GEMM_ROWS * plan->patch_columns / k->column_tiles / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (mgv__plan_is_attention(k->kind)) {
         const double heads = mgv__plan_heads(k), queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
@@ -12595,7 +12802,7 @@ typedef struct mgv__schedule_bytes {
 static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv__plan_op *op, double rows, double tiles) {
     const mgv__kernel_op *k = &op->kernel;
     const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
-    const double images = rows / plan->tokens, scores = 2.0 * k->heads * plan->tokens * rows;
+    const double images = rows / plan->tokens, scores = 2.0 * k->heads * mgv__attention_range(plan, k) * rows;
     mgv__schedule_bytes b;
     memset(&b, 0, sizeof b);
     if (k->column_tiles == 0) return b;
@@ -12635,12 +12842,15 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.target = 2 * b.source;
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics = b.source / 16;
         b.l2 = b.source;
+    } else if (k->kind == MGV__KERNEL_PATCHES_OF_TOKENS) {
+        b.l2 = b.source = rows * plan->patch_columns;
     } else if (k->kind == MGV__KERNEL_PATCHES) {
         b.source = images * plan->config->image_size * plan->config->image_size * plan->config->channels;
         b.l2 = b.source;
     } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
         b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->of.attention.parts));
+        if (plan->varlen) b.l2 = 2.0 * rows * k->inner * (1 + 2.0 * mgv__attention_keys(plan, k) / MGV__GEMM_ROWS);
         b.passes = 4 * scores;
     } else {
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
@@ -12659,7 +12869,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
 static double mgv__schedule_memory(const mgv__plan *plan, const mgv__plan_op *op, const mgv__schedule_bytes *b, double passes) {
     double bytes = 0;
     if (b->weights + b->source + b->target > plan->machine->costs.l2_bytes) bytes = b->source + b->target + b->residual + passes;
-    else if (op->kernel.kind == MGV__KERNEL_PATCHES) bytes = b->source;
+    else if (mgv__plan_is_patches(op->kernel.kind)) bytes = b->source;
     else if (op == &plan->ops[plan->op_count - 1]) bytes = b->target;
     return bytes;
 }
@@ -12670,7 +12880,7 @@ static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op)
     const double pooled = 4.0 * k->rows_total * k->heads * k->inner;
     if (k->column_tiles == 0) return 0;
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
-    if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * plan->tokens * k->inner;
+    if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * mgv__attention_range(plan, k) * k->inner;
     if (k->kind == MGV__KERNEL_POOL_SUMS) return 2.0 * k->rows_total * k->heads * k->inner; /* the scores have been counted */
     if (k->kind == MGV__KERNEL_POOL_HEADS) return pooled + 2.0 * k->rows_total / k->tokens * k->inner * k->inner;
     return k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS ? pooled : 0;
@@ -12683,7 +12893,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     out->label = op->label;
     out->layer = op->layer;
     out->kind = plan->machine->kinds[k->kind].name;
-    out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->tokens;
+    out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->varlen ? (uint32_t)MGV__GEMM_ROWS : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
     if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * (uint32_t)MGV__MATH_GROUPS;
     if (mgv__plan_is_attention(k->kind)) {
@@ -12795,7 +13005,7 @@ static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const m
     const mgv__plan_op *op = &plan->ops[segment->op];
     const mgv__kernel_op *k = &op->kernel;
     mgv__schedule_unit unit;
-    uint32_t first, behind, cta, i;
+    uint32_t first, behind, cta, i, last;
     unit.ready = 0;
     unit.count = 0;
     for (cta = 0; cta < mgv__plan_regime(plan)->cluster; cta++) {
@@ -12803,7 +13013,9 @@ static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const m
         if (first >= behind) continue;
         unit.signals[unit.count++] = mgv__plan_signal_of(plan, k, segment->group, first);
         if (!k->wait_divisor) continue;
-        for (i = mgv__plan_wait_of(k, segment->group, first); i <= mgv__plan_wait_of(k, segment->group, behind - 1); i++)
+        mgv__plan_wait_rows(k, segment->group, first, behind, &i, &last);
+        last = mgv__plan_wait_of(k, segment->group, last);
+        for (i = mgv__plan_wait_of(k, segment->group, i); i <= last; i++)
             unit.ready = mgv__max_double(unit.ready, written[i] + plan->machine->costs.handoff_us);
     }
     return unit;
@@ -12899,7 +13111,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
 
 static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
     const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
-    const double image = side * side * plan->config->channels + 4.0 * plan->width; /* bytes in and out */
+    const double image = (plan->varlen ? plan->patch_columns : side * side * plan->config->channels) + 4.0 * plan->width; /* bytes in and out */
     uint32_t i, chain = 0; /* operations that no other stands in for */
     for (i = 0; i < plan->op_count; i++) chain += plan->ops[i].kernel.column_tiles != 0;
     info->clock_hz = plan->machine->costs.clock_hz;
@@ -12969,6 +13181,12 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
     return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
 }
 
+/* Engines do not yet take pictures of any size, which plans do. */
+static mgv_result mgv__plan_check_sizes(const mgv__config *config, mgv_error *error) {
+    if (config->image_size != 0) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of one size; use the CPU backend");
+}
+
 /* A plan with room for its schedules, or NULL. */
 static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
                                  uint32_t max_images, mgv_result *result, mgv_error *error) {
@@ -12977,12 +13195,15 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
         *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only");
         return NULL;
     }
+    *result = mgv__plan_check_sizes(config, error);
+    if (*result != MGV_OK) return NULL;
     plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
     if (!plan) {
         *result = mgv__fail_nomem(error, "a plan", sizeof *plan);
         return NULL;
     }
-    (void)mgv__plan_want; /* without >>cuda nobody asks for rows */
+    (void)mgv__plan_want; /* without >>cuda nobody asks for rows, nor for pictures of any size */
+    (void)mgv__tables_add;
     *result = mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, config, program, max_images, 0, error);
     if (*result == MGV_OK) *result = mgv__plan_take_room(allocator, plan, error);
     if (*result == MGV_OK) return plan;
@@ -13984,6 +14205,8 @@ typedef struct mgv__cuda {
     uint8_t *arena;
     uint8_t *owned;                 /* what cudaFree takes; NULL: the caller brought the arena */
     void *upload;                   /* pinned: operations and segments on their way to the device */
+    void *tables;                   /* pinned, of pictures of any size: what the next launch has to know of them */
+    void *geometry_scratch;
     mgv__kernel_status *status;     /* pinned; behind it another one, whose abort word is what mgv__cuda_abort sends */
     cudaEvent_t done;
     cudaStream_t aside;             /* on which a kernel under way is told to give up, */
@@ -14220,6 +14443,8 @@ static void mgv__cuda_destroy(mgv__cuda *cuda) {
     if (cuda->aside) cuda->calls->StreamDestroy(cuda->aside);
     if (cuda->owned) cuda->calls->Free(cuda->owned);
     if (cuda->upload) cuda->calls->FreeHost(cuda->upload);
+    if (cuda->tables) cuda->calls->FreeHost(cuda->tables);
+    mgv__free(&allocator, cuda->geometry_scratch);
     if (cuda->status) cuda->calls->FreeHost(cuda->status);
     if (cuda->library) cuda->calls->LibraryUnload(cuda->library);
     mgv__plan_free(&allocator, cuda->plan);
@@ -14336,6 +14561,13 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 0, (size_t)plan->arena_bytes), "clearing device memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->upload, (size_t)plan->schedule_bytes), "allocating pinned memory");
     MGV__CUDA_TRY(cuda->calls, MallocHost, ((void **)&cuda->status, 2 * sizeof *cuda->status), "allocating pinned memory");
+    if (plan->varlen) {
+        size_t scratch = 0;
+        if (!mgv__geometry_scratch_bytes(config, desc->max_images, &scratch)) scratch = SIZE_MAX;
+        cuda->geometry_scratch = mgv__alloc(&cuda->allocator, scratch);
+        if (!cuda->geometry_scratch) return mgv__fail_nomem(error, "the geometry of pictures", scratch);
+        MGV__CUDA_TRY(cuda->calls, MallocHost, (&cuda->tables, (size_t)plan->tables_bytes), "allocating pinned memory");
+    }
     memset(cuda->status, 0, 2 * sizeof *cuda->status);
     cuda->status[1].aborted = MGV__WAIT_COUNT;
     MGV__CUDA_TRY(cuda->calls, EventCreateWithFlags, (&cuda->done, cudaEventDisableTiming), "making an event");
@@ -14516,7 +14748,35 @@ static mgv_result mgv__cuda_abort(mgv__cuda *cuda, mgv_error *error) {
     return MGV_OK;
 }
 
-/* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory. The pooled rows are then at
+/* Tells the next launch of the pictures of any size that it is of, their tokens in sum no more than the engine holds. Nothing that was
+   enqueued before may be under way. */
+static mgv_result mgv__cuda_place_pictures(mgv__cuda *cuda, const mgv__batch_picture *pictures, uint32_t count, cudaStream_t stream,
+                                           mgv_error *error) {
+    mgv__plan *plan = cuda->plan;
+    uint8_t *const host = (uint8_t *)cuda->tables, *const device = cuda->arena + plan->tables_offset;
+    mgv__tables_layout layout;
+    mgv__tables tables;
+    uint32_t i, tokens = 0;
+    for (i = 0; i < count; i++) tokens += pictures[i].grid.tokens;
+    layout = mgv__tables_of(plan->config, tokens);
+    memset(&tables, 0, sizeof tables);
+    tables.config = plan->config;
+    tables.scratch = cuda->geometry_scratch;
+    tables.tokens = (mgv__kernel_token *)(void *)host;
+    tables.unit_rows = (uint32_t *)(void *)(host + layout.unit_rows);
+    tables.samples = (mgv__kernel_sample *)(void *)(host + layout.samples);
+    for (i = 0; i < count; i++) mgv__tables_add(&tables, &pictures[i]);
+    for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = (uint32_t)(tables.pairs[i] / tokens + 0.5);
+    cuda->arguments.tokens = (const mgv__kernel_token *)(const void *)device;
+    cuda->arguments.unit_rows = (const uint32_t *)(const void *)(device + layout.unit_rows);
+    cuda->arguments.samples = (const mgv__kernel_sample *)(const void *)(device + layout.samples);
+    MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (device, host, layout.samples + tables.sample_count * sizeof *tables.samples,
+                                             cudaMemcpyHostToDevice, stream), "sending what there is to know of the pictures");
+    return MGV_OK;
+}
+
+/* Enqueues the encoding of `images` pictures of the model's size, RGB, one after the other in device memory; of pictures of any size, of so
+   many tokens, behind mgv__cuda_place_pictures. The pooled rows are then at
    mgv__cuda_pooled. captured: into a CUDA graph. The caller records `done` behind what it enqueues itself. */
 static mgv_result mgv__cuda_launch(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, int captured, cudaStream_t stream,
                                    mgv_error *error) {
@@ -14690,6 +14950,11 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     memset(gpu, 0, sizeof *gpu);
     gpu->calls = cuda_desc.calls;
     gpu->device = desc->device;
+    result = mgv__plan_check_sizes(&model->config, error);
+    if (result != MGV_OK) {
+        mgv__free(&desc->allocator, gpu);
+        return result;
+    }
     if (gpu->calls->GetDevice(&current) != cudaSuccess) current = -1; /* why, mgv__cuda_create will say */
     result = mgv__cuda_create(&gpu->cuda, &cuda_desc, &model->config, &model->program, model->tensors, error);
     if (result == MGV_OK) result = mgv__gpu_allocate(gpu, model, desc, error);

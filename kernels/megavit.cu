@@ -4,13 +4,13 @@
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
    Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
-   gemm, gemm_layers, attention, attention_online, rows; sm_90a/patches; sm_90a/siglip_head/ gemv, pool, pool_sums, pool_tokens; then
+   gemm, gemm_layers, attention, attention_online, attention_ranges, rows; sm_90a/patches; sm_90a/siglip_head/ gemv, pool, pool_sums, pool_tokens; then
    sm_90a/latency/kernels. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "sm_90a/throughput/gemm_layers.cuh"
 #include "sm_90a/siglip_head/gemv.cuh"
-#include "sm_90a/throughput/attention_online.cuh"
+#include "sm_90a/throughput/attention_ranges.cuh"
 #include "sm_90a/siglip_head/pool_sums.cuh"
 #include "sm_90a/siglip_head/pool_tokens.cuh"
 #include "sm_90a/patches.cuh"
@@ -46,6 +46,13 @@ DEVICE void math_attention_online(Math &self, const TileSlot &tile) {
     default: attention_online_tile<32>(self, tile); break;
     }
 }
+DEVICE void math_attention_ranges(Math &self, const TileSlot &tile) {
+    switch (rest_columns(tile.op)) {
+    case 0: attention_ranges_tile<0>(self, tile); break;
+    case 16: attention_ranges_tile<16>(self, tile); break;
+    default: attention_ranges_tile<32>(self, tile); break;
+    }
+}
 DEVICE void math_pool(Math &self, const TileSlot &tile) {
     if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) pool_tile<MGV__SHORT_KEYS>(self, tile);
     else pool_tile<MGV__MAX_KEYS>(self, tile);
@@ -55,7 +62,9 @@ DEVICE void math_pool(Math &self, const TileSlot &tile) {
    and so does their code: -0.4% (kernels/NOTES.md, how much code). */
 template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &tile, uint32_t kind) {
     constexpr auto has = [](uint32_t some) { return has_kind<KINDS>(some); };
-    constexpr uint32_t flags = has_kind<KINDS>(MGV__KERNEL_ROWS) ? FLAGS_OF_TILE : FLAGS_OF_COMMON_TILE;
+    constexpr uint32_t flags = has_kind<KINDS>(MGV__KERNEL_ATTENTION_RANGES) ? FLAGS_OF_TOWER_TILE
+                               : has_kind<KINDS>(MGV__KERNEL_ROWS)       ? FLAGS_OF_TILE
+                                                                         : FLAGS_OF_COMMON_TILE;
     if (is_kind<KINDS, MGV__KERNEL_SPLIT_160>(kind)) {
         split_tile<160>(self, tile);
         return KIND_NOT_KNOWN;
@@ -71,6 +80,8 @@ template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &
     case MGV__KERNEL_GEMM_128: if constexpr (has(MGV__KERNEL_GEMM_128)) gemm_tile<128, flags>(self, tile); break;
     case MGV__KERNEL_GEMM_64: if constexpr (has(MGV__KERNEL_GEMM_64)) gemm_tile<64, flags>(self, tile); break;
     case MGV__KERNEL_ATTENTION_ONLINE: if constexpr (has(MGV__KERNEL_ATTENTION_ONLINE)) math_attention_online(self, tile); break;
+    case MGV__KERNEL_ATTENTION_RANGES: if constexpr (has(MGV__KERNEL_ATTENTION_RANGES)) math_attention_ranges(self, tile); break;
+    case MGV__KERNEL_PATCHES_OF_TOKENS: if constexpr (has(MGV__KERNEL_PATCHES_OF_TOKENS)) patches_of_tokens_tile(self, tile); break;
     case MGV__KERNEL_POOL: if constexpr (has(MGV__KERNEL_POOL)) math_pool(self, tile); break;
     case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) pool_sums_tile(self, tile); break;
     case MGV__KERNEL_POOL_TOKENS:
@@ -137,6 +148,11 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     throughput_kernel<MGV__KINDS_ALL>((SharedMemory *)shared_bytes, arguments);
+}
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_tower_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    throughput_kernel<MGV__KINDS_TOWER>((SharedMemory *)shared_bytes, arguments);
 }
 /* The less code a kernel has, the nearer it lies: few images have kernels with no more than they take. The host chooses (mgv__kernels). */
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)

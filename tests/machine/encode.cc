@@ -17,6 +17,7 @@
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_some_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_few_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_tower_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" const uint32_t megavit_description[5];
@@ -70,6 +71,8 @@ struct MicroEncoder {
     mgv__cuda *cuda = nullptr;
     MicroShape shape;
     std::vector<uint8_t> pixels;
+    std::vector<mgv__batch_picture> pictures;  /* of any size */
+    uint32_t units = 0;                        /* what a launch counts: images, or tokens of these */
     std::vector<mgv_output> outputs;           /* pooled, and if asked for: the others */
     std::vector<std::vector<float>> expected;  /* of each */
     void *device_pixels = nullptr;
@@ -89,8 +92,8 @@ static void choose_outputs(MicroEncoder *m) {
         memset(output, 0, sizeof *output);
         output->kind = kinds[i + skipped];
         output->index = layers[i + skipped];
-        output->capacity = (uint64_t)m->shape.images * m->shape.hidden;
-        if (output->kind != MGV_OUTPUT_POOLED) output->capacity *= grid * grid + m->model->config.prefix;
+        output->capacity = (uint64_t)m->units * m->shape.hidden;
+        if (output->kind != MGV_OUTPUT_POOLED && m->pictures.empty()) output->capacity *= grid * grid + m->model->config.prefix;
         m->expected[i].resize(output->capacity);
         output->data = m->expected[i].data();
     }
@@ -105,6 +108,7 @@ static std::string run_on_cpu(MicroEncoder *m) {
     memset(&desc, 0, sizeof desc);
     desc.backend = MGV_BACKEND_CPU;
     desc.max_images = m->shape.images;
+    if (!m->pictures.empty()) desc.max_tokens = m->units;
     mgv_engine *engine;
     if (mgv_engine_create(&engine, m->model, &desc, &error) != MGV_OK) return failed("CPU engine", error);
     std::vector<mgv_image> images(m->shape.images);
@@ -112,8 +116,12 @@ static std::string run_on_cpu(MicroEncoder *m) {
     const size_t bytes = (size_t)m->shape.image_size * m->shape.image_size * 3;
     for (size_t i = 0; i < images.size(); i++) {
         images[i].format = MGV_PIXELS_RGB8;
-        images[i].pixels = &m->pixels[i * bytes];
+        images[i].pixels = &m->pixels[m->pictures.empty() ? i * bytes : m->pictures[i].pixels];
         images[i].width = images[i].height = m->shape.image_size;
+        if (m->pictures.empty()) continue;
+        images[i].width = m->pictures[i].grid.width;
+        images[i].height = m->pictures[i].grid.height;
+        images[i].frames = m->pictures[i].frames;
     }
     choose_outputs(m);
     mgv_encode_desc encode;
@@ -131,7 +139,7 @@ static std::string run_on_cpu(MicroEncoder *m) {
 static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
     const mgv__device_buffer *b = &m->cuda->plan->buffers[buffer];
     const uint32_t of_image = buffer == MGV__DEVICE_PARTS ? mgv__plan_pool_parts_of(m->cuda->plan) : m->cuda->plan->tokens;
-    const uint64_t exist = (uint64_t)m->shape.images * (mgv__plan_rows_are_images(buffer) ? 1 : of_image), rows = exist < b->rows ? exist : b->rows;
+    const uint64_t exist = (uint64_t)m->units * (mgv__plan_rows_are_images(buffer) ? 1 : of_image), rows = exist < b->rows ? exist : b->rows;
     return rows * b->pitch * b->element_bytes;
 }
 
@@ -155,6 +163,7 @@ static void name_buffers(MicroEncoder *m) {
     machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
     machine::global_part(arena + plan->deal_offset, ((size_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS) * sizeof *plan->deal, "lists of clusters", true);
     machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
+    if (plan->tables_bytes) machine::global_part(arena + plan->tables_offset, plan->tables_bytes, "tables of tokens", true);
 }
 
 /* The kernel is to write all but the pooled rows itself, at places that begin at no multiple of eight bytes. */
@@ -209,6 +218,27 @@ static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
     return config_of(shape, "siglip_vision_model",
                      ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size) +
                          (shape.head ? "" : ",\"vision_use_head\":false"));
+}
+
+/* The same for pictures of any size: patches are a matrix, positions are sampled. */
+static std::string make_naflex(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate, side = shape.table_side;
+    const std::string v = "vision_model.";
+    c.add(v + "embeddings.patch_embedding.weight", {d, 3 * shape.patch * shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
+    c.add(v + "embeddings.position_embedding.weight", {side * side, d}, 0.5f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = v + "encoder.layers." + std::to_string(i) + ".";
+        c.norm(l + "layer_norm1", d);
+        c.norm(l + "layer_norm2", d);
+        c.linear(l + "self_attn.q_proj", d, d, shape.sharpness);
+        for (const char *p : {"k_proj", "v_proj", "out_proj"}) c.linear(l + "self_attn." + p, d, d);
+        c.linear(l + "mlp.fc1", f, d);
+        c.linear(l + "mlp.fc2", d, f);
+    }
+    c.norm(v + "post_layernorm", d);
+    return config_of(shape, "siglip2_vision_model",
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"num_patches\":" + std::to_string(side * side) + ",\"vision_use_head\":false");
 }
 
 /* A norm behind the embeddings, quick GELU, no bias of the patches. */
@@ -278,6 +308,50 @@ static std::string make_toy(const MicroShape &shape, Checkpoint &c) {
                      ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size));
 }
 
+static std::vector<mgv__batch_picture> pictures_of(const MicroShape &shape) {
+    std::vector<mgv__batch_picture> pictures;
+    for (const char *at = shape.sizes; *at;) {
+        mgv__batch_picture picture;
+        int used = 0;
+        unsigned t = 1, h = 0, w = 0;
+        memset(&picture, 0, sizeof picture);
+        if (sscanf(at, "%ux%u%n", &h, &w, &used) < 2) abort();
+        at += used;
+        if (*at == '*' && sscanf(at, "*%u%n", &t, &used) == 1) at += used; /* frames */
+        while (*at == ' ') at++;
+        picture.frames = t;
+        picture.grid.h = h;
+        picture.grid.w = w;
+        picture.grid.height = h * shape.patch;
+        picture.grid.width = w * shape.patch;
+        pictures.push_back(picture);
+    }
+    return pictures;
+}
+/* Each picture's pixels are those of its seed, whichever others there are. */
+static void fill_pictures(MicroEncoder *m) {
+    const mgv__config *config = &m->model->config;
+    size_t bytes = 0;
+    m->units = 0;
+    for (mgv__batch_picture &picture : m->pictures) {
+        mgv_grid *grid = &picture.grid;
+        grid->t = (picture.frames + config->temporal_patch - 1) / config->temporal_patch;
+        grid->tokens = grid->t * grid->h * grid->w;
+        grid->merged_tokens = grid->tokens / (config->merge * config->merge);
+        picture.pixels = bytes;
+        bytes += ((size_t)picture.frames * grid->width * grid->height * 3 + 15) / 16 * 16;
+        m->units += grid->tokens;
+    }
+    m->pixels.assign(bytes, 0);
+    for (size_t i = 0; i < m->pictures.size(); i++) {
+        const mgv__batch_picture &picture = m->pictures[i];
+        Checkpoint random;
+        random.state += (m->shape.seed + i) * 0x9E3779B97F4A7C15ull;
+        for (size_t k = 0; k < (size_t)picture.frames * picture.grid.width * picture.grid.height * 3; k++)
+            m->pixels[picture.pixels + k] = (uint8_t)(128 + 127 * m->shape.contrast * random.next());
+    }
+}
+
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     std::unique_ptr<MicroEncoder> m(new MicroEncoder());
     m->shape = shape;
@@ -286,8 +360,11 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     const std::string config = family == "clip"     ? make_clip(shape, c)
                                : family == "dinov2" ? make_dinov2(shape, c)
                                : family == "toy"    ? make_toy(shape, c)
+                               : family == "naflex" ? make_naflex(shape, c)
                                                     : make_siglip(shape, c);
-    const std::string processor = "{\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
+    if (family == "naflex") m->pictures = pictures_of(shape);
+    const bool any_size = !m->pictures.empty();
+    const std::string processor = any_size ? "{\"do_resize\":false,\"max_num_patches\":1000,\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27]}" : "{\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
                                   "\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27],\"rescale_factor\":0.00392156862745098,"
                                   "\"resample\":3,\"size\":{\"height\":" + side + ",\"width\":" + side + "}}";
     const std::string tensors = c.file();
@@ -312,8 +389,10 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         *why = failed("model", error);
         return nullptr;
     }
+    m->units = shape.images;
     m->pixels.resize((size_t)shape.images * shape.image_size * shape.image_size * 3);
     for (uint8_t &p : m->pixels) p = (uint8_t)(128 + 127 * shape.contrast * c.next());
+    if (any_size) fill_pictures(m.get());
     const size_t image_bytes = m->pixels.size() / shape.images;
     for (size_t i = image_bytes; shape.alike && i < m->pixels.size(); i++) m->pixels[i] = m->pixels[i - image_bytes];
     if (!(*why = run_on_cpu(m.get())).empty()) return nullptr;
@@ -323,6 +402,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_some_sm_90a", 168, [](void **arguments) { megavit_encode_some_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_few_sm_90a", 168, [](void **arguments) { megavit_encode_few_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_tower_sm_90a", 168, [](void **arguments) { megavit_encode_tower_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_104_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_128_sm_90a", 168,
@@ -392,7 +472,7 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
         if (mgv__plan_is_latency_product(kernel.kind))
             ways->insert(kernel.flags & MGV__KERNEL_OTHERS_SIGNAL ? "signals by another warp" : "signals by the math warps");
         if (kernel.flags & MGV__KERNEL_OWN_HEADS) ways->insert("a head a math group");
-        const uint32_t last_group = mgv__ceil_div(m->shape.images, m->cuda->plan->group_images) - 1;
+        const uint32_t last_group = mgv__ceil_div(m->units, m->cuda->plan->group_images) - 1;
         const std::string columns = std::to_string(op.tile_columns);
         if (product && mgv__shares_rows(&kernel, last_group, mgv__plan_units(m->cuda->plan, &kernel, last_group) - 1))
             ways->insert("last rows shared by tiles of " + columns + " columns");
@@ -419,13 +499,16 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
         m->cuda->counter_set = 0;
         m->cuda->cleared = 0;
     }
-    mgv_result result = mgv__cuda_launch(m->cuda, m->shape.images, (const uint8_t *)m->device_pixels, 0, nullptr, &error);
+    mgv_result result = MGV_OK;
+    if (!m->pictures.empty())
+        result = mgv__cuda_place_pictures(m->cuda, m->pictures.data(), (uint32_t)m->pictures.size(), nullptr, &error);
+    if (result == MGV_OK) result = mgv__cuda_launch(m->cuda, m->units, (const uint8_t *)m->device_pixels, 0, nullptr, &error);
     run.machine = machine::runtime.last;
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
     if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images);
     for (size_t i = m->shape.head; i < m->expected.size(); i++)
-        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->shape.images);
+        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1);
     return run;
 }

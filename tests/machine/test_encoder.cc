@@ -552,6 +552,73 @@ static void test_widths(void) {
     test_encoder_arithmetic(clip, 1);
 }
 
+/* A tower for pictures of any size: one behind the other in one launch, and each by itself. */
+static MicroShape sizes_shape(const char *sizes, uint32_t tokens, uint32_t seed = 0) {
+    MicroShape shape = {0, 8, 192, 200, 2, 1, 1, 0, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true, 64, false};
+    shape.family = "naflex";
+    shape.table_side = 5;
+    shape.sizes = sizes;
+    shape.max_images = tokens;
+    shape.images = (uint32_t)std::count(sizes, sizes + strlen(sizes), ' ') + 1;
+    shape.seed = seed;
+    return shape;
+}
+/* Rows of `columns` columns: each picture of `together` has the same bits in an encode of its own. */
+static void test_sizes_alone(const MicroShape &together, const std::vector<std::string> &sizes, const std::vector<uint32_t> &tokens) {
+    std::string why;
+    std::vector<float> all;
+    uint32_t sum = 0;
+    for (const uint32_t t : tokens) sum += t;
+    for (size_t i = 0, first = 0; i <= sizes.size() && why.empty(); i++) {
+        MicroShape shape = together;
+        if (i > 0) {
+            shape.sizes = sizes[i - 1].c_str();
+            shape.seed = together.seed + (uint32_t)i - 1;
+            shape.images = 1;
+        }
+        MicroEncoder *encoder = open_encoder(shape);
+        if (!encoder) return;
+        machine::Options options = options_of(i, false);
+        options.hardware_sums = false;
+        const MicroRun run = micro_run(encoder, options, 0);
+        arithmetic_runs++;
+        why = failure(run);
+        if (i == 0) {
+            all = run.outputs;
+        } else if (why.empty()) {
+            const size_t count = all.size() / sum / shape.hidden, each = (size_t)tokens[i - 1] * shape.hidden; /* outputs */
+            if (run.outputs.size() != count * each) why = "as many outputs as together";
+            for (size_t k = 0; k < count && why.empty(); k++)
+                if (memcmp(&run.outputs[k * each], &all[k * sum * shape.hidden + first * shape.hidden], each * sizeof(float)))
+                    why = "other bits of output " + std::to_string(k);
+            first += tokens[i - 1];
+        }
+        if (!why.empty()) why = (i ? "picture " + std::to_string(i - 1) : "together") + ": " + why;
+        micro_close(encoder);
+    }
+    ok(why.empty(), "encoder, pictures of " + std::string(together.sizes) + " patches: the same bits together and alone", why);
+}
+static void test_sizes(unsigned seeds) {
+    test_encoder_arithmetic(sizes_shape("7x9", 64), 2); /* one row tile, which is not full */
+    test_encoder_arithmetic(sizes_shape("1x1", 4), 1);
+    test_encoder_arithmetic(sizes_shape("16x17", 300), 1); /* three blocks of keys, row tiles without a neighbour */
+    const char *const mixed = "3x5 1x1 9x15 16x16 2x3 7x7"; /* tiles of queries over four pictures */
+    test_encoder_arithmetic(sizes_shape(mixed, 600), 2);
+    test_sizes_alone(sizes_shape(mixed, 600), {"3x5", "1x1", "9x15", "16x16", "2x3", "7x7"}, {15, 1, 135, 256, 6, 49});
+    for (const uint32_t head_dim : {24u, 72u, 80u, 96u}) { /* boxes behind the first 64 columns */
+        MicroShape shape = sizes_shape("9x15 5x5", 200);
+        shape.head_dim = head_dim;
+        shape.hidden = head_dim == 80 ? 240 : head_dim == 96 ? 192 : head_dim == 24 ? 48 : 144;
+        test_encoder_arithmetic(shape, 1);
+    }
+    MicroShape sharp = sizes_shape(mixed, 600); /* exponentials that float32 has no room for */
+    sharp.sharpness = 40;
+    sharp.layers = 1;
+    test_encoder_arithmetic(sharp, 1);
+    test_encoder_protocol(sizes_shape(mixed, 600), seeds / 4);
+    test_encoder_replay(sizes_shape(mixed, 600), seeds);
+}
+
 /* The family that only tests know, in the program that has it (tests/toy): norms behind the residual are tiles of their own, in the
    kernel of all kinds; behind tiles that share out K, too. */
 static void test_toy(void) {
@@ -621,9 +688,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "widths", "alike", "order", "watchdog", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "widths", "alike", "order", "watchdog", "sizes", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|widths|alike|order|watchdog|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|widths|alike|order|watchdog|sizes|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -633,6 +700,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "numbers" || share == "alike") test_alike();
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
+    if (share.empty() || share == "sizes") test_sizes(seeds);
     if (share == "toy") test_toy(); /* of all shares no other program has it */
     test_products(recorded);
     return finish();

@@ -67,25 +67,18 @@ DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2]
     wgmma_commit_group();
 }
 
-/* Scores of one block -> powers of two, in place; those of keys from `left` on become 0.
-   Returns what everything before is to be multiplied by. */
-DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, RunningSoftmax &running, float (&scale)[2]) {
-    const uint32_t column = 2 * (lane % 4);
+/* Scores of one block -> powers of two, in place. Returns what everything before is to be multiplied by. SOME: a row may have had no key
+   yet, and nothing is taken from infinity. */
+template <bool SOME> DEVICE void online_exponentials(float (&s)[ONLINE_SCORES], RunningSoftmax &running, float (&scale)[2]) {
     float most[2] = {running.most[0], running.most[1]};
-    if (left < MGV__ONLINE_KEYS) {
-#pragma unroll
-        for (int j = 0; j < ONLINE_SCORES / 4; j++) {
-            if (8 * j + column >= left) s[4 * j] = s[4 * j + 2] = -INFINITY;
-            if (8 * j + column + 1 >= left) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
-        }
-    }
 #pragma unroll
     for (int i = 0; i < ONLINE_SCORES; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        most[r] = quad_max(most[r]);
-        scale[r] = ex2_approx(running.most[r] - most[r]);
-        running.most[r] = most[r];
+        const float before = running.most[r];
+        running.most[r] = most[r] = quad_max(most[r]);
+        if (SOME && most[r] == -INFINITY) most[r] = 0;
+        scale[r] = ex2_approx(before - most[r]);
         running.sum[r] *= scale[r];
     }
 #pragma unroll
@@ -93,6 +86,18 @@ DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t la
         s[i] = ex2_approx(s[i] - most[i / 2 & 1]);
         running.sum[i / 2 & 1] += s[i];
     }
+}
+/* Scores of keys from `left` on become 0. */
+DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, RunningSoftmax &running, float (&scale)[2]) {
+    const uint32_t column = 2 * (lane % 4);
+    if (left < MGV__ONLINE_KEYS) {
+#pragma unroll
+        for (int j = 0; j < ONLINE_SCORES / 4; j++) {
+            if (8 * j + column >= left) s[4 * j] = s[4 * j + 2] = -INFINITY;
+            if (8 * j + column + 1 >= left) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
+        }
+    }
+    online_exponentials<false>(s, running, scale);
 }
 
 /* COLUMNS columns of sums as a chunk of bf16. */

@@ -23,7 +23,7 @@ DEVICE uint32_t gemm_row(const Math &self, const TileSlot &tile) {
 }
 
 template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) {
-    if (FLAGS == FLAGS_OF_TILE) return tile.op.flags & ~(uint32_t)MGV__KERNEL_HALF;
+    if (FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_TOWER_TILE) return tile.op.flags & ~(uint32_t)MGV__KERNEL_HALF;
     if (FLAGS == FLAGS_OF_HALF_TILE) return tile.op.flags | MGV__KERNEL_HALF;
     constexpr uint32_t uncommon = MGV__KERNEL_RARE_ACTIVATION | MGV__KERNEL_HALF;
     return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~uncommon : FLAGS;
@@ -115,6 +115,30 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
             e[1] += t1;
             e[2] += t2;
             e[3] += t3;
+        }
+    }
+}
+
+/* Adds a row's samples of the table of positions to `e`, its values of columns `column`, `column` + 1 and so on in steps of 8. */
+template <int COLUMNS> DEVICE void gemm_add_samples(const Math &self, const mgv__kernel_op &op, float *e, uint32_t column, uint32_t row) {
+    const mgv__kernel_token *const token = &self.arguments.tokens[row];
+    if (row >= op.rows_total) return;
+    const mgv__kernel_sample *const down = self.arguments.samples + ld_global_nc_u32(&token->down),
+                             *const across = self.arguments.samples + ld_global_nc_u32(&token->across);
+    const uint32_t counts = ld_global_nc_u32(&token->sample_counts), wide = counts >> 16, all = (counts & 0xFFFF) * wide;
+#pragma unroll 1
+    for (uint32_t i = 0; i < all; i++) {
+        const mgv__kernel_sample *const d = &down[i / wide], *const a = &across[i % wide];
+        const float weight = ld_global_nc_f32(&d->weight) * ld_global_nc_f32(&a->weight);
+        const float *const entry = self.arguments.vectors + op.of.gemm.table +
+                                   (size_t)(ld_global_nc_u32(&d->entry) + ld_global_nc_u32(&a->entry)) * op.columns + column;
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            if (column + 8 * j >= op.columns) continue;
+            float low, high;
+            ld_global_nc_v2f32(entry + 8 * j, low, high);
+            e[4 * j] += weight * low;
+            e[4 * j + 1] += weight * high;
         }
     }
 }
@@ -223,7 +247,7 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
    was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (kernels/NOTES.md, how much
    code). */
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
-    constexpr bool any_width = FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_HALF_TILE;
+    constexpr bool any_width = FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_TOWER_TILE || FLAGS == FLAGS_OF_HALF_TILE;
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);
     float rstd[2], (&v)[32] = (float (&)[32])acc;
@@ -231,6 +255,12 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
 #pragma unroll 1
     for (int column = 0; column < COLUMNS; column += 64) {
         gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
+        if constexpr (FLAGS == FLAGS_OF_TOWER_TILE)
+            if (flags & MGV__KERNEL_SAMPLED) {
+                const uint32_t first = gemm_first_column(tile, self.cta) + quad_column + column;
+                gemm_add_samples<64>(self, tile.op, v, first, row);
+                gemm_add_samples<64>(self, tile.op, v + 2, first, row + 8);
+            }
         if (column) granted = math_take_chunk(self);
         gemm_write<64>(flags, fragment_address(self, granted), v);
         if (flags & MGV__KERNEL_STATS) gemm_statistics<any_width>(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
@@ -258,7 +288,7 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
 }
 
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
-    if constexpr (FLAGS == FLAGS_OF_TILE)
+    if constexpr (FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_TOWER_TILE)
         if (tile.op.flags & MGV__KERNEL_HALF) {
             gemm_tile<COLUMNS, FLAGS_OF_HALF_TILE>(self, tile);
             return;

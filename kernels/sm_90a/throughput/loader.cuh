@@ -10,7 +10,7 @@
 #ifndef MGV_LOADER_CUH
 #define MGV_LOADER_CUH
 
-#include "scheduler.cuh"
+#include "ranges.cuh"
 
 struct Loader {
     SharedMemory *shared;
@@ -235,6 +235,23 @@ DEVICE void load_attention_online(Loader &self, const TileSlot &tile, const Ring
     }
 }
 
+/* The same over the keys of ranges.cuh. */
+DEVICE void load_attention_ranges(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t number = tile.column * MGV__CLUSTER + self.cta, rest = rest_columns(op);
+    KeyWalk walk = key_walk(self.arguments, tile);
+    loader_wait_ready(self, slot);
+    do {
+        loader_open_stage(self, self.stage, online_rest(2, rest));
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t head = (1 + i) * op.heads + number;
+            load_box_4d(self, self.stage.index, online_box(i), op.of.attention.key_map, 0, head, walk.row, 0);
+            if (rest) load_box_4d(self, self.stage.index, online_rest(i, rest), op.of.attention.key_rest_map, 64, head, walk.row, 0);
+        }
+        self.stage.advance();
+    } while (next_keys(walk));
+}
+
 /* The image's tokens, in chunks of 64 columns: all with the scoring vectors, then those of this part alone. */
 DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, uint32_t keys) {
     const mgv__kernel_op &op = tile.op;
@@ -273,6 +290,7 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         if (mgv__tile_columns(tile.op.kind)) load_gemm(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_POOL>(tile.op.kind)) load_pool(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) load_pool_sums(self, tile, slot);
         else if (is_few_rows(tile.op.kind)) {

@@ -10,7 +10,8 @@
 enum : uint32_t {
     FLAGS_OF_TILE = ~0u,        /* not compiled in, but that it is not f16 */
     FLAGS_OF_COMMON_TILE = ~1u, /* not compiled in, but for activations of which only the kernel of all kinds has code, and f16 */
-    FLAGS_OF_HALF_TILE = ~2u    /* not compiled in, but that it is f16: a copy, beside which other tiles have no more to ask for */
+    FLAGS_OF_HALF_TILE = ~2u,   /* not compiled in, but that it is f16: a copy, beside which other tiles have no more to ask for */
+    FLAGS_OF_TOWER_TILE = ~3u   /* not compiled in, and what only towers for pictures of any size ask for */
 };
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
@@ -159,6 +160,22 @@ DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint3
     walk.grant_rest_map = tile.op.of.attention.query_rest_map;
     return walk;
 }
+/* The same of a row tile. */
+DEVICE ChunkWalk walk_attention_ranges(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    ChunkWalk walk;
+    walk.rest = rest_columns(tile.op);
+    walk.x = 0;
+    walk.y = tile.unit * MGV__GEMM_ROWS + math_group * MGV__CHUNK_ROWS;
+    walk.count = walk.y < mgv__rows_of_group(&tile.op, tile.group) ? 1 + (walk.rest != 0) : 0;
+    walk.z = 0;
+    walk.x_step = 64;
+    walk.y_step = 0;
+    walk.head = tile.column * MGV__CLUSTER + cta;
+    walk.store_map = walk.store_rest_map = tile.op.of.attention.store_map;
+    walk.grant_map = tile.op.of.attention.query_map;
+    walk.grant_rest_map = tile.op.of.attention.query_rest_map;
+    return walk;
+}
 /* Chunks of 64 columns, dealt to the math groups in turn. */
 DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
@@ -188,6 +205,7 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint3
     const uint32_t kind = tile.op.kind;
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(kind)) return walk_attention(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) return walk_attention_online(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) return walk_attention_ranges(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL>(kind)) return walk_pool(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind)) return walk_pool_sums(tile, cta, math_group);
     return walk_gemm(tile, cta, math_group);
@@ -336,7 +354,8 @@ template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &t
 }
 
 /* PATCHES, ROWS and tiles of few rows write and signal by themselves. */
-DEVICE uint32_t stores_tile(const TileSlot &tile) {
+template <uint32_t KINDS> DEVICE uint32_t stores_tile(const TileSlot &tile) {
+    if (is_kind<KINDS, MGV__KERNEL_PATCHES_OF_TOKENS>(tile.op.kind)) return 0;
     return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && !is_few_rows(tile.op.kind);
 }
 
@@ -351,7 +370,7 @@ template <uint32_t KINDS> DEVICE void storer_role(SharedMemory *shared, const mg
         wait_barrier(&shared->tile_ready[slot.index], slot.parity);
         warp_sync();
         fence_proxy_async_global();
-        if (stores_tile(tile)) store_tile<KINDS>(self, tile);
+        if (stores_tile<KINDS>(tile)) store_tile<KINDS>(self, tile);
         warp_sync();
         if (elect_sync()) mbarrier_arrive(shared_address(&shared->slot_vacated[slot.index]));
     }

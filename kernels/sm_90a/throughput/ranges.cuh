@@ -1,0 +1,41 @@
+/* megavit: which keys a tile of queries has where pictures of any size lie one behind the other. Tokens that attend to each other are a
+   range, and ranges follow each other. A tile of 128 queries goes through all ranges that its rows are of, one after the other, each in
+   blocks of 128 keys from its first token on: so a row's sums are added up in one order, whatever lies before and behind its picture, and of
+   the other ranges' keys it takes nothing. */
+#ifndef MGV_RANGES_CUH
+#define MGV_RANGES_CUH
+
+#include "scheduler.cuh"
+
+struct KeyWalk {
+    const mgv__kernel_token *tokens;
+    uint32_t which;      /* of a token's ranges */
+    uint32_t query, end; /* the tile's rows */
+    uint32_t row;        /* the block's first key, */
+    uint32_t first, behind; /* and its range */
+};
+DEVICE uint32_t range_end(const KeyWalk &walk, uint32_t token) {
+    return ld_global_nc_u32(&walk.tokens[token].range[walk.which][1]);
+}
+/* At the first block of all. A tile has a row at least. */
+DEVICE KeyWalk key_walk(const mgv__kernel_arguments &arguments, const TileSlot &tile) {
+    KeyWalk walk;
+    walk.tokens = arguments.tokens;
+    walk.which = tile.op.of.attention.range;
+    walk.query = tile.unit * MGV__GEMM_ROWS;
+    walk.end = mgv__min_u32(walk.query + MGV__GEMM_ROWS, mgv__rows_of_group(&tile.op, tile.group));
+    walk.row = walk.first = ld_global_nc_u32(&walk.tokens[walk.query].range[walk.which][0]);
+    walk.behind = range_end(walk, walk.query);
+    return walk;
+}
+/* To the next block; 0: there is none. */
+DEVICE bool next_keys(KeyWalk &walk) {
+    walk.row += MGV__ONLINE_KEYS;
+    if (walk.row < walk.behind) return true;
+    if (walk.behind >= walk.end) return false;
+    walk.row = walk.first = walk.behind;
+    walk.behind = range_end(walk, walk.first);
+    return true;
+}
+
+#endif /* MGV_RANGES_CUH */
