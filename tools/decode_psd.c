@@ -35,7 +35,8 @@ static int read_head(decode_bytes file, psd *p, decode_reason *why) {
     if (p->mode != GREY && p->mode != INDEXED && p->mode != RGB && p->mode != DUOTONE)
         return decode_fail(why, "a PSD of %s colours; RGB, grey and indexed ones are read", mode_name(p->mode));
     if (depth != 8 && (depth != 16 || p->mode == INDEXED))
-        return decode_fail(why, "a PSD of %s colours with %u bits; 8 are read, and 16 of RGB and grey", mode_name(p->mode), (unsigned)depth);
+        return decode_fail(why, "a PSD of %s colours with %u bits; 8 are read, and 16 of RGB and grey", mode_name(p->mode),
+                           (unsigned)depth);
     p->bytes = depth / 8;
     p->planes = p->mode != RGB ? 1 : p->stored == 4 ? 4 : 3;
     if (p->stored < p->planes) return decode_fail(why, "a PSD of %s colours with %u channels", mode_name(p->mode), (unsigned)p->stored);

@@ -1,5 +1,5 @@
-/* Targa, as Pillow shows it (Truevision TGA File Format Specification 2.0; TgaImagePlugin.py). Our own, since stb_image takes the start of a
-   colour map for bytes to skip, turns nothing from right to left, and reads on behind the end. */
+/* Targa, as Pillow shows it (Truevision TGA File Format Specification 2.0; TgaImagePlugin.py). Our own, since stb_image takes the start of
+   a colour map for bytes to skip, turns nothing from right to left, and reads on behind the end. */
 #include <stdlib.h>
 #include <string.h>
 #include "tools/decode.h"

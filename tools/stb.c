@@ -13,6 +13,7 @@
 #define STBI_NO_GIF
 #define STBI_NO_PNM
 #define STBI_NO_PSD
+#define STBI_NO_BMP
 #define STBI_NO_TGA
 #define STBI_FAILURE_USERMSG
 #define STB_IMAGE_IMPLEMENTATION

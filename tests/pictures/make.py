@@ -236,6 +236,37 @@ def bmp():
     expect("rgbx.bmp", "BMP")  # 32 bits without masks: the fourth byte means nothing
 
 
+def bmp_file(width, height, bits, compression, rows, behind=b"", colors=0):
+    head = struct.pack("<IIiHHIIiiII", 40, width, height, 1, bits, compression, len(rows), 0, 0, colors, 0) + behind
+    return b"BM" + struct.pack("<IHHI", 14 + len(head) + len(rows), 0, 0, 14 + len(head)) + head + rows
+
+
+def bmp_more():
+    high = noise(W, H, 2)
+    rows = b"".join(row.tobytes() + bytes(2) for row in high)  # 58 bytes, filled up to 60
+    for name, compression, masks in (("rgb555", 0, ()), ("masks555", 3, (0x7C00, 0x3E0, 0x1F)), ("masks565", 3, (0xF800, 0x7E0, 0x1F))):
+        write(f"{name}.bmp", bmp_file(W, H, 16, compression, rows, b"".join(struct.pack("<I", mask) for mask in masks)))
+        expect(f"{name}.bmp", "BMP")
+    for order in ((24, 16, 8), (16, 8, 0), (24, 8, 0)):
+        name = "masks" + "".join(map(str, order))
+        write(f"{name}.bmp", bmp_file(W, H, 32, 3, noise(W, H, 4).tobytes(), b"".join(struct.pack("<I", 255 << shift) for shift in order)))
+        expect(f"{name}.bmp", "BMP")
+    write("masks_odd.bmp", bmp_file(2, 1, 32, 3, bytes(8), struct.pack("<III", 5, 0xFF00, 0xFF0000)))
+    wrong("masks_odd.bmp", "BMP", "masks make no colours")
+    colors = noise(16, 1, 4).tobytes()
+    for bits in (4, 8):
+        packed = b""
+        for y in range(6):  # runs, a literal of an odd count, a run beyond the row, the end of the row
+            pixels = list(range(y, y + 5))
+            literal = bytes(pixels) if bits == 8 else bytes([pixels[0] * 16 + pixels[1], pixels[2] * 16 + pixels[3], pixels[4] * 16])
+            packed += bytes([4, (17 if bits == 4 else 1) * (y + 3) + (16 if bits == 4 else 0), 0, 5]) + literal + bytes(len(literal) % 2) + bytes([40 if y == 2 else 4, y + 1, 0, 0])
+        packed += bytes([3, 7, 0, 2, 4, 1, 6, 5, 0, 0, 13, 2, 0, 1])  # a jump to the right and up
+        write(f"packed{bits}.bmp", bmp_file(13, 9, bits, 3 - bits // 4, packed, colors, 16))
+        expect(f"packed{bits}.bmp", "BMP")
+        write(f"less{bits}.bmp", bmp_file(13, 9, bits, 3 - bits // 4, packed[:-4], colors, 16))
+        wrong(f"less{bits}.bmp", "BMP", "before its pixels do")
+
+
 def targa_file(kind, width, height, bits, data, colors=(0, 0, b""), flags=0x20, name=b""):
     first, color_bits, entries = colors
     count = len(entries) // ((color_bits + 7) // 8) if entries else 0
@@ -411,7 +442,7 @@ def others():
     wrong("xl.jxl", "JPEG_XL", "does not read")
 
 
-for make in (jpeg, orientation, png, gif, bmp, pnm, webp_heif, heif_loops, tiff, targa, psd, others):
+for make in (jpeg, orientation, png, gif, bmp, pnm, webp_heif, heif_loops, tiff, targa, psd, bmp_more, others):
     make()
 with open("expected.txt", "w") as stream:
     stream.write("\n".join(lines) + "\n")
