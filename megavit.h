@@ -480,6 +480,8 @@ typedef struct mgv_generation_info {
 } mgv_generation_info;
 /* info: filled in. MGV_ERROR_ARGUMENT: the handle is no language model. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_generation(const mgv_model *model, mgv_generation_info *info);
+/* 1: a text ends at this id. Of what is no language model none does. Any thread. */
+MEGAVIT_API int mgv_model_is_stop(const mgv_model *model, uint32_t id);
 
 /* How pictures are prepared: what an image processor of transformers would do, and where each setting comes from. Texts belong to the
    model; those that end in _from are a file's name, "class defaults" of the processor, or "published": then there is no file, and the
@@ -960,11 +962,15 @@ enum {
     MGV_CHAT_THINK = 2       /* and it may think first; otherwise it is told not to, where the model can do both. Thinking models always do,
                                 and write what they thought, </think>, and the answer */
 };
-/* Writes the conversation as the template does, to be tokenized with flags 0. Not terminated; *bytes: of the text, also where
+/* Writes the conversation as the template does, to be tokenized with MGV_TOKENIZE_PLAIN. Not terminated; *bytes: of the text, also where
    MGV_ERROR_CAPACITY says that it did not fit. MGV_ERROR_ARGUMENT: more "<image>" than pictures, pictures of somebody else than the user.
    MGV_ERROR_UNSUPPORTED: videos, thinking or pictures where the template has none. struct_size of all messages is equal. Any thread. */
 MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages, uint32_t count, uint32_t flags, char *text,
                                       uint64_t capacity, uint64_t *bytes, mgv_error *error);
+/* mgv_chat_write and mgv_tokenize in one call. ids: room for `capacity`; *id_count: how many there are, also where MGV_ERROR_CAPACITY says
+   that they did not fit. Allocates while it runs. Any thread. */
+MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tokenizer, const mgv_message *messages, uint32_t count,
+                                         uint32_t flags, uint32_t *ids, uint64_t capacity, uint64_t *id_count, mgv_error *error);
 
 /* ---------------------------------------------------------------------------------------------------------------
    Sessions: a language model at work. Define MEGAVIT_TEXT where the implementation is compiled; without it these functions are not there.
@@ -973,10 +979,10 @@ MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages
    made of an MGV_TOWER_LANGUAGE handle and takes all its memory when it is made. Any number of sessions may share an engine, and each is
    used by one thread at a time, also while the engine encodes. On the CPU; the engine's threads are used.
 
-       append.ids = ids;                                // a prompt, from mgv_tokenize
+       append.ids = ids;                                // a prompt, from mgv_chat_tokenize
        append.id_count = count;
        mgv_session_append_blocking(session, &append, &error);
-       while (mgv_session_sample(session, NULL, &id, &error) == MGV_OK && !is_stop(id)) {
+       while (mgv_session_sample(session, NULL, &id, &error) == MGV_OK && !mgv_model_is_stop(model, id)) {
            mgv_detokenize(tokenizer, &state, &id, 1, MGV_DETOKENIZE_MORE, ...);
            mgv_session_step(session, id, &error);
        }
@@ -1027,6 +1033,12 @@ typedef struct mgv_picture {
     const float *tokens;                       /* [grid.merged_tokens, token_width], its rows of MGV_OUTPUT_TOKENS, not normalized */
     const float *deepstack[MGV_MAX_DEEPSTACK]; /* the same of MGV_OUTPUT_DEEPSTACK 0, 1 ... */
 } mgv_picture;
+
+/* Encodes a still picture for sessions of this engine in one call, as mgv_encode does: *picture says where its rows lie, which are the
+   caller's. rows: room for `capacity` floats; *floats: how many the picture takes, also where MGV_ERROR_CAPACITY says that they did not fit
+   (rows NULL: to ask; only the grid is filled in). */
+MEGAVIT_API mgv_result mgv_picture_encode(mgv_engine *engine, const mgv_image *image, float *rows, uint64_t capacity, uint64_t *floats,
+                                          mgv_picture *picture, mgv_error *error);
 
 /* What comes behind the ids that a session holds. */
 typedef struct mgv_append_desc {
@@ -1528,7 +1540,7 @@ typedef struct mgv__kernel_arguments {
      >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu engine encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
-     >>chat         conversations as the templates of language models write them  < json files config model
+     >>chat         conversations as the templates of language models write them  < json files config model tokenizer
      >>cpu-vector   the vector code of >>cpu, once for each instruction set  < config ops cpu
    =============================================================================================================== */
 #ifdef MEGAVIT_IMPLEMENTATION
@@ -7572,8 +7584,8 @@ static double mgv__yarn_pair(const mgv__config *c, double turns) {
 static double mgv__yarn_scale(const mgv__rope_scaling *scaling, float mscale) {
     return scaling->factor <= 1 ? 1 : 0.1 * (double)mscale * log((double)scaling->factor) + 1;
 }
-/* YaRN (arXiv 2309.00071): pairs that turn often stay, those that turn seldom are stretched by the factor, between them it is in parts; what
-   is turned grows a little. transformers, _compute_yarn_parameters. */
+/* YaRN (arXiv 2309.00071): pairs that turn often stay, those that turn seldom are stretched by the factor, between them in part; what is
+   turned grows a little. transformers, _compute_yarn_parameters. */
 static void mgv__set_yarn(mgv__rotary *rotary, const mgv__config *c) {
     const mgv__rope_scaling *s = &c->rope_scaling;
     double low = mgv__yarn_pair(c, s->beta_fast > 0 ? (double)s->beta_fast : 32);
@@ -8234,6 +8246,13 @@ MEGAVIT_API mgv_result mgv_model_get_generation(const mgv_model *model, mgv_gene
     if (!model || !info || !model->config.language) return MGV_ERROR_ARGUMENT;
     *info = model->config.generation;
     return MGV_OK;
+}
+
+MEGAVIT_API int mgv_model_is_stop(const mgv_model *model, uint32_t id) {
+    uint32_t i = 0;
+    if (!model || !model->config.language) return 0;
+    while (i < model->config.generation.stop_count && model->config.generation.stop_ids[i] != id) i++;
+    return i < model->config.generation.stop_count;
 }
 
 MEGAVIT_API mgv_result mgv_model_get_info(const mgv_model *model, mgv_model_info *info) {
@@ -16733,6 +16752,51 @@ MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_sess
     return MGV_OK;
 }
 
+/* ---- Pictures ---- */
+
+MEGAVIT_API mgv_result mgv_picture_encode(mgv_engine *engine, const mgv_image *image, float *rows, uint64_t capacity, uint64_t *floats,
+                                          mgv_picture *picture, mgv_error *error) {
+    mgv_output outputs[1 + MGV_MAX_DEEPSTACK];
+    mgv_encode_desc desc;
+    mgv_model_info info;
+    uint64_t each;
+    uint32_t i, count;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!engine || !image || !floats || !picture)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_picture_encode: engine, image, floats or picture is NULL");
+    *floats = 0;
+    memset(picture, 0, sizeof *picture);
+    if (!engine->language || !engine->language->vision)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_picture_encode: the engine's model is no language model with a vision tower");
+    result = mgv_engine_grid(engine, image, &picture->grid, error);
+    if (result != MGV_OK) return result;
+    if (picture->grid.t != 1)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "mgv_picture_encode: a clip, and only still pictures can be appended");
+    mgv_model_get_info(engine->language, &info);
+    count = 1 + info.deepstack_count;
+    each = (uint64_t)picture->grid.merged_tokens * info.token_width; /* of a picture that the engine has room for */
+    *floats = each * count;
+    if (!rows || capacity < *floats)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "the picture takes %u floats; there is room for %u", *floats, rows ? capacity : 0);
+    memset(outputs, 0, sizeof outputs);
+    memset(&desc, 0, sizeof desc);
+    for (i = 0; i < count; i++) {
+        outputs[i].kind = i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
+        outputs[i].index = i ? i - 1 : 0;
+        outputs[i].data = rows + i * each;
+        outputs[i].capacity = each;
+        if (i) picture->deepstack[i - 1] = rows + i * each;
+    }
+    picture->tokens = rows;
+    picture->deepstack_count = info.deepstack_count;
+    desc.images = image;
+    desc.image_count = 1;
+    desc.outputs = outputs;
+    desc.output_count = count;
+    return mgv_encode_blocking(engine, &desc, error);
+}
+
 /* ---- Appending ---- */
 
 static int mgv__session_works(const mgv_session *session) {
@@ -21442,6 +21506,25 @@ MEGAVIT_API mgv_result mgv_chat_write(mgv_chat chat, const mgv_message *messages
     *bytes = w.bytes;
     if (w.bytes <= capacity) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_CAPACITY, "the conversation takes %u bytes, and there is room for %u", w.bytes, capacity);
+}
+
+MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tokenizer, const mgv_message *messages, uint32_t count,
+                                         uint32_t flags, uint32_t *ids, uint64_t capacity, uint64_t *id_count, mgv_error *error) {
+    char *text;
+    uint64_t bytes = 0;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (tokenizer == NULL || id_count == NULL)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_chat_tokenize: tokenizer or id_count is NULL");
+    *id_count = 0;
+    result = mgv_chat_write(chat, messages, count, flags, NULL, 0, &bytes, error);
+    if (result != MGV_OK && result != MGV_ERROR_CAPACITY) return result;
+    text = bytes < SIZE_MAX ? (char *)mgv__alloc(&tokenizer->allocator, (size_t)bytes + 1) : NULL;
+    if (text == NULL) return mgv__fail_nomem(error, "a conversation", bytes);
+    result = mgv_chat_write(chat, messages, count, flags, text, bytes, &bytes, error);
+    if (result == MGV_OK) result = mgv_tokenize(tokenizer, text, (size_t)bytes, MGV_TOKENIZE_PLAIN, ids, capacity, id_count, error);
+    mgv__free(&tokenizer->allocator, text);
+    return result;
 }
 
 #endif /* MEGAVIT_TEXT */

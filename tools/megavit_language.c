@@ -69,32 +69,14 @@ int language_open_texts(language *l, int plain) {
 
 static int encode(language *l, language_picture *picture) {
     mgv_engine *engine = cli_session_engine(l->vision);
-    mgv_encode_desc desc = {0};
-    mgv_output outputs[1 + MGV_MAX_DEEPSTACK];
-    mgv_picture *p = &picture->encoded;
-    const uint32_t count = 1 + l->info.deepstack_count;
     uint64_t floats;
     mgv_error error;
-    mgv_result result = mgv_engine_grid(engine, &picture->file.image, &p->grid, &error);
-    if (result != MGV_OK) return cli_fail_library(picture->file.name, result, &error);
-    memset(outputs, 0, sizeof outputs);
-    floats = (uint64_t)p->grid.merged_tokens * l->info.token_width;
-    picture->rows = malloc((size_t)floats * count * sizeof(float));
-    if (!picture->rows) return cli_fail(CLI_MACHINE, picture->file.name, "out of memory for its tokens");
-    for (uint32_t i = 0; i < count; i++) {
-        outputs[i].kind = i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
-        outputs[i].index = i ? i - 1 : 0;
-        outputs[i].data = picture->rows + i * floats;
-        outputs[i].capacity = floats;
-        if (i) p->deepstack[i - 1] = outputs[i].data;
+    mgv_result result = mgv_picture_encode(engine, &picture->file.image, NULL, 0, &floats, &picture->encoded, &error);
+    if (result == MGV_ERROR_CAPACITY && floats) {
+        picture->rows = malloc((size_t)floats * sizeof(float));
+        if (!picture->rows) return cli_fail(CLI_MACHINE, picture->file.name, "out of memory for its tokens");
+        result = mgv_picture_encode(engine, &picture->file.image, picture->rows, floats, &floats, &picture->encoded, &error);
     }
-    p->tokens = picture->rows;
-    p->deepstack_count = l->info.deepstack_count;
-    desc.images = &picture->file.image;
-    desc.image_count = 1;
-    desc.outputs = outputs;
-    desc.output_count = count;
-    result = mgv_encode_blocking(engine, &desc, &error);
     return result == MGV_OK ? 0 : cli_fail_library(picture->file.name, result, &error);
 }
 
@@ -208,32 +190,34 @@ int language_append(language *l, const uint32_t *ids, uint64_t count, const lang
 }
 
 int language_is_stop(const language *l, uint32_t id) {
-    for (uint32_t i = 0; i < l->generation.stop_count; i++)
-        if (l->generation.stop_ids[i] == id) return 1;
-    return 0;
+    return mgv_model_is_stop(cli_session_model(l->vision), id);
 }
 
 /* ---- texts ---- */
 
 uint32_t *language_ids(const language *l, const mgv_message *messages, uint32_t count, uint32_t flags, uint64_t *id_count, int *status) {
-    uint64_t bytes = 0;
-    char *text = NULL;
-    uint32_t *ids = NULL;
+    uint64_t room = 0;
     mgv_error error;
-    mgv_result result = mgv_chat_write(l->chat, messages, count, flags, NULL, 0, &bytes, &error);
-    if (result == MGV_OK || result == MGV_ERROR_CAPACITY) {
-        text = malloc((size_t)bytes + 1);
-        if (text) result = mgv_chat_write(l->chat, messages, count, flags, text, bytes, &bytes, &error);
-        else *status = cli_fail(CLI_MACHINE, NULL, "out of memory for the prompt");
+    mgv_result result = mgv_chat_write(l->chat, messages, count, flags, NULL, 0, &room, &error);
+    if (result == MGV_ERROR_ARGUMENT) {
+        *status = cli_fail(CLI_USAGE, NULL, "%s", error.message);
+        return NULL;
     }
-    if (result != MGV_OK) {
-        *status = cli_fail(result == MGV_ERROR_ARGUMENT ? CLI_USAGE : CLI_BAD_FILE, NULL, "%s", error.message);
-    } else if (text) {
-        text[bytes] = 0;
-        ids = cli_tokenize_text(l->tokenizer, text, MGV_TOKENIZE_PLAIN, id_count, status);
+    room += 16; /* as many ids as bytes are enough but for texts that grow */
+    while (result == MGV_OK || result == MGV_ERROR_CAPACITY) {
+        uint32_t *ids = malloc((size_t)room * sizeof *ids);
+        if (!ids) {
+            *status = cli_fail(CLI_MACHINE, NULL, "out of memory for the prompt");
+            return NULL;
+        }
+        result = mgv_chat_tokenize(l->chat, l->tokenizer, messages, count, flags, ids, room, id_count, &error);
+        if (result == MGV_OK) return ids;
+        free(ids);
+        if (*id_count <= room) break;
+        room = *id_count;
     }
-    free(text);
-    return ids;
+    *status = cli_fail(CLI_BAD_FILE, NULL, "%s", error.message);
+    return NULL;
 }
 
 int language_text_add(const language *l, language_text *text, const uint32_t *id) {
