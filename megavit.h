@@ -1221,14 +1221,17 @@ enum {
     MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
     MGV__KERNEL_THIN,      /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
     MGV__KERNEL_ATTENTION_RANGES, /* pictures of any size: 128 queries of one head a CTA, each with the keys of its own range */
-    MGV__KERNEL_PATCHES_OF_TOKENS /* pixels of pictures of any size -> 128 rows of patches a CTA */
+    MGV__KERNEL_PATCHES_OF_TOKENS, /* pixels of pictures of any size -> 128 rows of patches a CTA */
+    MGV__KERNEL_MERGE      /* mergers of tokens: 128 rows of the stream a CTA, FOLD_NORM: normalised, into the rows that a merger reads;
+                              else 128 merged rows -> float32 in memory of the caller's */
 };
 
 /* Tiles of MGV__STATS_ROWS rows of a group of so many rows, a multiple of 4: more than the row tiles of either regime. */
 #define MGV__GROUP_TILES(rows) (((rows) + 4u * MGV__STATS_ROWS - 1) / (4u * MGV__STATS_ROWS) * 4u)
 
-/* Kinds of tiles that a kernel has code for, bit by bit: all; what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS
-   tokens and heads of 64 columns, where pooled rows alone are asked for; of that, what some three to eight take. */
+/* Kinds of tiles that a kernel has code for, bit by bit: all, those of pictures of any size and of mergers among them; all but these; what up
+   to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS tokens and heads of 64 columns, where pooled rows alone are asked for; of
+   that, what some three to eight take. */
 #define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
 #define MGV__KINDS_TOWER 0xFFFFFFFFu
 #define MGV__KINDS_ALL (2u * MGV__KIND(THIN) - 1u)
@@ -1314,6 +1317,13 @@ typedef struct mgv__kernel_pool_few {    /* POOL_TOKENS, POOL_JOIN, POOL_HEADS *
     uint32_t weights;           /* the scoring vectors */
     uint32_t values, value_bias;/* POOL_HEADS: of the value projection */
 } mgv__kernel_pool_few;
+typedef struct mgv__kernel_merge {       /* MERGE */
+    uint32_t source;            /* FOLD_NORM */
+    uint32_t rows;              /* of a merger, normalised or merged: how far they lie behind the buffer of patches, in units of 16 bytes */
+    uint32_t target;            /* number of mgv__kernel_arguments.outputs, of merged rows */
+    uint32_t gamma;             /* FOLD_NORM, of so many rows as are folded, if the norm is over all of them; its beta follows */
+    uint32_t fold;              /* rows that are normalised together, 1 to 16 */
+} mgv__kernel_merge;
 typedef struct mgv__kernel_rows {        /* ROWS */
     uint32_t source;
     uint32_t target;            /* number of mgv__kernel_arguments.outputs; PICK: of its buffers */
@@ -1351,6 +1361,7 @@ typedef struct mgv__kernel_op {
         mgv__kernel_pool_few pool_few;
         mgv__kernel_rows rows;
         mgv__kernel_patches patches;
+        mgv__kernel_merge merge;
         uint32_t words[13];     /* to 32 in all */
     } of;
 } mgv__kernel_op;
@@ -10242,12 +10253,17 @@ enum {
     MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED,
     MGV__DEVICE_PARTS,                                       /* of the pooling head's sums, where each CTA has some tokens */
     MGV__DEVICE_SCORES,                                      /* of the pooling head, where there are too many tokens to hold them at once */
-    MGV__DEVICE_BUFFER_COUNT
+    /* From here on those of mergers, one merger behind the other: the stream's rows, normalised, as rows of folded ones; what its first
+       product leaves; merged rows. So no merger waits for another, nor the layers for any. */
+    MGV__DEVICE_MERGERS,
+    MGV__DEVICE_BUFFER_COUNT = MGV__DEVICE_MERGERS + 3 * 4
 };
+enum { MGV__MERGER_NORMED = 0, MGV__MERGER_MLP, MGV__MERGER_ROWS, MGV__MERGER_BUFFERS,
+       MGV__PLAN_MERGERS = (MGV__DEVICE_BUFFER_COUNT - MGV__DEVICE_MERGERS) / MGV__MERGER_BUFFERS };
 /* Packed weights lie in one matrix for each row length. */
-enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_COUNT };
+enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_MERGE, MGV__PACK_COUNT };
 
-MGV__STATIC_ASSERT((int)MGV__DEVICE_BUFFER_COUNT <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
+MGV__STATIC_ASSERT((int)MGV__DEVICE_MERGERS <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
 
 /* A tensor map: a view of a buffer or a pack, which a machine allocates (its make_maps). Operations name it by its handle. */
 typedef struct mgv__map_desc {
@@ -10266,12 +10282,12 @@ typedef struct mgv__views {
     uint32_t store[MGV__DEVICE_BUFFER_COUNT];     /* boxes of 64 rows that are written, and residuals */
     uint32_t keys, queries, keys_rest, queries_rest; /* rest: with online softmax, the columns of heads behind their first 64 */
     uint32_t pool_tokens, pool_scores;
-    uint32_t weights[MGV__PACK_SCORES][3];        /* for tiles of 256, 128, 64 columns */
-    uint32_t split_weights[MGV__PACK_SCORES][2];  /* for SPLIT tiles of 160, 192: boxes of half a tile's columns */
+    uint32_t weights[MGV__PACK_COUNT][3];         /* for tiles of 256, 128, 64 columns */
+    uint32_t split_weights[MGV__PACK_COUNT][2];   /* for SPLIT tiles of 160, 192: boxes of half a tile's columns */
     uint32_t split_rest[2];                       /* of the stream, behind the first 64 columns of half a tile */
     uint32_t latency_a[MGV__DEVICE_MLP + 1];
     uint32_t latency_keys;                        /* half of an image's keys or values */
-    uint32_t latency_weights[MGV__PACK_SCORES];
+    uint32_t latency_weights[MGV__PACK_COUNT];
     uint32_t latency_pool;                        /* a CTA's tokens of the pooling head */
     uint32_t thin[2], thin_behind[2];             /* of one image's patches, of what was attended to: the first blocks of K, those behind */
 } mgv__views;
@@ -10299,7 +10315,8 @@ typedef struct mgv__plan_op {
     uint32_t kind;             /* before a schedule says which kind of GEMM tile it is */
     uint32_t source, target;   /* device buffers */
     uint32_t residual;         /* device buffer that is added */
-    uint32_t result;           /* where the rows are that it leaves: the target, whose counters it signals, but for picked rows */
+    uint32_t result;           /* where the rows are that it leaves: the target, whose counters it signals, but for picked rows and those
+                                  that a merger reads */
     uint32_t pack, packs;      /* packs: MGV__PACKS_* */
     uint32_t b_row;            /* its first row in the pack */
     uint32_t bias, table, column_sums; /* offsets into the vectors, in floats; of a norm that no product folds in, bias: gamma, beta */
@@ -10311,6 +10328,8 @@ typedef struct mgv__plan_op {
     int32_t by_head;           /* the value projection of the pooling head: one A and one tile of columns a head */
     uint32_t range;            /* of attention */
     int32_t of_images;         /* its rows are images; such operations are the last, over all groups at once */
+    int32_t merged;            /* its rows are merged tokens */
+    uint32_t merger;           /* 1 + the merger that it is a part of; 0: of none */
 } mgv__plan_op;
 #define MGV__NO_OP 0xFFFFFFFFu
 
@@ -10384,12 +10403,17 @@ typedef struct mgv__machine {
 } mgv__machine;
 enum { MGV__MACHINE_KERNELS = 8 /* at most */ };
 
-/* Token and layer outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
-enum { MGV__ROWS_TOKENS_OUTPUT = -1 };
+/* Token, layer and DeepStack outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
+enum { MGV__ROWS_TOKENS_OUTPUT = -1, MGV__ROWS_DEEPSTACK_OUTPUT = -2 };
 typedef struct mgv__row_outputs {
     uint32_t count;
-    int32_t layer[MGV__KERNEL_MAX_OUTPUTS]; /* N: layer:N; MGV__ROWS_TOKENS_OUTPUT: tokens */
+    int32_t layer[MGV__KERNEL_MAX_OUTPUTS]; /* as mgv__row_output has it */
 } mgv__row_outputs;
+/* N: layer:N; MGV__ROWS_TOKENS_OUTPUT: tokens; MGV__ROWS_DEEPSTACK_OUTPUT - N: deepstack:N. */
+static int32_t mgv__row_output(mgv_output_kind kind, uint32_t index) {
+    if (kind == MGV_OUTPUT_TOKENS) return MGV__ROWS_TOKENS_OUTPUT;
+    return kind == MGV_OUTPUT_DEEPSTACK ? MGV__ROWS_DEEPSTACK_OUTPUT - (int32_t)index : (int32_t)index;
+}
 
 struct mgv__plan {
     const mgv__machine *machine;
@@ -10407,6 +10431,10 @@ struct mgv__plan {
        What depends on the pictures' sizes is in tables that come with each encode (mgv__kernel_token). */
     uint32_t varlen;
     uint32_t keys[MGV__RANGE_KIND_COUNT];   /* varlen: of a query, as far as costs go */
+    uint32_t fold;                          /* tokens that are merged into one row; 1 without mergers */
+    uint32_t mergers;
+    int32_t merger_output[MGV__PLAN_MERGERS]; /* of each, as in mgv__row_outputs */
+    int32_t all_mergers;                    /* validation: those that no output asks for, too */
     uint32_t tokens, patch_columns, patch_pitch;
     uint32_t max_images;
     uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, MGV__GROUP_TILES */
@@ -10551,9 +10579,9 @@ static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, ui
     plan->counter_count = mgv__ceil_div(plan->counter_count, MGV__PLAN_COUNTERS_APART) * MGV__PLAN_COUNTERS_APART;
 }
 
-/* Allocates a view; its handle. */
+/* Allocates a view; its handle. Whether all have found room, mgv__plan_layout asks. */
 static uint32_t mgv__plan_new_map(mgv__plan *plan, const mgv__map_desc *map) {
-    plan->maps[plan->map_count] = *map;
+    if (plan->map_count < MGV__MAX_MAPS) plan->maps[plan->map_count] = *map;
     return plan->map_count++;
 }
 
@@ -10721,11 +10749,13 @@ typedef struct mgv__lowering {
     uint32_t place[MGV__MAX_BUFFERS]; /* the device buffer with the rows of each buffer, MGV__DEVICE_BUFFER_COUNT: nowhere yet; */
     uint32_t norm[MGV__MAX_BUFFERS];  /* where these rows have yet to be normalised, the operation that does; else MGV__NO_OP */
     int32_t picked[MGV__MAX_BUFFERS]; /* of these rows one of each image is meant */
+    uint32_t mergers;                 /* whose norms have come */
 } mgv__lowering;
 
 static void mgv__lower_begin(mgv__lowering *l, mgv__plan *plan) {
     uint32_t i;
     l->plan = plan;
+    l->mergers = 0;
     for (i = 0; i < MGV__MAX_BUFFERS; i++) {
         l->place[i] = MGV__DEVICE_BUFFER_COUNT;
         l->norm[i] = MGV__NO_OP;
@@ -10756,12 +10786,33 @@ static int mgv__lower_is_added_to(const mgv__program *program, uint32_t i) {
     return 0;
 }
 
+/* Whether operation i is the norm of a merger, behind which a product reads some rows as a longer one. */
+static int mgv__lower_is_merger_norm(const mgv__program *program, uint32_t i) {
+    const mgv__op *op = &program->ops[i];
+    return op->kind == MGV__OP_NORM && i + 1 < program->op_count && op[1].kind == MGV__OP_LINEAR && op[1].source == op->target &&
+           (op->fold != 1 || op[1].fold != 1);
+}
+/* Which of a merger's buffers this is; MGV__MERGER_BUFFERS: it is no merger's. */
+static uint32_t mgv__merger_buffer(uint32_t buffer) {
+    if (buffer < MGV__DEVICE_MERGERS || buffer >= MGV__DEVICE_BUFFER_COUNT) return MGV__MERGER_BUFFERS;
+    return (buffer - MGV__DEVICE_MERGERS) % MGV__MERGER_BUFFERS;
+}
+/* Whether a product is one of a merger's two. */
+static int mgv__lower_is_merging(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    return op->kind == MGV__OP_LINEAR && op->rows == MGV__ROWS_MERGED && mgv__merger_buffer(l->place[op->source]) < MGV__MERGER_ROWS;
+}
+
 /* The device buffer that operation i leaves its rows in. A norm leaves them where they were: who reads them folds it in, or normalises
    them there. Rows that are prepended are rows of the patches' product; one that is picked is still among the others. */
 static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
     const int images = op->rows == MGV__ROWS_IMAGES;
+    if (mgv__lower_is_merger_norm(l->plan->program, i))
+        return l->mergers < MGV__PLAN_MERGERS ? MGV__DEVICE_MERGERS + l->mergers * (uint32_t)MGV__MERGER_BUFFERS
+                                              : (uint32_t)MGV__DEVICE_BUFFER_COUNT;
     if (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK || op->kind == MGV__OP_GATHER) return l->place[op->source];
+    if (op->rows == MGV__ROWS_MERGED) return mgv__lower_is_merging(l, i) ? l->place[op->source] + 1 : (uint32_t)MGV__DEVICE_BUFFER_COUNT;
     if (op->kind == MGV__OP_PREPEND) return MGV__DEVICE_STREAM;
     if (op->kind == MGV__OP_ATTENTION) return MGV__DEVICE_ATTENDED;
     if (op->kind == MGV__OP_POOL) return MGV__DEVICE_HEAD_ATTENDED;
@@ -10772,11 +10823,13 @@ static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
 }
 static void mgv__lower_leave(mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
-    const int moves = op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK; /* no rows yet */
+    const int merges = mgv__lower_is_merger_norm(l->plan->program, i);
+    const int moves = !merges && (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK); /* no rows yet */
     const uint32_t norm = op->kind == MGV__OP_PICK ? l->norm[op->source] : MGV__NO_OP;
     l->picked[op->target] = moves && (l->picked[op->source] || op->kind == MGV__OP_PICK);
     l->place[op->target] = mgv__lower_target(l, i);
-    l->norm[op->target] = op->kind == MGV__OP_NORM && !mgv__lower_is_added_to(l->plan->program, i) ? i : norm;
+    l->norm[op->target] = !merges && op->kind == MGV__OP_NORM && !mgv__lower_is_added_to(l->plan->program, i) ? i : norm;
+    l->mergers += (uint32_t)merges;
 }
 
 /* The flag of a product's activation; 0: there is none. */
@@ -10799,12 +10852,18 @@ static const char *mgv__lower_missing_of_linear(const mgv__lowering *l, uint32_t
     if (l->picked[op->source]) return "product of picked rows";
     if (op->rows == MGV__ROWS_PATCHES && (op->source != 0 || op[1].kind != MGV__OP_PREPEND || op[1].source != op->target))
         return "rows of patches alone";
-    if (op->fold != 1 || op->rows == MGV__ROWS_MERGED) return "mergers of tokens";
+    if ((op->fold != 1 || op->rows == MGV__ROWS_MERGED) && !mgv__lower_is_merging(l, i)) return "merger of other rows than normalised ones";
     if (op->channel_scale != MGV__NO_TENSOR && op->activation != MGV__ACT_NONE) return "scale per channel behind an activation";
     if (op->source != 0 && op->table != MGV__NO_TENSOR) return "table of positions behind the patches' product";
     if (target == MGV__DEVICE_POOLED ? added != MGV__DEVICE_HEAD_OUT : added != target) return "residual that is not the stream";
     if (op->add != MGV__NONE && l->norm[op->add] != MGV__NO_OP) return "residual of normalised rows";
     return NULL;
+}
+static const char *mgv__lower_missing_of_merger(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    if (l->place[op->source] != MGV__DEVICE_STREAM || l->norm[op->source] != MGV__NO_OP || l->picked[op->source])
+        return "mergers of other rows than the stream's";
+    return mgv__lower_target(l, i) == MGV__DEVICE_BUFFER_COUNT ? "more than four mergers" : NULL;
 }
 static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
@@ -10813,7 +10872,7 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
     case MGV__OP_LINEAR: return mgv__lower_missing_of_linear(l, i);
     case MGV__OP_NORM:
         if (op->rms) return "RMSNorm";
-        if (op->fold != 1) return "mergers of tokens";
+        if (mgv__lower_is_merger_norm(l->plan->program, i)) return mgv__lower_missing_of_merger(l, i);
         if (l->norm[op->source] != MGV__NO_OP) return "norm of normalised rows";
         if (mgv__lower_is_added_to(l->plan->program, i) && (source != MGV__DEVICE_STREAM || l->picked[op->source]))
             return "residual of normalised rows but the stream's";
@@ -10878,6 +10937,11 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
     if (c->channels != 3)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants three channels, not %u", (uint64_t)c->channels);
+    /* what mergers take of a row tile is whole merged rows, and normed together by one warp */
+    if (plan->mergers && ((c->merge != 2 && c->merge != 4) || c->out_hidden % 8))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel merges 2 x 2 or 4 x 4 tokens into rows of a multiple of 8 columns, not %u x %u into %u",
+                         (uint64_t)c->merge, (uint64_t)c->merge, (uint64_t)c->out_hidden);
     /* so that the table of positions, of any width, and all vectors with it are counted in 32 bits, and no tile outlasts a wait */
     if (side * side > MGV__PLAN_MAX_PATCHES)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of up to %u patches, not %u; use the CPU backend",
@@ -10887,7 +10951,7 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
 
 /* Outputs that the kernel gives. */
 static int mgv__lower_gives(mgv_output_kind kind) {
-    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER;
+    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER || kind == MGV_OUTPUT_DEEPSTACK;
 }
 
 /* The table of positions is packed as pictures of the model's size sample it. */
@@ -10945,6 +11009,7 @@ static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
     for (i = 0; i < plan->used_ops && result == MGV_OK; i++) {
         const mgv__op *op = &program->ops[i];
         const uint32_t target = mgv__lower_target(&l, i);
+        if (mgv__lower_is_merger_norm(program, i)) mgv__lower_note_columns(plan, target, op[1].inner);
         if (op->kind != MGV__OP_NORM && !mgv__lower_note_columns(plan, target, op->columns))
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                              "the GPU kernel wants all layers of one width: operation %u, %q, has %u columns, not %u; use the CPU backend",
@@ -10952,9 +11017,11 @@ static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
         result = mgv__lower_note_heads(plan, i, error);
         plan->pools |= op->kind == MGV__OP_POOL;
         plan->picks |= op->kind == MGV__OP_PICK;
-        op_count += op->kind == MGV__OP_POOL ? 3 : op->kind != MGV__OP_NORM || mgv__lower_is_added_to(program, i);
+        op_count += op->kind == MGV__OP_POOL                                                          ? 3
+                    : op->kind != MGV__OP_NORM || mgv__lower_is_added_to(program, i) || mgv__lower_is_merger_norm(program, i);
         mgv__lower_leave(&l, i);
     }
+    plan->mergers = l.mergers;
     plan->width = plan->buffers[MGV__DEVICE_STREAM].columns;
     return result == MGV_OK ? mgv__lower_check_shapes(plan, op_count, error) : result;
 }
@@ -10969,14 +11036,23 @@ static mgv__plan_op *mgv__lower_range(mgv__lowering *l, mgv__plan_op *op, uint32
     return op;
 }
 
+/* A merger's operation but its norm, which reads or leaves rows of this buffer. */
+static void mgv__lower_part_of_merger(const mgv__lowering *l, mgv__plan_op *op, uint32_t buffer) {
+    op->merged = 1;
+    op->merger = 1 + (buffer - MGV__DEVICE_MERGERS) / MGV__MERGER_BUFFERS;
+    op->kernel.rows_per_group = l->plan->group_images * l->plan->tokens / l->plan->fold;
+}
+
 /* Who reads normalised rows folds the norm in; activation, table and residual are what a tile does with its sums before it stores them;
    statistics of rows that will be normalised are taken where these are written, while they are at hand. */
 static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     mgv__plan *plan = l->plan;
     const mgv__op *from = &plan->program->ops[i];
     const uint32_t source = l->place[from->source], target = mgv__lower_target(l, i);
-    const uint32_t pack = source == MGV__DEVICE_PATCHES                                      ? MGV__PACK_PATCH
+    const uint32_t merger = mgv__merger_buffer(source),
+                   pack = source == MGV__DEVICE_PATCHES                                      ? MGV__PACK_PATCH
                           : source == MGV__DEVICE_MLP || source == MGV__DEVICE_HEAD_MLP ? MGV__PACK_MLP
+                          : merger < MGV__MERGER_BUFFERS                                ? MGV__PACK_MERGE
                                                                                         : MGV__PACK_HIDDEN;
     /* rows that are prepended come with the patches', and patches in the order of windows */
     const uint32_t last = from->rows == MGV__ROWS_PATCHES || (source == MGV__DEVICE_PATCHES && from[1].kind == MGV__OP_GATHER) ? i + 1 : i;
@@ -10999,6 +11075,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
     plan->activations |= flags & MGV__KERNEL_ACTIVATION;
     op->of_images = from->rows == MGV__ROWS_IMAGES;
+    if (merger < MGV__MERGER_BUFFERS) mgv__lower_part_of_merger(l, op, source);
     if (from->add != MGV__NONE) op->residual = l->place[from->add];
     if (target == MGV__DEVICE_MLP) plan->last_mlp = plan->op_count - 1;
 }
@@ -11014,11 +11091,31 @@ static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
     mgv__lower_range(l, op, i);
 }
 
+/* A merger's norm: its rows are written to where the merger reads them. It signals the stream's counters, as rows that are copied do. */
+static void mgv__lower_merger_norm(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const mgv__op *from = &plan->program->ops[i];
+    mgv__plan_op *op = mgv__plan_push(plan, from->label, from->layer, MGV__KERNEL_MERGE, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+    op->result = mgv__lower_target(l, i);
+    op->first = op->norm = i;
+    op->end = i + 1;
+    op->packs = MGV__PACKS_NORM;
+    op->merger = 1 + l->mergers;
+    op->kernel.flags = MGV__KERNEL_FOLD_NORM;
+    op->kernel.epsilon = from->epsilon;
+    op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
+    op->bias = mgv__plan_vector(plan, 2 * from->inner);
+}
+
 /* A norm of the stream itself, which products read and add to: its rows are normalised where they lie. */
 static void mgv__lower_norm(mgv__lowering *l, uint32_t i) {
     mgv__plan *plan = l->plan;
     const mgv__op *from = &plan->program->ops[i];
     mgv__plan_op *op;
+    if (mgv__lower_is_merger_norm(plan->program, i)) {
+        mgv__lower_merger_norm(l, i);
+        return;
+    }
     if (!mgv__lower_is_added_to(plan->program, i)) return; /* who reads its rows folds it in */
     op = mgv__plan_push(plan, from->label, from->layer, MGV__KERNEL_ROWS, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
     plan->normalises = 1;
@@ -11132,6 +11229,40 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
     values->by_head = values->of_images = 1;
 }
 
+/* Merged rows into every output that wants them. */
+static void mgv__lower_merged_rows(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const uint32_t place = mgv__lower_target(l, i), merger = (place - MGV__DEVICE_MERGERS) / MGV__MERGER_BUFFERS;
+    uint32_t t, k;
+    for (t = 0; t < plan->program->tap_count; t++) {
+        const mgv__tap *tap = &plan->program->taps[t];
+        if (tap->op != i || !mgv__lower_gives(tap->kind)) continue;
+        plan->merger_output[merger] = mgv__row_output(tap->kind, tap->index);
+        for (k = 0; k < plan->outputs.count; k++) {
+            mgv__plan_op *op;
+            if (plan->outputs.layer[k] != plan->merger_output[merger]) continue;
+            op = mgv__plan_push(plan, mgv__output_names[tap->kind], tap->kind == MGV_OUTPUT_TOKENS ? -1 : (int32_t)tap->index,
+                                MGV__KERNEL_MERGE, place, place);
+            mgv__lower_part_of_merger(l, op, place);
+            op->output = k;
+        }
+    }
+}
+/* Mergers come behind the layers, each product of all of them at once: few pictures leave most clusters idle. */
+static void mgv__lower_mergers(mgv__plan *plan) {
+    uint32_t buffer, i;
+    for (buffer = MGV__MERGER_NORMED; plan->mergers && buffer < MGV__MERGER_BUFFERS; buffer++) {
+        mgv__lowering l;
+        mgv__lower_begin(&l, plan);
+        for (i = 0; i < plan->used_ops; mgv__lower_leave(&l, i++)) {
+            const int merges = mgv__lower_is_merging(&l, i);
+            if (merges && mgv__merger_buffer(l.place[plan->program->ops[i].source]) == buffer) mgv__lower_linear(&l, i);
+            if (!merges && plan->program->ops[i].kind != MGV__OP_GATHER) continue;
+            if (buffer == MGV__MERGER_ROWS && mgv__merger_buffer(mgv__lower_target(&l, i)) == buffer) mgv__lower_merged_rows(&l, i);
+        }
+    }
+}
+
 /* The whole list, made anew for each set of outputs: these take no weights, so all others stay where they are. */
 static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lowering l;
@@ -11142,7 +11273,7 @@ static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lower_begin(&l, plan);
     for (i = 0; i < plan->used_ops; i++) {
         switch (plan->program->ops[i].kind) {
-        case MGV__OP_LINEAR: mgv__lower_linear(&l, i); break;
+        case MGV__OP_LINEAR: if (!mgv__lower_is_merging(&l, i)) mgv__lower_linear(&l, i); break;
         case MGV__OP_NORM: mgv__lower_norm(&l, i); break;
         case MGV__OP_ATTENTION: mgv__lower_attention(&l, i); break;
         case MGV__OP_POOL: mgv__lower_pool(&l, i); break;
@@ -11152,6 +11283,7 @@ static void mgv__plan_lower(mgv__plan *plan) {
         mgv__lower_taps_of(&l, i);
     }
     if (!plan->pools) mgv__lower_last_taps(&l);
+    mgv__lower_mergers(plan);
     for (i = 0; i < plan->op_count; i++) {
         plan->head_ops += plan->ops[i].of_images != 0;
         if (plan->ops[i].of_images) plan->ops[i].kernel.rows_per_group = plan->max_images;
@@ -11196,7 +11328,8 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
     plan->group_tiles = mgv__plan_group_tiles(plan, group_images);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         plan->buffers[i].counter_stride = plan->buffers[i].by_image ? plan->group_images : plan->group_tiles;
-    for (i = 0; i + plan->head_ops < plan->op_count; i++) plan->ops[i].kernel.rows_per_group = (uint32_t)rows_per_group;
+    for (i = 0; i + plan->head_ops < plan->op_count; i++)
+        plan->ops[i].kernel.rows_per_group = (uint32_t)(plan->ops[i].merged ? rows_per_group / plan->fold : rows_per_group);
     plan->map_count = 0;
     plan->machine->make_maps(plan);
 }
@@ -11253,6 +11386,7 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     const uint64_t images = plan->room_images, rows = images * plan->tokens, head_rows = plan->pools ? images : 0;
     const uint32_t width = plan->width, mlp = plan->mlp, parts_columns = plan->heads * (width + 4); /* maximum, sum, mean behind sums */
     uint64_t parts = 0;
+    uint32_t i;
     if (mgv__plan_pools_tokens(plan, 1))
         parts = (uint64_t)mgv__min_u32((uint32_t)images, MGV__GEMV_MAX_ROWS) * mgv__plan_pool_parts_of(plan);
     mgv__plan_buffer(plan, MGV__DEVICE_PATCHES, rows, plan->patch_columns, plan->patch_pitch, !plan->varlen, 2);
@@ -11268,6 +11402,10 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, width, width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, plan->pools ? mlp : 0, plan->pools ? mlp : 0, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_POOLED, plan->pools || plan->picks ? images : 0, width, width, 0, 4);
+    for (i = 0; i < plan->mergers * (uint32_t)MGV__MERGER_BUFFERS; i++) {
+        const uint32_t columns = plan->buffers[MGV__DEVICE_MERGERS + i].columns;
+        mgv__plan_buffer(plan, MGV__DEVICE_MERGERS + i, (rows + plan->fold - 1) / plan->fold, columns, columns, 0, 2);
+    }
 }
 
 /* --- tables of an encode of pictures of any size --------------------------------------------------------------- */
@@ -11424,6 +11562,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->tokens = plan->varlen ? 1 : mgv__fixed_tokens(config);
     plan->prefix = config->prefix;
     plan->patch_columns = config->channels * config->patch * config->patch * config->temporal_patch;
+    plan->fold = plan->mergers ? config->merge * config->merge : 1;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
     plan->split_least = MGV__PLAN_SPLIT_LEAST;
@@ -11450,11 +11589,14 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
     plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = plan->width;
     plan->pack_columns[MGV__PACK_MLP] = plan->mlp;
+    plan->pack_columns[MGV__PACK_MERGE] = plan->fold * plan->width;
     mgv__plan_lower(plan);
     for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = max_images;
     mgv__plan_place_arena(plan);
     mgv__plan_set_groups(plan, plan->group_images, plan->groups);
-    return MGV_OK;
+    if (plan->map_count <= MGV__MAX_MAPS) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes %u views of buffers, and this model has %u; use the CPU backend",
+                     (uint64_t)MGV__MAX_MAPS, (uint64_t)plan->map_count);
 }
 
 /* Rounds in which `clusters` clusters work through an operation's tiles: whole ones while there are few, since the last is not full. */
@@ -11553,7 +11695,8 @@ static void mgv__sm90_split_maps(mgv__plan *plan) {
         mgv__map_desc rest = mgv__plan_rows_view(plan, MGV__DEVICE_STREAM, rows_per_group, plan->groups, MGV__CHUNK_ROWS);
         rest.box[0] = half - 64;
         plan->views.split_rest[i] = mgv__plan_new_map(plan, &rest);
-        for (pack = 0; pack < MGV__PACK_SCORES; pack++) plan->views.split_weights[pack][i] = mgv__plan_weight_map(plan, pack, half, 2);
+        for (pack = 0; pack < MGV__PACK_COUNT; pack++)
+            if (pack != MGV__PACK_SCORES) plan->views.split_weights[pack][i] = mgv__plan_weight_map(plan, pack, half, 2);
     }
 }
 
@@ -11584,9 +11727,14 @@ static uint32_t mgv__sm90_weighted_map(mgv__plan *plan) {
     m.strides[1] = (uint64_t)plan->buffers[MGV__DEVICE_WEIGHTED].pitch * 2;
     return mgv__plan_new_map(plan, &m);
 }
+/* Rows of a group in a buffer whose rows are not images. */
+static uint64_t mgv__plan_group_rows(const mgv__plan *plan, uint32_t buffer) {
+    const uint64_t rows = (uint64_t)plan->group_images * plan->tokens;
+    return mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS ? rows / plan->fold : rows;
+}
 /* Boxes in which rows of a buffer are stored. */
 static uint32_t mgv__sm90_store_map(mgv__plan *plan, uint32_t buffer) {
-    const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
+    const uint64_t images = plan->room_images, rows_per_group = mgv__plan_group_rows(plan, buffer);
     switch (buffer) {
     case MGV__DEVICE_PATCHES: return MGV__NO_MAP;
     case MGV__DEVICE_ATTENDED:
@@ -11604,26 +11752,24 @@ static uint32_t mgv__sm90_store_map(mgv__plan *plan, uint32_t buffer) {
 
 /* The views of all buffers and of the weights, in groups as they are now. */
 static void mgv__sm90_maps(mgv__plan *plan) {
-    const uint64_t rows_per_group = (uint64_t)plan->group_images * plan->tokens;
     mgv__views *views = &plan->views;
     uint32_t i, k;
     memset(views, 0xFF, sizeof *views); /* MGV__NO_MAP */
-    for (i = 0; i < MGV__PACK_SCORES; i++)
-        for (k = 0; k < 3; k++) views->weights[i][k] = mgv__plan_weight_map(plan, i, 128u >> k, 2);
+    for (i = 0; i < MGV__PACK_COUNT; i++)
+        for (k = 0; k < 3 && i != MGV__PACK_SCORES; k++) views->weights[i][k] = mgv__plan_weight_map(plan, i, 128u >> k, 2);
     views->pool_scores = mgv__plan_weight_map(plan, MGV__PACK_SCORES, 64, 3);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const int head = mgv__plan_rows_are_images(i);
         if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
-        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES)
-            views->a[i] = mgv__plan_map(plan, i, head ? plan->room_images : rows_per_group, head ? 1 : plan->groups, MGV__GEMM_ROWS);
-        views->store[i] = mgv__sm90_store_map(plan, i);
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES && mgv__merger_buffer(i) != MGV__MERGER_ROWS)
+            views->a[i] = mgv__plan_map(plan, i, head ? plan->room_images : mgv__plan_group_rows(plan, i), head ? 1 : plan->groups,
+                                        MGV__GEMM_ROWS);
+        if (mgv__merger_buffer(i) != MGV__MERGER_NORMED) views->store[i] = mgv__sm90_store_map(plan, i);
     }
     mgv__sm90_attention_maps(plan, plan->varlen ? plan->group_images : plan->room_images);
-    if (plan->varlen) return;
-    mgv__sm90_latency_maps(plan);
-    mgv__sm90_split_maps(plan);
+    if (!plan->varlen) mgv__sm90_latency_maps(plan);
+    mgv__sm90_split_maps(plan); /* tiles of 192 columns load through them, too */
 }
-MGV__STATIC_ASSERT(sizeof(mgv__views) / sizeof(uint32_t) <= MGV__MAX_MAPS, maps_fit_the_kernel_argument);
 
 /* At 32 bytes a clock from L2. */
 static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
@@ -11800,6 +11946,19 @@ static void mgv__sm90_rows(mgv__plan_op *op) {
     of->stats_out = op->stats_out;
 }
 
+/* Rows that a merger reads, or has merged: likewise. */
+static void mgv__sm90_merge(const mgv__plan *plan, mgv__plan_op *op) {
+    const uint64_t patches = plan->buffers[MGV__DEVICE_PATCHES].offset;
+    mgv__kernel_merge *of = &op->kernel.of.merge;
+    op->kernel.column_tiles = 1;
+    of->source = op->source;
+    of->rows = (uint32_t)((plan->buffers[op->result].offset - patches) / 16);
+    of->target = op->output;
+    of->gamma = op->bias;
+    of->fold = op->norm == MGV__NO_OP ? 1 : plan->program->ops[op->norm].fold;
+    if (op->merged) op->kernel.inner = op->kernel.columns;
+}
+
 static void mgv__sm90_attention(const mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     mgv__kernel_attention *of = &k->of.attention;
@@ -11879,6 +12038,7 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
     switch (op->kind) {
     case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
+    case MGV__KERNEL_MERGE: mgv__sm90_merge(plan, op); return;
     case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
     case MGV__KERNEL_PATCHES_OF_TOKENS:
         k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER * MGV__GEMM_ROWS));
@@ -12040,9 +12200,10 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"rest", 0, 0},
     {"product", MGV__SM90_STREAM, 0}, /* THIN */
     {"attention", 0, 0}, /* RANGES */
-    {"patches", 0, 0}    /* OF_TOKENS */
+    {"patches", 0, 0},   /* OF_TOKENS */
+    {"rows", MGV__KERNEL_FOLD_NORM, 0} /* MERGE */
 };
-MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_PATCHES_OF_TOKENS + 1, every_kind_of_tile_has_a_row);
+MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_MERGE + 1, every_kind_of_tile_has_a_row);
 
 static const mgv_schedule_part mgv__sm90_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
                                                      {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
@@ -12107,6 +12268,21 @@ static const mgv__machine *mgv__find_machine(const char *architecture, mgv_error
    >>order: the tiles of a batch in an order that is proved, and packed weights */
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
 
+/* The device buffer whose counters an operation waits for. Rows that a merger reads have none: their norm signals the stream's. */
+static uint32_t mgv__plan_waits(const mgv__plan_op *op) {
+    return mgv__merger_buffer(op->source) == MGV__MERGER_NORMED ? (uint32_t)MGV__DEVICE_STREAM : op->source;
+}
+
+/* Whether an operation is of no merger, or of one that an output asks for. */
+static int mgv__plan_wants_merger(const mgv__plan *plan, const mgv__plan_op *op) {
+    uint32_t i;
+    for (i = 0; op->merger && !plan->all_mergers; i++) {
+        if (i == plan->outputs.count) return 0;
+        if (plan->outputs.layer[i] == plan->merger_output[op->merger - 1]) return 1;
+    }
+    return 1;
+}
+
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
@@ -12120,11 +12296,12 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         const mgv__device_buffer *source, *target;
         uint32_t signals = 0;
         k->flags = (k->flags & ~of_batch) | plan->ablations;
-        k->rows_total = op->of_images ? images : images * plan->tokens;
+        k->rows_total = op->of_images ? images : images * plan->tokens / (op->merged ? plan->fold : 1);
         k->kind = op->kind;
         memset(&k->of, 0, sizeof k->of);
         mgv__plan_regime(plan)->choose(plan, op);
-        source = &plan->buffers[op->source];
+        if (!mgv__plan_wants_merger(plan, op)) k->column_tiles = 0;
+        source = &plan->buffers[mgv__plan_waits(op)];
         target = &plan->buffers[op->target];
         if (normed && op->source == MGV__DEVICE_STREAM) k->stats_columns = 64;
         if (k->flags & MGV__KERNEL_STATS && op->target == MGV__DEVICE_STREAM) normed = k->kind == MGV__KERNEL_ROWS;
@@ -12132,7 +12309,8 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
             k->wait_divisor = !source->by_image ? mgv__plan_row_tile(plan) : op->of_images ? 1 : plan->tokens;
-            k->wait_threshold = written[op->source];
+            if (op->merged && mgv__plan_waits(op) == MGV__DEVICE_STREAM) k->wait_divisor /= plan->fold; /* of its own rows */
+            k->wait_threshold = written[mgv__plan_waits(op)];
         }
         k->signal_counter = target->counter;
         k->signal_stride = target->counter_stride;
@@ -12229,7 +12407,7 @@ static uint32_t mgv__plan_writer(const mgv__plan *plan, uint32_t op, uint32_t bu
    holds row by row. */
 static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t early) {
     while (late > early) {
-        uint32_t before = mgv__plan_writer(plan, late, plan->ops[late].source);
+        uint32_t before = mgv__plan_writer(plan, late, mgv__plan_waits(&plan->ops[late]));
         if (before == late || plan->ops[late].kernel.wait_divisor == 0) return 0;
         late = before;
     }
@@ -12237,7 +12415,9 @@ static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t ea
 }
 
 /* Rows that are copied stay as they are. */
-static int mgv__plan_only_reads(const mgv__kernel_op *k) { return k->kind == MGV__KERNEL_ROWS && !(k->flags & MGV__KERNEL_STATS); }
+static int mgv__plan_only_reads(const mgv__kernel_op *k) {
+    return k->kind == MGV__KERNEL_MERGE || (k->kind == MGV__KERNEL_ROWS && !(k->flags & MGV__KERNEL_STATS));
+}
 
 /* Nobody still reads what an operation overwrites: it waits, through others, for who wrote it and for every reader of what was there
    before. An operation that adds to its own target reads only what its tile then writes; ROWS only reads, and signals as if it wrote. */
@@ -12574,7 +12754,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
 /* Gamma and beta of a norm that is not folded into a product. */
 static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
     const mgv__op *norm = &p->plan->program->ops[op];
-    const uint32_t width = p->plan->width;
+    const uint32_t width = norm->inner;
     float *out = p->vectors + vector;
     uint32_t k;
     for (k = 0; k < width; k++) {
@@ -12723,8 +12903,8 @@ static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters
 static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
-    return !mgv__plan_is_patches(k->kind) && k->kind != MGV__KERNEL_ROWS && !mgv__plan_is_attention(k->kind) &&
-           !mgv__plan_is_pool(k->kind);
+    return !mgv__plan_is_patches(k->kind) && k->kind != MGV__KERNEL_ROWS && k->kind != MGV__KERNEL_MERGE &&
+           !mgv__plan_is_attention(k->kind) && !mgv__plan_is_pool(k->kind);
 }
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
     mgv__gemm_shape shape;
@@ -12798,7 +12978,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = 2.0 * (uint32_t)MGV__POOL_SHARE * k->inner / MGV__SM90_SHARED_BYTES_A_CLOCK;
         clocks.edge = 4000; /* the exchange among it */
     }
-    if (k->kind == MGV__KERNEL_ROWS) clocks.edge = 2500; /* its stores go on beside the next tile */
+    if (k->kind == MGV__KERNEL_ROWS || k->kind == MGV__KERNEL_MERGE) clocks.edge = 2500; /* its stores go on beside the next tile */
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
     if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
         const double tokens = mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
@@ -12856,6 +13036,10 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * b.target;
         if (k->flags & MGV__KERNEL_ACTIVATION) b.passes += 2 * b.target;
         if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * b.target;
+    } else if (k->kind == MGV__KERNEL_MERGE) { /* bf16 out, or float32 */
+        b.target = (k->flags & MGV__KERNEL_FOLD_NORM ? 1 : 2) * b.source;
+        if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics = b.source / 16;
+        b.l2 = b.source;
     } else if (k->kind == MGV__KERNEL_ROWS) {
         if (k->flags & MGV__KERNEL_PICK) b.source = images * k->inner * 2.0;
         b.target = 2 * b.source;
@@ -14602,7 +14786,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     cuda->cleared = 1; /* with the arena */
     arguments->patches = (uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_PATCHES].offset);
     arguments->residual_rows = (const uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_HEAD_OUT].offset);
-    for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) arguments->buffers[i] = cuda->arena + plan->buffers[i].offset;
+    for (i = 0; i < MGV__DEVICE_MERGERS; i++) arguments->buffers[i] = cuda->arena + plan->buffers[i].offset;
     arguments->image_size = config->image_size;
     arguments->patch = config->patch;
     arguments->grid = config->image_size / config->patch;
@@ -14905,9 +15089,12 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     mgv__free(allocator, gpu);
 }
 
-/* Floats of one token or layer output of the most pictures. */
+/* Floats of one token, layer or DeepStack output of the most pictures. */
 static uint64_t mgv__gpu_row_floats(const mgv_model *model, const mgv_engine_desc *desc) {
-    return (uint64_t)desc->max_images * mgv__tokens_per_picture(model, desc) * model->config.hidden;
+    const mgv__config *c = &model->config;
+    const uint64_t tokens = (uint64_t)desc->max_images * mgv__tokens_per_picture(model, desc), layer = tokens * c->hidden,
+                   merged = c->merge > 1 ? tokens / (c->merge * c->merge) * c->out_hidden : 0;
+    return layer > merged ? layer : merged;
 }
 
 static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
@@ -15053,9 +15240,9 @@ static mgv_result mgv__gpu_take_outputs(mgv_engine *engine, mgv__gpu *gpu, mgv_e
         gpu->staged[i] = NULL;
         if (output->kind == MGV_OUTPUT_POOLED) continue;
         if (!mgv__lower_gives(output->kind))
-            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: the CUDA backend gives pooled rows, tokens and layers; use the CPU "
-                             "backend for others", (uint64_t)i);
-        rows->layer[rows->count] = output->kind == MGV_OUTPUT_TOKENS ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)output->index;
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: the CUDA backend gives pooled rows, tokens, layers and DeepStack's; "
+                             "use the CPU backend for others", (uint64_t)i);
+        rows->layer[rows->count] = mgv__row_output(output->kind, output->index);
         result = mgv__gpu_place_rows(engine, gpu, i, &staged, &gpu->cuda->arguments.outputs[rows->count++], error);
     }
     return result;
@@ -15244,10 +15431,18 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     return MGV_OK;
 }
 
+/* Rows of an output, and their columns. */
+static uint64_t mgv__gpu_output_rows(const mgv_engine *engine, mgv_output_kind kind, uint32_t *columns) {
+    const mgv__plan *plan = engine->gpu->cuda->plan;
+    const int merged = plan->mergers && (kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_DEEPSTACK);
+    *columns = merged ? engine->model->config.out_hidden : engine->model->config.hidden;
+    return kind == MGV_OUTPUT_POOLED ? engine->job.image_count
+                                     : (uint64_t)engine->job.image_count * plan->tokens / (merged ? plan->fold : 1);
+}
+
 /* The kernel has ended: its verdict, and the rows to where they were asked for. */
 static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     mgv__job *job = &engine->job;
-    const uint32_t columns = engine->model->config.hidden, tokens = gpu->cuda->plan->tokens;
     uint32_t i;
     int deliver = job->pending;
     job->pending = 0;
@@ -15263,7 +15458,8 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     for (i = 0; deliver && i < job->output_count; i++) {
         mgv_output *output = &engine->outputs[i];
         const float *from = output->kind == MGV_OUTPUT_POOLED ? gpu->pinned_pooled : gpu->staged[i];
-        const uint64_t each = output->kind == MGV_OUTPUT_POOLED ? 1 : tokens, rows = job->image_count * each;
+        uint32_t columns;
+        const uint64_t rows = mgv__gpu_output_rows(engine, output->kind, &columns), each = rows / job->image_count;
         if (output->place != MGV_PLACE_HOST) continue;
         if (from) memcpy(output->data, from, (size_t)rows * columns * sizeof(float));
         if (job->status == MGV_STATUS_DONE && mgv__job_check_rows(output->data, rows, columns, i, 0, 0, each, &job->error) != MGV_OK)
@@ -16174,7 +16370,12 @@ static int mgv__validation_compares(const mgv__plan_op *op) { return op->first <
 
 /* Rows of a device buffer that one picture has. */
 static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) {
+    if (mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS) return plan->tokens / plan->fold;
     return mgv__plan_rows_are_images(buffer) ? 1 : plan->tokens;
+}
+/* The same, where the model has rows of `columns` there: what a merger reads may be rows of tokens to it. */
+static uint32_t mgv__validation_folds(const mgv__plan *plan, uint32_t buffer, uint32_t columns) {
+    return mgv__merger_buffer(buffer) == MGV__MERGER_NORMED ? plan->buffers[buffer].columns / columns : 1;
 }
 
 static mgv_result mgv__validation_fetch(const mgv__validator *v, uint32_t buffer, uint8_t *rows, mgv_error *error) {
@@ -16205,13 +16406,14 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     const mgv__device_buffer *b = &plan->buffers[buffer];
     const mgv__pixels_config *pixels = &v->model->config.pixels;
-    const uint32_t count = mgv__validation_rows(plan, buffer), area = v->model->config.patch * v->model->config.patch;
+    const uint32_t folds = mgv__validation_folds(plan, buffer, columns), pitch = b->pitch / folds;
+    const uint32_t count = mgv__validation_rows(plan, buffer) * folds, area = v->model->config.patch * v->model->config.patch;
     const float query_scale = (float)mgv__pack_query_scale(plan);
     const uint32_t skipped = buffer == MGV__DEVICE_PATCHES ? plan->prefix : 0; /* rows that the CPU has only behind the patches' product */
     uint32_t row, i;
     for (row = 0; row < count - skipped; row++)
         for (i = 0; i < columns; i++) {
-            float value = mgv__validation_value(b, mgv__plan_is_half(buffer), rows, ((size_t)image * count + skipped + row) * b->pitch + i);
+            float value = mgv__validation_value(b, mgv__plan_is_half(buffer), rows, ((size_t)image * count + skipped + row) * pitch + i);
             uint32_t column = i;
             if (buffer == MGV__DEVICE_PATCHES) {
                 const uint32_t channel = i % 3;
@@ -16360,8 +16562,8 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
     mgv__cuda *cuda = v->gpu->gpu->cuda;
     const mgv__plan_op *op = &cuda->plan->ops[k];
     const uint32_t skipped = op->result == MGV__DEVICE_PATCHES ? cuda->plan->prefix : 0;
-    const uint32_t rows = mgv__validation_rows(cuda->plan, op->result) - skipped;
     const uint32_t columns = first <= last ? v->model->program.ops[last].columns : cuda->plan->buffers[op->result].columns;
+    const uint32_t rows = mgv__validation_rows(cuda->plan, op->result) * mgv__validation_folds(cuda->plan, op->result, columns) - skipped;
     const double tolerance = mgv__validation_tolerance(op);
     mgv__comparison c;
     uint32_t image;
@@ -16404,7 +16606,10 @@ static int mgv__validation_pools(const mgv_model *model) {
     return 0;
 }
 static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) {
-    return mgv__validation_pools(gpu->model) ? 1 : gpu->gpu->cuda->plan->tokens;
+    return mgv__validation_pools(gpu->model) ? 1 : gpu->gpu->cuda->plan->tokens / gpu->gpu->cuda->plan->fold;
+}
+static uint32_t mgv__validation_whole_columns(const mgv_model *model) {
+    return model->config.merge > 1 ? model->config.out_hidden : model->config.hidden;
 }
 
 static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint32_t rows_each, float *rows,
@@ -16416,7 +16621,7 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
     memset(&desc, 0, sizeof desc);
     output.kind = mgv__validation_pools(engine->model) ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     output.data = rows;
-    output.capacity = (uint64_t)count * rows_each * engine->model->config.hidden;
+    output.capacity = (uint64_t)count * rows_each * mgv__validation_whole_columns(engine->model);
     desc.images = images;
     desc.image_count = count;
     desc.outputs = &output;
@@ -16427,7 +16632,8 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
 
 /* Whole encodes, each side by itself. It comes first: pictures are checked by it, and lie on the card afterwards. */
 static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
-    const uint32_t columns = v->model->config.hidden, ops = v->gpu->gpu->cuda->plan->op_count, rows = mgv__validation_whole_rows(v->gpu);
+    const uint32_t columns = mgv__validation_whole_columns(v->model), ops = v->gpu->gpu->cuda->plan->op_count,
+                   rows = mgv__validation_whole_rows(v->gpu);
     const double tolerance = sqrt(2.0 * ops) * MGV__BF16_STEP;
     mgv__comparison c;
     uint32_t i;
@@ -16459,8 +16665,8 @@ static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_d
     for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
     v->result = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
     v->wide = (float *)mgv__alloc(&desc->allocator, floats * sizeof(float));
-    v->whole = (float *)mgv__alloc(&desc->allocator,
-                                   (size_t)v->image_count * mgv__validation_whole_rows(v->gpu) * v->model->config.hidden * sizeof(float));
+    v->whole = (float *)mgv__alloc(&desc->allocator, (size_t)v->image_count * mgv__validation_whole_rows(v->gpu) *
+                                                         mgv__validation_whole_columns(v->model) * sizeof(float));
     if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->whole) return MGV_OK;
     return mgv__fail_nomem(error, "validation", (uint64_t)rows * (MGV__VALIDATION_INPUTS + 1) * v->image_count);
 }
@@ -16492,6 +16698,7 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     if (result == MGV_OK) result = mgv__validation_allocate(v, desc, error);
     if (result == MGV_OK) result = mgv__validation_whole(v, error);
     if (result != MGV_OK) return result;
+    v->gpu->gpu->cuda->plan->all_mergers = 1;
     result = mgv__gpu_enter(v->gpu->gpu, &thread, error);
     if (result == MGV_OK) result = mgv__validation_ops(v, error);
     mgv__gpu_leave(v->gpu->gpu, &thread);

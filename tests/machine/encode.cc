@@ -78,8 +78,29 @@ struct MicroEncoder {
     void *device_pixels = nullptr;
 };
 
+/* Merged tokens; what DeepStack's mergers leave, the last first; the last layer's rows. */
+static void choose_merged_outputs(MicroEncoder *m) {
+    const size_t rows = (size_t)m->shape.images * (m->shape.image_size / m->shape.patch) * (m->shape.image_size / m->shape.patch);
+    m->outputs.resize(m->shape.rows ? 2 + m->shape.deepstack : 1);
+    m->expected.resize(m->outputs.size());
+    for (size_t i = 0; i < m->outputs.size(); i++) {
+        mgv_output *output = &m->outputs[i];
+        const bool layer = i == 1 + m->shape.deepstack;
+        memset(output, 0, sizeof *output);
+        output->kind = layer ? MGV_OUTPUT_LAYER : i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
+        output->index = layer ? m->shape.layers : i ? m->shape.deepstack - (uint32_t)i : 0;
+        output->capacity = layer ? rows * m->shape.hidden : rows / 4 * m->shape.merged;
+        m->expected[i].resize(output->capacity);
+        output->data = m->expected[i].data();
+    }
+}
+
 /* The pooled row; tokens, the embeddings, an output twice, the last layer's. */
 static void choose_outputs(MicroEncoder *m) {
+    if (m->shape.merged) {
+        choose_merged_outputs(m);
+        return;
+    }
     static const mgv_output_kind kinds[] = {MGV_OUTPUT_POOLED, MGV_OUTPUT_LAYER, MGV_OUTPUT_TOKENS,
                                             MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER, MGV_OUTPUT_LAYER};
     const uint32_t grid = m->shape.image_size / m->shape.patch;
@@ -139,7 +160,8 @@ static std::string run_on_cpu(MicroEncoder *m) {
 static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
     const mgv__device_buffer *b = &m->cuda->plan->buffers[buffer];
     const uint32_t of_image = buffer == MGV__DEVICE_PARTS ? mgv__plan_pool_parts_of(m->cuda->plan) : m->cuda->plan->tokens;
-    const uint64_t exist = (uint64_t)m->units * (mgv__plan_rows_are_images(buffer) ? 1 : of_image), rows = exist < b->rows ? exist : b->rows;
+    const bool merged = mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS;
+    const uint64_t exist = (uint64_t)m->units * (mgv__plan_rows_are_images(buffer) ? 1 : of_image) / (merged ? m->cuda->plan->fold : 1), rows = exist < b->rows ? exist : b->rows;
     return rows * b->pitch * b->element_bytes;
 }
 
@@ -147,13 +169,15 @@ static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
 static void name_buffers(MicroEncoder *m) {
     static const char *const names[] = {"patches",       "residual stream", "q, k, v",  "attended", "MLP",   "weighted tokens",
                                         "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores"};
-    static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_BUFFER_COUNT, "every buffer has a name");
+    static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_MERGERS, "every buffer has a name");
+    static const char *const merger_names[] = {"normalised for a merger", "merger's MLP", "merged rows"};
     const mgv__plan *plan = m->cuda->plan;
     uint8_t *arena = m->cuda->arena;
     for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const mgv__device_buffer *b = &plan->buffers[i];
         if (!b->bytes) continue;
-        machine::global_part(arena + b->offset, b->bytes, names[i], false);
+        machine::global_part(arena + b->offset, b->bytes,
+                             i < MGV__DEVICE_MERGERS ? names[i] : merger_names[mgv__merger_buffer(i)], false);
         machine::global_slack(arena + b->offset + valid_bytes(m, i), b->bytes - valid_bytes(m, i));
     }
     machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
@@ -170,8 +194,7 @@ static void name_buffers(MicroEncoder *m) {
 static void place_outputs(MicroEncoder *m) {
     for (size_t i = m->shape.head; i < m->outputs.size(); i++) {
         const uint32_t k = m->cuda->outputs.count++;
-        const bool tokens = m->outputs[i].kind == MGV_OUTPUT_TOKENS;
-        m->cuda->outputs.layer[k] = tokens ? (int32_t)MGV__ROWS_TOKENS_OUTPUT : (int32_t)m->outputs[i].index;
+        m->cuda->outputs.layer[k] = mgv__row_output(m->outputs[i].kind, m->outputs[i].index);
         m->cuda->arguments.outputs[k] = (float *)machine::global_allocate((m->expected[i].size() + 1) * sizeof(float), "output") + 1;
     }
 }
@@ -352,6 +375,36 @@ static void fill_pictures(MicroEncoder *m) {
     }
 }
 
+/* Mergers behind some layers and at the end: tests/toy. A picture is 2 x 2 patches, one merged row. */
+static std::string make_toy_merged(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
+    std::string deepstack;
+    const auto merger = [&](const std::string &name, uint64_t norm) {
+        c.norm(name + "norm", norm);
+        c.linear(name + "linear_fc1", 4 * d, 4 * d);
+        c.linear(name + "linear_fc2", shape.merged, 4 * d);
+    };
+    c.add("positions", {grid * grid, d}, 0.5f, 0);
+    c.add("patches.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add("patches.bias", {d}, 0.1f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = "layers." + std::to_string(i) + ".";
+        c.norm(l + "norm1", d);
+        c.norm(l + "norm2", d);
+        for (const char *p : {"q", "k", "v", "out"}) c.linear(l + p, d, d);
+        c.linear(l + "up", f, d);
+        c.linear(l + "down", d, f);
+    }
+    for (uint32_t i = 0; i < shape.deepstack; i++) {
+        merger("deepstack_merger_list." + std::to_string(i) + ".", 4 * d);
+        deepstack += (i ? "," : "") + std::to_string(i);
+    }
+    merger("merger.", d);
+    return config_of(shape, "toy_merged_vision",
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size) +
+                         ",\"out_hidden_size\":" + std::to_string(shape.merged) + ",\"deepstack_visual_indexes\":[" + deepstack + "]");
+}
+
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     std::unique_ptr<MicroEncoder> m(new MicroEncoder());
     m->shape = shape;
@@ -361,6 +414,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
                                : family == "dinov2" ? make_dinov2(shape, c)
                                : family == "toy"    ? make_toy(shape, c)
                                : family == "naflex" ? make_naflex(shape, c)
+                               : shape.merged       ? make_toy_merged(shape, c)
                                                     : make_siglip(shape, c);
     if (family == "naflex") m->pictures = pictures_of(shape);
     const bool any_size = !m->pictures.empty();
@@ -452,8 +506,8 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
 std::vector<uint32_t> micro_signals(const MicroEncoder *m) {
     const mgv__plan *plan = m->cuda->plan;
     std::vector<uint32_t> signals;
-    for (const mgv__device_buffer &buffer : plan->buffers)
-        for (uint32_t i = 0; i < buffer.counter_stride * plan->groups; i++) signals.push_back(1 + buffer.counter + i);
+    for (uint32_t b = 0; b < MGV__DEVICE_MERGERS + plan->mergers * MGV__MERGER_BUFFERS; b++)
+        for (uint32_t i = 0; i < plan->buffers[b].counter_stride * plan->groups; i++) signals.push_back(1 + plan->buffers[b].counter + i);
     return signals;
 }
 std::string micro_plan(const MicroEncoder *m) {

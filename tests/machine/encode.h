@@ -25,6 +25,7 @@ struct MicroShape {
     uint32_t schedule_images = 0; /* arithmetic is that of so many images */
     const char *sizes = ""; /* of naflex, whose pictures may be of any: patches down and across of each, as "3x5 1x1"; max_images is the most tokens */
     uint32_t seed = 0; /* of the pixels: picture i of a list is that of seed + i */
+    uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
 };
 struct MicroRun {
     machine::Result machine;

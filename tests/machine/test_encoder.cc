@@ -631,6 +631,31 @@ static void test_toy(void) {
     test_encoder_arithmetic(toy, 1);
 }
 
+/* Mergers of tokens, in the program that has the family for them (tests/toy): their norms over a token's columns and over merged rows',
+   several row tiles and groups, rows and widths that end within blocks of 64, outputs of which some are not asked for. */
+static void test_mergers(void) {
+    MicroShape merged = {32, 16, 192, 200, 3, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    merged.family = "toy_merged";
+    merged.head = false;
+    merged.merged = 104;
+    merged.deepstack = 2;
+    test_encoder_arithmetic(merged, 2);
+    test_encoder_protocol(merged, 20);
+    merged.images = merged.max_images = 150; /* two row tiles of merged rows */
+    merged.group_images = 140;
+    test_encoder_arithmetic(merged, 1);
+    merged.rows = false; /* no DeepStack */
+    merged.images = merged.max_images = merged.group_images = 40;
+    merged.hidden = 112;
+    merged.head_dim = 56;
+    test_encoder_arithmetic(merged, 1);
+    merged.rows = true;
+    merged.poll_limit = POLL_LIMIT;
+    merged.images = merged.max_images = merged.group_images = 3;
+    test_lost_signals(merged, 1);
+    test_lost_arrivals(merged);
+}
+
 /* In protocol mode and from recordings. */
 static void test_order(unsigned seeds) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -701,7 +726,10 @@ int main(int count, char **argument) {
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);
-    if (share == "toy") test_toy(); /* of all shares no other program has it */
+    if (share == "toy") { /* of all shares no other program has its families */
+        test_toy();
+        test_mergers();
+    }
     test_products(recorded);
     return finish();
 }
