@@ -14,6 +14,10 @@
 #ifndef MEMORY_MODEL_ELEMENTS
 #define MEMORY_MODEL_ELEMENTS (1u << 24)
 #endif
+#ifndef MEMORY_MODEL_ALLOC
+#define MEMORY_MODEL_ALLOC malloc
+#define MEMORY_MODEL_FREE free
+#endif
 enum { MEMORY_MODEL_TENSORS = 512, MEMORY_MODEL_NAME = 128 };
 
 typedef struct memory_model {
@@ -101,7 +105,7 @@ static inline void memory_model_make(memory_model *m, const tower *of, const cha
     tower_tensors(&t);
     if (!m->header) memory_model_emit(m, "nothing", &one, 1);
     m->header[m->header_bytes++] = '}'; /* there is room for 512 more when a tensor begins */
-    m->file = (uint8_t *)malloc((size_t)(8 + m->header_bytes + 2 * m->elements));
+    m->file = (uint8_t *)MEMORY_MODEL_ALLOC((size_t)(8 + m->header_bytes + 2 * m->elements));
     for (i = 0; i < 8; i++) m->file[i] = (uint8_t)((uint64_t)m->header_bytes >> 8 * i);
     memcpy(m->file + 8, m->header, m->header_bytes);
     memcpy(m->file + 8 + m->header_bytes, memory_model_weights(m->elements), (size_t)(2 * m->elements));
@@ -118,7 +122,7 @@ static inline void memory_model_make(memory_model *m, const tower *of, const cha
 }
 static inline void memory_model_free(memory_model *m) {
     free(m->header);
-    free(m->file);
+    MEMORY_MODEL_FREE(m->file);
 }
 
 /* allocator: NULL for malloc and free. */

@@ -4,26 +4,98 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include <sanitizer/asan_interface.h>
+
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_PLAN
 #include "megavit.h"
 #include "fuzz.h"
-#define MEMORY_MODEL_ELEMENTS (1u << 18)
-#include "tests/memory_model.h"
 
 enum {
     MOST_TOKENS = 1024, MOST_SIDE = 200,  /* of few engines: their memory takes most of the time */
     SMALL_TOKENS = 128, SMALL_SIDE = 48,  /* of most */
-    ARENA_BYTES = 32 << 20, MOST_OUTPUTS = 4, MOST_LAYERS = 24, MOST_BYTES = 192 << 20
+    ARENA_BYTES = 32 << 20, SMALL_PACKED = 128 << 10, SMALL_BLOCK = 64 << 10, SLOT_BYTES = 4 << 20, SLOTS = 8,
+    MOST_OUTPUTS = 4, MOST_LAYERS = 24, MOST_BYTES = 192 << 20
 };
 static const double most_flops = 3e6; /* of an encode that is run */
 
+/* Most executions free less than this. The usual 256 MB make all memory new to the caches and to the kernel, which takes longer. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "quarantine_size_mb=8"; }
+
+/* Memory of engines and packed weights: megabytes that are allocated anew for each take longer than what is done with them. What is given
+   of it ends where the sanitizer watches. */
+static uint8_t arenas[2][ARENA_BYTES];
+static void *end_of_arena(int arena, uint64_t bytes) { return arenas[arena] + (ARENA_BYTES - bytes); }
+
+/* Blocks that malloc would ask the kernel for lie in slots, poisoned but for what is lent, and not lent again soon. */
+static uint8_t slots[SLOTS][SLOT_BYTES];
+static size_t slot_lent[SLOTS];
+static void *slot_alloc(size_t bytes) {
+    static uint32_t next;
+    uint32_t i;
+    if (!next) ASAN_POISON_MEMORY_REGION(slots, sizeof slots);
+    for (i = 0; i < SLOTS && bytes >= SMALL_BLOCK && bytes <= SLOT_BYTES - 192; i++) {
+        const uint32_t at = next++ % SLOTS;
+        uint8_t *block = slots[at];
+        if (slot_lent[at]) continue;
+        slot_lent[at] = bytes;
+        block += SLOT_BYTES - 128 - bytes;
+        block -= (uintptr_t)block & 63;
+        block += 49; /* as fuzz_alloc's lie */
+        ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+        return block;
+    }
+    return NULL;
+}
+/* 0: it lies in no slot. */
+static size_t slot_free(void *block) {
+    const uintptr_t offset = (uintptr_t)block - (uintptr_t)slots;
+    size_t bytes;
+    if (offset >= sizeof slots) return 0;
+    bytes = slot_lent[offset / SLOT_BYTES];
+    REQUIRE(bytes > 0);
+    slot_lent[offset / SLOT_BYTES] = 0;
+    ASAN_POISON_MEMORY_REGION(block, bytes);
+    return bytes;
+}
+
 static fuzz_allocator counts;
 static void *extremes_alloc(void *user, size_t bytes) {
-    void *block = bytes > MOST_BYTES - counts.live_bytes ? NULL : fuzz_alloc(user, bytes);
+    void *block;
+    if (bytes > MOST_BYTES - counts.live_bytes) return NULL;
+    block = slot_alloc(bytes);
+    if (block) {
+        counts.live_bytes += bytes;
+        if (counts.live_bytes > counts.peak_bytes) counts.peak_bytes = counts.live_bytes;
+    } else {
+        block = fuzz_alloc(user, bytes);
+    }
     if (block) memset(block, 0xA5, bytes < 100000 ? bytes : 100000);
     return block;
 }
+static void extremes_free(void *user, void *memory, size_t bytes) {
+    const size_t lent = slot_free(memory);
+    if (lent) {
+        REQUIRE(lent == bytes);
+        counts.live_bytes -= bytes;
+    } else {
+        fuzz_free(user, memory, bytes);
+    }
+}
+
+static void *file_alloc(size_t bytes) {
+    void *block = slot_alloc(bytes);
+    return block ? block : malloc(bytes);
+}
+static void file_free(void *block) {
+    if (!slot_free(block)) free(block);
+}
+#define MEMORY_MODEL_ELEMENTS (1u << 18)
+#define MEMORY_MODEL_ALLOC file_alloc
+#define MEMORY_MODEL_FREE file_free
+#include "tests/memory_model.h"
+
 static void run_backwards(void *user, uint32_t count, mgv_task task, void *context) {
     (void)user;
     while (count-- > 0) task(context, count);
@@ -188,11 +260,9 @@ static void plan(const mgv_model *model, fuzz_input *in) {
     result = mgv_model_packed_bytes(model, "sm_90a", &bytes, &error);
     if (result != MGV_OK) {
         check_refused(result, &error);
-    } else if (bytes < 32u << 20) {
-        void *file = malloc((size_t)bytes);
-        result = mgv_model_pack(model, "sm_90a", file, bytes, &error);
+    } else if (bytes <= (fuzz_hash(in->data, in->size) % 32 ? SMALL_PACKED : ARENA_BYTES)) { /* element by element: it takes most time */
+        result = mgv_model_pack(model, "sm_90a", end_of_arena(0, bytes), bytes, &error);
         REQUIRE(result == MGV_OK || result == MGV_ERROR_NOMEM);
-        free(file);
     }
 }
 
@@ -233,13 +303,11 @@ static void make_outputs(encoding *e, const mgv_model_info *info, const mgv_engi
     e->desc.output_count = count;
 }
 
-/* An engine in memory of the caller's, which ends where the sanitizer watches, or now and then of its own: megabytes that are allocated anew
-   for each take longer than all else. */
+/* An engine in memory of the caller's, or now and then of its own. */
 static mgv_result create(mgv_engine **engine, const mgv_model *model, mgv_engine_desc *desc, int place, mgv_error *error) {
-    static uint8_t arenas[2][ARENA_BYTES];
     uint64_t bytes;
     if (place < 2 && mgv_engine_workspace_bytes(model, desc, &bytes, error) == MGV_OK && bytes <= ARENA_BYTES) {
-        desc->workspace = arenas[place] + (ARENA_BYTES - bytes);
+        desc->workspace = end_of_arena(place, bytes);
         desc->workspace_bytes = bytes;
     }
     return mgv_engine_create(engine, model, desc, error);
@@ -312,7 +380,7 @@ static void run_model(const mgv_model *model, fuzz_input *in) {
     desc.max_width = desc.max_height = most_side;
     desc.allocator.user = &counts;
     desc.allocator.alloc = extremes_alloc;
-    desc.allocator.free = fuzz_free;
+    desc.allocator.free = extremes_free;
     desc.resize = (mgv_resize)fuzz_take(in, 0, 1);
     if (!fuzz_rarely(in, 8)) {
         desc.min_pixels = 1;
@@ -360,7 +428,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (fuzz_rarely(&in, 4)) spoil(&in, &files);
     allocator.user = &counts;
     allocator.alloc = extremes_alloc;
-    allocator.free = fuzz_free;
+    allocator.free = extremes_free;
     memset(&error, 0x55, sizeof error);
     result = memory_model_open(&files, &allocator, &model, &error);
     REQUIRE((result == MGV_OK) == (model != NULL) && error.code == result && (result != MGV_OK) == (error.message[0] != 0));
