@@ -322,6 +322,12 @@ static void what_a_conversation_cannot_take_changes_nothing(void **state) {
     assert_int_equal(chat(input), 2);
     assert_non_null(strstr(said_err, "--context"));
     assert_string_equal(said_out, "I see no picture.\n");
+    write_all(in_scratch("input"), "\0Hello\nHello\n", 13);
+    assert_int_equal(run_from(in_scratch("input"), "chat", "--model", TALKING, "--greedy", NULL), 2);
+    assert_non_null(strstr(said_err, "a byte of value 0"));
+    assert_string_equal(said_out, "I see no picture.\n");
+    assert_int_equal(run_from("tests", "chat", "--model", TALKING, NULL), 2); /* a folder */
+    assert_non_null(strstr(said_err, "standard input: cannot read"));
 }
 
 /* Ctrl-C in the middle of a sentence, or after it, ends no program: it still answers, and ends by itself. */

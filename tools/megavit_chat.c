@@ -150,8 +150,8 @@ static int answer(chat *c, language_text *text) {
     if (!status) status = language_text_add(&c->l, text, NULL);
     if (text->text) language_show(text->text + shown, text->bytes - shown);
     printf("%s\n", interrupted ? " ..." : "");
-    if (ended) cli_fail(0, NULL, "the session is full: /reset begins anew, --context N makes it larger");
     fflush(stdout);
+    if (ended) cli_fail(0, NULL, "the session is full: /reset begins anew, --context N makes it larger");
     return status;
 }
 
@@ -284,8 +284,8 @@ static int is_command(chat *c, const char *line, int *status) {
 
 /* ---- reading lines ---- */
 
-/* A line without its end, to be freed with *room; NULL: there are no more. Ctrl-C begins a new one. */
-static char *read_line(char **line, size_t *room, int terminal) {
+/* A line without its end, to be freed with *room; NULL: there are no more, or *status says why not. Ctrl-C begins a new one. */
+static char *read_line(char **line, size_t *room, int terminal, int *status) {
     for (;;) {
         ssize_t length;
         if (terminal) {
@@ -300,9 +300,13 @@ static char *read_line(char **line, size_t *room, int terminal) {
             puts("\n(/quit ends)");
             continue;
         }
-        if (length < 0) return NULL;
+        if (length < 0) {
+            if (ferror(stdin)) *status = cli_fail(CLI_BAD_FILE, "standard input", "cannot read: %s", strerror(errno));
+            return NULL;
+        }
         while (length > 0 && ((*line)[length - 1] == '\n' || (*line)[length - 1] == '\r')) (*line)[--length] = 0;
-        return *line;
+        if (strlen(*line) == (size_t)length) return *line;
+        *status = cli_fail(CLI_BAD_FILE, NULL, "a line with a byte of value 0 is no text");
     }
 }
 
@@ -312,12 +316,12 @@ static int converse(chat *c) {
     struct sigaction action;
     char *line = NULL;
     size_t room = 0;
-    int worst = 0;
+    int worst = 0, unread = 0;
     memset(&action, 0, sizeof action);
     action.sa_handler = interrupt; /* without SA_RESTART: a waiting read ends */
     sigaction(SIGINT, &action, NULL);
     if (terminal) printf("%s: /help names the commands\n", c->l.name);
-    while (!c->ended && read_line(&line, &room, terminal)) {
+    while (!c->ended && read_line(&line, &room, terminal, &unread)) {
         int status = 0;
         if (is_command(c, line, &status) || (!line[0] && !c->images.count)) worst = status > worst ? status : worst;
         else if ((status = turn(c, line)) > worst) worst = status;
@@ -326,6 +330,7 @@ static int converse(chat *c) {
     }
     if (terminal && !c->ended) putchar('\n');
     free(line);
+    if (unread > worst) worst = unread;
     return terminal ? 0 : worst;
 }
 
