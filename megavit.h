@@ -10485,8 +10485,10 @@ static uint32_t mgv__plan_alike(const mgv__plan *plan, uint32_t images) { return
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
     MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
-    /* K is shared out where so many tiles do for a whole operation; by tiles of 128 or 160 columns up to one round of an H100's clusters */
-    MGV__PLAN_SPLIT_LEAST = 25, MGV__PLAN_SPLIT_NARROW_MOST = 66, MGV__PLAN_SPLIT_MOST = 148
+    /* K is shared out where so many tiles do for a whole operation, of MLPs with more columns than SigLIP2-base's also fewer: there a tile
+       is longer than the exchange of its sums; by tiles of 128 or 160 columns up to one round of an H100's clusters */
+    MGV__PLAN_SPLIT_LEAST = 25, MGV__PLAN_SPLIT_LONG = 3072, MGV__PLAN_SPLIT_LONG_LEAST = 9,
+    MGV__PLAN_SPLIT_NARROW_MOST = 66, MGV__PLAN_SPLIT_MOST = 148
 };
 
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
@@ -11565,7 +11567,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->fold = plan->mergers ? config->merge * config->merge : 1;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
-    plan->split_least = MGV__PLAN_SPLIT_LEAST;
+    plan->split_least = plan->mlp > MGV__PLAN_SPLIT_LONG ? MGV__PLAN_SPLIT_LONG_LEAST : MGV__PLAN_SPLIT_LEAST;
     /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
        tile before has lent. */
     if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER && !plan->varlen)
@@ -11808,6 +11810,8 @@ static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles
         best_time = waves * tile;
         best_waves = waves;
     }
+    /* Of a single picture attention wants all rows at once: nothing runs beside a second round. */
+    if (plan->images == 1) return best;
     /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
        (128 columns gain where they are up to a third more tiles than clusters, and lose from there on). */
     if (best > 128 && many && 3 * row_tiles * mgv__ceil_div(op->columns, 128) <= 4 * clusters * MGV__CLUSTER) return 128;
