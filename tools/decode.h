@@ -100,6 +100,12 @@ typedef struct jpeg_outline {
 /* 0 with the reason where they do not make a picture. */
 int jpeg_read_outline(decode_bytes file, jpeg_outline *outline, decode_reason *why);
 
+/* ---- what the boxes of HEIC and AVIF say (decode_boxes.c) ---- */
+
+/* 0 with the reason where libheif must not see them. coded: pixels of the largest picture that HEVC's parameters or a grid
+   tell of. */
+int heif_read_boxes(decode_bytes file, uint64_t *coded, decode_reason *why);
+
 /* ---- the decoders ---- */
 
 extern const decoder decode_jpeg, decode_png, decode_webp, decode_heif, decode_avif, decode_tiff, decode_gif, decode_bmp, decode_psd, decode_pnm,

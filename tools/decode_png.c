@@ -268,10 +268,10 @@ static unsigned char *gather_data(decode_bytes file, const png *p) {
     return data;
 }
 
-/* Rows with their filters; NULL with the reason. */
+/* Rows with their filters; NULL with the reason. stb_image takes distances of 0, which copy what is not written yet: zeros here. */
 static unsigned char *inflate_rows(const png *p, const unsigned char *data, size_t length, decode_reason *why) {
     size_t written = 0, used = 0, room = (size_t)p->raw_bytes + SLACK;
-    unsigned char *rows = malloc(room);
+    unsigned char *rows = calloc(1, room);
     int good = 0;
     if (!rows) decode_no_memory(why);
     else if (!stb_inflate(data, length, !p->apple, rows, room, &written, &used)) decode_fail(why, "its data cannot be inflated: %s", stbi_failure_reason());

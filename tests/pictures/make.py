@@ -166,6 +166,11 @@ def png():
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
     write("apple.png", png_file(W, H, 8, 2, b"", first=chunk(b"CgBI", b"\x50\0\x20\2"), data=chunk(b"IDAT", squeeze.compress(unfiltered(swapped)) + squeeze.flush())))
     expect("apple.png", "PNG", np.asarray(rgb))
+    lengths = [(1, 1), (1, 2)] + [(0x30 + v, -8) for v in (0, 9, 8, 7, 6)] + [(1, -7), (30, -5), (0, -7)]  # a last block of fixed codes, a match of 3 bytes
+    bits = "".join(f"{v:0{-n}b}" if n < 0 else f"{v:0{n}b}"[::-1] for v, n in lengths)  # at distance code 30, which does not exist, and the end
+    packed = int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little") + bytes(4)
+    write("distance.png", png_file(7, 1, 8, 0, b"", first=chunk(b"CgBI", b"\x50\0\x20\2"), data=chunk(b"IDAT", packed)))
+    expect("distance.png", "PNG", np.array([[9, 8, 7, 6, 0, 0, 0]], np.uint8))  # what stb_image copies there is what was not written yet
     data = zlib.compress(unfiltered(np.asarray(rgb)))
     write("split.png", png_file(W, H, 8, 2, b"", data=b"".join(chunk(b"IDAT", data[i:i + 99]) for i in range(0, len(data), 99)), last=b""))
     expect("split.png", "PNG", np.asarray(rgb))  # many chunks, and no end
@@ -353,8 +358,8 @@ def webp_heif():
     about("plain.heic", "HEIC", np.asarray(smooth))
 
 
-def heif_loops():
-    """Grids that are their own tiles: libheif follows them until the stack ends."""
+def heif_boxes():
+    """Grids that are their own tiles, which libheif follows until the stack ends, and sizes behind which it writes beyond its memory."""
     def box(kind, *inside):
         data = b"".join(inside)
         return struct.pack(">I", 8 + len(data)) + kind + data
@@ -371,6 +376,14 @@ def heif_loops():
         meta += box(b"idat", grid)
         write(f"{name}.heic", box(b"ftyp", b"heic\0\0\0\0mif1") + box(b"meta", none, meta))
         wrong(f"{name}.heic", "HEIC", "made of each other without end")
+    data = read("plain.heic")  # a grid of one tile
+    write("canvas.heic", data.replace(b"idat" + none + struct.pack(">HH", 64, 48), b"idat" + none + struct.pack(">HH", 30000, 30000)))
+    wrong("canvas.heic", "HEIC", "a picture of 900000000 pixels")
+    bits = "1" + "010" + "".join("0" * (n.bit_length() - 1) + f"{n:b}" for n in (20001, 10001))  # which set, 4:2:0, width and height plus 1
+    sequence = b"\x42\1\1" + b"\x11" * 12 + int(bits.ljust(64, "0"), 2).to_bytes(8, "big")
+    coded = box(b"hvcC", b"\1" + bytes(21) + b"\1\x21" + struct.pack(">HH", 1, len(sequence)) + sequence)
+    write("coded.heic", box(b"ftyp", b"heic\0\0\0\0mif1") + box(b"meta", none, box(b"iprp", box(b"ipco", coded))))
+    wrong("coded.heic", "HEIC", "a picture of 200000000 pixels")
 
 
 def tiff():
@@ -442,7 +455,7 @@ def others():
     wrong("xl.jxl", "JPEG_XL", "does not read")
 
 
-for make in (jpeg, orientation, png, gif, bmp, pnm, webp_heif, heif_loops, tiff, targa, psd, bmp_more, others):
+for make in (jpeg, orientation, png, gif, bmp, pnm, webp_heif, heif_boxes, tiff, targa, psd, bmp_more, others):
     make()
 with open("expected.txt", "w") as stream:
     stream.write("\n".join(lines) + "\n")
