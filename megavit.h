@@ -624,6 +624,7 @@ typedef struct mgv_schedule_desc {
     uint32_t image_count;     /* 0: 1 */
     uint32_t multiprocessors; /* that the kernel may use; 0: 132, those of an H100 or H200 */
     uint32_t schedule_images; /* as in mgv_engine_desc */
+    uint32_t tokens;          /* of each picture, for a model whose pictures may be of any size; 0: 1024 */
 } mgv_schedule_desc;
 
 /* A part of a budget: `count` things of `each` bytes, or `count` threads of `each` registers. */
@@ -10335,6 +10336,7 @@ typedef struct mgv__plan_op {
 
 enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PLAN_MODEL_OPS + MGV__KERNEL_MAX_OUTPUTS,
        MGV__PLAN_MAX_WIDTH = MGV__KERNEL_MAX_WIDTH, MGV__PLAN_MAX_PATCHES = 1 << 20 /* of a picture */,
+       MGV__PLAN_SIDE = 4096 /* patches of a side of a picture of any size, where positions turn: more than smart_resize leaves of 200:1 */,
        MGV__PLAN_GROUP_ROWS = 11800, MGV__PLAN_EQUAL_GROUP_ROWS = 25100,
        MGV__PLAN_DEAL_CLUSTERS = 256, /* that tiles can be dealt to */
        MGV__PLAN_SCHEDULES = 8, /* that an engine holds on the device, one for each number of images */
@@ -11548,6 +11550,11 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     plan->tables_offset = mgv__plan_place(&plan->arena_bytes, 1024, plan->tables_bytes, 1);
 }
 
+/* What a plan counts as images: tokens where pictures may be of any size. */
+static uint32_t mgv__plan_units_of(const mgv__config *config, uint32_t images, uint32_t tokens) {
+    return config->image_size == 0 ? tokens : images;
+}
+
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
                                    uint32_t max_images, uint32_t group_images, mgv_error *error) {
@@ -11599,6 +11606,12 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     if (plan->map_count <= MGV__MAX_MAPS) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes %u views of buffers, and this model has %u; use the CPU backend",
                      (uint64_t)MGV__MAX_MAPS, (uint64_t)plan->map_count);
+}
+
+/* Tokens of a whole window, no more than there are. */
+static uint32_t mgv__plan_window_keys(const mgv__config *config, uint32_t tokens) {
+    const uint32_t side = mgv__window_side(config) * config->merge;
+    return side ? mgv__min_u32(tokens, side * side) : tokens;
 }
 
 /* Rounds in which `clusters` clusters work through an operation's tiles: whole ones while there are few, since the last is not full. */
@@ -13388,12 +13401,6 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
     return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the schedule");
 }
 
-/* Engines do not yet take pictures of any size, which plans do. */
-static mgv_result mgv__plan_check_sizes(const mgv__config *config, mgv_error *error) {
-    if (config->image_size != 0) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs pictures of one size; use the CPU backend");
-}
-
 /* A plan with room for its schedules, or NULL. */
 static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
                                  uint32_t max_images, mgv_result *result, mgv_error *error) {
@@ -13402,8 +13409,6 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
         *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only");
         return NULL;
     }
-    *result = mgv__plan_check_sizes(config, error);
-    if (*result != MGV_OK) return NULL;
     plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
     if (!plan) {
         *result = mgv__fail_nomem(error, "a plan", sizeof *plan);
@@ -13420,7 +13425,8 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
 
 static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
                                       uint32_t op_capacity, mgv_error *error) {
-    const uint32_t images = desc->image_count ? desc->image_count : 1;
+    const uint32_t images = desc->image_count ? desc->image_count : 1, each = desc->tokens ? desc->tokens : 1024;
+    const uint64_t units = model->config.image_size == 0 ? (uint64_t)images * each : images;
     const uint32_t sms = desc->multiprocessors ? desc->multiprocessors : MGV__MACHINE_DEFAULT->costs.multiprocessors;
     mgv_result result;
     mgv__plan *plan;
@@ -13433,14 +13439,19 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (desc->schedule_images && desc->schedule_images < images)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "schedule_images is %u, less than the %u images of the schedule",
                          (uint64_t)desc->schedule_images, (uint64_t)images);
-    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, images, &result, error);
+    if (units > UINT32_MAX)
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count", (uint64_t)images,
+                         (uint64_t)each);
+    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, (uint32_t)units, &result, error);
     if (!plan) return result;
-    plan->schedule_images = desc->schedule_images;
+    if (!plan->varlen) plan->schedule_images = desc->schedule_images;
+    plan->keys[MGV__RANGE_FRAME] = each;
+    plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(&model->config, each);
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
     if (!all) result = mgv__fail_nomem(error, "a schedule", plan->op_count * sizeof *all);
     if (mgv__plan_latency_supported(plan))
         plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, plan->machine->costs.latency_clusters);
-    if (result == MGV_OK) mgv__plan_schedule(plan, images, sms / MGV__CLUSTER);
+    if (result == MGV_OK) mgv__plan_schedule(plan, (uint32_t)units, sms / MGV__CLUSTER);
     if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
     if (result == MGV_OK && ops && op_capacity < plan->op_count)
         result = mgv__fail(error, MGV_ERROR_CAPACITY, "the schedule has %u operations; there is room for %u", (uint64_t)plan->op_count,
@@ -13720,7 +13731,8 @@ static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t c
     mgv__packed_header header;
     mgv_result result;
     mgv__plan *plan;
-    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, 1, &result, error);
+    plan = mgv__plan_make(&model->allocator, &model->config, &model->program,
+                          mgv__plan_units_of(&model->config, 1, model->config.merge * model->config.merge), &result, error);
     if (!plan) return result;
     mgv__packed_describe(&header, plan, model->hash);
     *bytes = MGV__PACKED_HEADER + header.block_bytes;
@@ -14090,7 +14102,8 @@ MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model,
     if (result != MGV_OK) return result;
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     {
-        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, d.max_images, &result, error);
+        const uint32_t units = mgv__plan_units_of(&model->config, d.max_images, d.max_tokens);
+        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, units, &result, error);
         if (plan) *bytes = mgv__plan_device_bytes(plan);
         mgv__plan_free(&model->allocator, plan);
         return result;
@@ -15049,6 +15062,7 @@ typedef struct mgv__gpu {
     uint8_t *device_pixels;    /* the same on the card, in the arena */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
     uint64_t image_bytes;
+    mgv__batch_picture *pictures; /* [max_images], of any size: those of this encode */
     int32_t capturing;         /* the stream of this encode is being captured: what is enqueued becomes part of a CUDA graph */
     int32_t captured;          /* graphs may hold encodes of this engine, and run them at any time */
     int32_t enqueued;          /* an encode has begun to put work on the stream */
@@ -15090,21 +15104,23 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     if (gpu->pinned_rows) gpu->calls->FreeHost(gpu->pinned_rows);
     mgv__cuda_destroy(gpu->cuda);
     mgv__gpu_leave(gpu, &thread);
+    mgv__free(allocator, gpu->pictures);
     mgv__free(allocator, gpu);
 }
 
 /* Floats of one token, layer or DeepStack output of the most pictures. */
 static uint64_t mgv__gpu_row_floats(const mgv_model *model, const mgv_engine_desc *desc) {
-    const mgv__config *c = &model->config;
-    const uint64_t tokens = (uint64_t)desc->max_images * mgv__tokens_per_picture(model, desc), layer = tokens * c->hidden,
-                   merged = c->merge > 1 ? tokens / (c->merge * c->merge) * c->out_hidden : 0;
-    return layer > merged ? layer : merged;
+    const uint32_t units = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
+    const uint64_t each = mgv__fixed_tokens(&model->config) ? mgv__fixed_tokens(&model->config) : 1, merge = model->config.merge;
+    const uint64_t merged = model->config.out_hidden / (merge * merge);
+    return units * each * (merged > model->config.hidden ? merged : model->config.hidden);
 }
 
 static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    const mgv__plan *plan = gpu->cuda->plan;
     const uint64_t side = model->config.image_size, pooled = (uint64_t)desc->max_images * model->config.hidden;
     const uint64_t rows = mgv__gpu_row_floats(model, desc);
-    size_t bytes;
+    size_t bytes, picture_bytes;
     if (desc->max_row_outputs > MGV__MAX_OUTPUTS || (desc->max_row_outputs && rows > SIZE_MAX / sizeof(float) / desc->max_row_outputs))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "max_row_outputs is %u: %u are allowed, each of them of %u floats here",
                          (uint64_t)desc->max_row_outputs, (uint64_t)MGV__MAX_OUTPUTS, rows);
@@ -15116,6 +15132,13 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space",
                          (uint64_t)desc->max_images, gpu->image_bytes);
     bytes = (size_t)(gpu->image_bytes * desc->max_images);
+    if (plan->varlen) {
+        bytes = (size_t)plan->max_images * (plan->patch_columns + (uint32_t)MGV__PIXELS_APART);
+        if (mgv__mul(desc->max_images, sizeof *gpu->pictures, &picture_bytes))
+            gpu->pictures = (mgv__batch_picture *)mgv__alloc(&desc->allocator, picture_bytes);
+        if (!gpu->pictures)
+            return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for %u pictures", (uint64_t)desc->max_images);
+    }
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pixels, bytes), "allocating pinned memory for pictures");
     gpu->device_pixels = gpu->cuda->arena + gpu->cuda->plan->pixels_offset;
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float)),
@@ -15133,8 +15156,8 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     *out = NULL;
     memset(&cuda_desc, 0, sizeof cuda_desc);
     cuda_desc.device = desc->device;
-    cuda_desc.max_images = desc->max_images;
-    cuda_desc.schedule_images = desc->schedule_images;
+    cuda_desc.max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
+    cuda_desc.schedule_images = model->config.image_size ? desc->schedule_images : 0;
     cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
     cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     cuda_desc.allocator = desc->allocator;
@@ -15160,11 +15183,6 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     memset(gpu, 0, sizeof *gpu);
     gpu->calls = cuda_desc.calls;
     gpu->device = desc->device;
-    result = mgv__plan_check_sizes(&model->config, error);
-    if (result != MGV_OK) {
-        mgv__free(&desc->allocator, gpu);
-        return result;
-    }
     if (gpu->calls->GetDevice(&current) != cudaSuccess) current = -1; /* why, mgv__cuda_create will say */
     result = mgv__cuda_create(&gpu->cuda, &cuda_desc, &model->config, &model->program, model->tensors, error);
     if (result == MGV_OK) result = mgv__gpu_allocate(gpu, model, desc, error);
@@ -15177,9 +15195,23 @@ static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const 
     return MGV_OK;
 }
 
+/* Of a picture of any size: it is checked otherwise. */
+static mgv_result mgv__gpu_check_varlen(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
+    mgv_grid grid;
+    mgv__picture_grid(&engine->model->config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
+    if (engine->model->config.rope_theta > 0 && (grid.h > MGV__PLAN_SIDE || grid.w > MGV__PLAN_SIDE))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "image %u: %u x %u patches; the GPU kernel takes up to %u a side", (uint64_t)number,
+                         (uint64_t)grid.w, (uint64_t)grid.h, (uint64_t)MGV__PLAN_SIDE);
+    if (image->place == MGV_PLACE_HOST || (image->format == MGV_PIXELS_RGB8 && image->width == grid.width && image->height == grid.height &&
+                                           (image->stride == 0 || image->stride == 3 * (int64_t)grid.width)))
+        return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "image %u: pictures in device memory must be RGB8 of %u x %u pixels, rows one after the "
+                     "other; others are resized from host memory", (uint64_t)number, (uint64_t)grid.width, (uint64_t)grid.height);
+}
 static mgv_result mgv__gpu_check_image(const mgv_engine *engine, const mgv_image *image, uint32_t number, mgv_error *error) {
     const uint32_t side = engine->model->config.image_size;
     const int in_rows = image->stride == 0 || image->stride == 3 * (int64_t)side;
+    if (side == 0) return mgv__gpu_check_varlen(engine, image, number, error);
     if (image->place == MGV_PLACE_HOST) return MGV_OK;
     if (image->format == MGV_PIXELS_RGB8 && image->width == side && image->height == side && in_rows) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -15268,6 +15300,7 @@ static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gp
     const uint32_t side = engine->model->config.image_size;
     uint32_t i;
     int pinned = 1;
+    if (side == 0) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "a CUDA graph takes no pictures of any size");
     for (i = 0; i < engine->job.image_count; i++) {
         const mgv_image *image = &engine->images[i];
         const int plain = image->format == MGV_PIXELS_RGB8 && image->width == side && image->height == side && image->frames <= 1 &&
@@ -15292,11 +15325,15 @@ static mgv_result mgv__gpu_check_capture(const mgv_engine *engine, const mgv__gp
     return mgv__cuda_hold_schedule(gpu->cuda, engine->job.image_count, error);
 }
 
+static uint64_t mgv__gpu_picture_bytes(const mgv__batch_picture *picture) {
+    return (uint64_t)picture->frames * picture->grid.width * picture->grid.height * 3;
+}
 /* Where the card takes a picture of host memory from: where it lies, if that is page-locked and nothing is to be done to it, else where it
    has been made ready. */
 static mgv_result mgv__gpu_ready_pixels(mgv_engine *engine, mgv__gpu *gpu, uint32_t number, const void **from, mgv_error *error) {
     const mgv_image *image = &engine->images[number];
-    uint8_t *place = gpu->pinned_pixels + number * gpu->image_bytes;
+    uint8_t *place = gpu->pinned_pixels + (gpu->pictures ? gpu->pictures[number].pixels : number * gpu->image_bytes);
+    mgv__pixels_config as_it_is;
     mgv_grid grid;
     int pinned = gpu->capturing; /* checked before */
     *from = image->pixels;
@@ -15306,10 +15343,39 @@ static mgv_result mgv__gpu_ready_pixels(mgv_engine *engine, mgv__gpu *gpu, uint3
     }
     if (pinned) return MGV_OK;
     *from = place;
-    mgv__picture_grid(&engine->model->config, image, 0, 0, &grid, NULL); /* checked before */
-    mgv__pixels_prepare(&engine->model->config.pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
+    mgv__picture_grid(&engine->model->config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL); /* checked before */
+    mgv__pixels_prepare(mgv__pixels_config_for(&engine->model->config.pixels, image, &as_it_is), engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
                         (float *)(void *)place, MGV__PIXELS_RGB8);
     return MGV_OK;
+}
+/* Pictures of any size: where each lies, and what the kernel is to know of them. Tokens in all. */
+static uint32_t mgv__gpu_find_pictures(const mgv_engine *engine, mgv__gpu *gpu) {
+    uint64_t at = 0;
+    uint32_t i, tokens = 0;
+    for (i = 0; i < engine->job.image_count; i++) {
+        mgv__batch_picture *picture = &gpu->pictures[i];
+        mgv__picture_grid(&engine->model->config, &engine->images[i], engine->desc.min_pixels, engine->desc.max_pixels, &picture->grid, NULL);
+        picture->frames = mgv__image_frames(&engine->images[i]);
+        picture->pixels = at;
+        at += mgv__gpu_picture_bytes(picture);
+        at = (at + MGV__PIXELS_APART - 1) / MGV__PIXELS_APART * MGV__PIXELS_APART;
+        tokens += picture->grid.tokens;
+    }
+    return tokens;
+}
+/* They lie one behind the other in device_pixels, whose places the kernel has been told. */
+static mgv_result mgv__gpu_send_pictures(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
+    uint32_t i;
+    for (i = 0; i < engine->job.image_count; i++) {
+        const mgv_image *image = &engine->images[i];
+        const void *from = image->pixels;
+        mgv_result result = image->place == MGV_PLACE_HOST ? mgv__gpu_ready_pixels(engine, gpu, i, &from, error) : MGV_OK;
+        if (result != MGV_OK) return result;
+        MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (gpu->device_pixels + gpu->pictures[i].pixels, from,
+                                                (size_t)mgv__gpu_picture_bytes(&gpu->pictures[i]), cudaMemcpyDefault, stream),
+                      "sending the pictures");
+    }
+    return mgv__cuda_place_pictures(gpu->cuda, gpu->pictures, engine->job.image_count, stream, error);
 }
 /* The pictures on the card, one after the other: where they already lie so, or in device_pixels. */
 static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels,
@@ -15385,13 +15451,14 @@ static mgv_result mgv__gpu_check_stream(mgv_engine *engine, mgv__gpu *gpu, cudaS
 
 static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
     const unsigned int flags = gpu->capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
-    const uint8_t *pixels;
+    const uint32_t units = gpu->pictures ? mgv__gpu_find_pictures(engine, gpu) : engine->job.image_count;
+    const uint8_t *pixels = gpu->device_pixels;
     mgv_result result;
     if (!gpu->capturing) MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->started, stream, flags), "recording an event");
     gpu->enqueued = 1;
-    result = mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
+    result = gpu->pictures ? mgv__gpu_send_pictures(engine, gpu, stream, error) : mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
     mgv__gpu_place_pooled(engine, gpu);
-    if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, engine->job.image_count, pixels, gpu->capturing, stream, error);
+    if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, units, pixels, gpu->capturing, stream, error);
     if (result == MGV_OK) result = mgv__gpu_fetch_pooled(engine, gpu, stream, error);
     if (result != MGV_OK) return result;
     MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->cuda->done, stream, flags), "recording an event");
@@ -15435,13 +15502,32 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     return MGV_OK;
 }
 
-/* Rows of an output, and their columns. */
-static uint64_t mgv__gpu_output_rows(const mgv_engine *engine, mgv_output_kind kind, uint32_t *columns) {
-    const mgv__plan *plan = engine->gpu->cuda->plan;
-    const int merged = plan->mergers && (kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_DEEPSTACK);
-    *columns = merged ? engine->model->config.out_hidden : engine->model->config.hidden;
-    return kind == MGV_OUTPUT_POOLED ? engine->job.image_count
-                                     : (uint64_t)engine->job.image_count * plan->tokens / (merged ? plan->fold : 1);
+/* Rows of picture `image` in an output. */
+static uint64_t mgv__gpu_output_rows(const mgv_engine *engine, uint32_t output, uint32_t image) {
+    const mgv__buffer_desc *buffer = &engine->model->program.buffers[engine->output_buffer[output]];
+    mgv_grid grid;
+    if (engine->outputs[output].kind == MGV_OUTPUT_POOLED) return 1;
+    if (engine->gpu->pictures) return mgv__grid_rows(&engine->gpu->pictures[image].grid, buffer->rows);
+    memset(&grid, 0, sizeof grid);
+    grid.tokens = mgv__fixed_tokens(&engine->model->config);
+    grid.merged_tokens = grid.tokens / (engine->model->config.merge * engine->model->config.merge);
+    return mgv__grid_rows(&grid, buffer->rows);
+}
+/* Hands out the rows of an output, which lie at `from` or where they are to be. */
+static void mgv__gpu_deliver(mgv_engine *engine, uint32_t output, const float *from) {
+    mgv__job *job = &engine->job;
+    float *rows = engine->outputs[output].data;
+    const uint32_t columns = engine->model->program.buffers[engine->output_buffer[output]].columns;
+    uint32_t image;
+    for (image = 0; image < job->image_count; image++) {
+        const uint64_t each = mgv__gpu_output_rows(engine, output, image), count = each * columns;
+        if (from) memcpy(rows, from, (size_t)count * sizeof(float));
+        if (job->status == MGV_STATUS_DONE && mgv__job_check_rows(rows, each, columns, output, image, 0, each, &job->error) != MGV_OK)
+            job->status = MGV_STATUS_FAILED;
+        if (engine->outputs[output].normalize) mgv__normalize_rows(rows, each, columns);
+        if (from) from += count;
+        rows += count;
+    }
 }
 
 /* The kernel has ended: its verdict, and the rows to where they were asked for. */
@@ -15460,15 +15546,9 @@ static void mgv__gpu_finish(mgv_engine *engine, mgv__gpu *gpu) {
     if (mgv__cuda_verdict(gpu->cuda, &job->error) != MGV_OK) return;
     job->status = MGV_STATUS_DONE;
     for (i = 0; deliver && i < job->output_count; i++) {
-        mgv_output *output = &engine->outputs[i];
-        const float *from = output->kind == MGV_OUTPUT_POOLED ? gpu->pinned_pooled : gpu->staged[i];
-        uint32_t columns;
-        const uint64_t rows = mgv__gpu_output_rows(engine, output->kind, &columns), each = rows / job->image_count;
+        const mgv_output *output = &engine->outputs[i];
         if (output->place != MGV_PLACE_HOST) continue;
-        if (from) memcpy(output->data, from, (size_t)rows * columns * sizeof(float));
-        if (job->status == MGV_STATUS_DONE && mgv__job_check_rows(output->data, rows, columns, i, 0, 0, each, &job->error) != MGV_OK)
-            job->status = MGV_STATUS_FAILED;
-        if (output->normalize) mgv__normalize_rows(output->data, rows, columns);
+        mgv__gpu_deliver(engine, i, output->kind == MGV_OUTPUT_POOLED ? gpu->pinned_pooled : gpu->staged[i]);
     }
 }
 
@@ -16689,6 +16769,8 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     mgv_engine_desc d = *desc;
     mgv_result result;
     mgv__gpu_thread thread;
+    if (v->model->config.image_size == 0)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "validation runs models whose pictures are all of one size");
     d.workspace = d.device_workspace = NULL;
     d.workspace_bytes = d.device_workspace_bytes = 0;
     d.max_tokens = 0;

@@ -122,16 +122,60 @@ static void choose_outputs(MicroEncoder *m) {
 
 static std::string failed(const char *what, const mgv_error &error) { return std::string(what) + ": " + error.message; }
 
-static std::string run_on_cpu(MicroEncoder *m) {
+/* The rows of the pictures that there are; behind them lie rows that fill up the last group, tile or pair. */
+static uint64_t valid_bytes(const MicroEncoder *m, const mgv__cuda *cuda, uint32_t buffer) {
+    const mgv__device_buffer *b = &cuda->plan->buffers[buffer];
+    const uint32_t of_image = buffer == MGV__DEVICE_PARTS ? mgv__plan_pool_parts_of(cuda->plan) : cuda->plan->tokens;
+    const bool merged = mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS;
+    const uint64_t exist = (uint64_t)m->units * (mgv__plan_rows_are_images(buffer) ? 1 : of_image) / (merged ? cuda->plan->fold : 1), rows = exist < b->rows ? exist : b->rows;
+    return rows * b->pitch * b->element_bytes;
+}
+
+/* Each buffer of the device arena gets its own bounds; activations start uninitialised. */
+static void name_buffers(const MicroEncoder *m, const mgv__cuda *cuda) {
+    static const char *const names[] = {"patches",       "residual stream", "q, k, v",  "attended", "MLP",   "weighted tokens",
+                                        "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores"};
+    static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_MERGERS, "every buffer has a name");
+    static const char *const merger_names[] = {"normalised for a merger", "merger's MLP", "merged rows"};
+    const mgv__plan *plan = cuda->plan;
+    uint8_t *arena = cuda->arena;
+    for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
+        const mgv__device_buffer *b = &plan->buffers[i];
+        if (!b->bytes) continue;
+        machine::global_part(arena + b->offset, b->bytes,
+                             i < MGV__DEVICE_MERGERS ? names[i] : merger_names[mgv__merger_buffer(i)], false);
+        machine::global_slack(arena + b->offset + valid_bytes(m, cuda, i), b->bytes - valid_bytes(m, cuda, i));
+    }
+    machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
+    machine::global_part(arena + plan->vectors_offset, plan->vector_count * sizeof(float), "vectors", true);
+    machine::global_part(arena + plan->counters_offset, MGV__COUNTER_SETS * plan->counters_bytes, "abort words and counters", false);
+    machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
+    machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
+    machine::global_part(arena + plan->deal_offset, ((size_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS) * sizeof *plan->deal, "lists of clusters", true);
+    machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
+    if (plan->tables_bytes) machine::global_part(arena + plan->tables_offset, plan->tables_bytes, "tables of tokens", true);
+}
+
+/* Encodes all pictures into `outputs` by the public API. */
+static std::string run_engine(MicroEncoder *m, mgv_backend backend, std::vector<mgv_output> &outputs) {
+    const std::string name = backend == MGV_BACKEND_CPU ? "CPU" : "CUDA";
     mgv_error error;
     memset(&error, 0, sizeof error);
     mgv_engine_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.backend = MGV_BACKEND_CPU;
+    desc.backend = backend;
     desc.max_images = m->shape.images;
+    desc.kernels = "";
+    desc.max_row_outputs = (uint32_t)outputs.size();
+    desc.max_sms = 2 * m->shape.clusters;
     if (!m->pictures.empty()) desc.max_tokens = m->units;
     mgv_engine *engine;
-    if (mgv_engine_create(&engine, m->model, &desc, &error) != MGV_OK) return failed("CPU engine", error);
+    if (mgv_engine_create(&engine, m->model, &desc, &error) != MGV_OK) return failed((name + " engine").c_str(), error);
+    if (engine->gpu) {
+        const mgv__cuda *cuda = engine->gpu->cuda;
+        name_buffers(m, cuda);
+        machine::global_part(cuda->arena + cuda->plan->pixels_offset, m->pixels.size(), "pixels", true);
+    }
     std::vector<mgv_image> images(m->shape.images);
     memset((void *)images.data(), 0, images.size() * sizeof images[0]);
     const size_t bytes = (size_t)m->shape.image_size * m->shape.image_size * 3;
@@ -144,50 +188,19 @@ static std::string run_on_cpu(MicroEncoder *m) {
         images[i].height = m->pictures[i].grid.height;
         images[i].frames = m->pictures[i].frames;
     }
-    choose_outputs(m);
     mgv_encode_desc encode;
     memset(&encode, 0, sizeof encode);
     encode.images = images.data();
     encode.image_count = m->shape.images;
-    encode.outputs = m->outputs.data();
-    encode.output_count = (uint32_t)m->outputs.size();
+    encode.outputs = outputs.data();
+    encode.output_count = (uint32_t)outputs.size();
     const mgv_result result = mgv_encode_blocking(engine, &encode, &error);
     mgv_engine_destroy(engine);
-    return result == MGV_OK ? "" : failed("CPU encode", error);
+    return result == MGV_OK ? "" : failed((name + " encode").c_str(), error);
 }
-
-/* The rows of the pictures that there are; behind them lie rows that fill up the last group, tile or pair. */
-static uint64_t valid_bytes(const MicroEncoder *m, uint32_t buffer) {
-    const mgv__device_buffer *b = &m->cuda->plan->buffers[buffer];
-    const uint32_t of_image = buffer == MGV__DEVICE_PARTS ? mgv__plan_pool_parts_of(m->cuda->plan) : m->cuda->plan->tokens;
-    const bool merged = mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS;
-    const uint64_t exist = (uint64_t)m->units * (mgv__plan_rows_are_images(buffer) ? 1 : of_image) / (merged ? m->cuda->plan->fold : 1), rows = exist < b->rows ? exist : b->rows;
-    return rows * b->pitch * b->element_bytes;
-}
-
-/* Each buffer of the device arena gets its own bounds; activations start uninitialised. */
-static void name_buffers(MicroEncoder *m) {
-    static const char *const names[] = {"patches",       "residual stream", "q, k, v",  "attended", "MLP",   "weighted tokens",
-                                        "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores"};
-    static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_MERGERS, "every buffer has a name");
-    static const char *const merger_names[] = {"normalised for a merger", "merger's MLP", "merged rows"};
-    const mgv__plan *plan = m->cuda->plan;
-    uint8_t *arena = m->cuda->arena;
-    for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
-        const mgv__device_buffer *b = &plan->buffers[i];
-        if (!b->bytes) continue;
-        machine::global_part(arena + b->offset, b->bytes,
-                             i < MGV__DEVICE_MERGERS ? names[i] : merger_names[mgv__merger_buffer(i)], false);
-        machine::global_slack(arena + b->offset + valid_bytes(m, i), b->bytes - valid_bytes(m, i));
-    }
-    machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
-    machine::global_part(arena + plan->vectors_offset, plan->vector_count * sizeof(float), "vectors", true);
-    machine::global_part(arena + plan->counters_offset, MGV__COUNTER_SETS * plan->counters_bytes, "abort words and counters", false);
-    machine::global_part(arena + plan->ops_offset, plan->op_count * sizeof(mgv__kernel_op), "operations", true);
-    machine::global_part(arena + plan->segments_offset, ((size_t)plan->max_segments + 1) * sizeof(mgv__kernel_segment), "segments", true);
-    machine::global_part(arena + plan->deal_offset, ((size_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS) * sizeof *plan->deal, "lists of clusters", true);
-    machine::global_part(arena + plan->stats_offset, plan->vectors_offset - plan->stats_offset, "statistics", false);
-    if (plan->tables_bytes) machine::global_part(arena + plan->tables_offset, plan->tables_bytes, "tables of tokens", true);
+static std::string run_on_cpu(MicroEncoder *m) {
+    choose_outputs(m);
+    return run_engine(m, MGV_BACKEND_CPU, m->outputs);
 }
 
 /* The kernel is to write all but the pooled rows itself, at places that begin at no multiple of eight bytes. */
@@ -481,7 +494,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         m->cuda->plan->split_least = 1;
         m->cuda->plan->split_most = shape.split;
     }
-    name_buffers(m.get());
+    name_buffers(m.get(), m->cuda);
     place_outputs(m.get());
     m->device_pixels = machine::global_allocate(m->pixels.size(), "pixels");
     machine::global_copy(m->device_pixels, m->pixels.data(), m->pixels.size());
@@ -501,6 +514,21 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
     run->outputs.insert(run->outputs.end(), got, got + expected.size());
     const double error = sqrt(difference / norm);
     if (!(error <= run->relative_error)) run->relative_error = error;
+}
+
+MicroRun micro_engine(MicroEncoder *m, const machine::Options &options) {
+    MicroRun run;
+    std::vector<std::vector<float>> got = m->expected;
+    std::vector<mgv_output> outputs = m->outputs;
+    for (size_t i = 0; i < got.size(); i++) {
+        std::fill(got[i].begin(), got[i].end(), NAN);
+        outputs[i].data = got[i].data();
+    }
+    machine::runtime.options = options;
+    run.verdict = run_engine(m, MGV_BACKEND_CUDA, outputs);
+    run.machine = machine::runtime.last;
+    for (size_t i = 0; i < got.size() && run.verdict.empty(); i++) take_output(&run, got[i].data(), m->expected[i], 1);
+    return run;
 }
 
 std::vector<uint32_t> micro_signals(const MicroEncoder *m) {
@@ -544,7 +572,7 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     const mgv__plan *plan = m->cuda->plan;
     for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
         if (i != MGV__DEVICE_PATCHES && plan->buffers[i].bytes)
-            machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, i));
+            machine::global_forget(m->cuda->arena + plan->buffers[i].offset, valid_bytes(m, m->cuda, i));
     for (uint32_t k = 0; k < m->cuda->outputs.count; k++)
         machine::global_forget(m->cuda->arguments.outputs[k], m->expected[k + m->shape.head].size() * sizeof(float));
     machine::runtime.options = options;

@@ -48,5 +48,7 @@ void micro_ways(const MicroEncoder *encoder, std::set<std::string> *ways);
 /* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. follows: it counts in what
    the run before it, of all lanes, has zeroed. */
 MicroRun micro_run(MicroEncoder *encoder, const machine::Options &options, uint32_t lost_signal, bool follows = false);
+/* The same pictures by an engine of the public API, from host memory into host memory. */
+MicroRun micro_engine(MicroEncoder *encoder, const machine::Options &options);
 
 #endif

@@ -598,7 +598,23 @@ static void test_sizes_alone(const MicroShape &together, const std::vector<std::
     }
     ok(why.empty(), "encoder, pictures of " + std::string(together.sizes) + " patches: the same bits together and alone", why);
 }
+/* By the public API: the same bits as the kernel gave before. */
+static void test_sizes_engine(const MicroShape &shape) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    machine::Options options = options_of(0, false);
+    options.hardware_sums = false;
+    const MicroRun run = micro_run(encoder, options, 0), engine = micro_engine(encoder, options);
+    arithmetic_runs += 2;
+    std::string why = failure(run) + failure(engine);
+    if (why.empty() && (run.outputs.size() != engine.outputs.size() ||
+                        memcmp(run.outputs.data(), engine.outputs.data(), run.outputs.size() * sizeof(float))))
+        why = "other bits, relative error " + std::to_string(engine.relative_error);
+    ok(why.empty(), "encoder, an engine for pictures of " + std::string(shape.sizes) + " patches", why);
+    micro_close(encoder);
+}
 static void test_sizes(unsigned seeds) {
+    test_sizes_engine(sizes_shape("3x5 1x1 9x7", 100));
     test_encoder_arithmetic(sizes_shape("7x9", 64), 2); /* one row tile, which is not full */
     test_encoder_arithmetic(sizes_shape("1x1", 4), 1);
     test_encoder_arithmetic(sizes_shape("16x17", 300), 1); /* three blocks of keys, row tiles without a neighbour */
