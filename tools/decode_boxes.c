@@ -99,7 +99,7 @@ typedef struct bits {
 /* Behind the end there are zeros. */
 static uint32_t take_bits(bits *b, unsigned count) {
     uint32_t value = 0;
-    for (; count; count--, b->at++) value = value << 1 | (b->at < b->count ? b->data[b->at / 8] >> (7 - b->at % 8) & 1u : 0);
+    for (; count; count--, b->at++) value = value << 1 | (b->at < b->count ? (uint32_t)b->data[b->at / 8] >> (7 - b->at % 8) & 1 : 0);
     return value;
 }
 
