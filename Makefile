@@ -320,7 +320,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.

@@ -1088,6 +1088,23 @@ typedef struct mgv_sample_desc {
 /* Chooses an id by the logits; nothing is appended. desc may be NULL: the most likely id. */
 MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error);
 
+/* Ids one behind the other: each is chosen as mgv_session_sample chooses and appended as mgv_session_step appends, but one that ends the text,
+   which is not appended. On a GPU the most likely ids are chosen there, up to 64 in one launch; a stop is at most one of 8 then, and more of
+   them, or sampling, is a launch for each id. */
+typedef struct mgv_generate_desc {
+    uint32_t struct_size;
+    uint32_t id_capacity;            /* so many ids at most */
+    uint32_t *ids;                   /* [id_capacity], filled in */
+    const uint32_t *stops;           /* ids that end the text */
+    uint32_t stop_count;
+    uint32_t reserved;
+    const mgv_sample_desc *sampling; /* NULL: the most likely ids */
+} mgv_generate_desc;
+/* *count: ids that were chosen, also where an error ends it: those are appended. *stopped: the last of them is a stop, which is not appended.
+   Fewer than id_capacity without a stop: the session is full. Blocks; mgv_session_cancel does not end it. */
+MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
+                                            mgv_error *error);
+
 /* Keeps the first `position` ids and forgets those behind them. There are no logits then, unless nothing is forgotten, until something is
    appended. MGV_ERROR_ARGUMENT: position is beyond what it holds, or in the middle of a picture. */
 MEGAVIT_API mgv_result mgv_session_rollback(mgv_session *session, uint32_t position, mgv_error *error);
@@ -13522,7 +13539,7 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
                                  uint32_t max_images, mgv_result *result, mgv_error *error) {
     mgv__plan *plan;
     if (config->language) {
-        *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only");
+        *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "plans are of towers: a language model decodes by a kernel of its own");
         return NULL;
     }
     plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
@@ -14201,6 +14218,7 @@ struct mgv_engine {
     mgv__geometry geometry;
     const mgv__backend *run;
     struct mgv__gpu *gpu; /* of the CUDA backend, else NULL */
+    struct mgv__decoder *decoder; /* on which sessions decode; NULL: on the CPU */
 };
 
 #ifdef MEGAVIT_TEXT
@@ -14389,11 +14407,7 @@ static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *m
     if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
     result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
     if (result == MGV_OK) result = mgv__engine_defaults(out, mgv__picture_model(model), error);
-    if (result != MGV_OK || !model->config.language) return result;
-    if (out->backend == MGV_BACKEND_CUDA)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only: ask for MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
-    out->backend = MGV_BACKEND_CPU;
-    return MGV_OK;
+    return result;
 }
 
 /* Bytes of the whole block, with room to align its start. */
@@ -14418,6 +14432,7 @@ MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const 
     if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
     *bytes = 0;
     result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK && model->config.language) d.backend = MGV_BACKEND_CPU; /* its pictures may come to be the CPU's */
     if (result == MGV_OK) result = mgv__engine_measure(mgv__picture_model(model), &d, &total, error);
     *bytes = total;
     return result;
@@ -15480,36 +15495,42 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
 }
 
 /* Everything of an engine that lives on the card, or why it cannot. */
+/* What an engine of this description wants of a GPU. */
+static mgv_result mgv__gpu_take_desc(mgv__cuda_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    memset(out, 0, sizeof *out);
+    out->device = desc->device;
+    out->max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
+    out->schedule_images = model->config.image_size ? desc->schedule_images : 0;
+    out->max_clusters = desc->max_sms / MGV__CLUSTER;
+    out->kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
+    out->allocator = desc->allocator;
+    out->parallel = &desc->parallel;
+    out->packed.path = desc->packed_path;
+    out->packed.data = desc->packed;
+    out->packed.bytes = desc->packed_bytes;
+    out->packed.io = desc->io;
+    out->packed.model_hash = model->hash;
+    out->workspace = desc->device_workspace;
+    out->workspace_bytes = desc->device_workspace_bytes;
+    out->calls = MGV__CUDA_RUNTIME;
+    if (!out->calls)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART)");
+    if (desc->max_sms && !out->max_clusters)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
+                         (uint64_t)MGV__CLUSTER);
+    if (!out->kernels)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE,
+                         "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
+    return MGV_OK;
+}
 static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     mgv__cuda_desc cuda_desc;
     mgv__gpu *gpu;
     mgv_result result;
     int current = -1;
     *out = NULL;
-    memset(&cuda_desc, 0, sizeof cuda_desc);
-    cuda_desc.device = desc->device;
-    cuda_desc.max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
-    cuda_desc.schedule_images = model->config.image_size ? desc->schedule_images : 0;
-    cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
-    cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
-    cuda_desc.allocator = desc->allocator;
-    cuda_desc.parallel = &desc->parallel;
-    cuda_desc.packed.path = desc->packed_path;
-    cuda_desc.packed.data = desc->packed;
-    cuda_desc.packed.bytes = desc->packed_bytes;
-    cuda_desc.packed.io = desc->io;
-    cuda_desc.packed.model_hash = model->hash;
-    cuda_desc.workspace = desc->device_workspace;
-    cuda_desc.workspace_bytes = desc->device_workspace_bytes;
-    cuda_desc.calls = MGV__CUDA_RUNTIME;
-    if (!cuda_desc.calls)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART)");
-    if (desc->max_sms && !cuda_desc.max_clusters)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
-                         (uint64_t)MGV__CLUSTER);
-    if (!cuda_desc.kernels)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE,
-                         "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
+    result = mgv__gpu_take_desc(&cuda_desc, model, desc, error);
+    if (result != MGV_OK) return result;
     gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
     if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
@@ -16111,6 +16132,27 @@ static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *
     return MGV_OK;
 }
 
+/* For an engine; the thread's current device stays. */
+static mgv_result mgv__decoder_make(mgv__decoder **out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv__cuda_desc cuda_desc;
+    int current = -1;
+    mgv_result result = mgv__gpu_take_desc(&cuda_desc, model, desc, error);
+    *out = NULL;
+    if (result != MGV_OK) return result;
+    if (cuda_desc.calls->GetDevice(&current) != cudaSuccess) current = -1; /* why, mgv__decoder_create will say */
+    result = mgv__decoder_create(out, &cuda_desc, &model->config, &model->program, model->tensors, error);
+    if (current >= 0 && current != desc->device) cuda_desc.calls->SetDevice(current);
+    return result;
+}
+
+/* What a call changes of its thread, put back when it ends. */
+static mgv_result mgv__decoder_enter(const mgv__decoder *decoder, mgv__gpu *gpu, mgv__gpu_thread *thread, mgv_error *error) {
+    memset((void *)gpu, 0, sizeof *gpu);
+    gpu->calls = decoder->calls;
+    gpu->device = decoder->device;
+    return mgv__gpu_enter(gpu, thread, error);
+}
+
 /* ---- Of each session ---- */
 
 static void mgv__decoder_close(mgv__decoder_state *state) {
@@ -16293,12 +16335,37 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     return MGV_OK;
 }
 
+static void mgv__release_decoder(struct mgv__decoder *decoder) {
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    mgv__decoder_destroy(decoder);
+#endif
+    (void)decoder;
+}
+/* Where a language model's sessions decode, and what backend its pictures then ask for: the CPU encodes those that the GPU does not. */
+static mgv_result mgv__choose_decoder(mgv_engine_desc *desc, const mgv_model *language, struct mgv__decoder **decoder, mgv_error *error) {
+    mgv_error reason;
+    mgv_result result;
+    if (desc->backend == MGV_BACKEND_AUTO && language->vision) desc->backend = MGV_BACKEND_CPU; /* its sessions take no pictures on a GPU */
+    if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    result = mgv__decoder_make(decoder, language, desc, &reason);
+#else
+    (void)decoder;
+    result = mgv__fail(&reason, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend; use MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
+#endif
+    if (result != MGV_OK && desc->backend == MGV_BACKEND_CUDA) return mgv__fail(error, result, "%s", reason.message);
+    if (result != MGV_OK) mgv__log(&desc->logger, MGV_LOG_INFO, "the CPU decodes: %s", reason.message);
+    desc->backend = language->vision ? MGV_BACKEND_AUTO : MGV_BACKEND_CPU;
+    return MGV_OK;
+}
+
 MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     mgv_engine_desc d;
     mgv__layout layout;
     mgv_engine *made;
     const mgv_model *language = NULL;
     struct mgv__gpu *gpu = NULL;
+    struct mgv__decoder *decoder = NULL;
     void *block = NULL;
     size_t bytes = 0, misfit;
     mgv_result result;
@@ -16307,6 +16374,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     *engine = NULL;
     result = mgv__engine_take_desc(&d, model, desc, error);
     if (result == MGV_OK && model->config.language) language = model;
+    if (result == MGV_OK && language) result = mgv__choose_decoder(&d, language, &decoder, error);
     if (result == MGV_OK) model = mgv__picture_model(model);
     if (result == MGV_OK) result = mgv__choose_backend(&d, model, &gpu, error);
     if (result == MGV_OK) result = mgv__engine_measure(model, &d, &bytes, error);
@@ -16319,6 +16387,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     }
     if (result != MGV_OK) {
         mgv__release_gpu(gpu, &d.allocator);
+        mgv__release_decoder(decoder);
         return result;
     }
     memset(&layout, 0, sizeof layout);
@@ -16329,14 +16398,16 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     made->model = model;
     made->language = language;
     made->desc = d;
-    made->backend = d.backend;
+    made->backend = decoder ? MGV_BACKEND_CUDA : d.backend;
     made->block = block;
     made->kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
     made->gpu = gpu;
+    made->decoder = decoder;
     made->run = mgv__backend_of(d.backend);
     result = mgv__engine_layout(&layout, model, &d, made, error);
     if (result != MGV_OK) {
         mgv__release_gpu(gpu, &d.allocator);
+        mgv__release_decoder(decoder);
         mgv__free(&d.allocator, block);
         return result;
     }
@@ -16350,6 +16421,7 @@ MEGAVIT_API mgv_result mgv_engine_destroy(mgv_engine *engine) {
     if (engine->gpu && mgv_wait(engine, MGV__DESTROY_WAIT_MS, NULL) == MGV_ERROR_BUSY) return MGV_ERROR_BUSY;
     allocator = engine->desc.allocator;
     mgv__release_gpu(engine->gpu, &allocator);
+    mgv__release_decoder(engine->decoder);
     mgv__free(&allocator, engine->block);
     return MGV_OK;
 }
@@ -17473,6 +17545,10 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
    operation; what the session holds counts as held only when the last one is done, so that one that fails or is dropped leaves no trace. */
 #ifdef MEGAVIT_TEXT
 
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+#define MGV__SESSION_GPU 1
+#endif
+
 enum { MGV__DEFAULT_CAPACITY = 4096, MGV__DEFAULT_BLOCK = 512 };
 
 /* An id that may be chosen. */
@@ -17489,6 +17565,7 @@ typedef struct mgv__append {
     uint32_t at, rows; /* the block under way */
     uint32_t op;       /* that runs next */
     int prepared;      /* the block's rows are described in `geometry` */
+    int launched;      /* and a GPU has them */
     uint32_t next;     /* the rotary position of the first id behind those that are described */
     uint32_t picture, picture_row; /* that the next placeholder belongs to */
 } mgv__append;
@@ -17516,7 +17593,13 @@ struct mgv_session {
     mgv__cpu_job cpu_job;
     void *scratch;
     size_t scratch_bytes;
+    struct mgv__decoder_state *gpu; /* NULL: the CPU decodes */
 };
+
+#ifdef MGV__SESSION_GPU
+static mgv_result mgv__session_gpu_open(mgv_session *session, mgv_error *error);
+static void mgv__session_gpu_close(mgv_session *session);
+#endif
 
 /* ---- Memory ---- */
 
@@ -17554,13 +17637,24 @@ static void mgv__session_layout_buffers(mgv__layout *layout, const mgv_model *mo
     }
 }
 
+/* What a session has on the host that a GPU decodes: the logits alone. */
+static void mgv__session_layout_gpu(mgv__layout *layout, const mgv_model *model, mgv_session *session) {
+    memset(session->buffers, 0, sizeof session->buffers);
+    session->buffers[model->program.ops[model->program.op_count - 1].target] =
+        (float *)mgv__place(layout, model->config.vocabulary, sizeof(float));
+#ifdef MGV__SESSION_GPU
+    session->gpu = (mgv__decoder_state *)mgv__place(layout, 1, sizeof *session->gpu);
+#endif
+}
+
 /* Places everything behind layout->base and writes the places into *session, which may itself be the first of them. */
 static mgv_result mgv__session_layout(mgv__layout *layout, const mgv_engine *engine, const mgv_session_desc *desc, mgv_session *session,
                                       mgv_error *error) {
     const mgv_model *model = engine->language;
     const uint32_t vocabulary = model->config.vocabulary;
     size_t scratch_bytes = 0;
-    if (!mgv__cpu_scratch_bytes(&model->program, desc->block, engine->desc.parallel.threads, &scratch_bytes)) layout->overflow = 1;
+    if (!engine->decoder && !mgv__cpu_scratch_bytes(&model->program, desc->block, engine->desc.parallel.threads, &scratch_bytes))
+        layout->overflow = 1;
     session->ids = (uint32_t *)mgv__place(layout, desc->capacity, sizeof(uint32_t));
     session->next = (uint32_t *)mgv__place(layout, desc->capacity, sizeof(uint32_t));
     session->seen = (uint8_t *)mgv__place(layout, vocabulary, 1);
@@ -17570,7 +17664,8 @@ static mgv_result mgv__session_layout(mgv__layout *layout, const mgv_engine *eng
     session->picture_rows = (mgv__picture_row *)mgv__place(layout, desc->block, sizeof(mgv__picture_row));
     session->scratch = mgv__place(layout, scratch_bytes, 1);
     session->scratch_bytes = scratch_bytes;
-    mgv__session_layout_buffers(layout, model, desc, session->buffers);
+    if (engine->decoder) mgv__session_layout_gpu(layout, model, session);
+    else mgv__session_layout_buffers(layout, model, desc, session->buffers);
     if (!layout->overflow) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids does not fit into this machine's address space",
                      (uint64_t)desc->capacity);
@@ -17589,6 +17684,9 @@ static mgv_result mgv__session_take_desc(mgv_session_desc *out, const mgv_engine
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids; the limit is %u", (uint64_t)out->capacity, (uint64_t)1 << 24);
     if (!out->block) out->block = MGV__DEFAULT_BLOCK;
     if (out->block > out->capacity) out->block = out->capacity;
+#ifdef MGV__SESSION_GPU
+    if (engine->decoder && out->block > MGV__DECODE_STEPS) out->block = MGV__DECODE_STEPS;
+#endif
     return mgv__allocator_check(&out->allocator, error);
 }
 
@@ -17656,6 +17754,13 @@ MEGAVIT_API mgv_result mgv_session_create(mgv_session **session, mgv_engine *eng
         made->values = op->values;
     }
     made->logits = made->model->program.ops[made->model->program.op_count - 1].target;
+#ifdef MGV__SESSION_GPU
+    if (engine->decoder) result = mgv__session_gpu_open(made, error);
+    if (result != MGV_OK) {
+        mgv__free(&d.allocator, block);
+        return result;
+    }
+#endif
     if (d.capacity > made->model->config.positions)
         mgv__log(&engine->desc.logger, MGV_LOG_WARNING, "a session of %u ids for a model that was made for %u", (uint64_t)d.capacity,
                  (uint64_t)made->model->config.positions);
@@ -17667,6 +17772,9 @@ MEGAVIT_API void mgv_session_destroy(mgv_session *session) {
     mgv_allocator allocator;
     if (!session) return;
     allocator = session->desc.allocator;
+#ifdef MGV__SESSION_GPU
+    if (session->gpu) mgv__session_gpu_close(session);
+#endif
     mgv__free(&allocator, session->block);
 }
 
@@ -17684,7 +17792,7 @@ MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_sess
     info->next = mgv__session_next(session);
     info->has_logits = session->has_logits;
     info->ids = session->ids;
-    info->cache_bytes = (uint64_t)session->desc.capacity * c->layers * c->key_heads * c->head_dim * 2 * sizeof(float);
+    info->cache_bytes = (uint64_t)session->desc.capacity * c->layers * c->key_heads * c->head_dim * 2 * (session->gpu ? 2 : sizeof(float));
     return MGV_OK;
 }
 
@@ -17749,6 +17857,7 @@ static mgv_result mgv__session_take_pictures(mgv_session *session, const mgv_app
     const mgv__config *c = &session->model->config;
     uint32_t i, k;
     if (desc->picture_count == 0) return MGV_OK;
+    if (session->gpu) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "sessions on a GPU take no pictures yet: use MGV_BACKEND_CPU");
     if (!desc->pictures) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: pictures is NULL");
     if (!session->model->vision)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "this language model has no vision tower: it takes no pictures");
@@ -17917,17 +18026,120 @@ static void mgv__session_finish(mgv_session *session) {
     session->position = append->end;
 }
 
+#ifdef MGV__SESSION_GPU
+/* ---- On a GPU: an append is a launch for each block, whose ids go through the layers one after the other ---- */
+
+static mgv_result mgv__session_gpu_open(mgv_session *session, mgv_error *error) {
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result = mgv__decoder_enter(session->engine->decoder, &gpu, &thread, error);
+    memset((void *)session->gpu, 0, sizeof *session->gpu);
+    if (result == MGV_OK) result = mgv__decoder_open(session->gpu, session->engine->decoder, session->desc.capacity, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+static void mgv__session_gpu_close(mgv_session *session) {
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv__decoder_enter(session->engine->decoder, &gpu, &thread, NULL);
+    mgv__decoder_close(session->gpu);
+    mgv__gpu_leave(&gpu, &thread);
+}
+
+static void mgv__session_gpu_failed(mgv_session *session) {
+    session->append.status = MGV_STATUS_FAILED;
+    session->append.launched = 0;
+    session->has_logits = 0;
+}
+
+/* Starts a launch for ids [position, position + given), then, if there are more steps, for those that it chooses. */
+static mgv_result mgv__session_gpu_start(mgv_session *session, uint32_t position, uint32_t given, uint32_t steps, const uint32_t *stops,
+                                         uint32_t stop_count, mgv_error *error) {
+    mgv__decoder_state *state = session->gpu;
+    mgv__decode_session launched = state->session;
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
+    launched.position = position;
+    launched.given = given;
+    launched.steps = steps;
+    if (result == MGV_OK) result = mgv__decoder_start(state, &launched, 1, stops, stop_count, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+/* MGV_ERROR_BUSY: it is under way. Where it has ended, the logits come to the host if they are wanted. */
+static mgv_result mgv__session_gpu_end(mgv_session *session, int wants_logits, mgv_error *error) {
+    mgv__decoder_state *state = session->gpu;
+    const size_t bytes = session->model->config.vocabulary * sizeof(float);
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
+    cudaError_t code = cudaSuccess;
+    if (result == MGV_OK) result = mgv__decoder_look(state, error);
+    if (result == MGV_OK && wants_logits)
+        code = state->decoder->calls->Memcpy(state->logits, state->session.logits, bytes, cudaMemcpyDeviceToHost);
+    mgv__gpu_leave(&gpu, &thread);
+    if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaMemcpy", "fetching logits");
+    if (result == MGV_OK && wants_logits) memcpy(session->buffers[session->logits], state->logits, bytes);
+    return result;
+}
+
+/* The block that is on the card: 1 when it has ended well. */
+static int mgv__session_gpu_look(mgv_session *session) {
+    mgv__append *append = &session->append;
+    const int last = append->at + append->rows == append->end;
+    const mgv_result result = mgv__session_gpu_end(session, last, &append->error);
+    if (result == MGV_ERROR_BUSY) return 0;
+    if (result != MGV_OK) {
+        mgv__session_gpu_failed(session);
+        return 0;
+    }
+    append->launched = 0;
+    append->prepared = 0;
+    append->at += append->rows;
+    return 1;
+}
+static void mgv__session_gpu_work(mgv_session *session) {
+    mgv__append *append = &session->append;
+    uint32_t i;
+    if (append->at == append->end) {
+        mgv__session_finish(session);
+        return;
+    }
+    mgv__session_describe(session);
+    memcpy(session->gpu->ids, session->ids + append->at, append->rows * sizeof *session->ids);
+    for (i = 0; i < append->rows; i++)
+        mgv__decode_turn(&session->model->program, session->positions + (size_t)i * 3, session->gpu->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+    /* logits are wanted of the last id alone */
+    if (mgv__session_gpu_start(session, append->at, append->rows + (append->at + append->rows < append->end), append->rows, NULL, 0,
+                               &append->error) != MGV_OK) {
+        mgv__session_gpu_failed(session);
+        return;
+    }
+    append->launched = 1;
+}
+#endif
+
 /* One more step. What follows the layers reads the last row alone, so blocks before the last one do without it. */
 static void mgv__session_work(mgv_session *session, uint32_t coarse) {
     mgv__append *append = &session->append;
     const mgv__program *program = &session->model->program;
     const mgv__op *op = &program->ops[append->op];
     append->status = MGV_STATUS_RUNNING;
+#ifdef MGV__SESSION_GPU
+    if (append->launched && !mgv__session_gpu_look(session)) return;
+#endif
     if (MGV__MARKED(&session->cancelled)) {
         mgv__fail(&append->error, MGV_ERROR_CANCELLED, "mgv_session_cancel ended the append");
         append->status = MGV_STATUS_CANCELLED;
         return;
     }
+#ifdef MGV__SESSION_GPU
+    if (session->gpu) {
+        mgv__session_gpu_work(session);
+        return;
+    }
+#endif
     if (!append->prepared) mgv__session_describe(session);
     if (append->at + append->rows < append->end && (op->kind == MGV__OP_PICK || op->rows == MGV__ROWS_IMAGES)) {
         append->op = program->op_count;
@@ -18163,6 +18375,98 @@ MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample
     return MGV_OK;
 }
 
+/* ---- Many ids ---- */
+
+static mgv_result mgv__generate_take_desc(mgv_generate_desc *out, const mgv_generate_desc *desc, mgv_error *error) {
+    mgv_sample_desc sampling;
+    mgv_result result;
+    if (!desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: desc is NULL");
+    result = mgv__take_struct(out, sizeof *out, desc, desc->struct_size, "mgv_generate_desc", error);
+    if (result != MGV_OK) return result;
+    if (!out->ids || out->id_capacity == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: there is no room for ids");
+    if (out->stop_count && !out->stops) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: stops is NULL");
+    return mgv__sample_take_desc(&sampling, out->sampling, error);
+}
+static int mgv__generate_stops(const mgv_generate_desc *desc, uint32_t id) {
+    uint32_t i;
+    for (i = 0; i < desc->stop_count; i++)
+        if (desc->stops[i] == id) return 1;
+    return 0;
+}
+
+#ifdef MGV__SESSION_GPU
+/* Whether the kernel can choose as it is wanted: the most likely id. */
+static int mgv__generate_on_gpu(const mgv_session *session, const mgv_generate_desc *desc) {
+    const mgv_sample_desc *s = desc->sampling;
+    return session->gpu && desc->stop_count <= MGV__DECODE_STOPS &&
+           (!s || (!(s->temperature > 0) && (s->repetition_penalty == 0 || s->repetition_penalty == 1)));
+}
+/* `first` and what the kernel chooses behind it, up to `most` ids of one launch. *made: how many were chosen; all but a stop are appended. */
+static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t first, uint32_t most, uint32_t *ids,
+                                            uint32_t *made, int *stopped, mgv_error *error) {
+    mgv__decoder_state *state = session->gpu;
+    const uint32_t position = session->position, next = mgv__session_next(session);
+    uint32_t i, steps;
+    mgv_result result;
+    state->ids[0] = first;
+    for (i = 0; i < most; i++) {
+        const float at = (float)(next + i), where[3] = {at, at, at};
+        mgv__decode_turn(&session->model->program, where, state->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+    }
+    result = mgv__session_gpu_start(session, position, 1, most, desc->stops, desc->stop_count, error);
+    while (result == MGV_OK && (result = mgv__session_gpu_end(session, 1, error)) == MGV_ERROR_BUSY) result = MGV_OK;
+    if (result == MGV_OK && state->result[0].failed)
+        result = mgv__fail(error, MGV_ERROR_MODEL, "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
+    if (result != MGV_OK) {
+        session->has_logits = 0;
+        return result;
+    }
+    steps = state->result[0].steps;
+    for (i = 0; i < steps; i++) {
+        session->ids[position + i] = ids[i] = i ? state->chosen[i - 1] : first;
+        session->next[position + i] = next + i + 1;
+    }
+    session->position = position + steps;
+    *stopped = steps < most;
+    *made = steps + (uint32_t)*stopped;
+    if (*stopped) ids[steps] = state->chosen[steps - 1];
+    return MGV_OK;
+}
+#endif
+
+MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
+                                            mgv_error *error) {
+    mgv_generate_desc d;
+    mgv_result result;
+    int ends = 0;
+    mgv__clear_error(error);
+    if (!count || !stopped) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: count or stopped is NULL");
+    *count = 0;
+    *stopped = 0;
+    result = mgv__session_has_logits(session, "mgv_session_generate", error);
+    if (result == MGV_OK) result = mgv__generate_take_desc(&d, desc, error);
+    while (result == MGV_OK && *count < d.id_capacity && !ends) {
+        uint32_t id, made = 1;
+        result = mgv_session_sample(session, d.sampling, &id, error);
+        if (result != MGV_OK) break;
+        d.ids[*count] = id;
+        ends = mgv__generate_stops(&d, id);
+        if (!ends && session->position == session->desc.capacity) return MGV_OK; /* it is full */
+#ifdef MGV__SESSION_GPU
+        if (!ends && mgv__generate_on_gpu(session, &d)) {
+            const uint32_t room = mgv__min_u32(d.id_capacity - *count, session->desc.capacity - session->position);
+            result = mgv__session_gpu_generate(session, &d, id, mgv__min_u32(room, MGV__DECODE_STEPS), d.ids + *count, &made, &ends, error);
+            if (result == MGV_OK) *count += made;
+            continue;
+        }
+#endif
+        if (!ends) result = mgv_session_step(session, id, error);
+        if (result == MGV_OK) *count += made;
+    }
+    *stopped = ends;
+    return result;
+}
+
 /* ---- Files of sessions ---- */
 
 /* The head of such a file. Behind it lie the ids, the rotary positions behind them, the logits if there are any, then keys and values as
@@ -18212,18 +18516,72 @@ MEGAVIT_API mgv_result mgv_session_saved_bytes(const mgv_session *session, uint6
     return result;
 }
 
-/* Copies keys or values between the session and a file, head by head, as the file has no room for ids to come. Returns the file's end. */
-static unsigned char *mgv__session_copy_cache(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position,
-                                              int save) {
+#ifdef MGV__SESSION_GPU
+/* Keys or values of `count` ids of one head and layer, between the card, where they are bf16, and a file. */
+static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_t *rows, unsigned char *file, uint32_t count, int save,
+                                             mgv_error *error) {
+    const mgv__cuda_calls *calls = session->gpu->decoder->calls;
+    uint16_t *window = (uint16_t *)(void *)session->gpu->rotary; /* pinned, and free between launches */
+    const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
+    uint32_t first, now, i;
+    for (first = 0; first < count; first += now) {
+        const size_t at = (size_t)first * MGV__DECODE_HEAD_DIM;
+        unsigned char *part = file + at * sizeof(float);
+        now = mgv__min_u32(most, count - first);
+        if (save)
+            MGV__CUDA_TRY(calls, Memcpy, (window, rows + at, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyDeviceToHost), "saving a session");
+        for (i = 0; i < now * MGV__DECODE_HEAD_DIM; i++) {
+            float value = mgv__float_of_bf16(window[i]);
+            if (save) memcpy(part + i * sizeof value, &value, sizeof value);
+            else memcpy(&value, part + i * sizeof value, sizeof value);
+            window[i] = mgv__bf16_round(value);
+        }
+        if (!save)
+            MGV__CUDA_TRY(calls, Memcpy, (rows + at, window, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyHostToDevice), "restoring a session");
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__session_gpu_copy(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position, int save,
+                                        mgv_error *error) {
+    const mgv__config *c = &session->model->config;
+    uint16_t *rows = buffer == session->keys ? session->gpu->session.keys : session->gpu->session.values;
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    uint32_t i;
+    mgv_result result = mgv__decoder_enter(session->gpu->decoder, &gpu, &thread, error);
+    for (i = 0; i < c->layers * c->key_heads && result == MGV_OK; i++)
+        result = mgv__session_gpu_copy_rows(session, rows + (size_t)i * session->desc.capacity * c->head_dim,
+                                            file + (size_t)i * position * c->head_dim * sizeof(float), position, save, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+#endif
+
+/* Copies keys or values between the session and a file, head by head, as the file has no room for ids to come. */
+static mgv_result mgv__session_copy_cache(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position, int save,
+                                          mgv_error *error) {
     const mgv__config *c = &session->model->config;
     const size_t bytes = (size_t)position * c->head_dim * sizeof(float);
     uint32_t i;
+#ifdef MGV__SESSION_GPU
+    if (session->gpu) return mgv__session_gpu_copy(session, buffer, file, position, save, error);
+#endif
     for (i = 0; i < c->layers * c->key_heads; i++, file += bytes) {
         float *kept = session->buffers[buffer] + (size_t)i * session->desc.capacity * c->head_dim;
         if (save) memcpy(file, kept, bytes);
         else memcpy(kept, file, bytes);
     }
-    return file;
+    (void)error;
+    return MGV_OK;
+}
+/* Keys, then values. *file: becomes the end of them. */
+static mgv_result mgv__session_copy_caches(const mgv_session *session, unsigned char **file, uint32_t position, int save, mgv_error *error) {
+    const mgv__config *c = &session->model->config;
+    const size_t bytes = (size_t)position * c->layers * c->key_heads * c->head_dim * sizeof(float);
+    mgv_result result = mgv__session_copy_cache(session, session->keys, *file, position, save, error);
+    if (result == MGV_OK) result = mgv__session_copy_cache(session, session->values, *file + bytes, position, save, error);
+    *file += 2 * bytes;
+    return result;
 }
 
 MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, uint64_t capacity, mgv_error *error) {
@@ -18246,8 +18604,8 @@ MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, 
         memcpy(to, session->buffers[session->logits], head.vocabulary * sizeof(float));
         to += head.vocabulary * sizeof(float);
     }
-    to = mgv__session_copy_cache(session, session->keys, to, session->position, 1);
-    to = mgv__session_copy_cache(session, session->values, to, session->position, 1);
+    result = mgv__session_copy_caches(session, &to, session->position, 1, error);
+    if (result != MGV_OK) return result;
     mgv__hash_begin(&hash);
     mgv__hash_bytes(&hash, contents, (uint64_t)(to - contents));
     head.contents = mgv__hash_end(&hash);
@@ -18288,7 +18646,7 @@ static mgv_result mgv__session_check_contents(const mgv_session *session, const 
 }
 
 MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *file, uint64_t bytes, mgv_error *error) {
-    unsigned char *from = (unsigned char *)(uintptr_t)file; /* only read */
+    unsigned char *from = (unsigned char *)(uintptr_t)file, *caches; /* only read */
     mgv__session_file head, expected;
     mgv__hash hash;
     mgv_result result;
@@ -18319,6 +18677,13 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
         return mgv__fail(error, MGV_ERROR_FORMAT, "the session file was changed: its hash is another");
     result = mgv__session_check_contents(session, from, &head, error);
     if (result != MGV_OK) return result;
+    caches = from + (size_t)head.position * 2 * sizeof(uint32_t) + (head.has_logits ? (size_t)head.vocabulary * sizeof(float) : 0);
+    result = mgv__session_copy_caches(session, &caches, head.position, 0, error);
+    if (result != MGV_OK) { /* a card's: what the session held is gone */
+        session->position = 0;
+        session->has_logits = 0;
+        return result;
+    }
     memcpy(session->ids, from, (size_t)head.position * sizeof(uint32_t));
     from += (size_t)head.position * sizeof(uint32_t);
     memcpy(session->next, from, (size_t)head.position * sizeof(uint32_t));
@@ -18327,8 +18692,6 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
         memcpy(session->buffers[session->logits], from, (size_t)head.vocabulary * sizeof(float));
         from += (size_t)head.vocabulary * sizeof(float);
     }
-    from = mgv__session_copy_cache(session, session->keys, from, head.position, 0);
-    mgv__session_copy_cache(session, session->values, from, head.position, 0);
     session->position = head.position;
     session->has_logits = (int)head.has_logits;
     return MGV_OK;

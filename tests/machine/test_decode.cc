@@ -158,13 +158,29 @@ struct Gpu {
     mgv__decoder_state state;
 };
 
-bool open_gpu(Gpu &gpu, const mgv_model *model, uint32_t ctas, uint32_t capacity) {
+void make_card(uint32_t ctas) {
     machine::global_reset();
     machine::runtime.multiprocessors = ctas;
     machine::runtime.kernels = {
         {"megavit_decode_12_2_sm_90a", 96, [](void **arguments) { megavit_decode_12_2_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
         {"megavit_decode_24_4_sm_90a", 96, [](void **arguments) { megavit_decode_24_4_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }}};
     machine::runtime.globals = {{"megavit_decode_description", {megavit_decode_description, sizeof megavit_decode_description}}};
+}
+
+/* What may be written, and what host memory holds. */
+void name_parts(const mgv__decoder *decoder, const mgv__decoder_state &state, uint32_t capacity) {
+    const size_t cache = (size_t)mgv__decoder_cache_bytes(decoder->plan.config, capacity);
+    machine::global_fill(state.pinned, 0, 512 + MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES);
+    machine::global_read_only(decoder->weights);
+    machine::global_part(state.block, (size_t)(state.upload - state.block), "words", false);
+    machine::global_part(state.upload, MGV__DECODE_UPLOAD_BYTES, "ids and rotary", true);
+    machine::global_part(state.session.keys, cache, "keys", false);
+    machine::global_part(state.session.values, cache, "values", false);
+    machine::global_part(state.session.logits, decoder->plan.config->vocabulary * 4, "logits", false);
+}
+
+bool open_gpu(Gpu &gpu, const mgv_model *model, uint32_t ctas, uint32_t capacity) {
+    make_card(ctas);
     mgv__cuda_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.kernels = "the model has them";
@@ -175,15 +191,7 @@ bool open_gpu(Gpu &gpu, const mgv_model *model, uint32_t ctas, uint32_t capacity
         ok(false, "the decoder opens", error.message);
         return false;
     }
-    const mgv__decode_arguments &a = gpu.state.arguments;
-    machine::global_fill(gpu.state.pinned, 0, 512 + MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES);
-    machine::global_read_only(gpu.decoder->weights);
-    machine::global_part(gpu.state.block, (size_t)((uint8_t *)gpu.state.upload - gpu.state.block), "words", false);
-    machine::global_part(gpu.state.upload, MGV__DECODE_UPLOAD_BYTES, "ids and rotary", true);
-    const size_t cache = (size_t)mgv__decoder_cache_bytes(&model->config, capacity);
-    machine::global_part(gpu.state.session.keys, cache, "keys", false);
-    machine::global_part(gpu.state.session.values, cache, "values", false);
-    machine::global_part(gpu.state.session.logits, a.vocabulary * 4, "logits", false);
+    name_parts(gpu.decoder, gpu.state, capacity);
     return true;
 }
 void close_gpu(Gpu &gpu) {
@@ -281,6 +289,182 @@ void test_arithmetic(const char *name, const Shape &shape, uint32_t before, uint
     mgv_model_close(model);
 }
 
+/* Words of every kind that never come, and arrivals at mbarriers: the launch is given up, with nothing else to report, and the next one is
+   right. */
+void test_lost(const Shape &shape, uint32_t before) {
+    static const char *const kinds[] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention", "hidden values", "best ids"};
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    const std::vector<uint32_t> ids = rule_ids(before + 3, shape.vocabulary, 1);
+    Reference reference = run_on_cpu(model, ids, before);
+    Gpu gpu;
+    if (!open_gpu(gpu, model, 4, before + 3)) return;
+    send_cache(gpu, reference, before, before + 3);
+    const std::vector<uint32_t> given(ids.begin() + before, ids.end());
+    mgv__decode_arguments &a = gpu.state.arguments;
+    machine::Options options = options_of(3, false);
+    options.hardware_sums = false;
+    const Run whole = launch(gpu, given, before, 3, options);
+    ok(wrong(whole).empty(), "a launch of which nothing is lost", wrong(whole));
+    options.on_deadlock = machine::OnDeadlock::drain;
+    for (uint32_t kind = MGV__DECODE_ROWS; kind < MGV__DECODE_WEIGHTS; kind++) {
+        std::string why;
+        for (uint32_t step = 0; step < 3 && why.empty(); step += 2)
+            for (uint32_t cta = 0; cta < 4 && why.empty(); cta += 3) {
+                a.poll_limit = 128;
+                a.lost_word = kind;
+                a.lost_cta = kind == MGV__DECODE_PARTS ? 0 : cta;
+                a.lost_generation = a.generation + step * (a.layers + 1) + (kind == MGV__DECODE_BEST ? a.layers : 1);
+                const Run run = launch(gpu, given, before, 3, options);
+                faults_planted++;
+                if (run.verdict.find("gave up") == std::string::npos) why = "it was not given up: " + run.verdict;
+                else if (!run.machine.reports.empty()) why = run.machine.text();
+                else faults_caught++;
+                a.lost_word = 0;
+                a.poll_limit = MGV__DECODE_POLL_LIMIT;
+                send_cache(gpu, reference, before, before + 3);
+                const Run next = launch(gpu, given, before, 3, options);
+                if (why.empty()) why = wrong(next);
+                if (why.empty() && memcmp(next.logits.data(), whole.logits.data(), next.logits.size() * 4)) why = "the next launch has other bits";
+            }
+        ok(why.empty(), std::string("a lost word: ") + kinds[kind], why);
+    }
+    std::string why;
+    for (unsigned mbarrier = 1; mbarrier <= 2 * MGV__DECODE_STAGES && why.empty(); mbarrier += 5) {
+        a.poll_limit = 128;
+        options.lost.cta = 1;
+        options.lost.mbarrier = mbarrier;
+        options.lost.arrival = 1;
+        const Run run = launch(gpu, given, before, 3, options);
+        faults_planted++;
+        if (run.verdict.find("gave up") == std::string::npos) why = std::to_string(mbarrier) + ": it was not given up: " + run.verdict;
+        else faults_caught++;
+        options.lost.mbarrier = 0;
+        a.poll_limit = MGV__DECODE_POLL_LIMIT;
+        const Run next = launch(gpu, given, before, 3, options);
+        if (why.empty()) why = wrong(next);
+    }
+    ok(why.empty(), "lost arrivals at the ring's mbarriers", why);
+    close_gpu(gpu);
+    close_reference(reference);
+    mgv_model_close(model);
+}
+
+/* ---- the public functions ---- */
+
+struct Session {
+    mgv_engine *engine = nullptr;
+    mgv_session *session = nullptr;
+};
+Session open_session(const mgv_model *model, uint32_t capacity, mgv_backend backend) {
+    Session s;
+    mgv_engine_desc engine_desc;
+    mgv_session_desc session_desc;
+    mgv_error error;
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&session_desc, 0, sizeof session_desc);
+    engine_desc.backend = backend;
+    engine_desc.kernels = "the model has them";
+    session_desc.capacity = capacity;
+    if (mgv_engine_create(&s.engine, model, &engine_desc, &error) != MGV_OK) ok(false, "the engine", error.message);
+    else if (mgv_session_create(&s.session, s.engine, &session_desc, &error) != MGV_OK) ok(false, "the session", error.message);
+    if (s.session && s.session->gpu) name_parts(s.engine->decoder, *s.session->gpu, capacity);
+    return s;
+}
+void close_session(Session &s) {
+    mgv_session_destroy(s.session);
+    mgv_engine_destroy(s.engine);
+}
+std::vector<float> logits_of(const Session &s) {
+    const float *logits = nullptr;
+    uint32_t count = 0;
+    mgv_error error;
+    if (mgv_session_logits(s.session, &logits, &count, &error) != MGV_OK) ok(false, "logits", error.message);
+    return std::vector<float>(logits, logits + count);
+}
+
+void test_sessions(const Shape &shape) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    make_card(4);
+    Session gpu = open_session(model, 90, MGV_BACKEND_CUDA), cpu = open_session(model, 90, MGV_BACKEND_CPU);
+    if (!gpu.session || !cpu.session) return;
+    machine::runtime.options = options_of(5, false);
+    machine::runtime.options.hardware_sums = false;
+    const std::vector<uint32_t> ids = rule_ids(70, shape.vocabulary, 3);
+    mgv_error error;
+    mgv_append_desc append;
+    memset(&error, 0, sizeof error);
+    memset(&append, 0, sizeof append);
+    append.ids = ids.data();
+    append.id_count = 70;
+    ok(mgv_engine_backend(gpu.engine) == MGV_BACKEND_CUDA, "the engine's backend is the GPU");
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "70 ids, which are two launches", error.message);
+    ok(machine::runtime.last.reports.empty(), "nothing to report", machine::runtime.last.text());
+    mgv_session_append_blocking(cpu.session, &append, &error);
+    std::vector<float> mine = logits_of(gpu), theirs = logits_of(cpu);
+    const double distance = relative_l2(mine.data(), theirs.data(), mine.size());
+    ok(distance < 0.02, "logits as the CPU's: relative error " + std::to_string(distance));
+
+    uint64_t bytes = 0;
+    mgv_session_saved_bytes(gpu.session, &bytes, &error);
+    std::vector<unsigned char> file(bytes);
+    ok(mgv_session_save(gpu.session, file.data(), bytes, &error) == MGV_OK, "it is saved", error.message);
+
+    uint32_t generated[6], one[6], count = 0, id = 0;
+    int32_t stopped = 0;
+    mgv_generate_desc generate;
+    memset(&generate, 0, sizeof generate);
+    generate.ids = generated;
+    generate.id_capacity = 6;
+    ok(mgv_session_generate(gpu.session, &generate, &count, &stopped, &error) == MGV_OK && count == 6 && !stopped, "six ids of one launch", error.message);
+    const std::vector<float> behind = logits_of(gpu);
+
+    ok(mgv_session_restore(gpu.session, file.data(), bytes, &error) == MGV_OK, "it is restored", error.message);
+    ok(logits_of(gpu) == mine, "with its logits");
+    bool same = true;
+    for (uint32_t i = 0; i < 6; i++) {
+        mgv_session_sample(gpu.session, nullptr, &id, &error);
+        one[i] = id;
+        same = same && one[i] == generated[i] && mgv_session_step(gpu.session, id, &error) == MGV_OK;
+    }
+    ok(same && logits_of(gpu) == behind, "six steps choose the same ids, and the last logits have the same bits");
+
+    mgv_session_restore(gpu.session, file.data(), bytes, &error);
+    generate.stops = &one[3];
+    generate.stop_count = 1;
+    uint32_t expected = 0;
+    while (one[expected] != one[3]) expected++;
+    ok(mgv_session_generate(gpu.session, &generate, &count, &stopped, &error) == MGV_OK && stopped && count == expected + 1 &&
+           memcmp(generated, one, count * 4) == 0, "a stop ends it");
+    mgv_session_info info;
+    mgv_session_get_info(gpu.session, &info);
+    ok(info.position == 70 + expected, "and is not appended");
+
+    ok(mgv_session_restore(cpu.session, file.data(), bytes, &error) == MGV_OK, "the CPU goes on with the card's session", error.message);
+    mgv_session_step(cpu.session, one[0], &error);
+    mgv_session_restore(gpu.session, file.data(), bytes, &error);
+    mgv_session_step(gpu.session, one[0], &error);
+    mine = logits_of(gpu);
+    theirs = logits_of(cpu);
+    ok(relative_l2(mine.data(), theirs.data(), mine.size()) < 0.02, "and says the same");
+    mgv_session_rollback(gpu.session, 70, &error);
+    mgv_session_step(gpu.session, one[0], &error);
+    ok(logits_of(gpu) == mine, "rolled back and stepped again: the same bits");
+
+    memset(&append, 0, sizeof append);
+    append.ids = ids.data();
+    append.id_count = 19; /* to the last place */
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "up to its capacity", error.message);
+    append.id_count = 1;
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_ERROR_CAPACITY, "and no further");
+    generate.stop_count = 0;
+    ok(mgv_session_generate(gpu.session, &generate, &count, &stopped, &error) == MGV_OK && count == 0 && !stopped, "nor does generate");
+    close_session(gpu);
+    close_session(cpu);
+    mgv_model_close(model);
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
@@ -292,5 +476,7 @@ int main(int count, char **arguments) {
         test_arithmetic("four heads of queries for one of keys", four, 5, 2, {4, 2}, 2);
         test_arithmetic("two segments", pair, 127, 3, {4, 6}, 2);
     }
+    if (only.empty() || only == "lost") test_lost(pair, 128);
+    if (only.empty() || only == "sessions") test_sessions(pair);
     return finish("decoder");
 }
