@@ -1676,13 +1676,13 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>schedule     what a plan costs, on any machine  < config ops model plan sm_90a order
      >>packed       files of packed weights  < files model plan sm_90a order schedule
      >>decode       a language model as the decoder's kernel runs it  < files config ops cpu order
-     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda tokenizer
+     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda decoder tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
-     >>decoder      the decoder's kernel on a GPU  < files config ops decode cuda
-     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
+     >>decoder      the decoder's kernel on a GPU  < files config ops model decode cuda
+     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda decoder tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against their twins on the CPU  < files config ops model cpu plan order engine cuda encode
-     >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu engine encode
+     >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu order decode engine cuda decoder encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model tokenizer
@@ -13921,7 +13921,7 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
 
    The kernel (kernels/sm_90a/decode/) knows one kind of layer, that of Qwen3: norm, q k v, norms of heads, rotary, attention over what the session
    has kept, out, norm, gate and up, down. Its sizes come from the model's list of operations. */
-#if defined(MEGAVIT_TEXT) && ((defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN))
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 
 typedef struct mgv__decode_plan {
     const mgv__config *config;
@@ -14130,7 +14130,7 @@ static void mgv__decode_turn(const mgv__program *program, const float position[3
     }
 }
 
-#endif /* MEGAVIT_TEXT && (MEGAVIT_CUDA || MEGAVIT_PLAN) */
+#endif /* MEGAVIT_TEXT && MEGAVIT_CUDA */
 
 /* ---------------------------------------------------------------------------------------------------------------
    >>engine: what an engine is: capacity, its memory, the CPU backend
