@@ -80,7 +80,7 @@ struct MicroEncoder {
 
 /* Merged tokens; what DeepStack's mergers leave, the last first; the last layer's rows. */
 static void choose_merged_outputs(MicroEncoder *m) {
-    const size_t rows = (size_t)m->shape.images * (m->shape.image_size / m->shape.patch) * (m->shape.image_size / m->shape.patch);
+    const size_t side = m->shape.image_size / m->shape.patch, rows = m->pictures.empty() ? m->shape.images * side * side : m->units;
     m->outputs.resize(m->shape.rows ? 2 + m->shape.deepstack : 1);
     m->expected.resize(m->outputs.size());
     for (size_t i = 0; i < m->outputs.size(); i++) {
@@ -418,6 +418,48 @@ static std::string make_toy_merged(const MicroShape &shape, Checkpoint &c) {
                          ",\"out_hidden_size\":" + std::to_string(shape.merged) + ",\"deepstack_visual_indexes\":[" + deepstack + "]");
 }
 
+/* Qwen3-VL: positions sampled and turned, DeepStack behind the first layers; Qwen2.5-VL: windows, of which layer 1 knows nothing. */
+static std::string make_qwen(const MicroShape &shape, Checkpoint &c, bool windows) {
+    const uint64_t d = shape.hidden, f = shape.intermediate;
+    std::string deepstack;
+    const auto norm = [&](const std::string &name, uint64_t width) {
+        c.add(name + ".weight", {width}, 0.2f, 1);
+        if (!windows) c.add(name + ".bias", {width}, 0.1f, 0);
+    };
+    const auto merger = [&](const std::string &name, const char *fc1, const char *fc2) {
+        c.linear(name + fc1, 4 * d, 4 * d);
+        c.linear(name + fc2, shape.merged, 4 * d);
+    };
+    c.add("patch_embed.proj.weight", {d, 3, 2, shape.patch, shape.patch}, 1.7f / sqrtf((float)(6 * shape.patch * shape.patch)), 0);
+    if (!windows) c.add("patch_embed.proj.bias", {d}, 0.1f, 0);
+    if (!windows) c.add("pos_embed.weight", {(uint64_t)shape.table_side * shape.table_side, d}, 0.5f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = "blocks." + std::to_string(i) + ".";
+        norm(l + "norm1", d);
+        norm(l + "norm2", d);
+        c.linear(l + "attn.qkv", 3 * d, d);
+        c.linear(l + "attn.proj", d, d);
+        if (windows)
+            for (const char *p : {"mlp.gate_proj", "mlp.up_proj"}) c.linear(l + p, f, d);
+        else c.linear(l + "mlp.linear_fc1", f, d);
+        c.linear(l + (windows ? "mlp.down_proj" : "mlp.linear_fc2"), d, f);
+    }
+    for (uint32_t i = 0; i < shape.deepstack; i++) {
+        const std::string name = "deepstack_merger_list." + std::to_string(i) + ".";
+        norm(name + "norm", 4 * d);
+        merger(name, "linear_fc1", "linear_fc2");
+        deepstack += (i ? "," : "") + std::to_string(i);
+    }
+    norm(windows ? "merger.ln_q" : "merger.norm", d);
+    merger("merger.", windows ? "mlp.0" : "linear_fc1", windows ? "mlp.2" : "linear_fc2");
+    const std::string more = windows ? ",\"window_size\":" + std::to_string(4 * shape.patch) + ",\"fullatt_block_indexes\":[1]"
+                                     : ",\"num_position_embeddings\":" + std::to_string(shape.table_side * shape.table_side) +
+                                           ",\"deepstack_visual_indexes\":[" + deepstack + "]";
+    return std::string("{\"model_type\":\"") + (windows ? "qwen2_5_vl_vision" : "qwen3_vl_vision") + "\",\"hidden_size\":" + std::to_string(d) +
+           ",\"num_heads\":" + std::to_string(d / shape.head_dim) + ",\"depth\":" + std::to_string(shape.layers) + ",\"patch_size\":" +
+           std::to_string(shape.patch) + ",\"intermediate_size\":" + std::to_string(f) + ",\"out_hidden_size\":" + std::to_string(shape.merged) + more + "}";
+}
+
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     std::unique_ptr<MicroEncoder> m(new MicroEncoder());
     m->shape = shape;
@@ -427,15 +469,16 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
                                : family == "dinov2" ? make_dinov2(shape, c)
                                : family == "toy"    ? make_toy(shape, c)
                                : family == "naflex" ? make_naflex(shape, c)
+                               : family == "qwen3" || family == "qwen2.5" ? make_qwen(shape, c, family == "qwen2.5")
                                : shape.merged       ? make_toy_merged(shape, c)
                                                     : make_siglip(shape, c);
-    if (family == "naflex") m->pictures = pictures_of(shape);
+    m->pictures = pictures_of(shape);
     const bool any_size = !m->pictures.empty();
     const std::string processor = any_size ? "{\"do_resize\":false,\"max_num_patches\":1000,\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27]}" : "{\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
                                   "\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27],\"rescale_factor\":0.00392156862745098,"
                                   "\"resample\":3,\"size\":{\"height\":" + side + ",\"width\":" + side + "}}";
     const std::string tensors = c.file();
-    mgv_memory_file files[3];
+    mgv_memory_file files[4];
     memset(files, 0, sizeof files);
     files[0].name = "config.json";
     files[0].data = config.data();
@@ -446,12 +489,14 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     files[2].name = "preprocessor_config.json";
     files[2].data = processor.data();
     files[2].bytes = processor.size();
+    files[3] = files[2]; /* of clips */
+    files[3].name = "video_preprocessor_config.json";
     mgv_error error;
     memset(&error, 0, sizeof error);
     mgv_model_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.memory_files = files;
-    desc.memory_file_count = family == "siglip" ? 2 : 3;
+    desc.memory_file_count = family == "siglip" ? 2 : any_size && shape.merged ? 4 : 3;
     if (mgv_model_open(&m->model, &desc, &error) != MGV_OK) {
         *why = failed("model", error);
         return nullptr;

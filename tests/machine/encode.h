@@ -19,11 +19,11 @@ struct MicroShape {
     bool alike = false; /* all images are the same one */
     float contrast = 1; /* of the pixels around the middle grey */
     bool regroups = false; /* group_images is of the engine's largest batch; a smaller one is grouped as the plan likes */
-    const char *family = "siglip"; /* or clip, dinov2, toy, naflex: their one row of each image stands for the pooling head's */
+    const char *family = "siglip"; /* or clip, dinov2, toy, naflex, qwen3, qwen2.5: their one row of each image stands for the pooling head's */
     uint32_t registers = 0; /* of dinov2 */
     uint32_t table_side = 0; /* of dinov2: the side of its positions, which the picture's are sampled from; 0: as many as there are patches */
     uint32_t schedule_images = 0; /* arithmetic is that of so many images */
-    const char *sizes = ""; /* of naflex, whose pictures may be of any: patches down and across of each, as "3x5 1x1"; max_images is the most tokens */
+    const char *sizes = ""; /* where pictures may be of any: patches down and across, frames of each, as "3x5 1x1*4"; max_images is the most tokens */
     uint32_t seed = 0; /* of the pixels: picture i of a list is that of seed + i */
     uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
 };

@@ -613,6 +613,26 @@ static void test_sizes_engine(const MicroShape &shape) {
     ok(why.empty(), "encoder, an engine for pictures of " + std::string(shape.sizes) + " patches", why);
     micro_close(encoder);
 }
+/* Qwen-VL's towers: two frames a patch, merged rows, in the order of windows or not. */
+static MicroShape qwen_shape(const char *family, const char *sizes, uint32_t tokens) {
+    MicroShape shape = sizes_shape(sizes, tokens);
+    shape.family = family;
+    shape.merged = 72;
+    if (family == std::string("qwen3")) shape.deepstack = 1;
+    return shape;
+}
+static void test_qwen(unsigned seeds) {
+    for (const char *family : {"qwen3", "qwen2.5"}) {
+        test_encoder_arithmetic(qwen_shape(family, "8x6", 48), 2);
+        test_encoder_arithmetic(qwen_shape(family, "4x2 10x14*5 16x16*2 2x6 8x8", 1000), 1); /* clips, the last frame of one is shown twice */
+        MicroShape shape = qwen_shape(family, "10x14 6x6", 200);
+        shape.head_dim = 80;
+        shape.hidden = 160;
+        test_encoder_arithmetic(shape, 1);
+        test_sizes_engine(qwen_shape(family, "4x2 6x10*3 8x8", 300));
+        test_encoder_protocol(qwen_shape(family, "4x2 6x10*3 8x8", 300), seeds / 8);
+    }
+}
 static void test_sizes(unsigned seeds) {
     test_sizes_engine(sizes_shape("3x5 1x1 9x7", 100));
     test_encoder_arithmetic(sizes_shape("7x9", 64), 2); /* one row tile, which is not full */
@@ -729,9 +749,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "widths", "alike", "order", "watchdog", "sizes", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "widths", "alike", "order", "watchdog", "sizes", "qwen", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|widths|alike|order|watchdog|sizes|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|widths|alike|order|watchdog|sizes|qwen|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -742,6 +762,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);
+    if (share == "qwen") test_qwen(seeds); /* refused until there are rotary positions */
     if (share == "toy") { /* of all shares no other program has its families */
         test_toy();
         test_mergers();
