@@ -1088,6 +1088,23 @@ typedef struct mgv_sample_desc {
 /* Chooses an id by the logits; nothing is appended. desc may be NULL: the most likely id. */
 MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error);
 
+/* Ids one behind the other: each is chosen as mgv_session_sample chooses and appended as mgv_session_step appends, but one that ends the text,
+   which is not appended. On a GPU the most likely ids are chosen there, up to 64 in one launch; a stop is at most one of 8 then, and more of
+   them, or sampling, is a launch for each id. */
+typedef struct mgv_generate_desc {
+    uint32_t struct_size;
+    uint32_t id_capacity;            /* so many ids at most */
+    uint32_t *ids;                   /* [id_capacity], filled in */
+    const uint32_t *stops;           /* ids that end the text */
+    uint32_t stop_count;
+    uint32_t reserved;
+    const mgv_sample_desc *sampling; /* NULL: the most likely ids */
+} mgv_generate_desc;
+/* *count: ids that were chosen, also where an error ends it: those are appended. *stopped: the last of them is a stop, which is not appended.
+   Fewer than id_capacity without a stop: the session is full. Blocks; mgv_session_cancel does not end it. */
+MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
+                                            mgv_error *error);
+
 /* Keeps the first `position` ids and forgets those behind them. There are no logits then, unless nothing is forgotten, until something is
    appended. MGV_ERROR_ARGUMENT: position is beyond what it holds, or in the middle of a picture. */
 MEGAVIT_API mgv_result mgv_session_rollback(mgv_session *session, uint32_t position, mgv_error *error);
@@ -1518,6 +1535,120 @@ typedef struct mgv__kernel_arguments {
     uint32_t reserved[6];       /* to a multiple of 64 bytes */
 } mgv__kernel_arguments;
 
+/* ---- A language model's decoder: one launch for many ids (kernels/sm_90a/decode/) ---- */
+enum {
+    MGV__DECODE_WARPS = 8,              /* that multiply: each has an eighth of the columns of every product */
+    MGV__DECODE_ATTENTION_WARPS = 8,    /* that attend, */
+    MGV__DECODE_THREADS = 32 * (MGV__DECODE_WARPS + MGV__DECODE_ATTENTION_WARPS + 4), /* and one for the norms, the loader, two that rest */
+    MGV__DECODE_PRODUCT_REGISTERS = 120, /* of a thread; of those that attend as many as at launch, */
+    MGV__DECODE_OTHER_REGISTERS = 48,   /* of the others these */
+    MGV__DECODE_SLICE_BYTES = MGV__DECODE_WARPS * 512,  /* a fragment of 16 x 16 weights for each warp */
+    MGV__DECODE_STAGE_SLICES = 4,
+    MGV__DECODE_STAGE_BYTES = MGV__DECODE_STAGE_SLICES * MGV__DECODE_SLICE_BYTES,
+    MGV__DECODE_STAGES = 11,
+    MGV__DECODE_SESSIONS = 4,           /* sessions of a launch, */
+    MGV__DECODE_GROUP = 4,              /* blocks of rows whose sums are added up together, */
+    MGV__DECODE_HEAD_DIM = 128,
+    MGV__DECODE_GROUP_HEADS = 4,        /* heads of queries for one of keys, */
+    MGV__DECODE_SEGMENTS = 16,          /* parts of the keys that attention shares out, */
+    MGV__DECODE_SEGMENT_KEYS = 128,     /* each a multiple of so many keys */
+    MGV__DECODE_RESIDUAL = 2048,        /* floats of the residual that a CTA keeps */
+    MGV__DECODE_STOPS = 8
+};
+/* Products of a layer, and the head's. The sums of a SPLIT one's rows are made in two halves of K: a block is of 8 rows, not 16. */
+enum { MGV__PRODUCT_QKV = 0, MGV__PRODUCT_OUT, MGV__PRODUCT_GATE_UP, MGV__PRODUCT_DOWN, MGV__PRODUCT_HEAD, MGV__PRODUCTS };
+
+/* A product's weights: blocks of 16 rows, one behind the other. A block is `slices` slices, in each a fragment for each warp. */
+typedef struct mgv__decode_product {
+    uint64_t weights;           /* bytes from the first weights on; of a layer's products, of the first layer */
+    uint32_t blocks;
+    uint32_t slices;
+    uint32_t fragments;         /* of 16 columns, of a row or, of a SPLIT product, of half of it: warp w has from w * slices on */
+    uint32_t split;
+} mgv__decode_product;
+
+/* A session of a launch. */
+typedef struct mgv__decode_session {
+    uint16_t *keys, *values;    /* bf16 [layers, key heads, capacity, 128] */
+    float *logits;              /* [vocabulary] of the last id that the head has seen */
+    uint32_t capacity;
+    uint32_t position;          /* ids that it holds */
+    uint32_t given;             /* ids to begin with, at least one; those behind them are chosen */
+    uint32_t steps;             /* ids to be appended in all */
+} mgv__decode_session;
+
+/* What the launch has done, in memory of the host. */
+typedef struct mgv__decode_result {
+    uint32_t steps;             /* ids appended */
+    uint32_t failed;            /* the last logits are no numbers */
+    uint32_t reserved[2];
+} mgv__decode_result;
+
+/* The kernel's argument. A word is 8 bytes, a value of 32 bits and the generation that it belongs to: whoever waits for it looks at
+   nothing else. */
+typedef struct mgv__decode_arguments {
+    mgv__decode_product product[MGV__PRODUCTS];
+    mgv__decode_session session[MGV__DECODE_SESSIONS];
+    const uint8_t *weights;
+    const uint8_t *embedding;   /* packed as the head is */
+    const float *vectors;       /* of each layer the norms' gamma before attention and before the MLP, of queries, of keys; then the last */
+    const float *rotary;        /* [steps, sessions, 64, 2]: cosine and sine of each pair */
+    const uint32_t *ids;        /* [sessions, ids_pitch]: those that are given */
+    uint64_t *rows[2];          /* words [sessions, hidden / 2]: pairs of bf16 before attention, before the MLP */
+    uint64_t *squares[2];       /* words [sessions, hidden / 8]: their sums of squares, without gamma */
+    uint64_t *qkv;              /* words [sessions, heads of q, k, v * 128] */
+    uint64_t *parts;            /* words [sessions, key heads, segments, (128 + 2) group_heads]: sums, then largest score and weight */
+    uint64_t *attended;         /* words [sessions, heads * 64] */
+    uint64_t *hidden;           /* words [sessions, intermediate / 2] */
+    uint64_t *best;             /* words [sessions, CTAs, 2]: the largest logit's key, its id */
+    uint32_t *aborted;          /* the word that ends all waits */
+    mgv__kernel_status *status; /* of the host, */
+    mgv__decode_result *result; /* [sessions] and this, */
+    uint32_t *chosen;           /* [sessions, ids_pitch] and this: the id chosen behind each step that the head has run in */
+    uint64_t layer_bytes;       /* from one layer's weights to the next one's */
+    uint32_t sessions, steps;   /* steps: the most of any session */
+    uint32_t ids_pitch;
+    uint32_t generation;        /* of the launch's first words */
+    uint32_t layers, width, intermediate, heads, key_heads, vocabulary;
+    float epsilon;
+    float scale;                /* of scores, for powers of two */
+    uint32_t poll_limit;
+    uint32_t lost_word;         /* test: 1 + the kind of words of which one is not written, */
+    uint32_t lost_cta, lost_generation; /* by this CTA in this generation */
+    uint32_t stop_count;
+    uint32_t stops[MGV__DECODE_STOPS]; /* ids behind which a session ends */
+} mgv__decode_arguments;
+
+/* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one. */
+enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN, MGV__DECODE_BEST,
+       MGV__DECODE_WEIGHTS, MGV__DECODE_WAITS };
+
+/* Where weight (row, column) of 16 x 16 fragments lies, in bytes from the first block on. Lane 4 g + t has of rows g and g + 8 columns 4 t to
+   4 t + 3: a0 and a2 of the one, a1 and a3 of the other (mma_m16n8k16_bf16, whose columns stand in another order). */
+MGV__SHARED uint64_t mgv__decode_place(uint32_t slices, uint32_t row, uint32_t column) {
+    const uint32_t fragment = column / 16, lane = row % 8 * 4 + column % 16 / 4, word = row % 16 / 8 + column % 4 / 2 * 2;
+    return ((uint64_t)(row / 16) * slices + fragment % slices) * (uint32_t)MGV__DECODE_SLICE_BYTES + fragment / slices * 512u + lane * 16 +
+           word * 4 + column % 2 * 2;
+}
+/* The first of `blocks` blocks that CTA `cta` of `ctas` has; its last one is before that of the next CTA. */
+MGV__SHARED uint32_t mgv__decode_first(uint32_t blocks, uint32_t cta, uint32_t ctas) { return (uint32_t)((uint64_t)blocks * cta / ctas); }
+/* Keys of a segment where there are so many keys in all. It depends on nothing else, so neither do the bits. */
+MGV__SHARED uint32_t mgv__decode_segment(uint32_t keys) {
+    const uint32_t most = (uint32_t)MGV__DECODE_SEGMENTS * (uint32_t)MGV__DECODE_SEGMENT_KEYS;
+    return (uint32_t)MGV__DECODE_SEGMENT_KEYS * mgv__ceil_div(keys, most);
+}
+/* Whether the head runs in a step: some session chooses an id behind it. */
+MGV__SHARED uint32_t mgv__decode_headed(const mgv__decode_arguments *a, uint32_t step) {
+    uint32_t i;
+    for (i = 0; i < a->sessions; i++)
+        if (step + 1 >= a->session[i].given && step < a->session[i].steps) return 1;
+    return 0;
+}
+/* Floats of a layer's vectors. */
+MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
+    return 2 * a->width + 2 * (uint32_t)MGV__DECODE_HEAD_DIM;
+}
+
 #endif /* MEGAVIT_KERNEL_STRUCTS */
 #endif /* MEGAVIT_H */
 
@@ -1544,12 +1675,14 @@ typedef struct mgv__kernel_arguments {
      >>order        tiles of a batch in an order that is proved; packed weights  < files config geometry ops plan schedule
      >>schedule     what a plan costs, on any machine  < config ops model plan sm_90a order
      >>packed       files of packed weights  < files model plan sm_90a order schedule
-     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda tokenizer
+     >>decode       a language model as the decoder's kernel runs it  < files config ops cpu order
+     >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda decoder tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
-     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda tokenizer
+     >>decoder      the decoder's kernel on a GPU  < files config ops model decode cuda
+     >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda decoder tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against their twins on the CPU  < files config ops model cpu plan order engine cuda encode
-     >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu engine encode
+     >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu order decode engine cuda decoder encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model tokenizer
@@ -13406,7 +13539,7 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
                                  uint32_t max_images, mgv_result *result, mgv_error *error) {
     mgv__plan *plan;
     if (config->language) {
-        *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only");
+        *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "plans are of towers: a language model decodes by a kernel of its own");
         return NULL;
     }
     plan = (mgv__plan *)mgv__alloc(allocator, sizeof *plan);
@@ -13784,6 +13917,222 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
+   >>decode: a language model as the decoder's kernel runs it: what it takes, packed weights, words
+
+   The kernel (kernels/sm_90a/decode/) knows one kind of layer, that of Qwen3: norm, q k v, norms of heads, rotary, attention over what the session
+   has kept, out, norm, gate and up, down. Its sizes come from the model's list of operations. */
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+
+typedef struct mgv__decode_plan {
+    const mgv__config *config;
+    const mgv__program *program;
+    const mgv__tensor *tensors;
+    mgv__decode_arguments arguments; /* sizes, without pointers */
+    uint64_t weight_bytes;           /* of all packed weights */
+    uint64_t embedding;              /* where the embedding's begin: those of the head, or behind them */
+    uint64_t vector_count;
+} mgv__decode_plan;
+
+/* The kernels: for heads of queries that share one of keys, and fragments of a row that a warp has in registers. */
+typedef struct mgv__decode_kernel {
+    const char *name;
+    uint32_t group_heads, slices;
+} mgv__decode_kernel;
+static const mgv__decode_kernel mgv__decode_kernels[] = {{"megavit_decode_12_2_sm_90a", 2, 12}, {"megavit_decode_24_4_sm_90a", 4, 24}};
+
+/* Operation `number` of this kind and layer, counted from 0. */
+static const mgv__op *mgv__decode_op(const mgv__program *program, mgv__op_kind kind, int32_t layer, uint32_t number) {
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == kind && program->ops[i].layer == layer && number-- == 0) return &program->ops[i];
+    return NULL;
+}
+/* Products of a layer stand in the kernel's order. MGV__PRODUCTS: the embedding. */
+static const mgv__op *mgv__decode_product_op(const mgv__program *program, uint32_t product, uint32_t layer) {
+    if (product == MGV__PRODUCTS) return mgv__decode_op(program, MGV__OP_EMBED, -1, 0);
+    if (product == MGV__PRODUCT_HEAD) return mgv__decode_op(program, MGV__OP_LINEAR, -1, 0);
+    return mgv__decode_op(program, MGV__OP_LINEAR, (int32_t)layer, product);
+}
+
+static const mgv__decode_kernel *mgv__decode_kernel_for(const mgv__config *c) {
+    size_t i;
+    for (i = 0; i < sizeof mgv__decode_kernels / sizeof mgv__decode_kernels[0]; i++)
+        if (c->heads == c->key_heads * mgv__decode_kernels[i].group_heads) return &mgv__decode_kernels[i];
+    return NULL;
+}
+
+static mgv_result mgv__decode_check(const mgv__config *c, mgv_error *error) {
+    if (c->head_dim != MGV__DECODE_HEAD_DIM)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes with heads of %u columns, and this model's have %u",
+                         (uint64_t)MGV__DECODE_HEAD_DIM, (uint64_t)c->head_dim);
+    if (!mgv__decode_kernel_for(c))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes with 2 or 4 heads of queries for one of keys; this model has %u and %u",
+                         (uint64_t)c->heads, (uint64_t)c->key_heads);
+    if (c->attention_bias) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes without biases in attention, and this model has some");
+    if (c->hidden % 16 != 0 || c->intermediate % 32 != 0)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes rows of a multiple of 16 columns, 32 within the MLP; this model's have %u "
+                         "and %u", (uint64_t)c->hidden, (uint64_t)c->intermediate);
+    return MGV_OK;
+}
+
+static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *c, const mgv__program *program, const mgv__tensor *tensors,
+                                     mgv_error *error) {
+    mgv__decode_arguments *a = &plan->arguments;
+    uint64_t used = 0;
+    uint32_t kind;
+    mgv_result result = mgv__decode_check(c, error);
+    memset(plan, 0, sizeof *plan);
+    if (result != MGV_OK) return result;
+    plan->config = c;
+    plan->program = program;
+    plan->tensors = tensors;
+    a->layers = c->layers;
+    a->width = c->hidden;
+    a->intermediate = c->intermediate;
+    a->heads = c->heads;
+    a->key_heads = c->key_heads;
+    a->vocabulary = c->vocabulary;
+    a->epsilon = c->epsilon;
+    a->scale = (float)mgv__pack_softmax_scale(1 / sqrt((double)c->head_dim));
+    for (kind = 0; kind < MGV__PRODUCTS; kind++) {
+        const mgv__op *op = mgv__decode_product_op(program, kind, 0);
+        mgv__decode_product *p = &a->product[kind];
+        p->split = kind == MGV__PRODUCT_OUT || kind == MGV__PRODUCT_DOWN;
+        p->blocks = mgv__ceil_div(op->columns, p->split || kind == MGV__PRODUCT_GATE_UP ? 8 : 16);
+        p->fragments = op->inner / (p->split ? 32 : 16);
+        p->slices = mgv__ceil_div(p->fragments, MGV__DECODE_WARPS);
+        if (kind == MGV__PRODUCT_HEAD) {
+            a->layer_bytes = used;
+            used *= c->layers;
+        }
+        p->weights = used;
+        used += (uint64_t)p->blocks * p->slices * MGV__DECODE_SLICE_BYTES;
+    }
+    plan->embedding = a->product[MGV__PRODUCT_HEAD].weights;
+    if (mgv__decode_product_op(program, MGV__PRODUCTS, 0)->weight[0] != mgv__decode_product_op(program, MGV__PRODUCT_HEAD, 0)->weight[0]) {
+        plan->embedding = used;
+        used += used - a->product[MGV__PRODUCT_HEAD].weights;
+    }
+    plan->weight_bytes = used;
+    plan->vector_count = (uint64_t)c->layers * mgv__decode_vectors(a) + c->hidden;
+    return MGV_OK;
+}
+
+/* ---- Packed weights ---- */
+
+typedef struct mgv__decode_packing {
+    const mgv__decode_plan *plan;
+    uint32_t product, layer, first, end, tasks; /* blocks, MGV__PRODUCTS: of the embedding */
+    uint8_t *out;
+} mgv__decode_packing;
+
+/* Row r of 16 of a block: which tensor's, which row of it, from which column on. 0: there is none. */
+static int mgv__decode_row(const mgv__op *op, uint32_t product, uint32_t block, uint32_t r, uint32_t *tensor, uint64_t *row,
+                           uint32_t *column) {
+    uint32_t part = 0, at = block * 16 + r;
+    *column = 0;
+    if (product == MGV__PRODUCT_GATE_UP) {
+        part = r / 8;
+        at = block * 8 + r % 8;
+    } else if (product == MGV__PRODUCT_OUT || product == MGV__PRODUCT_DOWN) {
+        at = block * 8 + r % 8;
+        *column = r / 8 * (op->inner / 2);
+    } else {
+        for (; part + 1 < op->part_count && at >= op->part_columns[part]; part++) at -= op->part_columns[part];
+    }
+    *tensor = op->weight[part];
+    *row = (uint64_t)mgv__op_part_row(op, part) + at;
+    return at < op->part_columns[part];
+}
+
+static void mgv__decode_pack_part(void *context, uint32_t index) {
+    const mgv__decode_packing *k = (const mgv__decode_packing *)context;
+    const mgv__op *op = mgv__decode_product_op(k->plan->program, k->product, k->layer);
+    const mgv__decode_product *p = &k->plan->arguments.product[k->product == MGV__PRODUCTS ? (uint32_t)MGV__PRODUCT_HEAD : k->product];
+    const uint32_t count = k->end - k->first, last = k->first + (uint32_t)((uint64_t)count * (index + 1) / k->tasks);
+    const size_t bytes = (size_t)p->slices * MGV__DECODE_SLICE_BYTES;
+    uint32_t block, r, i;
+    for (block = k->first + (uint32_t)((uint64_t)count * index / k->tasks); block < last; block++) {
+        uint8_t *out = k->out + (block - k->first) * bytes;
+        memset(out, 0, bytes);
+        for (r = 0; r < 16; r++) {
+            uint32_t number, column;
+            uint64_t row;
+            if (!mgv__decode_row(op, k->product, block, r, &number, &row, &column)) continue;
+            for (i = 0; i < p->fragments * 16; i++) {
+                const mgv__tensor *tensor = &k->plan->tensors[number];
+                const uint64_t at = row * tensor->shape[1] + column + i;
+                const uint16_t value = mgv__bf16_round(mgv__tensor_value(tensor, at));
+                memcpy(out + mgv__decode_place(p->slices, r, i), &value, 2);
+            }
+        }
+    }
+}
+/* Blocks [first, end) of a product's weights. */
+static void mgv__decode_pack(const mgv__decode_plan *plan, uint32_t product, uint32_t layer, uint32_t first, uint32_t end, uint8_t *out,
+                             const mgv_parallel_for *parallel) {
+    mgv__decode_packing k;
+    uint32_t i;
+    memset(&k, 0, sizeof k);
+    k.plan = plan;
+    k.product = product;
+    k.layer = layer;
+    k.first = first;
+    k.end = end;
+    k.out = out;
+    k.tasks = mgv__min_u32(end - first, 64);
+    if (parallel && parallel->run) (parallel->run)(parallel->user, k.tasks, mgv__decode_pack_part, &k);
+    else for (i = 0; i < k.tasks; i++) mgv__decode_pack_part(&k, i);
+}
+
+static void mgv__decode_pack_vector(const mgv__decode_plan *plan, const mgv__op *op, uint32_t count, float **out) {
+    uint32_t i;
+    for (i = 0; i < count; i++) *(*out)++ = mgv__tensor_value(&plan->tensors[op->weight[0]], i);
+}
+/* Everything that is no product's weights: vector_count floats. */
+static void mgv__decode_pack_vectors(const mgv__decode_plan *plan, float *out) {
+    const mgv__config *c = plan->config;
+    uint32_t layer, i;
+    for (layer = 0; layer < c->layers; layer++) {
+        for (i = 0; i < 2; i++) mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_NORM, (int32_t)layer, i), c->hidden, &out);
+        for (i = 0; i < 2; i++) mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_HEAD_NORM, (int32_t)layer, i), c->head_dim, &out);
+    }
+    mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_NORM, -1, 0), c->hidden, &out);
+}
+
+/* ---- Words ---- */
+
+/* Gives every kind of words its place behind `base`, for so many sessions and CTAs; returns how many words there are. Each begins at a
+   multiple of 16 words. base NULL: only counts. */
+static uint64_t mgv__decode_place_words(mgv__decode_arguments *a, uint64_t *base, uint32_t sessions, uint32_t ctas) {
+    uint64_t counts[9], used = 0;
+    uint64_t **const places[9] = {&a->rows[0], &a->rows[1], &a->squares[0], &a->squares[1], &a->qkv, &a->parts, &a->attended, &a->hidden, &a->best};
+    size_t i;
+    counts[0] = counts[1] = a->width / 2;
+    counts[2] = counts[3] = a->width / 8;
+    counts[4] = (uint64_t)(a->heads + 2 * a->key_heads) * MGV__DECODE_HEAD_DIM;
+    counts[5] = (uint64_t)a->heads * MGV__DECODE_SEGMENTS * (MGV__DECODE_HEAD_DIM + 2);
+    counts[6] = (uint64_t)a->heads * (MGV__DECODE_HEAD_DIM / 2);
+    counts[7] = a->intermediate / 2;
+    counts[8] = (uint64_t)ctas * 2;
+    for (i = 0; i < 9; i++) {
+        *places[i] = base ? base + used : NULL;
+        used += (counts[i] * sessions + 15) / 16 * 16;
+    }
+    return used;
+}
+
+/* Cosine and sine of each pair of a head at a position (t, h, w), as the CPU turns it. */
+static void mgv__decode_turn(const mgv__program *program, const float position[3], float *out) {
+    uint32_t i;
+    for (i = 0; i < MGV__DECODE_HEAD_DIM / 2; i++) {
+        mgv__sincos(position[program->rotary.axis[i]] * program->rotary.frequency[i], &out[2 * i + 1], &out[2 * i]);
+    }
+}
+
+#endif /* MEGAVIT_TEXT && MEGAVIT_CUDA */
+
+/* ---------------------------------------------------------------------------------------------------------------
    >>engine: what an engine is: capacity, its memory, the CPU backend
 
    Everything an engine needs lies in one block of memory whose size is known beforehand. It is laid out by one function
@@ -13869,6 +14218,7 @@ struct mgv_engine {
     mgv__geometry geometry;
     const mgv__backend *run;
     struct mgv__gpu *gpu; /* of the CUDA backend, else NULL */
+    struct mgv__decoder *decoder; /* on which sessions decode; NULL: on the CPU */
 };
 
 #ifdef MEGAVIT_TEXT
@@ -14057,11 +14407,7 @@ static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *m
     if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
     result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
     if (result == MGV_OK) result = mgv__engine_defaults(out, mgv__picture_model(model), error);
-    if (result != MGV_OK || !model->config.language) return result;
-    if (out->backend == MGV_BACKEND_CUDA)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "language models run on the CPU only: ask for MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
-    out->backend = MGV_BACKEND_CPU;
-    return MGV_OK;
+    return result;
 }
 
 /* Bytes of the whole block, with room to align its start. */
@@ -14086,6 +14432,7 @@ MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const 
     if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
     *bytes = 0;
     result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK && model->config.language) d.backend = MGV_BACKEND_CPU; /* its pictures may come to be the CPU's */
     if (result == MGV_OK) result = mgv__engine_measure(mgv__picture_model(model), &d, &total, error);
     *bytes = total;
     return result;
@@ -15148,36 +15495,42 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
 }
 
 /* Everything of an engine that lives on the card, or why it cannot. */
+/* What an engine of this description wants of a GPU. */
+static mgv_result mgv__gpu_take_desc(mgv__cuda_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    memset(out, 0, sizeof *out);
+    out->device = desc->device;
+    out->max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
+    out->schedule_images = model->config.image_size ? desc->schedule_images : 0;
+    out->max_clusters = desc->max_sms / MGV__CLUSTER;
+    out->kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
+    out->allocator = desc->allocator;
+    out->parallel = &desc->parallel;
+    out->packed.path = desc->packed_path;
+    out->packed.data = desc->packed;
+    out->packed.bytes = desc->packed_bytes;
+    out->packed.io = desc->io;
+    out->packed.model_hash = model->hash;
+    out->workspace = desc->device_workspace;
+    out->workspace_bytes = desc->device_workspace_bytes;
+    out->calls = MGV__CUDA_RUNTIME;
+    if (!out->calls)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART)");
+    if (desc->max_sms && !out->max_clusters)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
+                         (uint64_t)MGV__CLUSTER);
+    if (!out->kernels)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE,
+                         "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
+    return MGV_OK;
+}
 static mgv_result mgv__gpu_create(mgv__gpu **out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     mgv__cuda_desc cuda_desc;
     mgv__gpu *gpu;
     mgv_result result;
     int current = -1;
     *out = NULL;
-    memset(&cuda_desc, 0, sizeof cuda_desc);
-    cuda_desc.device = desc->device;
-    cuda_desc.max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
-    cuda_desc.schedule_images = model->config.image_size ? desc->schedule_images : 0;
-    cuda_desc.max_clusters = desc->max_sms / MGV__CLUSTER;
-    cuda_desc.kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
-    cuda_desc.allocator = desc->allocator;
-    cuda_desc.parallel = &desc->parallel;
-    cuda_desc.packed.path = desc->packed_path;
-    cuda_desc.packed.data = desc->packed;
-    cuda_desc.packed.bytes = desc->packed_bytes;
-    cuda_desc.packed.io = desc->io;
-    cuda_desc.packed.model_hash = model->hash;
-    cuda_desc.workspace = desc->device_workspace;
-    cuda_desc.workspace_bytes = desc->device_workspace_bytes;
-    cuda_desc.calls = MGV__CUDA_RUNTIME;
-    if (!cuda_desc.calls)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime (MEGAVIT_NO_CUDART)");
-    if (desc->max_sms && !cuda_desc.max_clusters)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "max_sms is %u; the kernel needs at least %u", (uint64_t)desc->max_sms,
-                         (uint64_t)MGV__CLUSTER);
-    if (!cuda_desc.kernels)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE,
-                         "there are no GPU kernels: define MEGAVIT_KERNELS_HEADER or pass megavit.fatbin as mgv_engine_desc.kernels");
+    result = mgv__gpu_take_desc(&cuda_desc, model, desc, error);
+    if (result != MGV_OK) return result;
     gpu = (mgv__gpu *)mgv__alloc(&desc->allocator, sizeof *gpu);
     if (!gpu) return mgv__fail_nomem(error, "the GPU side of an engine", sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
@@ -15608,6 +15961,338 @@ static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_i
 #endif /* MEGAVIT_CUDA */
 
 /* ---------------------------------------------------------------------------------------------------------------
+   >>decoder: the decoder's kernel on a GPU: weights that an engine's sessions share, what each has of its own, launches
+
+   A session's launches follow each other on a stream of its own. Those of several sessions of an engine take turns on the card, or are one
+   launch for up to MGV__DECODE_SESSIONS of them. */
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+
+enum {
+    MGV__DECODE_STEPS = 64,              /* ids of a launch at most: the card is not taken for long */
+    MGV__DECODE_POLL_LIMIT = 400000      /* about a quarter of a second */
+};
+
+/* What an engine has: weights, which nothing changes. */
+typedef struct mgv__decoder {
+    const mgv__cuda_calls *calls;
+    mgv_allocator allocator;
+    mgv__decode_plan plan;
+    int32_t device;
+    uint32_t ctas, shared_bytes;
+    cudaLibrary_t library;
+    cudaKernel_t kernel;
+    uint8_t *weights;                    /* on the device; behind them the vectors */
+} mgv__decoder;
+
+/* What a session has. */
+typedef struct mgv__decoder_state {
+    const mgv__decoder *decoder;
+    cudaStream_t stream;
+    cudaEvent_t done;
+    uint8_t *block;                      /* on the device: words, ids, rotary, then keys, values, logits */
+    uint8_t *pinned;                     /* what goes there, and what comes back */
+    uint32_t *ids;                       /* pinned [sessions, MGV__DECODE_STEPS] */
+    float *rotary;                       /* pinned [MGV__DECODE_STEPS, sessions, 64, 2] */
+    mgv__kernel_status *status;          /* pinned, as the next ones */
+    mgv__decode_result *result;          /* [sessions] */
+    uint32_t *chosen;                    /* [sessions, MGV__DECODE_STEPS] */
+    float *logits;                       /* [vocabulary] */
+    uint8_t *upload;                     /* device: where ids and rotary go */
+    uint64_t words;                      /* of words */
+    mgv__decode_session session;
+    mgv__decode_arguments arguments;
+} mgv__decoder_state;
+
+enum { MGV__DECODE_IDS_BYTES = MGV__DECODE_SESSIONS * MGV__DECODE_STEPS * 4,
+       MGV__DECODE_UPLOAD_BYTES = MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
+
+static void mgv__decoder_destroy(mgv__decoder *decoder) {
+    mgv_allocator allocator;
+    if (!decoder) return;
+    allocator = decoder->allocator;
+    if (decoder->weights) decoder->calls->Free(decoder->weights);
+    if (decoder->library) decoder->calls->LibraryUnload(decoder->library);
+    mgv__free(&allocator, decoder);
+}
+
+/* The card, the kernel of the model's sizes. */
+static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc *desc, mgv_error *error) {
+    const mgv__decode_kernel *kernel = mgv__decode_kernel_for(decoder->plan.config);
+    const uint32_t residual = MGV__DECODE_RESIDUAL / (8 * MGV__DECODE_SESSIONS); /* blocks of 8 columns that a CTA keeps */
+    uint32_t description[3];
+    mgv__cuda card;
+    void *address;
+    size_t bytes;
+    mgv_result result;
+    memset((void *)&card, 0, sizeof card);
+    card.calls = decoder->calls;
+    result = mgv__cuda_check_device(&card, desc, error);
+    if (result != MGV_OK) return result;
+    decoder->device = desc->device;
+    decoder->ctas = card.clusters * MGV__CLUSTER;
+    if (decoder->ctas * residual < decoder->plan.config->hidden / 8)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are too few for rows of %u columns: %u columns each", (uint64_t)decoder->ctas,
+                         (uint64_t)decoder->plan.config->hidden, (uint64_t)residual * 8);
+    MGV__CUDA_TRY(decoder->calls, LibraryLoadData, (&decoder->library, desc->kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
+    MGV__CUDA_TRY(decoder->calls, LibraryGetGlobal, (&address, &bytes, decoder->library, "megavit_decode_description"),
+                  "looking for the decoder's description");
+    if (bytes != sizeof description)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the decoder's description has %u bytes, not %u", (uint64_t)bytes,
+                         (uint64_t)sizeof description);
+    MGV__CUDA_TRY(decoder->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost),
+                  "reading the decoder's description");
+    if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__decode_arguments))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of another version than this header: take both from one release");
+    decoder->shared_bytes = description[1];
+    if (decoder->shared_bytes > card.shared_limit)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
+                         (uint64_t)decoder->shared_bytes, (int64_t)decoder->device, (uint64_t)card.shared_limit);
+    MGV__CUDA_TRY(decoder->calls, LibraryGetKernel, (&decoder->kernel, decoder->library, kernel->name), "looking for the decoder's kernel");
+    MGV__CUDA_TRY(decoder->calls, FuncSetAttribute, ((const void *)decoder->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     (int)decoder->shared_bytes), "reserving shared memory");
+    return MGV_OK;
+}
+
+/* One product's weights, as many blocks at a time as the window holds. */
+static mgv_result mgv__decoder_upload(mgv__decoder *decoder, const mgv__cuda_desc *desc, uint32_t product, uint32_t layer, uint8_t *window,
+                                      size_t room, mgv_error *error) {
+    const mgv__decode_arguments *a = &decoder->plan.arguments;
+    const mgv__decode_product *p = &a->product[product == MGV__PRODUCTS ? (uint32_t)MGV__PRODUCT_HEAD : product];
+    const uint64_t at = product == MGV__PRODUCTS ? decoder->plan.embedding : p->weights + layer * a->layer_bytes;
+    const size_t bytes = (size_t)p->slices * MGV__DECODE_SLICE_BYTES;
+    uint32_t first, end;
+    for (first = 0; first < p->blocks; first = end) {
+        end = mgv__min_u32(p->blocks, first + (uint32_t)(room / bytes));
+        mgv__decode_pack(&decoder->plan, product, layer, first, end, window, desc->parallel);
+        MGV__CUDA_TRY(decoder->calls, Memcpy, (decoder->weights + at + first * bytes, window, (end - first) * bytes, cudaMemcpyHostToDevice),
+                      "sending the packed weights");
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__decoder_upload_all(mgv__decoder *decoder, const mgv__cuda_desc *desc, uint8_t *window, size_t room, mgv_error *error) {
+    const mgv__decode_plan *plan = &decoder->plan;
+    uint32_t layer, product;
+    float *vectors;
+    cudaError_t code;
+    mgv_result result = MGV_OK;
+    for (layer = 0; layer < plan->config->layers && result == MGV_OK; layer++)
+        for (product = 0; product < MGV__PRODUCT_HEAD && result == MGV_OK; product++)
+            result = mgv__decoder_upload(decoder, desc, product, layer, window, room, error);
+    if (result == MGV_OK) result = mgv__decoder_upload(decoder, desc, MGV__PRODUCT_HEAD, 0, window, room, error);
+    if (result == MGV_OK && plan->embedding != plan->arguments.product[MGV__PRODUCT_HEAD].weights)
+        result = mgv__decoder_upload(decoder, desc, MGV__PRODUCTS, 0, window, room, error);
+    if (result != MGV_OK) return result;
+    vectors = (float *)mgv__alloc(&decoder->allocator, (size_t)plan->vector_count * sizeof *vectors);
+    if (!vectors) return mgv__fail_nomem(error, "the norms' weights", plan->vector_count * sizeof *vectors);
+    mgv__decode_pack_vectors(plan, vectors);
+    code = decoder->calls->Memcpy(decoder->weights + plan->weight_bytes, vectors, (size_t)plan->vector_count * sizeof *vectors,
+                                  cudaMemcpyHostToDevice);
+    mgv__free(&decoder->allocator, vectors);
+    if (code != cudaSuccess) return mgv__cuda_fail(decoder->calls, error, code, "cudaMemcpy", "sending the norms' weights");
+    MGV__CUDA_TRY(decoder->calls, StreamSynchronize, (NULL), "sending the packed weights");
+    return MGV_OK;
+}
+
+static mgv_result mgv__decoder_init(mgv__decoder *decoder, const mgv__cuda_desc *desc, mgv_error *error) {
+    const mgv__decode_plan *plan = &decoder->plan;
+    size_t room = MGV__CUDA_WINDOW, least = 0;
+    void *window;
+    uint32_t kind;
+    mgv_result result = mgv__decoder_load(decoder, desc, error);
+    if (result != MGV_OK) return result;
+    for (kind = 0; kind < MGV__PRODUCTS; kind++)
+        if (least < (size_t)plan->arguments.product[kind].slices * MGV__DECODE_SLICE_BYTES)
+            least = (size_t)plan->arguments.product[kind].slices * MGV__DECODE_SLICE_BYTES; /* a block */
+    if (room < least) room = least;
+    MGV__CUDA_TRY(decoder->calls, Malloc, ((void **)&decoder->weights, (size_t)(plan->weight_bytes + plan->vector_count * sizeof(float))),
+                  "allocating device memory for weights");
+    MGV__CUDA_TRY(decoder->calls, MallocHost, (&window, room), "allocating pinned memory for weights");
+    result = mgv__decoder_upload_all(decoder, desc, (uint8_t *)window, room, error);
+    decoder->calls->FreeHost(window);
+    return result;
+}
+
+/* The current device is desc's then. */
+static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program,
+                                      const mgv__tensor *tensors, mgv_error *error) {
+    mgv__decoder *decoder = (mgv__decoder *)mgv__alloc(&desc->allocator, sizeof *decoder);
+    mgv_result result;
+    *out = NULL;
+    if (!decoder) return mgv__fail_nomem(error, "the decoder", sizeof *decoder);
+    memset(decoder, 0, sizeof *decoder);
+    decoder->allocator = desc->allocator;
+    decoder->calls = desc->calls ? desc->calls : MGV__CUDA_RUNTIME;
+    result = mgv__decode_layout(&decoder->plan, config, program, tensors, error);
+    if (result == MGV_OK) result = mgv__decoder_init(decoder, desc, error);
+    if (result != MGV_OK) {
+        mgv__decoder_destroy(decoder);
+        return result;
+    }
+    *out = decoder;
+    return MGV_OK;
+}
+
+/* For an engine; the thread's current device stays. */
+static mgv_result mgv__decoder_make(mgv__decoder **out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+    mgv__cuda_desc cuda_desc;
+    int current = -1;
+    mgv_result result = mgv__gpu_take_desc(&cuda_desc, model, desc, error);
+    *out = NULL;
+    if (result != MGV_OK) return result;
+    if (cuda_desc.calls->GetDevice(&current) != cudaSuccess) current = -1; /* why, mgv__decoder_create will say */
+    result = mgv__decoder_create(out, &cuda_desc, &model->config, &model->program, model->tensors, error);
+    if (current >= 0 && current != desc->device) cuda_desc.calls->SetDevice(current);
+    return result;
+}
+
+/* What a call changes of its thread, put back when it ends. */
+static mgv_result mgv__decoder_enter(const mgv__decoder *decoder, mgv__gpu *gpu, mgv__gpu_thread *thread, mgv_error *error) {
+    memset((void *)gpu, 0, sizeof *gpu);
+    gpu->calls = decoder->calls;
+    gpu->device = decoder->device;
+    return mgv__gpu_enter(gpu, thread, error);
+}
+
+/* ---- Of each session ---- */
+
+static void mgv__decoder_close(mgv__decoder_state *state) {
+    const mgv__cuda_calls *calls;
+    if (!state->decoder) return;
+    calls = state->decoder->calls;
+    if (state->stream) calls->StreamSynchronize(state->stream);
+    if (state->done) calls->EventDestroy(state->done);
+    if (state->stream) calls->StreamDestroy(state->stream);
+    if (state->block) calls->Free(state->block);
+    if (state->pinned) calls->FreeHost(state->pinned);
+    memset((void *)state, 0, sizeof *state);
+}
+
+/* Bytes of keys, or of values. */
+static uint64_t mgv__decoder_cache_bytes(const mgv__config *c, uint32_t capacity) {
+    return (uint64_t)capacity * c->layers * c->key_heads * c->head_dim * 2;
+}
+
+static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t capacity, mgv_error *error) {
+    const mgv__decoder *decoder = state->decoder;
+    const mgv__config *c = decoder->plan.config;
+    const mgv__cuda_calls *calls = decoder->calls;
+    mgv__decode_arguments *a = &state->arguments;
+    const uint64_t cache = mgv__decoder_cache_bytes(c, capacity), logits = ((uint64_t)c->vocabulary * 4 + 255) / 256 * 256;
+    uint64_t words;
+    uint8_t *at;
+    *a = decoder->plan.arguments;
+    state->words = mgv__decode_place_words(a, NULL, MGV__DECODE_SESSIONS, decoder->ctas);
+    words = state->words * 8 + 256; /* and the abort word */
+    words = (words + 255) / 256 * 256;
+    MGV__CUDA_TRY(calls, Malloc, ((void **)&state->block, (size_t)(words + MGV__DECODE_UPLOAD_BYTES + 2 * cache + logits)),
+                  "allocating device memory for a session");
+    MGV__CUDA_TRY(calls, Memset, (state->block, 0, (size_t)words), "clearing a session's words");
+    mgv__decode_place_words(a, (uint64_t *)(void *)state->block, MGV__DECODE_SESSIONS, decoder->ctas);
+    a->aborted = (uint32_t *)(void *)(state->block + words - 256);
+    state->upload = at = state->block + words;
+    a->ids = (const uint32_t *)(void *)at;
+    a->rotary = (const float *)(void *)(at + MGV__DECODE_IDS_BYTES);
+    at += MGV__DECODE_UPLOAD_BYTES;
+    state->session.keys = (uint16_t *)(void *)at;
+    state->session.values = (uint16_t *)(void *)(at + cache);
+    state->session.logits = (float *)(void *)(at + 2 * cache);
+    state->session.capacity = capacity;
+    MGV__CUDA_TRY(calls, MallocHost, ((void **)&state->pinned, (size_t)(MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES + logits + 512)),
+                  "allocating pinned memory for a session");
+    memset(state->pinned, 0, (size_t)(MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES + logits + 512));
+    at = state->pinned;
+    state->ids = (uint32_t *)(void *)at;
+    state->rotary = (float *)(void *)(at + MGV__DECODE_IDS_BYTES);
+    at += MGV__DECODE_UPLOAD_BYTES;
+    a->chosen = state->chosen = (uint32_t *)(void *)at;
+    at += MGV__DECODE_IDS_BYTES;
+    a->status = state->status = (mgv__kernel_status *)(void *)at;
+    a->result = state->result = (mgv__decode_result *)(void *)(at + 256);
+    state->logits = (float *)(void *)(at + 512);
+    a->weights = decoder->weights;
+    a->embedding = decoder->weights + decoder->plan.embedding;
+    a->vectors = (const float *)(void *)(decoder->weights + decoder->plan.weight_bytes);
+    a->ids_pitch = MGV__DECODE_STEPS;
+    a->generation = 1;
+    a->poll_limit = MGV__DECODE_POLL_LIMIT;
+    MGV__CUDA_TRY(calls, EventCreateWithFlags, (&state->done, cudaEventDisableTiming), "making an event");
+    MGV__CUDA_TRY(calls, StreamCreateWithFlags, (&state->stream, cudaStreamNonBlocking), "making a stream");
+    MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a session's words"); /* no other stream waits for it */
+    return MGV_OK;
+}
+
+static mgv_result mgv__decoder_open(mgv__decoder_state *state, const mgv__decoder *decoder, uint32_t capacity, mgv_error *error) {
+    mgv_result result;
+    memset((void *)state, 0, sizeof *state);
+    state->decoder = decoder;
+    result = mgv__decoder_open_parts(state, capacity, error);
+    if (result != MGV_OK) mgv__decoder_close(state);
+    return result;
+}
+
+/* ---- A launch ---- */
+
+/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`; its stream is used. */
+static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, const uint32_t *stops,
+                                     uint32_t stop_count, mgv_error *error) {
+    const mgv__decoder *decoder = state->decoder;
+    const mgv__cuda_calls *calls = decoder->calls;
+    mgv__decode_arguments *a = &state->arguments;
+    cudaLaunchConfig_t config;
+    cudaLaunchAttribute cooperative;
+    void *parameters[1];
+    uint32_t i;
+    a->sessions = count;
+    a->steps = 0;
+    for (i = 0; i < count; i++) {
+        a->session[i] = sessions[i];
+        if (a->steps < sessions[i].steps) a->steps = sessions[i].steps;
+    }
+    a->stop_count = stop_count;
+    if (stop_count) memcpy(a->stops, stops, stop_count * sizeof *stops);
+    memset(state->result, 0, count * sizeof *state->result);
+    memset(state->status, 0, sizeof *state->status);
+    if (a->generation > 0x7FFFFFFFu) { /* tags would come again */
+        MGV__CUDA_TRY(calls, MemsetAsync, (state->block, 0, (size_t)state->words * 8, state->stream), "clearing a session's words");
+        a->generation = 1;
+    }
+    MGV__CUDA_TRY(calls, MemsetAsync, (a->aborted, 0, 4, state->stream), "clearing the abort word");
+    MGV__CUDA_TRY(calls, MemcpyAsync, (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
+                                       cudaMemcpyHostToDevice, state->stream), "sending ids");
+    memset((void *)&config, 0, sizeof config);
+    memset((void *)&cooperative, 0, sizeof cooperative);
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
+    config.gridDim.x = decoder->ctas;
+    config.gridDim.y = config.gridDim.z = config.blockDim.y = config.blockDim.z = 1;
+    config.blockDim.x = MGV__DECODE_THREADS;
+    config.dynamicSmemBytes = decoder->shared_bytes;
+    config.stream = state->stream;
+    config.attrs = &cooperative;
+    config.numAttrs = 1;
+    parameters[0] = a;
+    MGV__CUDA_TRY(calls, LaunchKernelExC, (&config, (const void *)decoder->kernel, parameters), "launching the decoder");
+    a->generation += a->steps * (a->layers + 1);
+    MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
+    return MGV_OK;
+}
+
+/* How the launch stands. MGV_ERROR_BUSY: it is under way. */
+static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error) {
+    static const char *const waits[MGV__DECODE_WAITS] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention", "hidden values",
+                                                         "the other CTAs' best ids", "weights"};
+    const mgv__kernel_status *s = state->status;
+    const cudaError_t code = state->decoder->calls->EventQuery(state->done);
+    if (code == cudaErrorNotReady) return MGV_ERROR_BUSY;
+    if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaEventQuery", "decoding");
+    if (!s->aborted) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at step %u, CTA %u, warp %u: %s did not come in %u looks", (uint64_t)s->op,
+                     (uint64_t)s->cta, (uint64_t)s->index, s->aborted < MGV__DECODE_WAITS ? waits[s->aborted] : "?", (uint64_t)s->seen);
+}
+
+#endif /* MEGAVIT_TEXT && MEGAVIT_CUDA */
+
+/* ---------------------------------------------------------------------------------------------------------------
    >>encode: engines made, encode, poll, wait */
 
 static const mgv__backend *mgv__backend_of(mgv_backend backend) {
@@ -15650,12 +16335,37 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     return MGV_OK;
 }
 
+static void mgv__release_decoder(struct mgv__decoder *decoder) {
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    mgv__decoder_destroy(decoder);
+#endif
+    (void)decoder;
+}
+/* Where a language model's sessions decode, and what backend its pictures then ask for: the CPU encodes those that the GPU does not. */
+static mgv_result mgv__choose_decoder(mgv_engine_desc *desc, const mgv_model *language, struct mgv__decoder **decoder, mgv_error *error) {
+    mgv_error reason;
+    mgv_result result;
+    if (desc->backend == MGV_BACKEND_AUTO && language->vision) desc->backend = MGV_BACKEND_CPU; /* its sessions take no pictures on a GPU */
+    if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+    result = mgv__decoder_make(decoder, language, desc, &reason);
+#else
+    (void)decoder;
+    result = mgv__fail(&reason, MGV_ERROR_NO_DEVICE, "this build of megavit has no CUDA backend; use MGV_BACKEND_CPU or MGV_BACKEND_AUTO");
+#endif
+    if (result != MGV_OK && desc->backend == MGV_BACKEND_CUDA) return mgv__fail(error, result, "%s", reason.message);
+    if (result != MGV_OK) mgv__log(&desc->logger, MGV_LOG_INFO, "the CPU decodes: %s", reason.message);
+    desc->backend = language->vision ? MGV_BACKEND_AUTO : MGV_BACKEND_CPU;
+    return MGV_OK;
+}
+
 MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     mgv_engine_desc d;
     mgv__layout layout;
     mgv_engine *made;
     const mgv_model *language = NULL;
     struct mgv__gpu *gpu = NULL;
+    struct mgv__decoder *decoder = NULL;
     void *block = NULL;
     size_t bytes = 0, misfit;
     mgv_result result;
@@ -15664,6 +16374,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     *engine = NULL;
     result = mgv__engine_take_desc(&d, model, desc, error);
     if (result == MGV_OK && model->config.language) language = model;
+    if (result == MGV_OK && language) result = mgv__choose_decoder(&d, language, &decoder, error);
     if (result == MGV_OK) model = mgv__picture_model(model);
     if (result == MGV_OK) result = mgv__choose_backend(&d, model, &gpu, error);
     if (result == MGV_OK) result = mgv__engine_measure(model, &d, &bytes, error);
@@ -15676,6 +16387,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     }
     if (result != MGV_OK) {
         mgv__release_gpu(gpu, &d.allocator);
+        mgv__release_decoder(decoder);
         return result;
     }
     memset(&layout, 0, sizeof layout);
@@ -15686,14 +16398,16 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     made->model = model;
     made->language = language;
     made->desc = d;
-    made->backend = d.backend;
+    made->backend = decoder ? MGV_BACKEND_CUDA : d.backend;
     made->block = block;
     made->kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
     made->gpu = gpu;
+    made->decoder = decoder;
     made->run = mgv__backend_of(d.backend);
     result = mgv__engine_layout(&layout, model, &d, made, error);
     if (result != MGV_OK) {
         mgv__release_gpu(gpu, &d.allocator);
+        mgv__release_decoder(decoder);
         mgv__free(&d.allocator, block);
         return result;
     }
@@ -15707,6 +16421,7 @@ MEGAVIT_API mgv_result mgv_engine_destroy(mgv_engine *engine) {
     if (engine->gpu && mgv_wait(engine, MGV__DESTROY_WAIT_MS, NULL) == MGV_ERROR_BUSY) return MGV_ERROR_BUSY;
     allocator = engine->desc.allocator;
     mgv__release_gpu(engine->gpu, &allocator);
+    mgv__release_decoder(engine->decoder);
     mgv__free(&allocator, engine->block);
     return MGV_OK;
 }
@@ -16830,6 +17545,10 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
    operation; what the session holds counts as held only when the last one is done, so that one that fails or is dropped leaves no trace. */
 #ifdef MEGAVIT_TEXT
 
+#if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+#define MGV__SESSION_GPU 1
+#endif
+
 enum { MGV__DEFAULT_CAPACITY = 4096, MGV__DEFAULT_BLOCK = 512 };
 
 /* An id that may be chosen. */
@@ -16846,6 +17565,7 @@ typedef struct mgv__append {
     uint32_t at, rows; /* the block under way */
     uint32_t op;       /* that runs next */
     int prepared;      /* the block's rows are described in `geometry` */
+    int launched;      /* and a GPU has them */
     uint32_t next;     /* the rotary position of the first id behind those that are described */
     uint32_t picture, picture_row; /* that the next placeholder belongs to */
 } mgv__append;
@@ -16873,7 +17593,13 @@ struct mgv_session {
     mgv__cpu_job cpu_job;
     void *scratch;
     size_t scratch_bytes;
+    struct mgv__decoder_state *gpu; /* NULL: the CPU decodes */
 };
+
+#ifdef MGV__SESSION_GPU
+static mgv_result mgv__session_gpu_open(mgv_session *session, mgv_error *error);
+static void mgv__session_gpu_close(mgv_session *session);
+#endif
 
 /* ---- Memory ---- */
 
@@ -16911,13 +17637,24 @@ static void mgv__session_layout_buffers(mgv__layout *layout, const mgv_model *mo
     }
 }
 
+/* What a session has on the host that a GPU decodes: the logits alone. */
+static void mgv__session_layout_gpu(mgv__layout *layout, const mgv_model *model, mgv_session *session) {
+    memset(session->buffers, 0, sizeof session->buffers);
+    session->buffers[model->program.ops[model->program.op_count - 1].target] =
+        (float *)mgv__place(layout, model->config.vocabulary, sizeof(float));
+#ifdef MGV__SESSION_GPU
+    session->gpu = (mgv__decoder_state *)mgv__place(layout, 1, sizeof *session->gpu);
+#endif
+}
+
 /* Places everything behind layout->base and writes the places into *session, which may itself be the first of them. */
 static mgv_result mgv__session_layout(mgv__layout *layout, const mgv_engine *engine, const mgv_session_desc *desc, mgv_session *session,
                                       mgv_error *error) {
     const mgv_model *model = engine->language;
     const uint32_t vocabulary = model->config.vocabulary;
     size_t scratch_bytes = 0;
-    if (!mgv__cpu_scratch_bytes(&model->program, desc->block, engine->desc.parallel.threads, &scratch_bytes)) layout->overflow = 1;
+    if (!engine->decoder && !mgv__cpu_scratch_bytes(&model->program, desc->block, engine->desc.parallel.threads, &scratch_bytes))
+        layout->overflow = 1;
     session->ids = (uint32_t *)mgv__place(layout, desc->capacity, sizeof(uint32_t));
     session->next = (uint32_t *)mgv__place(layout, desc->capacity, sizeof(uint32_t));
     session->seen = (uint8_t *)mgv__place(layout, vocabulary, 1);
@@ -16927,7 +17664,8 @@ static mgv_result mgv__session_layout(mgv__layout *layout, const mgv_engine *eng
     session->picture_rows = (mgv__picture_row *)mgv__place(layout, desc->block, sizeof(mgv__picture_row));
     session->scratch = mgv__place(layout, scratch_bytes, 1);
     session->scratch_bytes = scratch_bytes;
-    mgv__session_layout_buffers(layout, model, desc, session->buffers);
+    if (engine->decoder) mgv__session_layout_gpu(layout, model, session);
+    else mgv__session_layout_buffers(layout, model, desc, session->buffers);
     if (!layout->overflow) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids does not fit into this machine's address space",
                      (uint64_t)desc->capacity);
@@ -16946,6 +17684,9 @@ static mgv_result mgv__session_take_desc(mgv_session_desc *out, const mgv_engine
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids; the limit is %u", (uint64_t)out->capacity, (uint64_t)1 << 24);
     if (!out->block) out->block = MGV__DEFAULT_BLOCK;
     if (out->block > out->capacity) out->block = out->capacity;
+#ifdef MGV__SESSION_GPU
+    if (engine->decoder && out->block > MGV__DECODE_STEPS) out->block = MGV__DECODE_STEPS;
+#endif
     return mgv__allocator_check(&out->allocator, error);
 }
 
@@ -17013,6 +17754,13 @@ MEGAVIT_API mgv_result mgv_session_create(mgv_session **session, mgv_engine *eng
         made->values = op->values;
     }
     made->logits = made->model->program.ops[made->model->program.op_count - 1].target;
+#ifdef MGV__SESSION_GPU
+    if (engine->decoder) result = mgv__session_gpu_open(made, error);
+    if (result != MGV_OK) {
+        mgv__free(&d.allocator, block);
+        return result;
+    }
+#endif
     if (d.capacity > made->model->config.positions)
         mgv__log(&engine->desc.logger, MGV_LOG_WARNING, "a session of %u ids for a model that was made for %u", (uint64_t)d.capacity,
                  (uint64_t)made->model->config.positions);
@@ -17024,6 +17772,9 @@ MEGAVIT_API void mgv_session_destroy(mgv_session *session) {
     mgv_allocator allocator;
     if (!session) return;
     allocator = session->desc.allocator;
+#ifdef MGV__SESSION_GPU
+    if (session->gpu) mgv__session_gpu_close(session);
+#endif
     mgv__free(&allocator, session->block);
 }
 
@@ -17041,7 +17792,7 @@ MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_sess
     info->next = mgv__session_next(session);
     info->has_logits = session->has_logits;
     info->ids = session->ids;
-    info->cache_bytes = (uint64_t)session->desc.capacity * c->layers * c->key_heads * c->head_dim * 2 * sizeof(float);
+    info->cache_bytes = (uint64_t)session->desc.capacity * c->layers * c->key_heads * c->head_dim * 2 * (session->gpu ? 2 : sizeof(float));
     return MGV_OK;
 }
 
@@ -17106,6 +17857,7 @@ static mgv_result mgv__session_take_pictures(mgv_session *session, const mgv_app
     const mgv__config *c = &session->model->config;
     uint32_t i, k;
     if (desc->picture_count == 0) return MGV_OK;
+    if (session->gpu) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "sessions on a GPU take no pictures yet: use MGV_BACKEND_CPU");
     if (!desc->pictures) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: pictures is NULL");
     if (!session->model->vision)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "this language model has no vision tower: it takes no pictures");
@@ -17274,17 +18026,120 @@ static void mgv__session_finish(mgv_session *session) {
     session->position = append->end;
 }
 
+#ifdef MGV__SESSION_GPU
+/* ---- On a GPU: an append is a launch for each block, whose ids go through the layers one after the other ---- */
+
+static mgv_result mgv__session_gpu_open(mgv_session *session, mgv_error *error) {
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result = mgv__decoder_enter(session->engine->decoder, &gpu, &thread, error);
+    memset((void *)session->gpu, 0, sizeof *session->gpu);
+    if (result == MGV_OK) result = mgv__decoder_open(session->gpu, session->engine->decoder, session->desc.capacity, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+static void mgv__session_gpu_close(mgv_session *session) {
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv__decoder_enter(session->engine->decoder, &gpu, &thread, NULL);
+    mgv__decoder_close(session->gpu);
+    mgv__gpu_leave(&gpu, &thread);
+}
+
+static void mgv__session_gpu_failed(mgv_session *session) {
+    session->append.status = MGV_STATUS_FAILED;
+    session->append.launched = 0;
+    session->has_logits = 0;
+}
+
+/* Starts a launch for ids [position, position + given), then, if there are more steps, for those that it chooses. */
+static mgv_result mgv__session_gpu_start(mgv_session *session, uint32_t position, uint32_t given, uint32_t steps, const uint32_t *stops,
+                                         uint32_t stop_count, mgv_error *error) {
+    mgv__decoder_state *state = session->gpu;
+    mgv__decode_session launched = state->session;
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
+    launched.position = position;
+    launched.given = given;
+    launched.steps = steps;
+    if (result == MGV_OK) result = mgv__decoder_start(state, &launched, 1, stops, stop_count, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+/* MGV_ERROR_BUSY: it is under way. Where it has ended, the logits come to the host if they are wanted. */
+static mgv_result mgv__session_gpu_end(mgv_session *session, int wants_logits, mgv_error *error) {
+    mgv__decoder_state *state = session->gpu;
+    const size_t bytes = session->model->config.vocabulary * sizeof(float);
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
+    cudaError_t code = cudaSuccess;
+    if (result == MGV_OK) result = mgv__decoder_look(state, error);
+    if (result == MGV_OK && wants_logits)
+        code = state->decoder->calls->Memcpy(state->logits, state->session.logits, bytes, cudaMemcpyDeviceToHost);
+    mgv__gpu_leave(&gpu, &thread);
+    if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaMemcpy", "fetching logits");
+    if (result == MGV_OK && wants_logits) memcpy(session->buffers[session->logits], state->logits, bytes);
+    return result;
+}
+
+/* The block that is on the card: 1 when it has ended well. */
+static int mgv__session_gpu_look(mgv_session *session) {
+    mgv__append *append = &session->append;
+    const int last = append->at + append->rows == append->end;
+    const mgv_result result = mgv__session_gpu_end(session, last, &append->error);
+    if (result == MGV_ERROR_BUSY) return 0;
+    if (result != MGV_OK) {
+        mgv__session_gpu_failed(session);
+        return 0;
+    }
+    append->launched = 0;
+    append->prepared = 0;
+    append->at += append->rows;
+    return 1;
+}
+static void mgv__session_gpu_work(mgv_session *session) {
+    mgv__append *append = &session->append;
+    uint32_t i;
+    if (append->at == append->end) {
+        mgv__session_finish(session);
+        return;
+    }
+    mgv__session_describe(session);
+    memcpy(session->gpu->ids, session->ids + append->at, append->rows * sizeof *session->ids);
+    for (i = 0; i < append->rows; i++)
+        mgv__decode_turn(&session->model->program, session->positions + (size_t)i * 3, session->gpu->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+    /* logits are wanted of the last id alone */
+    if (mgv__session_gpu_start(session, append->at, append->rows + (append->at + append->rows < append->end), append->rows, NULL, 0,
+                               &append->error) != MGV_OK) {
+        mgv__session_gpu_failed(session);
+        return;
+    }
+    append->launched = 1;
+}
+#endif
+
 /* One more step. What follows the layers reads the last row alone, so blocks before the last one do without it. */
 static void mgv__session_work(mgv_session *session, uint32_t coarse) {
     mgv__append *append = &session->append;
     const mgv__program *program = &session->model->program;
     const mgv__op *op = &program->ops[append->op];
     append->status = MGV_STATUS_RUNNING;
+#ifdef MGV__SESSION_GPU
+    if (append->launched && !mgv__session_gpu_look(session)) return;
+#endif
     if (MGV__MARKED(&session->cancelled)) {
         mgv__fail(&append->error, MGV_ERROR_CANCELLED, "mgv_session_cancel ended the append");
         append->status = MGV_STATUS_CANCELLED;
         return;
     }
+#ifdef MGV__SESSION_GPU
+    if (session->gpu) {
+        mgv__session_gpu_work(session);
+        return;
+    }
+#endif
     if (!append->prepared) mgv__session_describe(session);
     if (append->at + append->rows < append->end && (op->kind == MGV__OP_PICK || op->rows == MGV__ROWS_IMAGES)) {
         append->op = program->op_count;
@@ -17520,6 +18375,98 @@ MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample
     return MGV_OK;
 }
 
+/* ---- Many ids ---- */
+
+static mgv_result mgv__generate_take_desc(mgv_generate_desc *out, const mgv_generate_desc *desc, mgv_error *error) {
+    mgv_sample_desc sampling;
+    mgv_result result;
+    if (!desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: desc is NULL");
+    result = mgv__take_struct(out, sizeof *out, desc, desc->struct_size, "mgv_generate_desc", error);
+    if (result != MGV_OK) return result;
+    if (!out->ids || out->id_capacity == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: there is no room for ids");
+    if (out->stop_count && !out->stops) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: stops is NULL");
+    return mgv__sample_take_desc(&sampling, out->sampling, error);
+}
+static int mgv__generate_stops(const mgv_generate_desc *desc, uint32_t id) {
+    uint32_t i;
+    for (i = 0; i < desc->stop_count; i++)
+        if (desc->stops[i] == id) return 1;
+    return 0;
+}
+
+#ifdef MGV__SESSION_GPU
+/* Whether the kernel can choose as it is wanted: the most likely id. */
+static int mgv__generate_on_gpu(const mgv_session *session, const mgv_generate_desc *desc) {
+    const mgv_sample_desc *s = desc->sampling;
+    return session->gpu && desc->stop_count <= MGV__DECODE_STOPS &&
+           (!s || (!(s->temperature > 0) && (s->repetition_penalty == 0 || s->repetition_penalty == 1)));
+}
+/* `first` and what the kernel chooses behind it, up to `most` ids of one launch. *made: how many were chosen; all but a stop are appended. */
+static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t first, uint32_t most, uint32_t *ids,
+                                            uint32_t *made, int *stopped, mgv_error *error) {
+    mgv__decoder_state *state = session->gpu;
+    const uint32_t position = session->position, next = mgv__session_next(session);
+    uint32_t i, steps;
+    mgv_result result;
+    state->ids[0] = first;
+    for (i = 0; i < most; i++) {
+        const float at = (float)(next + i), where[3] = {at, at, at};
+        mgv__decode_turn(&session->model->program, where, state->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+    }
+    result = mgv__session_gpu_start(session, position, 1, most, desc->stops, desc->stop_count, error);
+    while (result == MGV_OK && (result = mgv__session_gpu_end(session, 1, error)) == MGV_ERROR_BUSY) result = MGV_OK;
+    if (result == MGV_OK && state->result[0].failed)
+        result = mgv__fail(error, MGV_ERROR_MODEL, "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
+    if (result != MGV_OK) {
+        session->has_logits = 0;
+        return result;
+    }
+    steps = state->result[0].steps;
+    for (i = 0; i < steps; i++) {
+        session->ids[position + i] = ids[i] = i ? state->chosen[i - 1] : first;
+        session->next[position + i] = next + i + 1;
+    }
+    session->position = position + steps;
+    *stopped = steps < most;
+    *made = steps + (uint32_t)*stopped;
+    if (*stopped) ids[steps] = state->chosen[steps - 1];
+    return MGV_OK;
+}
+#endif
+
+MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
+                                            mgv_error *error) {
+    mgv_generate_desc d;
+    mgv_result result;
+    int ends = 0;
+    mgv__clear_error(error);
+    if (!count || !stopped) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: count or stopped is NULL");
+    *count = 0;
+    *stopped = 0;
+    result = mgv__session_has_logits(session, "mgv_session_generate", error);
+    if (result == MGV_OK) result = mgv__generate_take_desc(&d, desc, error);
+    while (result == MGV_OK && *count < d.id_capacity && !ends) {
+        uint32_t id, made = 1;
+        result = mgv_session_sample(session, d.sampling, &id, error);
+        if (result != MGV_OK) break;
+        d.ids[*count] = id;
+        ends = mgv__generate_stops(&d, id);
+        if (!ends && session->position == session->desc.capacity) return MGV_OK; /* it is full */
+#ifdef MGV__SESSION_GPU
+        if (!ends && mgv__generate_on_gpu(session, &d)) {
+            const uint32_t room = mgv__min_u32(d.id_capacity - *count, session->desc.capacity - session->position);
+            result = mgv__session_gpu_generate(session, &d, id, mgv__min_u32(room, MGV__DECODE_STEPS), d.ids + *count, &made, &ends, error);
+            if (result == MGV_OK) *count += made;
+            continue;
+        }
+#endif
+        if (!ends) result = mgv_session_step(session, id, error);
+        if (result == MGV_OK) *count += made;
+    }
+    *stopped = ends;
+    return result;
+}
+
 /* ---- Files of sessions ---- */
 
 /* The head of such a file. Behind it lie the ids, the rotary positions behind them, the logits if there are any, then keys and values as
@@ -17569,18 +18516,72 @@ MEGAVIT_API mgv_result mgv_session_saved_bytes(const mgv_session *session, uint6
     return result;
 }
 
-/* Copies keys or values between the session and a file, head by head, as the file has no room for ids to come. Returns the file's end. */
-static unsigned char *mgv__session_copy_cache(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position,
-                                              int save) {
+#ifdef MGV__SESSION_GPU
+/* Keys or values of `count` ids of one head and layer, between the card, where they are bf16, and a file. */
+static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_t *rows, unsigned char *file, uint32_t count, int save,
+                                             mgv_error *error) {
+    const mgv__cuda_calls *calls = session->gpu->decoder->calls;
+    uint16_t *window = (uint16_t *)(void *)session->gpu->rotary; /* pinned, and free between launches */
+    const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
+    uint32_t first, now, i;
+    for (first = 0; first < count; first += now) {
+        const size_t at = (size_t)first * MGV__DECODE_HEAD_DIM;
+        unsigned char *part = file + at * sizeof(float);
+        now = mgv__min_u32(most, count - first);
+        if (save)
+            MGV__CUDA_TRY(calls, Memcpy, (window, rows + at, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyDeviceToHost), "saving a session");
+        for (i = 0; i < now * MGV__DECODE_HEAD_DIM; i++) {
+            float value = mgv__float_of_bf16(window[i]);
+            if (save) memcpy(part + i * sizeof value, &value, sizeof value);
+            else memcpy(&value, part + i * sizeof value, sizeof value);
+            window[i] = mgv__bf16_round(value);
+        }
+        if (!save)
+            MGV__CUDA_TRY(calls, Memcpy, (rows + at, window, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyHostToDevice), "restoring a session");
+    }
+    return MGV_OK;
+}
+static mgv_result mgv__session_gpu_copy(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position, int save,
+                                        mgv_error *error) {
+    const mgv__config *c = &session->model->config;
+    uint16_t *rows = buffer == session->keys ? session->gpu->session.keys : session->gpu->session.values;
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    uint32_t i;
+    mgv_result result = mgv__decoder_enter(session->gpu->decoder, &gpu, &thread, error);
+    for (i = 0; i < c->layers * c->key_heads && result == MGV_OK; i++)
+        result = mgv__session_gpu_copy_rows(session, rows + (size_t)i * session->desc.capacity * c->head_dim,
+                                            file + (size_t)i * position * c->head_dim * sizeof(float), position, save, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+#endif
+
+/* Copies keys or values between the session and a file, head by head, as the file has no room for ids to come. */
+static mgv_result mgv__session_copy_cache(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position, int save,
+                                          mgv_error *error) {
     const mgv__config *c = &session->model->config;
     const size_t bytes = (size_t)position * c->head_dim * sizeof(float);
     uint32_t i;
+#ifdef MGV__SESSION_GPU
+    if (session->gpu) return mgv__session_gpu_copy(session, buffer, file, position, save, error);
+#endif
     for (i = 0; i < c->layers * c->key_heads; i++, file += bytes) {
         float *kept = session->buffers[buffer] + (size_t)i * session->desc.capacity * c->head_dim;
         if (save) memcpy(file, kept, bytes);
         else memcpy(kept, file, bytes);
     }
-    return file;
+    (void)error;
+    return MGV_OK;
+}
+/* Keys, then values. *file: becomes the end of them. */
+static mgv_result mgv__session_copy_caches(const mgv_session *session, unsigned char **file, uint32_t position, int save, mgv_error *error) {
+    const mgv__config *c = &session->model->config;
+    const size_t bytes = (size_t)position * c->layers * c->key_heads * c->head_dim * sizeof(float);
+    mgv_result result = mgv__session_copy_cache(session, session->keys, *file, position, save, error);
+    if (result == MGV_OK) result = mgv__session_copy_cache(session, session->values, *file + bytes, position, save, error);
+    *file += 2 * bytes;
+    return result;
 }
 
 MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, uint64_t capacity, mgv_error *error) {
@@ -17603,8 +18604,8 @@ MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, 
         memcpy(to, session->buffers[session->logits], head.vocabulary * sizeof(float));
         to += head.vocabulary * sizeof(float);
     }
-    to = mgv__session_copy_cache(session, session->keys, to, session->position, 1);
-    to = mgv__session_copy_cache(session, session->values, to, session->position, 1);
+    result = mgv__session_copy_caches(session, &to, session->position, 1, error);
+    if (result != MGV_OK) return result;
     mgv__hash_begin(&hash);
     mgv__hash_bytes(&hash, contents, (uint64_t)(to - contents));
     head.contents = mgv__hash_end(&hash);
@@ -17645,7 +18646,7 @@ static mgv_result mgv__session_check_contents(const mgv_session *session, const 
 }
 
 MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *file, uint64_t bytes, mgv_error *error) {
-    unsigned char *from = (unsigned char *)(uintptr_t)file; /* only read */
+    unsigned char *from = (unsigned char *)(uintptr_t)file, *caches; /* only read */
     mgv__session_file head, expected;
     mgv__hash hash;
     mgv_result result;
@@ -17676,6 +18677,13 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
         return mgv__fail(error, MGV_ERROR_FORMAT, "the session file was changed: its hash is another");
     result = mgv__session_check_contents(session, from, &head, error);
     if (result != MGV_OK) return result;
+    caches = from + (size_t)head.position * 2 * sizeof(uint32_t) + (head.has_logits ? (size_t)head.vocabulary * sizeof(float) : 0);
+    result = mgv__session_copy_caches(session, &caches, head.position, 0, error);
+    if (result != MGV_OK) { /* a card's: what the session held is gone */
+        session->position = 0;
+        session->has_logits = 0;
+        return result;
+    }
     memcpy(session->ids, from, (size_t)head.position * sizeof(uint32_t));
     from += (size_t)head.position * sizeof(uint32_t);
     memcpy(session->next, from, (size_t)head.position * sizeof(uint32_t));
@@ -17684,8 +18692,6 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
         memcpy(session->buffers[session->logits], from, (size_t)head.vocabulary * sizeof(float));
         from += (size_t)head.vocabulary * sizeof(float);
     }
-    from = mgv__session_copy_cache(session, session->keys, from, head.position, 0);
-    mgv__session_copy_cache(session, session->values, from, head.position, 0);
     session->position = head.position;
     session->has_logits = (int)head.has_logits;
     return MGV_OK;

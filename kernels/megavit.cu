@@ -5,7 +5,8 @@
        warpgroups 1, 2  math: matrix products, softmax, epilogues
    Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
    gemm, gemm_layers, attention, attention_online, attention_ranges, rows, mergers; sm_90a/patches; sm_90a/siglip_head/ gemv, pool,
-   pool_sums, pool_tokens; then sm_90a/latency/kernels. */
+   pool_sums, pool_tokens; then sm_90a/latency/kernels.
+   Decoding shares only ptx.cuh with all that: sm_90a/decode/kernel. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
 #include "sm_90a/throughput/gemm_layers.cuh"
@@ -170,6 +171,9 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
 }
 
 #include "sm_90a/latency/kernels.cuh"
+#ifdef __CUDACC__ /* the machine model has it in a file of its own */
+#include "sm_90a/decode/kernel.cuh"
+#endif
 
 /* What the host checks before it trusts this file. */
 extern "C" __device__ uint32_t megavit_description[5] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments),

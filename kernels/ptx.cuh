@@ -205,6 +205,11 @@ DEVICE uint64_t createpolicy_evict_first(void) {
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
+/* Plain bytes with such a hint. */
+DEVICE void cp_async_bulk_load_hint(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                 ::"r"(destination), "l"(source), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
 DEVICE void cp_async_bulk_tensor_2d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
@@ -301,6 +306,43 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
     uint32_t old;
     asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(p), "r"(expected), "r"(desired) : "memory");
     return old;
+}
+/* Words: 8 bytes, a value and the tag of its generation, which one store writes and one load reads, whole. So a word is its own flag. 1 when
+   all tags are the one awaited; of two words that one load reads either may come first. */
+DEVICE uint32_t ld_relaxed_gpu_word(const uint64_t *p, uint32_t tag, uint32_t &a) {
+    uint32_t seen;
+    asm volatile("{\n.reg .b64 w;\nld.relaxed.gpu.global.b64 w, [%2];\nmov.b64 {%0, %1}, w;\n}" : "=r"(a), "=r"(seen) : "l"(p) : "memory");
+    return seen == tag;
+}
+DEVICE uint32_t ld_relaxed_gpu_words(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b) {
+    uint32_t first, second;
+    asm volatile("{\n.reg .b64 v, w;\nld.relaxed.gpu.global.v2.b64 {v, w}, [%4];\nmov.b64 {%0, %1}, v;\nmov.b64 {%2, %3}, w;\n}"
+                 : "=r"(a), "=r"(first), "=r"(b), "=r"(second) : "l"(p) : "memory");
+    return first == tag && second == tag;
+}
+/* Predicated: where `yes` is 0 nothing is read, values are 0 and all is as awaited. No branch stands around them. */
+DEVICE uint32_t ld_relaxed_gpu_words_if(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b, uint32_t yes) {
+    uint32_t match;
+    asm volatile("{\n.reg .pred p, q;\n.reg .b64 v, w;\n.reg .b32 x, y;\nsetp.ne.b32 p, %5, 0;\nmov.b64 v, {0, %4};\nmov.b64 w, v;\n"
+                 "@p ld.relaxed.gpu.global.v2.b64 {v, w}, [%3];\nmov.b64 {%0, x}, v;\nmov.b64 {%1, y}, w;\n"
+                 "setp.eq.b32 q, x, %4;\nsetp.eq.and.b32 q, y, %4, q;\nselp.u32 %2, 1, 0, q;\n}"
+                 : "=r"(a), "=r"(b), "=r"(match) : "l"(p), "r"(tag), "r"(yes) : "memory");
+    return match;
+}
+DEVICE void ld_relaxed_gpu_v4u32_if(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t yes) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+                 "@p ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "=&r"(a), "=&r"(b), "=&r"(c), "=&r"(d) : "l"(p), "r"(yes) : "memory");
+}
+/* The same of words behind which something else is: it is there behind the next fence_acquire_gpu. */
+DEVICE uint32_t ld_relaxed_gpu_words_before_fence(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b) {
+    return ld_relaxed_gpu_words(p, tag, a, b);
+}
+DEVICE void st_relaxed_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) {
+    asm volatile("{\n.reg .b64 w;\nmov.b64 w, {%1, %2};\nst.relaxed.gpu.global.b64 [%0], w;\n}" ::"l"(p), "r"(value), "r"(tag) : "memory");
+}
+DEVICE void st_release_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) {
+    asm volatile("{\n.reg .b64 w;\nmov.b64 w, {%1, %2};\nst.release.gpu.global.b64 [%0], w;\n}" ::"l"(p), "r"(value), "r"(tag) : "memory");
 }
 /* The line of 128 bytes into the L2 cache. */
 DEVICE void prefetch_global_L2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }

@@ -3,31 +3,17 @@
 #ifndef MEGAVIT_TESTS_DECODER_H
 #define MEGAVIT_TESTS_DECODER_H
 
-#include <math.h>
+#include "rule.h"
 
 #define DECODER_FOLDER "tests/golden/decoder"
 enum { DECODER_MOST_IDS = 40000, DECODER_MOST_LOGITS = 512, DECODER_MOST_PICTURES = 4 };
 
-static uint64_t decoder_rule_bits(const char *name, size_t i) {
-    uint64_t z = 0xCBF29CE484222325u;
-    for (; *name; name++) z = (z ^ (uint8_t)*name) * 0x100000001B3u;
-    z += ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
+static uint64_t decoder_rule_bits(const char *name, size_t i) { return rule_bits(rule_seed(name), i); }
 
 static mgv_model *decoder_open(const char *name) {
     char path[256];
-    mgv_model *model = NULL;
-    mgv_model_desc desc;
-    mgv_error error;
-    memset(&desc, 0, sizeof desc);
     snprintf(path, sizeof path, DECODER_FOLDER "/%.63s", name);
-    desc.path = path;
-    desc.tower = MGV_TOWER_LANGUAGE;
-    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s: %s", name, error.message);
-    return model;
+    return open_directory(path, MGV_TOWER_LANGUAGE);
 }
 static mgv_engine *decoder_engine(const mgv_model *model, mgv_threads *threads) {
     mgv_engine *engine = NULL;
@@ -120,16 +106,6 @@ static const float *decoder_logits(const mgv_session *session) {
     mgv_error error;
     if (mgv_session_logits(session, &logits, &count, &error) != MGV_OK) fail_msg("%s", error.message);
     return logits;
-}
-
-static double decoder_relative_l2(const float *a, const float *b, size_t count) {
-    double difference = 0, norm = 0;
-    size_t i;
-    for (i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / norm);
 }
 
 #endif

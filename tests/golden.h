@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rule.h"
+
 /* Needs megavit.h before it. */
 
 enum { GOLDEN_MAX_WEIGHTS = 512, GOLDEN_MAX_PICTURES = 16, GOLDEN_MAX_OUTPUTS = 128, GOLDEN_MAX_SHARDS = 4 };
@@ -57,24 +59,8 @@ typedef struct golden {
 
 /* ---- the rule ---- */
 
-#define GOLDEN_FNV1A_START 0xCBF29CE484222325u
-static uint64_t golden_fnv1a(uint64_t hash, uint32_t value) { return (hash ^ value) * 0x100000001B3u; }
-
-static uint64_t golden_seed(const char *name) {
-    uint64_t seed = GOLDEN_FNV1A_START;
-    for (; *name; name++) seed = golden_fnv1a(seed, (uint8_t)*name);
-    return seed;
-}
-
-static uint64_t golden_bits(uint64_t seed, size_t i) {
-    uint64_t z = seed + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 static double golden_rule(uint64_t seed, size_t i, int bits) {
-    return (double)(golden_bits(seed, i) >> (64 - bits)) / (double)((uint64_t)1 << (bits - 1)) - 1.0;
+    return (double)(rule_bits(seed, i) >> (64 - bits)) / (double)((uint64_t)1 << (bits - 1)) - 1.0;
 }
 
 /* ---- reading ---- */
@@ -122,8 +108,8 @@ static void golden_parse_picture(golden *g, const char *line) {
     p->pixels = (uint8_t *)malloc(bytes);
     assert_non_null(p->pixels);
     snprintf(name, sizeof name, "picture %u", g->picture_count++);
-    seed = golden_seed(name);
-    for (i = 0; i < bytes; i++) p->pixels[i] = (uint8_t)(golden_bits(seed, i) >> 56);
+    seed = rule_seed(name);
+    for (i = 0; i < bytes; i++) p->pixels[i] = (uint8_t)(rule_bits(seed, i) >> 56);
 }
 
 static void golden_parse_output(golden *g, const char *line) {
@@ -273,7 +259,7 @@ static char *golden_safetensors(const golden *g, const char *prefix, uint32_t sh
     free(header.data);
     for (i = shard; i < g->weight_count; i += shards) {
         const golden_weight *w = &g->weights[i];
-        uint64_t seed = golden_seed(w->name);
+        uint64_t seed = rule_seed(w->name);
         size_t size = golden_element_bytes(w->dtype);
         for (k = 0; k < w->elements; k++, to += size) golden_store(to, w->dtype, w->offset + w->scale * golden_rule(seed, k, w->bits));
     }
@@ -506,8 +492,7 @@ static void golden_check_pixels(const golden *g, mgv_engine *engine) {
     for (k = 0; k < g->picture_count; k++) {
         const golden_picture *picture = &g->pictures[k];
         mgv_image image = golden_image(picture);
-        size_t i, count = picture->rows * picture->columns;
-        uint64_t hash = GOLDEN_FNV1A_START;
+        const size_t count = picture->rows * picture->columns;
         mgv_shape shape;
         mgv_error error;
         float *values;
@@ -516,12 +501,7 @@ static void golden_check_pixels(const golden *g, mgv_engine *engine) {
         assert_non_null(values);
         if (mgv_preprocess(engine, &image, values, count, &shape, &error) != MGV_OK) fail_msg("%s", error.message);
         assert_int_equal(shape.rows * shape.columns, count);
-        for (i = 0; i < count; i++) {
-            uint32_t bits;
-            memcpy(&bits, &values[i], 4);
-            hash = golden_fnv1a(hash, bits);
-        }
-        if (hash != picture->pixel_hash) fail_msg("picture %u: pixel values differ from Pillow's", k);
+        if (hash_floats(values, count) != picture->pixel_hash) fail_msg("picture %u: pixel values differ from Pillow's", k);
         free(values);
     }
 }

@@ -4,7 +4,8 @@
     tests/make_golden_tokenizers.py          needs tokenizers, sentencepiece and Debian's unicode-data
 
 A folder each, with its tokenizer.json; ids.golden has a line a case: the folder, the text in hexadecimal, its ids, and the ids' text without
-special tokens in hexadecimal, "-" where there is none.
+special tokens in hexadecimal, "-" where there is none. small.golden has tokenizers of a few tokens, a line each: what their tokenizer.json says,
+then the same three between tabs.
 """
 import io
 import json
@@ -112,6 +113,80 @@ def llama():
     return result
 
 
+def small_bpe(names, merges=(), model=(), **more):
+    return {"model": {"type": "BPE", "vocab": {name: i for i, name in enumerate(names.split())}, "merges": list(merges), **dict(model)}, **more}
+
+
+def small_split(behavior):
+    return small_bpe("a b - a- -b -a -- b-", [["a", "-"], ["-", "b"], ["-", "a"], ["-", "-"], ["b", "-"]],
+                     pre_tokenizer={"type": "Split", "pattern": {"String": "-"}, "behavior": behavior, "invert": False})
+
+
+def small_replace(regex):
+    return small_bpe("a b c - A B", normalizer={"type": "Replace", "pattern": {"Regex": regex}, "content": "-"})
+
+
+def small_unigram(pieces=(), fallback=False, **more):
+    vocabulary = [["<unk>", 0.0], ["a", -1.0], ["b", -1.5], ["ab", -1.2], ["▁", -2.0], ["▁a", -1.1], *pieces]
+    return {"model": {"type": "Unigram", "vocab": vocabulary, "unk_id": 0, "byte_fallback": fallback}, **more}
+
+
+def small():
+    """tokenizer.json without what is null, and a text."""
+    def sequence(of, *parts):
+        return {"type": "Sequence", of: list(parts)}
+
+    def meta(scheme, split):
+        return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+
+    ends = [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+            for i, name in ((2, "<s>"), (3, "</s>"))]
+    template = {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                           {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}, "</s>": {"id": "</s>", "ids": [3], "tokens": ["</s>"]}}}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    cut = sequence("decoders", {"type": "Replace", "pattern": {"String": "_"}, "content": " "}, {"type": "Fuse"},
+                   {"type": "Strip", "content": " ", "start": 2, "stop": 0})
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    yield small_bpe("a b ab", [["a", "b"]], pre_tokenizer={"type": "WhitespaceSplit"}), " ab  a\tb\u3000ab "
+    for behavior in ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext"):
+        yield small_split(behavior), "a-b--a-"
+    for regex, one in (("[^a-c]+", "ab  Ac!"), ("[A-B]{2}", "aABBcA"), ("[ABb]{2,}", "aABbcA"), (r"\x41", "aAB"), (r"\t", "a\tb"),
+                       (r"[\n\r !]", "a\r\nb !c"), (r"\.", "a.b")):
+        yield small_replace(regex), one
+    yield small_bpe("a _ b", normalizer=sequence("normalizers", strip, {"type": "Prepend", "prepend": "_"})), "  ab \t"
+    yield small_bpe("a b", normalizer={"type": "Strip", "strip_left": False, "strip_right": False}), "ab"
+    yield small_bpe("a é é</w> a</w> ?", model={"end_of_word_suffix": "</w>", "unk_token": "?"},
+                    decoder={"type": "BPEDecoder", "suffix": "</w>"}), "éaé"
+    for fuse in (False, True):
+        yield small_bpe("a ?", model={"unk_token": "?", "fuse_unk": fuse}), "xyaz"
+    yield small_bpe("a b"), "xayb"
+    yield small_unigram([["<0xC3>", -9.0], ["<0xA9>", -9.0]], True, decoder={"type": "ByteFallback"}), "aéb"
+    yield small_unigram(fallback=True), "aéèb"
+    yield small_unigram(pre_tokenizer=meta("first", True)), "a ab  a"
+    yield small_unigram(pre_tokenizer=meta("never", False)), "a ab  a"
+    yield small_unigram(pre_tokenizer=sequence("pretokenizers", {"type": "WhitespaceSplit"}, meta("always", True)),
+                        decoder=meta("always", True)), "a ab  a"
+    yield small_unigram(), "abab"
+    yield small_bpe("a b", added_tokens=ends, post_processor=sequence("processors", byte_level, template)), "ab<s>a"
+    yield small_bpe("a b", added_tokens=ends, post_processor={"type": "BertProcessing", "sep": ["</s>", 3], "cls": ["<s>", 2]}), "ab"
+    for one in ("_ab_a", "___ab", "ab"):
+        yield small_bpe("_ a b", decoder=cut), one
+
+
+def write_small(path):
+    lines = []
+    for said, one in small():
+        tokenizer = Tokenizer.from_str(json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+                                                   "pre_tokenizer": None, "post_processor": None, "decoder": None, **said}))
+        ids = tokenizer.encode(one).ids
+        lines.append("\t".join([json.dumps(said, ensure_ascii=False, separators=(",", ":")), one.encode("utf-8").hex(),
+                                ",".join(map(str, ids)) or "-", tokenizer.decode(ids).encode("utf-8").hex() or "-"]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def legacy(data):
     """Merges as strings, as files before tokenizers 0.20 have them."""
     data["model"]["merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
@@ -138,6 +213,7 @@ def main():
                 back = back.replace("</w>", " ").strip()
             lines.append(" ".join([name, one.encode("utf-8").hex() or "-", ",".join(map(str, ids)) or "-", back.encode("utf-8").hex() or "-"]))
     (folder / "ids.golden").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_small(folder / "small.golden")
 
 
 if __name__ == "__main__":

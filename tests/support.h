@@ -72,6 +72,17 @@ static inline mgv_allocator counting_allocator_make(counting_allocator *counts) 
     return allocator;
 }
 
+static inline mgv_model *open_directory(const char *path, mgv_tower tower) {
+    mgv_model *model = NULL;
+    mgv_model_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.path = path;
+    desc.tower = tower;
+    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s: %s", path, error.message);
+    return model;
+}
+
 /* Files that lie in memory, behind an mgv_file_io. Call number fail_at of open and read together (from 1; 0: none) fails,
    with fail_from that and every later one. A file may report another size from open number resize_at on. */
 typedef struct fake_file {

@@ -4,30 +4,7 @@
 #include "megavit.h"
 #include "support.h"
 #include "memory_model.h"
-
-/* The bytes of tests/make_processor_vectors.py. */
-static uint8_t *make_clip(uint64_t seed, size_t bytes) {
-    uint8_t *data = (uint8_t *)malloc(bytes);
-    size_t i;
-    for (i = 0; i < bytes; i++) {
-        uint64_t z = seed + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-        data[i] = (uint8_t)(z >> 56);
-    }
-    return data;
-}
-static uint64_t hash_floats(const float *values, size_t count) {
-    uint64_t hash = 0xCBF29CE484222325u;
-    size_t i;
-    for (i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        hash = (hash ^ bits) * 0x100000001B3u;
-    }
-    return hash;
-}
+#include "rule.h"
 
 /* pictures: of preprocessor_config.json; clips: of video_preprocessor_config.json, or NULL. */
 static void read_config(const char *config_json, const char *pictures, const char *clips, mgv__config *config) {
@@ -97,7 +74,7 @@ static void as_transformers(void **state) {
         clip.width = (uint32_t)strtoul(field[2], NULL, 10);
         clip.height = (uint32_t)strtoul(field[3], NULL, 10);
         clip.frames = (uint32_t)strtoul(field[4], NULL, 10);
-        data = make_clip(strtoul(field[5], NULL, 10), 3 * (size_t)clip.width * clip.height * clip.frames);
+        data = rule_bytes(strtoul(field[5], NULL, 10), 3 * (size_t)clip.width * clip.height * clip.frames);
         clip.pixels = data;
         read_config(field[0], "{\"image_mean\":0.3,\"image_std\":0.7}", field[1], &config);
         out = prepare(&config, &clip, &grid, &values);

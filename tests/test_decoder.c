@@ -245,7 +245,7 @@ static void an_engine_without_a_tower_encodes_nothing(void **state) {
     assert_int_equal(mgv_poll(engine, NULL), MGV_STATUS_DONE);
     mgv_engine_destroy(engine);
     engine_desc.backend = MGV_BACKEND_CUDA;
-    refused(mgv_engine_create(&engine, model, &engine_desc, &error), MGV_ERROR_UNSUPPORTED, &error, "language models run on the CPU only");
+    refused(mgv_engine_create(&engine, model, &engine_desc, &error), MGV_ERROR_NO_DEVICE, &error, "no CUDA backend");
     mgv_model_close(model);
 }
 

@@ -26,18 +26,6 @@ static size_t read_ids(char *text, uint32_t *ids) {
         if (*p != ',') return count;
     }
 }
-static size_t read_floats(const char *hex, float *values) {
-    size_t count = 0;
-    for (; *hex && *hex != '\n'; hex += 8, count++) {
-        unsigned int byte[4];
-        uint32_t bits;
-        assert_true(count < DECODER_MOST_LOGITS);
-        assert_int_equal(sscanf(hex, "%2x%2x%2x%2x", &byte[0], &byte[1], &byte[2], &byte[3]), 4);
-        bits = byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
-        memcpy(&values[count], &bits, sizeof bits);
-    }
-    return count;
-}
 static uint32_t read_pictures(mgv_engine *engine, const char *text, decoder_picture *made, mgv_picture *pictures) {
     uint32_t count = 0;
     int used;
@@ -70,7 +58,7 @@ static double check_case(mgv_engine *engine, size_t line, char *prompt, const ch
     static float expected[DECODER_MOST_LOGITS];
     decoder_picture made[DECODER_MOST_PICTURES];
     mgv_picture pictures[DECODER_MOST_PICTURES];
-    const size_t count = read_ids(prompt, ids), follow = read_ids(greedy, following), values = read_floats(hex, expected);
+    const size_t count = read_ids(prompt, ids), follow = read_ids(greedy, following), values = read_floats(hex, expected, DECODER_MOST_LOGITS);
     const uint32_t picture_count = read_pictures(engine, sizes, made, pictures);
     const uint32_t text_ids = engine->language->vision ? TEXT_IDS : engine->language->config.vocabulary;
     mgv_session *session = decoder_session(engine, (uint32_t)(count + follow), 0);
@@ -78,7 +66,7 @@ static double check_case(mgv_engine *engine, size_t line, char *prompt, const ch
     double off;
     size_t i;
     if (decoder_append(session, ids, count, pictures, picture_count, &error) != MGV_OK) fail_msg("line %zu: %s", line, error.message);
-    off = decoder_relative_l2(decoder_logits(session), expected, values);
+    off = relative_l2(decoder_logits(session), expected, values);
     for (i = 0; i < follow; i++) {
         const uint32_t id = best_text_id(session, text_ids);
         if (id != following[i]) fail_msg("line %zu: id %zu behind the prompt is %u, and transformers says %u", line, i, id, following[i]);

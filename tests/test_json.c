@@ -6,6 +6,7 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "rule.h"
 
 /* Checks a copy that ends exactly where the text does, so that the sanitizers see every byte too far. */
 static mgv_result check(const char *text, size_t bytes, char **copy, mgv_error *error) {
@@ -230,11 +231,10 @@ static void same_double(const char *text) {
     }
     if (!good || memcmp(&ours, &theirs, sizeof ours) != 0) fail_msg("%s: %d %.17g, should be %.17g", text, good, ours, theirs);
 }
-static uint64_t next_random(uint64_t *seed) { /* splitmix64 */
-    uint64_t z = (*seed += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+static uint64_t next_random(uint64_t *seed) {
+    const uint64_t bits = rule_bits(*seed, 0);
+    *seed += 0x9E3779B97F4A7C15u;
+    return bits;
 }
 /* Against the C library's strtod, which is right to the last bit. */
 static void doubles_are_rounded_correctly(void **state) {

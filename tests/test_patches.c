@@ -1,45 +1,11 @@
 /* Rows of single patches: transformers' numbers for them, which part of a picture they show, what is refused. */
-#include <math.h>
-
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "rule.h"
 
 enum { MOST_VALUES = 1024 };
-
-static mgv_model *open_model(const char *path, mgv_tower tower) {
-    mgv_model *model = NULL;
-    mgv_model_desc desc;
-    mgv_error error;
-    memset(&desc, 0, sizeof desc);
-    desc.path = path;
-    desc.tower = tower;
-    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s: %s", path, error.message);
-    return model;
-}
-
-static size_t read_floats(const char *hex, float *values) {
-    size_t count = 0;
-    for (; *hex && *hex != '\n' && *hex != ' '; hex += 8, count++) {
-        unsigned int byte[4];
-        uint32_t bits;
-        assert_true(count < MOST_VALUES);
-        assert_int_equal(sscanf(hex, "%2x%2x%2x%2x", &byte[0], &byte[1], &byte[2], &byte[3]), 4);
-        bits = byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
-        memcpy(&values[count], &bits, sizeof bits);
-    }
-    return count;
-}
-
-static double relative_l2(const float *a, const float *b, size_t count) {
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / norm);
-}
 
 static void rows_are_those_of_transformers(void **state) {
     static char line[1 << 17];
@@ -56,15 +22,15 @@ static void rows_are_those_of_transformers(void **state) {
         char *view_name = strchr(line, ' ') + 1, *number = strchr(view_name, ' ') + 1, *given = strchr(number, ' ') + 1;
         char *answer = strchr(given, ' ') + 1, path[256];
         const uint32_t count = (uint32_t)strtoul(number, NULL, 10);
-        size_t values = read_floats(answer, expected);
+        size_t values = read_floats(answer, expected, MOST_VALUES);
         mgv_output source;
         mgv_model *model;
         mgv_error error;
-        const size_t width = read_floats(given, rows) / count, wide = values / (count + (*view_name == 'l'));
+        const size_t width = read_floats(given, rows, MOST_VALUES) / count, wide = values / (count + (*view_name == 'l'));
         const mgv_patch_view view = *view_name == 'a' ? MGV_PATCH_ALONE : MGV_PATCH_LEFT_OUT;
         view_name[-1] = 0;
         snprintf(path, sizeof path, "tests/golden/text/%.200s", line);
-        model = open_model(path, MGV_TOWER_VISION);
+        model = open_directory(path, MGV_TOWER_VISION);
         assert_int_equal(mgv_patch_source(model, &source, &error), MGV_OK);
         assert_int_equal(source.kind, strncmp(line, "siglip", 6) == 0 ? MGV_OUTPUT_TOKENS : MGV_OUTPUT_LAYER);
         if (source.kind == MGV_OUTPUT_LAYER) assert_int_equal(source.index, 0); /* one layer */
@@ -93,7 +59,7 @@ static void only_towers_that_are_compared_with_texts_have_them(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        mgv_model *model = open_model(cases[i].path, cases[i].tower);
+        mgv_model *model = open_directory(cases[i].path, cases[i].tower);
         float row[4096] = {0}, out[4096];
         mgv_output source;
         mgv_error error;
@@ -117,7 +83,7 @@ static void check_region(const mgv_model *model, uint32_t width, uint32_t height
         fail_msg("%u x %u: %g %g %g %g", width, height, region[0], region[1], region[2], region[3]);
 }
 static void regions_are_what_a_processor_keeps(void **state) {
-    mgv_model *whole = open_model("examples/model", MGV_TOWER_VISION), *middle = open_model("tests/golden/text/clip", MGV_TOWER_VISION);
+    mgv_model *whole = open_directory("examples/model", MGV_TOWER_VISION), *middle = open_directory("tests/golden/text/clip", MGV_TOWER_VISION);
     mgv_image image;
     mgv_grid grid;
     mgv_error error;

@@ -3,6 +3,7 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "rule.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -12,31 +13,10 @@
 /* ---- Pictures and answers, as tests/make_pixel_vectors.py makes them ---- */
 
 static uint8_t *make_picture(uint64_t seed, size_t bytes, int hard) {
-    uint8_t *data = (uint8_t *)malloc(bytes);
+    uint8_t *data = rule_bytes(seed, bytes);
     size_t i;
-    for (i = 0; i < bytes; i++) {
-        uint64_t z = seed + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-        data[i] = (uint8_t)(z >> 56);
-        if (hard) data[i] = data[i] >> 7 ? 255 : 0;
-    }
+    for (i = 0; i < bytes && hard; i++) data[i] = data[i] >> 7 ? 255 : 0;
     return data;
-}
-
-static uint64_t fnv1a(uint64_t hash, uint32_t value) { return (hash ^ value) * 0x100000001B3u; }
-static const uint64_t fnv_start = 0xCBF29CE484222325u;
-
-static uint64_t hash_floats(const float *values, size_t count) {
-    uint64_t hash = fnv_start;
-    size_t i;
-    for (i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        hash = fnv1a(hash, bits);
-    }
-    return hash;
 }
 
 static mgv__pixels_config make_config(int32_t resample, uint32_t width, uint32_t height, uint32_t patch, uint32_t merge, uint32_t temporal) {
@@ -151,7 +131,7 @@ static void check_resize(const char *line) {
     uint8_t *pixels, *bytes;
     float *out;
     size_t count, i;
-    uint64_t hash = fnv_start;
+    uint64_t hash = FNV1A_START;
     assert_int_equal(sscanf(line, "resize %15s %u %u %u %u %u %u %u %255s", backend, &filter, &width, &height, &new_width, &new_height, &hard, &seed, text), 9);
     config = make_config((int32_t)filter, new_width, new_height, 1, 1, 1);
     config.do_rescale = config.do_normalize = 0;

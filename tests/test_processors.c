@@ -3,29 +3,8 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "rule.h"
 
-static uint8_t *make_picture(uint64_t seed, size_t bytes) {
-    uint8_t *data = (uint8_t *)malloc(bytes);
-    size_t i;
-    for (i = 0; i < bytes; i++) {
-        uint64_t z = seed + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-        data[i] = (uint8_t)(z >> 56);
-    }
-    return data;
-}
-static uint64_t hash_floats(const float *values, size_t count) {
-    uint64_t hash = 0xCBF29CE484222325u;
-    size_t i;
-    for (i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        hash = (hash ^ bits) * 0x100000001B3u;
-    }
-    return hash;
-}
 static mgv_result read_config(const char *config_json, const char *preprocessor_json, mgv__config *config, mgv_error *error) {
     mgv_memory_file files[2];
     mgv_model_desc desc;
@@ -104,7 +83,7 @@ static void as_transformers(void **state) {
         memset(&image, 0, sizeof image);
         image.width = (uint32_t)strtoul(field[3], NULL, 10);
         image.height = (uint32_t)strtoul(field[4], NULL, 10);
-        data = make_picture(strtoul(field[5], NULL, 10), 3 * (size_t)image.width * image.height);
+        data = rule_bytes(strtoul(field[5], NULL, 10), 3 * (size_t)image.width * image.height);
         image.pixels = data;
         memset(&error, 0, sizeof error);
         for (threads = 1; threads < 8; threads += 6) {

@@ -1,10 +1,9 @@
 /* Text towers on the CPU: transformers' rows for ids, texts through the model's tokenizer, what is refused, memory. */
-#include <math.h>
-
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "rule.h"
 
 #define FOLDER "tests/golden/text"
 
@@ -12,15 +11,8 @@ enum { MOST_VALUES = 4096, POSITIONS = 12, VOCABULARY = 61 };
 
 static mgv_model *open_tower(const char *name, mgv_tower tower) {
     char path[256];
-    mgv_model *model = NULL;
-    mgv_model_desc desc;
-    mgv_error error;
-    memset(&desc, 0, sizeof desc);
     snprintf(path, sizeof path, FOLDER "/%s", name);
-    desc.path = path;
-    desc.tower = tower;
-    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail_msg("%s: %s", name, error.message);
-    return model;
+    return open_directory(path, tower);
 }
 static mgv_engine *make_engine(const mgv_model *model, uint32_t texts, mgv_threads *threads) {
     mgv_engine *engine = NULL;
@@ -63,29 +55,8 @@ static mgv_result encode(mgv_engine *engine, const mgv_text *texts, uint32_t cou
     desc.output_count = 1;
     return mgv_encode_blocking(engine, &desc, error);
 }
-static double relative_l2(const float *a, const float *b, size_t count) {
-    double difference = 0, norm = 0;
-    size_t i;
-    for (i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / norm);
-}
-
 /* ---- the stored answers ---- */
 
-static size_t read_floats(const char *hex, float *values) {
-    size_t count = 0;
-    for (; *hex && *hex != '\n'; hex += 8, count++) {
-        unsigned int byte[4];
-        uint32_t bits;
-        assert_int_equal(sscanf(hex, "%2x%2x%2x%2x", &byte[0], &byte[1], &byte[2], &byte[3]), 4);
-        bits = byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
-        memcpy(&values[count], &bits, sizeof bits);
-    }
-    return count;
-}
 static size_t read_ids(char *text, uint32_t *ids) {
     size_t count = 0;
     char *p = text;
@@ -111,7 +82,7 @@ static void rows_are_those_of_transformers(void **state) {
         };
         char *what = strchr(line, ' ') + 1, *list = strchr(what, ' ') + 1, *hex = strchr(list, ' ') + 1;
         uint32_t ids[64];
-        size_t count = read_ids(list, ids), values = read_floats(hex, expected), k = 0;
+        size_t count = read_ids(list, ids), values = read_floats(hex, expected, MOST_VALUES), k = 0;
         mgv_text text = text_of_ids(ids, (uint32_t)count);
         mgv_error error;
         what[-1] = list[-1] = 0;

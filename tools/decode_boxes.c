@@ -99,7 +99,7 @@ typedef struct bits {
 /* Behind the end there are zeros. */
 static uint32_t take_bits(bits *b, unsigned count) {
     uint32_t value = 0;
-    for (; count; count--, b->at++) value = value << 1 | (b->at < b->count ? b->data[b->at / 8] >> (7 - b->at % 8) & 1u : 0);
+    for (; count; count--, b->at++) value = value << 1 | (b->at < b->count ? (uint32_t)b->data[b->at / 8] >> (7 - b->at % 8) & 1 : 0);
     return value;
 }
 
@@ -192,7 +192,8 @@ static uint64_t take(fields *f, unsigned bytes) {
 static int is_of_type(decode_bytes information, uint64_t item, const char *kind) {
     decode_bytes entry;
     char type[4];
-    for (size_t at = information.length && information.data[0] ? 8 : 6; at <= information.length && next_box(information, &at, type, &entry);) {
+    size_t at = information.length && information.data[0] ? 8 : 6; /* behind their number */
+    while (at <= information.length && next_box(information, &at, type, &entry)) {
         fields f;
         memset(&f, 0, sizeof f);
         f.box = entry;
@@ -245,7 +246,7 @@ static uint64_t pixels_of_canvases(decode_bytes file, decode_bytes locations, de
             take(&f, index_bytes);
             offset = base + take(&f, offset_bytes);
             length = take(&f, length_bytes);
-            if (offset > from.length) continue;
+            if (offset >= from.length) continue; /* of a box that is not there too */
             if (length > from.length - offset) length = from.length - offset;
             if (length > sizeof begin - gathered.length) length = sizeof begin - gathered.length;
             memcpy(begin + gathered.length, from.data + offset, (size_t)length);

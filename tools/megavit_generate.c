@@ -90,21 +90,53 @@ static int write_logits(const generate_options *options, const language *l) {
     return cli_file_commit(file);
 }
 
+/* An id that has been chosen, shown. */
+static int take_id(const generate_options *options, language *l, generation *g, uint32_t id) {
+    const size_t shown = g->text.bytes;
+    int status = 0;
+    g->ids[g->count++] = id;
+    g->stopped = !options->ignore_eos && language_is_stop(l, id);
+    if (!g->stopped && l->tokenizer) status = language_text_add(l, &g->text, &id);
+    if (!status && options->format == FORMAT_TEXT) language_show(g->text.text + shown, g->text.bytes - shown);
+    return status;
+}
+
+/* On a GPU several ids are chosen and appended at once. */
+static int generate_many(const generate_options *options, language *l, generation *g) {
+    enum { AT_ONCE = 16 };
+    uint32_t ids[AT_ONCE];
+    mgv_generate_desc desc = {0};
+    desc.ids = ids;
+    desc.sampling = &l->sampling;
+    desc.stops = options->ignore_eos ? NULL : l->generation.stop_ids;
+    desc.stop_count = options->ignore_eos ? 0 : l->generation.stop_count;
+    while (!g->stopped && g->count < options->max_tokens) {
+        mgv_error error;
+        uint32_t count;
+        int32_t stopped;
+        int status = 0;
+        desc.id_capacity = options->max_tokens - g->count < AT_ONCE ? options->max_tokens - g->count : AT_ONCE;
+        const mgv_result result = mgv_session_generate(l->session, &desc, &count, &stopped, &error);
+        for (uint32_t i = 0; i < count && !status; i++) status = take_id(options, l, g, ids[i]);
+        if (status) return status;
+        if (result != MGV_OK) return cli_fail_library(l->name, result, &error);
+        if (count < desc.id_capacity && !stopped) return 0; /* the session is full */
+    }
+    return 0;
+}
+
 static int generate(const generate_options *options, language *l, generation *g) {
     mgv_error error;
     mgv_result result;
     g->ids = malloc(options->max_tokens * sizeof *g->ids);
     if (!g->ids) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u ids", options->max_tokens);
+    if (mgv_engine_backend(cli_session_engine(l->vision)) == MGV_BACKEND_CUDA) return generate_many(options, l, g);
     for (;;) {
         uint32_t id;
-        const size_t shown = g->text.bytes;
         int status = 0;
         result = mgv_session_sample(l->session, &l->sampling, &id, &error);
         if (result != MGV_OK) break;
-        g->ids[g->count++] = id;
-        g->stopped = !options->ignore_eos && language_is_stop(l, id);
-        if (!g->stopped && l->tokenizer) status = language_text_add(l, &g->text, &id);
-        if (!status && options->format == FORMAT_TEXT) language_show(g->text.text + shown, g->text.bytes - shown);
+        status = take_id(options, l, g, id);
         if (status) return status;
         if (g->stopped || g->count == options->max_tokens) return 0;
         result = mgv_session_step(l->session, id, &error);
@@ -215,7 +247,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--format", CLI_CHOICE, &options.format, "text|json", "text as it comes, or one line with ids, text and timings (text)"},
         {"--logits", CLI_TEXT, &options.logits, "FILE.npy", "where the logits of the prompt's last place go, float32 [vocabulary]"},
         CLI_LIMIT_OPTIONS(options.session),
-        {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs; language models run on the CPU"},
+        {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs; with pictures on the CPU"},
         {"--resize", CLI_CHOICE, &options.session.resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"},
         {"--alpha", CLI_CHOICE, &options.session.alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"},
         {"--threads", CLI_THREADS, &options.session.threads, "N", "threads of the CPU (all cores); the text does not depend on it"},

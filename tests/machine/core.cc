@@ -1237,6 +1237,44 @@ uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bo
     return old;
 }
 
+/* Of a word that is not there yet whoever looks for it sleeps until it changes; other lanes' words do not wait for that on a card, and what
+   comes is the same. A load that finds what it waits for is in no race with the store; it is a read, which the next generation's store has to come
+   behind (Options::words_order). */
+bool op_load_word(const uint64_t *p, uint32_t tag, uint32_t *value, bool at_fence) {
+    MACHINE_ENTER(Op::relaxed);
+    Thread *t = self;
+    const uintptr_t offset = global_word(p);
+    if (!world->options.words_order) atomic_access(offset, 8, false, t->pc, t->op);
+    if ((uint32_t)(*p >> 32) != tag) {
+        t->poll.address = offset;
+        t->poll.seen = (uint32_t)(*p >> 32);
+        t->poll.repeats = 0;
+        if (world->result.flag_changes >= world->options.restless) yield();
+        else sleep_until_changed(offset);
+    }
+    *value = (uint32_t)*p;
+    if ((uint32_t)(*p >> 32) != tag) return false;
+    auto found = world->flags.find(offset);
+    if (found != world->flags.end()) {
+        if (at_fence) t->at_fence[offset] = found->second;
+        if (world->options.words_order) acquire(*t, found->second);
+    }
+    if (world->options.words_order) generic_access(offset, 8, false, t->pc, t->op);
+    return true;
+}
+
+void op_store_word(uint64_t *p, uint32_t value, uint32_t tag, bool releases) {
+    MACHINE_ENTER(releases ? Op::st_release : Op::relaxed);
+    const uintptr_t offset = global_word(p);
+    if (world->options.words_order) generic_access(offset, 8, true, self->pc, self->op);
+    else atomic_access(offset, 8, true, self->pc, self->op);
+    Released &flag = world->flags[offset];
+    flag.clear();
+    if (releases || world->options.words_order) flag.add(*self);
+    *p = (uint64_t)tag << 32 | value;
+    flag_changed(offset);
+}
+
 static uintptr_t global_data(const void *p, uint32_t bytes, bool write) {
     const uintptr_t offset = global_word(p);
     if (offset % bytes) report("misaligned:access", "access of %u bytes at %s", bytes, describe(offset).c_str());

@@ -47,6 +47,8 @@ struct Options {
     uint64_t seed = 1;
     Schedule schedule = Schedule::random;
     OnDeadlock on_deadlock = OnDeadlock::stop;
+    bool words_order = false;       /* a word's store releases and the load that has waited for it acquires: what others have read is then in
+                                       order before it is overwritten, or a race. Without it words order nothing but themselves */
     bool protocol = false;          /* order, waits and reuse only: copies and matrix products move no numbers */
     const Lanes *lanes = nullptr;   /* protocol mode: of each warp these run, and another that the seed draws; null: all of them */
     bool record = false;            /* protocol mode: Result::trace is made, of the lanes that run */

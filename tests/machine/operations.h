@@ -40,6 +40,8 @@ uint32_t op_load_flag(const uint32_t *p, bool acquires, bool at_fence = false);
 void op_fence_acquire(void);
 void op_store_flag(uint32_t *p, uint32_t value, bool releases);
 uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bool releases, bool acquires);
+bool op_load_word(const uint64_t *p, uint32_t tag, uint32_t *value, bool at_fence);
+void op_store_word(uint64_t *p, uint32_t value, uint32_t tag, bool releases);
 void op_global_store(void *p, const void *value, uint32_t bytes);
 void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_path);
 void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier,

@@ -204,6 +204,9 @@ DEVICE void cp_reduce_async_bulk_tensor_3d_add(const CUtensorMap *map, int32_t x
 DEVICE void cp_async_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     machine::op_bulk_load(destination, source, bytes, barrier);
 }
+DEVICE void cp_async_bulk_load_hint(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier, uint64_t) {
+    machine::op_bulk_load(destination, source, bytes, barrier);
+}
 DEVICE void cp_async_bulk_commit_group(void) { machine::op_bulk_commit(); }
 template <int COUNT> DEVICE void cp_async_bulk_wait_group(void) { machine::op_bulk_wait(COUNT, false); }
 template <int COUNT> DEVICE void cp_async_bulk_wait_group_read(void) { machine::op_bulk_wait(COUNT, true); }
@@ -228,6 +231,25 @@ DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32
     b = v[1];
     c = v[2];
     d = v[3];
+}
+DEVICE uint32_t ld_relaxed_gpu_word(const uint64_t *p, uint32_t tag, uint32_t &a) { return machine::op_load_word(p, tag, &a, false); }
+DEVICE uint32_t ld_relaxed_gpu_words(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b) {
+    const bool first = machine::op_load_word(p, tag, &a, false);
+    return machine::op_load_word(p + 1, tag, &b, false) && first;
+}
+DEVICE uint32_t ld_relaxed_gpu_words_if(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b, uint32_t yes) {
+    a = b = 0;
+    return !yes || ld_relaxed_gpu_words(p, tag, a, b);
+}
+DEVICE uint32_t ld_relaxed_gpu_words_before_fence(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b) {
+    const bool first = machine::op_load_word(p, tag, &a, true);
+    return machine::op_load_word(p + 1, tag, &b, true) && first;
+}
+DEVICE void st_relaxed_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) { machine::op_store_word(p, value, tag, false); }
+DEVICE void st_release_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) { machine::op_store_word(p, value, tag, true); }
+DEVICE void ld_relaxed_gpu_v4u32_if(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t yes) {
+    a = b = c = d = 0;
+    if (yes) ld_relaxed_gpu_v4u32(p, a, b, c, d);
 }
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }

@@ -1,0 +1,254 @@
+/* megavit: decoding, products of packed weights with the sessions' rows.
+
+   Weights are A of m16n8k16, sessions the columns of B, so that up to eight of them share one read and one arithmetic. Each of eight warps
+   has an eighth of the columns of all rows and takes its share of the vector straight from the words into registers: it waits for nothing
+   else, and the CTA meets once for each group of blocks, to add up eight partial sums of a row in an order that is always the same. */
+#ifndef MGV_DECODE_PRODUCT_CUH
+#define MGV_DECODE_PRODUCT_CUH
+
+#include "memory.cuh"
+
+/* What a product reads and what becomes of it. */
+struct DecodeProduct {
+    uint32_t kind, layer;
+    const uint64_t *rows;   /* words of B, of the first session */
+    uint32_t pitch;         /* from one session's to the next one's */
+    uint32_t tag, wait;     /* generation of B's words, and what they are */
+    uint32_t first, end;    /* blocks of this CTA */
+};
+
+/* B, fragments `from` on of this warp: of each a lane has columns 4 t to 4 t + 3 of session g; of a split product sessions 4 to 7 are the
+   other half of K of the first four. */
+template <uint32_t SLICES>
+DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t from,
+                          uint32_t (&b)[SLICES][2]) {
+    const uint32_t column = self.lane / 4, session = shape.split ? column % 4 : column;
+    const uint32_t half = shape.split ? column / 4 * shape.fragments * 8 : 0;
+    const uint32_t lives = session < self.arguments.sessions && (self.alive >> session & 1);
+    const uint32_t first = self.warp * shape.slices + from, most = mgv__min_u32(shape.slices - from, SLICES);
+    const uint64_t *const words = product.rows + (lives ? session : 0) * product.pitch + half + first * 8 + self.lane % 4 * 2;
+    const uint32_t count = !lives || first >= shape.fragments ? 0 : mgv__min_u32(most, shape.fragments - first);
+    enum { CHUNK = SLICES % 8 ? 12 : 8 }; /* words of so many fragments are under way together */
+#pragma unroll
+    for (uint32_t chunk = 0; chunk < SLICES; chunk += CHUNK) {
+        if (chunk < most) decode_wait(self, product.wait, [&]() {
+            uint32_t all = 1;
+#pragma unroll
+            for (uint32_t i = chunk; i < chunk + CHUNK; i++)
+                all &= ld_relaxed_gpu_words_if(words + i * 8, product.tag, b[i][0], b[i][1], i < count);
+            return all;
+        });
+    }
+}
+
+DEVICE void decode_wait_weights(Decoder &self) {
+    if (self.gone) return;
+    const uint32_t barrier = shared_address(&self.shared->full[self.stage]);
+#pragma unroll 1
+    for (uint32_t looks = 1; !vote_all(mbarrier_try_wait_parity(barrier, self.parity)); looks++)
+        if (decode_gives_up(self, MGV__DECODE_WEIGHTS, looks)) return;
+}
+DEVICE void decode_leave_weights(Decoder &self) {
+    warp_sync();
+    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->empty[self.stage]));
+    if (++self.stage == MGV__DECODE_STAGES) {
+        self.stage = 0;
+        self.parity ^= 1;
+    }
+}
+
+DEVICE void decode_load_fragment(uint32_t (&a)[4], uint32_t address) {
+    float v[4];
+    shared_load_v4f32(address, v[0], v[1], v[2], v[3]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) a[i] = __float_as_uint(v[i]);
+}
+
+/* Adds fragments `from` on of one block, of this warp's columns. d: even fragments, odd ones. */
+template <uint32_t SLICES>
+DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uint32_t from, const uint32_t (&b)[SLICES][2], float (&d)[2][4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < SLICES; i += MGV__DECODE_STAGE_SLICES) {
+        if (from + i >= shape.slices) break;
+        decode_wait_weights(self);
+        if (self.gone) return;
+        const uint32_t place = shared_address(self.shared->ring[self.stage]) + self.warp * 512 + self.lane * 16;
+        uint32_t a[MGV__DECODE_STAGE_SLICES][4];
+#pragma unroll
+        for (uint32_t k = 0; k < MGV__DECODE_STAGE_SLICES; k++)
+            if (from + i + k < shape.slices) decode_load_fragment(a[k], place + k * MGV__DECODE_SLICE_BYTES);
+#pragma unroll
+        for (uint32_t k = 0; k < MGV__DECODE_STAGE_SLICES; k++)
+            if (from + i + k < shape.slices) mma_m16n8k16_bf16(d[k % 2], a[k][0], a[k][1], a[k][2], a[k][3], b[i + k][0], b[i + k][1]);
+        decode_leave_weights(self);
+    }
+}
+
+/* Blocks of a group: their sums over this warp's columns. Rows that are longer than the registers are taken in turns, again for each block. */
+template <uint32_t SLICES>
+DEVICE void decode_blocks(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t blocks,
+                          uint32_t (&b)[SLICES][2]) {
+#pragma unroll 1
+    for (uint32_t block = 0; block < blocks; block++) {
+        float d[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+#pragma unroll 1
+        for (uint32_t from = 0; from < shape.slices && !self.gone; from += SLICES) {
+            if (shape.slices > SLICES) decode_gather<SLICES>(self, product, shape, from, b);
+            decode_multiply<SLICES>(self, shape, from, b, d);
+        }
+        if (self.gone) return;
+        const uint32_t row = block * 16 + self.lane / 4, column = self.lane % 4 * 2;
+        float *const sums = self.shared->sums[self.sums][self.warp];
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t at = row + i / 2 * 8, of = column + i % 2 - (shape.split ? i / 2 * 4 : 0); /* session; huge: none of ours */
+            if (of < self.arguments.sessions) sums[of * (MGV__DECODE_GROUP * 16) + at] = d[0][i] + d[1][i];
+        }
+    }
+}
+
+/* The warps' partial sums, in an order of their own. */
+DEVICE float decode_add_up(const Decoder &self, uint32_t place) {
+    float v[MGV__DECODE_WARPS];
+#pragma unroll
+    for (uint32_t i = 0; i < MGV__DECODE_WARPS; i++) v[i] = self.shared->sums[self.sums][i][place];
+#pragma unroll
+    for (uint32_t n = MGV__DECODE_WARPS / 2; n > 0; n /= 2)
+#pragma unroll
+        for (uint32_t i = 0; i < n; i++) v[i] += v[i + n];
+    return v[0];
+}
+
+/* The words of two neighbouring rows, by the lane of the even one. */
+DEVICE void decode_put_pair(const Decoder &self, uint32_t kind, uint64_t *words, uint32_t row, float value, uint32_t valid, uint32_t tag) {
+    const float other = shfl_bfly_f32(value, 1);
+    if (valid && row % 2 == 0) decode_put(self, kind, words + row / 2, cvt_rn_bf16x2(value, other), tag);
+}
+
+/* Eight rows of a residual, by lanes 0 to 7 of every sixteen: their words, times the next norm's gamma, and the sum of their squares. */
+DEVICE void decode_put_rows(const Decoder &self, uint32_t which, uint32_t session, uint32_t block, float value, float gamma, uint32_t valid,
+                            uint32_t tag) {
+    const mgv__decode_arguments &a = self.arguments;
+    const uint32_t row = block * 8 + self.lane % 8;
+    decode_put_pair(self, MGV__DECODE_ROWS, a.rows[which] + session * (a.width / 2), row, value * gamma, valid, tag);
+    float square = value * value;
+#pragma unroll
+    for (uint32_t i = 1; i < 8; i *= 2) square += shfl_bfly_f32(square, i);
+    if (valid && row % 8 == 0)
+        decode_put(self, MGV__DECODE_SQUARES, a.squares[which] + session * (a.width / 8) + block, __float_as_uint(square), tag);
+}
+
+/* The best of those that this thread has seen: the largest logit, of equal ones the smaller id. */
+struct DecodeBest {
+    uint32_t key, id;
+};
+/* As an integer, in the same order; what is no number, or infinite, is above all. */
+DEVICE uint32_t decode_key(float logit) {
+    const uint32_t bits = __float_as_uint(logit);
+    if ((bits & 0x7F800000u) == 0x7F800000u) return 0xFFFFFFFFu;
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+DEVICE void decode_take_better(DecodeBest &best, uint32_t key, uint32_t id) {
+    if (key > best.key || (key == best.key && id < best.id)) best = {key, id};
+}
+
+/* What becomes of a group's sums. Thread 64 s + 16 b + r has row r of block b for session s. */
+DEVICE void decode_finish(Decoder &self, const DecodeProduct &product, uint32_t group, uint32_t blocks, float gamma, DecodeBest &best) {
+    const mgv__decode_arguments &a = self.arguments;
+    const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16), row = self.lane % 16, block = group + self.thread / 16 % MGV__DECODE_GROUP;
+    const uint32_t valid = session < a.sessions && block < group + blocks && (self.alive >> session & 1);
+    if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
+    float v = valid ? decode_add_up(self, self.thread) : 0;
+    if (product.kind == MGV__PRODUCT_OUT || product.kind == MGV__PRODUCT_DOWN) {
+        const uint32_t which = product.kind == MGV__PRODUCT_OUT, first = mgv__decode_first(a.width / 8, blockIdx.x, gridDim.x);
+        float *const residual = &self.shared->residual[((block - first) * MGV__DECODE_SESSIONS + session) * 8 + row % 8];
+        v += shfl_bfly_f32(v, 8);
+        if (valid && row < 8) *residual = v += *residual;
+        decode_put_rows(self, which, session, block, v, gamma, valid && row < 8, decode_tag(self, product.layer + 1 - which));
+        return;
+    }
+    v *= valid ? self.shared->scale[self.scales][session] : 0;
+    if (product.kind == MGV__PRODUCT_QKV) {
+        const uint32_t pitch = (a.heads + 2 * a.key_heads) * MGV__DECODE_HEAD_DIM;
+        if (valid) decode_put(self, MGV__DECODE_QKVS, a.qkv + session * pitch + block * 16 + row, __float_as_uint(v), product.tag);
+    } else if (product.kind == MGV__PRODUCT_GATE_UP) {
+        const float up = shfl_bfly_f32(v, 8);
+        decode_put_pair(self, MGV__DECODE_HIDDEN, a.hidden + session * (a.intermediate / 2), block * 8 + row % 8, v / (1 + expf(-v)) * up,
+                        valid && row < 8, product.tag);
+    } else if (valid && block * 16 + row < a.vocabulary) {
+        a.session[session].logits[block * 16 + row] = v;
+        decode_take_better(best, decode_key(v), block * 16 + row);
+    }
+}
+
+/* The norm's share: reciprocal root mean squares of the sessions' rows, by the norm warp. The norm's gamma is in the words. */
+DEVICE void decode_norm(Decoder &self, uint32_t which, uint32_t tag) {
+    const mgv__decode_arguments &a = self.arguments;
+#pragma unroll 1
+    for (uint32_t session = 0; session < a.sessions; session++) {
+        if (!(self.alive >> session & 1)) continue;
+        const uint64_t *const words = a.squares[which] + session * (a.width / 8);
+        float sum = 0;
+#pragma unroll 1
+        for (uint32_t first = 0; first < a.width / 8; first += 128) {
+            uint32_t v[4];
+            decode_wait(self, MGV__DECODE_SQUARES, [&]() {
+                uint32_t all = 1;
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++) {
+                    const uint32_t at = first + i * 32 + self.lane;
+                    v[i] = 0;
+                    if (at < a.width / 8) all &= ld_relaxed_gpu_word(words + at, tag, v[i]);
+                }
+                return all;
+            });
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) sum += __uint_as_float(v[i]);
+        }
+#pragma unroll
+        for (uint32_t i = 16; i > 0; i /= 2) sum += shfl_bfly_f32(sum, i);
+        if (self.lane == 0) self.shared->scale[self.scales][session] = 1 / sqrtf(sum / (float)a.width + a.epsilon);
+    }
+}
+
+/* The norm behind a product that adds to the residual. */
+DEVICE const float *decode_gamma(const mgv__decode_arguments &a, uint32_t kind, uint32_t layer) {
+    return kind == MGV__PRODUCT_OUT ? a.vectors + layer * mgv__decode_vectors(&a) + a.width : a.vectors + (layer + 1) * mgv__decode_vectors(&a);
+}
+
+/* 1: the CTA gives up. */
+template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, DecodeBest &best) {
+    const mgv__decode_product &shape = self.arguments.product[product.kind];
+    uint32_t b[SLICES][2];
+    if (product.first == product.end) return 0;
+    if (!shape.split) self.scales ^= 1;
+    if (shape.slices <= SLICES) decode_gather<SLICES>(self, product, shape, 0, b);
+#pragma unroll 1
+    for (uint32_t group = product.first; group < product.end; group += MGV__DECODE_GROUP) {
+        const uint32_t blocks = mgv__min_u32((uint32_t)MGV__DECODE_GROUP, product.end - group);
+        const uint32_t block = group + self.thread / 16 % MGV__DECODE_GROUP;
+        float gamma = 0;
+        if (shape.split && block < product.end)
+            gamma = ld_global_nc_f32(decode_gamma(self.arguments, product.kind, product.layer) + block * 8 + self.lane % 8);
+        decode_blocks<SLICES>(self, product, shape, blocks, b);
+        if (decode_sync_product(self)) return 1;
+        decode_finish(self, product, group, blocks, gamma, best);
+        self.sums ^= 1;
+    }
+    return 0;
+}
+
+/* The norm warp's share of it: it comes to the same barriers. */
+DEVICE uint32_t decode_product_norm(Decoder &self, const DecodeProduct &product) {
+    if (product.first == product.end) return 0;
+    if (!self.arguments.product[product.kind].split) {
+        self.scales ^= 1;
+        decode_norm(self, product.kind == MGV__PRODUCT_GATE_UP, product.tag);
+    }
+#pragma unroll 1
+    for (uint32_t group = product.first; group < product.end; group += MGV__DECODE_GROUP)
+        if (decode_sync_product(self)) return 1;
+    return 0;
+}
+
+#endif /* MGV_DECODE_PRODUCT_CUH */

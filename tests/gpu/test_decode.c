@@ -1,0 +1,362 @@
+/* The decoder's kernel on a card, without sessions' public functions: against the CPU backend, then timed.
+
+     test_decode make DIRECTORY [SHAPE]     writes a model of random weights: 0.6b, 1.7b, 4b, 8b
+     test_decode check DIRECTORY FATBIN     logits behind some ids, ids chosen, grids, positions
+     test_decode time DIRECTORY FATBIN      ids a second at positions 1, 100, 300, 1000, 4000 */
+#define MEGAVIT_CUDA
+#define MEGAVIT_TEXT
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void fail(const char *what, const mgv_error *error) {
+    fprintf(stderr, "test_decode: %s: %s\n", what, error ? error->message : "");
+    exit(1);
+}
+
+/* ---- a model ---- */
+
+typedef struct shape {
+    const char *name;
+    uint32_t layers, hidden, intermediate, heads, key_heads, tied;
+} shape;
+static const shape shapes[] = {{"0.6b", 28, 1024, 3072, 16, 8, 1}, {"1.7b", 28, 2048, 6144, 16, 8, 1}, {"4b", 36, 2560, 9728, 32, 8, 1},
+                               {"8b", 36, 4096, 12288, 32, 8, 0}};
+enum { VOCABULARY = 151936 };
+
+typedef struct writer {
+    FILE *file;
+    int data; /* second time: the numbers */
+    uint64_t at, state;
+    char *header;
+    size_t used;
+} writer;
+
+static void write_tensor(writer *w, const char *name, uint64_t rows, uint64_t columns, double scale, double offset) {
+    const uint64_t count = rows * (columns ? columns : 1);
+    uint16_t buffer[4096];
+    uint64_t i;
+    if (!w->data) {
+        w->used += (size_t)sprintf(w->header + w->used, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%llu", w->used > 1 ? "," : "", name,
+                                   (unsigned long long)rows);
+        if (columns) w->used += (size_t)sprintf(w->header + w->used, ",%llu", (unsigned long long)columns);
+        w->used += (size_t)sprintf(w->header + w->used, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)w->at,
+                                   (unsigned long long)(w->at + count * 2));
+        w->at += count * 2;
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        w->state ^= w->state << 13;
+        w->state ^= w->state >> 7;
+        w->state ^= w->state << 17;
+        buffer[i % 4096] = mgv__bf16_round((float)(offset + scale * ((double)(w->state >> 40) / (1 << 23) - 1)));
+        if ((i % 4096 == 4095 || i + 1 == count) && fwrite(buffer, 2, i % 4096 + 1, w->file) != i % 4096 + 1) fail("writing the model", NULL);
+    }
+}
+static void write_linear(writer *w, const char *name, uint64_t rows, uint64_t columns) {
+    write_tensor(w, name, rows, columns, 1.7 / sqrt((double)columns), 0);
+}
+
+static void write_tensors(writer *w, const shape *s) {
+    uint32_t i;
+    write_tensor(w, "model.embed_tokens.weight", VOCABULARY, s->hidden, 0.05, 0);
+    for (i = 0; i < s->layers; i++) {
+        char name[96];
+        const int prefix = snprintf(name, sizeof name, "model.layers.%u.", i);
+#define TENSOR(suffix) (strcpy(name + prefix, suffix ".weight"), name)
+        write_tensor(w, TENSOR("input_layernorm"), s->hidden, 0, 0.3, 1);
+        write_tensor(w, TENSOR("post_attention_layernorm"), s->hidden, 0, 0.3, 1);
+        write_tensor(w, TENSOR("self_attn.q_norm"), 128, 0, 0.3, 1);
+        write_tensor(w, TENSOR("self_attn.k_norm"), 128, 0, 0.3, 1);
+        write_linear(w, TENSOR("self_attn.q_proj"), s->heads * 128, s->hidden);
+        write_linear(w, TENSOR("self_attn.k_proj"), s->key_heads * 128, s->hidden);
+        write_linear(w, TENSOR("self_attn.v_proj"), s->key_heads * 128, s->hidden);
+        write_linear(w, TENSOR("self_attn.o_proj"), s->hidden, s->heads * 128);
+        write_linear(w, TENSOR("mlp.gate_proj"), s->intermediate, s->hidden);
+        write_linear(w, TENSOR("mlp.up_proj"), s->intermediate, s->hidden);
+        write_linear(w, TENSOR("mlp.down_proj"), s->hidden, s->intermediate);
+#undef TENSOR
+    }
+    write_tensor(w, "model.norm.weight", s->hidden, 0, 0.3, 1);
+    if (!s->tied) write_tensor(w, "lm_head.weight", VOCABULARY, s->hidden, 0.05, 0);
+}
+
+static void make(const char *directory, const char *name) {
+    char path[512];
+    const shape *s = NULL;
+    writer w;
+    uint64_t bytes;
+    size_t i;
+    for (i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        if (strcmp(shapes[i].name, name) == 0) s = &shapes[i];
+    if (!s) fail("no such shape", NULL);
+    memset(&w, 0, sizeof w);
+    w.header = (char *)malloc(1 << 20);
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    w.file = fopen(path, "w");
+    if (!w.file || !w.header) fail("cannot write config.json", NULL);
+    fprintf(w.file, "{\"model_type\":\"qwen3\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,\"num_attention_heads\":%u,"
+            "\"num_key_value_heads\":%u,\"head_dim\":128,\"vocab_size\":%u,\"tie_word_embeddings\":%s}\n", s->hidden, s->intermediate, s->layers,
+            s->heads, s->key_heads, VOCABULARY, s->tied ? "true" : "false");
+    fclose(w.file);
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    w.file = fopen(path, "wb");
+    if (!w.file) fail("cannot write model.safetensors", NULL);
+    w.header[w.used++] = '{';
+    write_tensors(&w, s);
+    w.header[w.used++] = '}';
+    while (w.used % 8) w.header[w.used++] = ' ';
+    bytes = w.used;
+    if (fwrite(&bytes, 8, 1, w.file) != 1 || fwrite(w.header, 1, w.used, w.file) != w.used) fail("writing the model", NULL);
+    w.data = 1;
+    w.state = 88172645463325252u;
+    write_tensors(&w, s);
+    if (fclose(w.file) != 0) fail("writing the model", NULL);
+    free(w.header);
+}
+
+/* ---- launches ---- */
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    char *data;
+    long bytes;
+    if (!file || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0) fail(path, NULL);
+    rewind(file);
+    data = (char *)malloc((size_t)bytes);
+    if (!data || fread(data, 1, (size_t)bytes, file) != (size_t)bytes) fail(path, NULL);
+    fclose(file);
+    return data;
+}
+
+typedef struct gpu {
+    mgv__decoder *decoder;
+    mgv__decoder_state state;
+    uint32_t vocabulary;
+} gpu;
+
+static void open_gpu(gpu *g, const mgv_model *model, const char *kernels, uint32_t sms, uint32_t capacity, const mgv_parallel_for *parallel) {
+    mgv__cuda_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.kernels = kernels;
+    desc.allocator = model->allocator;
+    desc.parallel = parallel;
+    desc.max_clusters = sms / 2;
+    g->vocabulary = model->config.vocabulary;
+    if (mgv__decoder_create(&g->decoder, &desc, &model->config, &model->program, model->tensors, &error) != MGV_OK) fail("decoder", &error);
+    if (mgv__decoder_open(&g->state, g->decoder, capacity, &error) != MGV_OK) fail("session", &error);
+}
+static void close_gpu(gpu *g) {
+    mgv__decoder_close(&g->state);
+    mgv__decoder_destroy(g->decoder);
+}
+
+/* Ids `given` at `position`, then chosen ones, in one launch for `sessions` alike. */
+static void start(gpu *g, const uint32_t *given, uint32_t count, uint32_t position, uint32_t steps, uint32_t sessions) {
+    mgv__decode_session all[MGV__DECODE_SESSIONS];
+    mgv_error error;
+    uint32_t i, k;
+    for (k = 0; k < sessions; k++) {
+        memcpy(g->state.ids + k * MGV__DECODE_STEPS, given, count * sizeof *given);
+        all[k] = g->state.session;
+        all[k].position = position;
+        all[k].given = count;
+        all[k].steps = steps;
+    }
+    for (i = 0; i < steps; i++) {
+        const float at = (float)(position + i), where[3] = {at, at, at};
+        for (k = 0; k < sessions; k++)
+            mgv__decode_turn(g->decoder->plan.program, where, g->state.rotary + (i * sessions + k) * MGV__DECODE_HEAD_DIM);
+    }
+    if (mgv__decoder_start(&g->state, all, sessions, NULL, 0, &error) != MGV_OK) fail("launch", &error);
+}
+static void finish(gpu *g) {
+    mgv_error error;
+    mgv_result result;
+    while ((result = mgv__decoder_look(&g->state, &error)) == MGV_ERROR_BUSY) {}
+    if (result != MGV_OK) fail("decoding", &error);
+}
+static void read_logits(gpu *g, float *logits) {
+    if (cudaMemcpy(logits, g->state.session.logits, g->vocabulary * sizeof *logits, cudaMemcpyDeviceToHost) != cudaSuccess) fail("logits", NULL);
+}
+
+static uint32_t largest(const float *v, uint32_t count) {
+    uint32_t best = 0, i;
+    for (i = 1; i < count; i++)
+        if (v[i] > v[best]) best = i;
+    return best;
+}
+static double relative_l2(const float *a, const float *b, uint32_t count) {
+    double difference = 0, norm = 0;
+    uint32_t i;
+    for (i = 0; i < count; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / norm);
+}
+/* KL of a's softmax to b's. */
+static double divergence(const float *a, const float *b, uint32_t count) {
+    double largest_a = -1e30, largest_b = -1e30, sum_a = 0, sum_b = 0, kl = 0;
+    uint32_t i;
+    for (i = 0; i < count; i++) {
+        if ((double)a[i] > largest_a) largest_a = (double)a[i];
+        if ((double)b[i] > largest_b) largest_b = (double)b[i];
+    }
+    for (i = 0; i < count; i++) {
+        sum_a += exp((double)a[i] - largest_a);
+        sum_b += exp((double)b[i] - largest_b);
+    }
+    for (i = 0; i < count; i++) {
+        const double log_a = (double)a[i] - largest_a - log(sum_a), log_b = (double)b[i] - largest_b - log(sum_b);
+        kl += exp(log_b) * (log_b - log_a);
+    }
+    return kl;
+}
+
+enum { IDS = 150 };
+static int failures;
+static void ok(int passed, const char *what) {
+    printf("%s %s\n", passed ? "ok" : "not ok", what);
+    if (!passed) failures++;
+}
+
+static void check(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    const uint32_t vocabulary = model->config.vocabulary;
+    uint32_t ids[IDS], chosen[32], i, place;
+    float *mine = (float *)malloc(vocabulary * 4), *other = (float *)malloc(vocabulary * 4);
+    const float *logits;
+    char line[200];
+    gpu g;
+    mgv_engine_desc engine_desc;
+    mgv_session_desc session_desc;
+    mgv_append_desc append;
+    mgv_engine *engine;
+    mgv_session *session;
+    mgv_error error;
+    if (!mine || !other) fail("memory", NULL);
+    for (i = 0; i < IDS; i++) ids[i] = (uint32_t)((i * 2654435761u) % vocabulary);
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&session_desc, 0, sizeof session_desc);
+    engine_desc.backend = MGV_BACKEND_CPU;
+    engine_desc.parallel = *parallel;
+    session_desc.capacity = 256;
+    if (mgv_engine_create(&engine, model, &engine_desc, &error) != MGV_OK) fail("engine", &error);
+    if (mgv_session_create(&session, engine, &session_desc, &error) != MGV_OK) fail("session", &error);
+    open_gpu(&g, model, kernels, 0, 256, parallel);
+    printf("# %u CTAs\n", g.decoder->ctas);
+    for (place = 0, i = 0; place < IDS; place = i) {
+        static const uint32_t ends[] = {1, 2, 10, 64, 127, 128, 129, 130, IDS};
+        uint32_t k = 0;
+        while (ends[k] <= place) k++;
+        i = ends[k] - place > 64 ? place + 64 : ends[k];
+        memset(&append, 0, sizeof append);
+        append.ids = ids + place;
+        append.id_count = i - place;
+        if (mgv_session_append_blocking(session, &append, &error) != MGV_OK) fail("append", &error);
+        mgv_session_logits(session, &logits, &k, &error);
+        start(&g, ids + place, i - place, place, i - place, 1);
+        finish(&g);
+        read_logits(&g, mine);
+        snprintf(line, sizeof line, "%u ids: relative error %.5f, KL %.2e, largest %u and %u", i, relative_l2(mine, logits, vocabulary),
+                 divergence(mine, logits, vocabulary), largest(mine, vocabulary), largest(logits, vocabulary));
+        ok(relative_l2(mine, logits, vocabulary) < 0.03 && g.state.result[0].steps == i - place, line);
+        ok(g.state.chosen[i - place - 1] == largest(mine, vocabulary), "the id chosen has the largest logit");
+    }
+    /* 32 ids in one launch, and one by one. */
+    chosen[0] = g.state.chosen[IDS - 130 - 1];
+    start(&g, chosen, 1, IDS, 31, 1);
+    finish(&g);
+    memcpy(chosen + 1, g.state.chosen, 31 * sizeof *chosen);
+    read_logits(&g, mine);
+    for (i = 0; i < 31; i++) {
+        start(&g, chosen + i, 1, IDS + i, 1, 1);
+        finish(&g);
+        if (g.state.chosen[0] != chosen[i + 1]) break;
+    }
+    read_logits(&g, other);
+    ok(i == 31 && memcmp(mine, other, vocabulary * 4) == 0, "31 ids of one launch are those of 31 launches, and the last logits have the same bits");
+    close_gpu(&g);
+    open_gpu(&g, model, kernels, 66, 256, parallel);
+    for (place = 0; place < 128; place += 64) {
+        start(&g, ids + place, 64, place, 64, 1);
+        finish(&g);
+    }
+    read_logits(&g, mine);
+    close_gpu(&g);
+    open_gpu(&g, model, kernels, 0, 256, parallel);
+    for (place = 0; place < 128; place += 64) {
+        start(&g, ids + place, 64, place, 64, 1);
+        finish(&g);
+    }
+    read_logits(&g, other);
+    ok(memcmp(mine, other, vocabulary * 4) == 0, "66 CTAs give the same bits");
+    close_gpu(&g);
+    mgv_session_destroy(session);
+    mgv_engine_destroy(engine);
+    free(mine);
+    free(other);
+}
+
+static void timing(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    static const uint32_t positions[] = {1, 100, 300, 1000, 4000};
+    enum { CAPACITY = 4200, ROUNDS = 12 };
+    uint32_t first = 1, i, k, sessions;
+    gpu g;
+    open_gpu(&g, model, kernels, 0, CAPACITY, parallel);
+    cudaMemset(g.state.session.keys, 0, (size_t)mgv__decoder_cache_bytes(&model->config, CAPACITY) * 2);
+    cudaDeviceSynchronize();
+    for (sessions = 1; sessions <= MGV__DECODE_SESSIONS; sessions *= 2)
+        for (i = 0; i < sizeof positions / sizeof positions[0]; i++) {
+            double best[2] = {1e30, 1e30};
+            uint32_t steps[2] = {1, 33};
+            int which;
+            for (which = 0; which < 2; which++)
+                for (k = 0; k < ROUNDS; k++) {
+                    double before;
+                    start(&g, &first, 1, positions[i], steps[which], sessions);
+                    finish(&g);
+                    before = mgv__now_ms();
+                    start(&g, &first, 1, positions[i], steps[which], sessions);
+                    finish(&g);
+                    before = mgv__now_ms() - before;
+                    if (before < best[which]) best[which] = before;
+                }
+            printf("%u sessions, position %u: %.1f us an id by itself, %.1f us an id of 32 (%.0f ids a second)\n", sessions, positions[i], best[0] * 1e3,
+                   (best[1] - best[0]) / 32 * 1e3, sessions * 32e3 / (best[1] - best[0]));
+        }
+    close_gpu(&g);
+}
+
+int main(int count, char **arguments) {
+    mgv_model_desc desc;
+    mgv_model *model;
+    mgv_threads *threads;
+    mgv_parallel_for parallel;
+    mgv_error error;
+    char *kernels;
+    if (count < 3) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (strcmp(arguments[1], "make") == 0) {
+        make(arguments[2], count > 3 ? arguments[3] : "0.6b");
+        return 0;
+    }
+    if (count < 4) return 2;
+    kernels = read_file(arguments[3]);
+    memset(&desc, 0, sizeof desc);
+    desc.path = arguments[2];
+    desc.tower = MGV_TOWER_LANGUAGE;
+    if (mgv_threads_create(&threads, 16, NULL, &error) != MGV_OK) fail("threads", &error);
+    parallel = mgv_threads_parallel_for(threads);
+    desc.parallel = parallel;
+    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail("model", &error);
+    if (strcmp(arguments[1], "check") == 0) check(model, kernels, &parallel);
+    else timing(model, kernels, &parallel);
+    mgv_model_close(model);
+    mgv_threads_destroy(threads);
+    free(kernels);
+    return failures != 0;
+}

@@ -1,0 +1,482 @@
+/* The decoder's own host code and kernel on the machine model: a small Qwen3, against the CPU. Speaks TAP. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_CUDA
+#define MEGAVIT_TEXT
+#define MEGAVIT_KERNELS
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "megavit.h"
+#pragma GCC diagnostic pop
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cudart.h"
+#include "tap.h"
+
+extern "C" void megavit_decode_12_2_sm_90a(const mgv__decode_arguments arguments);
+extern "C" void megavit_decode_24_4_sm_90a(const mgv__decode_arguments arguments);
+extern "C" const uint32_t megavit_decode_description[3];
+
+namespace {
+
+struct Shape {
+    uint32_t layers, hidden, intermediate, heads, key_heads, vocabulary;
+    bool tied;
+};
+
+/* A safetensors file of bf16, by a rule. */
+struct Checkpoint {
+    std::string header = "{", data;
+    uint64_t state = 88172645463325252ull;
+    float next(void) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return (float)(state >> 40) / (float)(1 << 23) - 1.0f;
+    }
+    void add(const std::string &name, std::vector<uint64_t> shape, float scale, float offset) {
+        uint64_t count = 1;
+        std::string dims;
+        for (uint64_t d : shape) {
+            count *= d;
+            dims += (dims.empty() ? "" : ",") + std::to_string(d);
+        }
+        const uint64_t begin = data.size();
+        for (uint64_t i = 0; i < count; i++) {
+            const uint16_t v = mgv__bf16_round(offset + scale * next());
+            data.append((const char *)&v, 2);
+        }
+        header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"BF16\",\"shape\":[" + dims +
+                  "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+    }
+    void linear(const std::string &name, uint64_t out, uint64_t in) { add(name + ".weight", {out, in}, 1.7f / sqrtf((float)in), 0); }
+    void norm(const std::string &name, uint64_t width) { add(name + ".weight", {width}, 0.3f, 1); }
+    std::string file(void) {
+        std::string h = header + "}";
+        while (h.size() % 8) h += ' ';
+        const uint64_t bytes = h.size();
+        return std::string((const char *)&bytes, 8) + h + data;
+    }
+};
+
+mgv_model *open_model(const Shape &s) {
+    Checkpoint c;
+    const std::string m = "model.";
+    c.add(m + "embed_tokens.weight", {s.vocabulary, s.hidden}, 1, 0);
+    for (uint32_t i = 0; i < s.layers; i++) {
+        const std::string l = m + "layers." + std::to_string(i) + ".";
+        c.norm(l + "input_layernorm", s.hidden);
+        c.norm(l + "post_attention_layernorm", s.hidden);
+        c.norm(l + "self_attn.q_norm", 128);
+        c.norm(l + "self_attn.k_norm", 128);
+        c.linear(l + "self_attn.q_proj", s.heads * 128, s.hidden);
+        c.linear(l + "self_attn.k_proj", s.key_heads * 128, s.hidden);
+        c.linear(l + "self_attn.v_proj", s.key_heads * 128, s.hidden);
+        c.linear(l + "self_attn.o_proj", s.hidden, s.heads * 128);
+        c.linear(l + "mlp.gate_proj", s.intermediate, s.hidden);
+        c.linear(l + "mlp.up_proj", s.intermediate, s.hidden);
+        c.linear(l + "mlp.down_proj", s.hidden, s.intermediate);
+    }
+    c.norm(m + "norm", s.hidden);
+    if (!s.tied) c.linear("lm_head", s.vocabulary, s.hidden);
+    const std::string config = "{\"model_type\":\"qwen3\",\"hidden_size\":" + std::to_string(s.hidden) +
+        ",\"intermediate_size\":" + std::to_string(s.intermediate) + ",\"num_hidden_layers\":" + std::to_string(s.layers) +
+        ",\"num_attention_heads\":" + std::to_string(s.heads) + ",\"num_key_value_heads\":" + std::to_string(s.key_heads) +
+        ",\"head_dim\":128,\"vocab_size\":" + std::to_string(s.vocabulary) + ",\"tie_word_embeddings\":" + (s.tied ? "true" : "false") + "}";
+    const std::string tensors = c.file();
+    mgv_memory_file files[2];
+    memset(files, 0, sizeof files);
+    files[0].name = "config.json";
+    files[0].data = config.data();
+    files[0].bytes = config.size();
+    files[1].name = "model.safetensors";
+    files[1].data = tensors.data();
+    files[1].bytes = tensors.size();
+    mgv_model_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.tower = MGV_TOWER_LANGUAGE;
+    desc.memory_files = files;
+    desc.memory_file_count = 2;
+    mgv_model *model = nullptr;
+    mgv_error error;
+    if (mgv_model_open(&model, &desc, &error) != MGV_OK) ok(false, "the model opens", error.message);
+    return model;
+}
+
+/* What the CPU says behind each of some ids, and what its session then holds. */
+struct Reference {
+    mgv_engine *engine = nullptr;
+    mgv_session *session = nullptr;
+    std::vector<std::vector<float>> logits; /* behind id `first` and those after it */
+};
+
+Reference run_on_cpu(const mgv_model *model, const std::vector<uint32_t> &ids, uint32_t first) {
+    Reference r;
+    mgv_engine_desc engine_desc;
+    memset(&engine_desc, 0, sizeof engine_desc);
+    engine_desc.backend = MGV_BACKEND_CPU;
+    mgv_error error;
+    mgv_session_desc session_desc;
+    memset(&session_desc, 0, sizeof session_desc);
+    session_desc.capacity = (uint32_t)ids.size();
+    if (mgv_engine_create(&r.engine, model, &engine_desc, &error) != MGV_OK ||
+        mgv_session_create(&r.session, r.engine, &session_desc, &error) != MGV_OK)
+        ok(false, "the CPU's session opens", error.message);
+    mgv_append_desc append;
+    memset(&append, 0, sizeof append);
+    append.ids = ids.data();
+    append.id_count = first;
+    if (first) mgv_session_append_blocking(r.session, &append, &error);
+    for (size_t i = first; i < ids.size(); i++) {
+        if (mgv_session_step(r.session, ids[i], &error) != MGV_OK) ok(false, "the CPU steps", error.message);
+        const float *logits;
+        uint32_t count;
+        mgv_session_logits(r.session, &logits, &count, &error);
+        r.logits.emplace_back(logits, logits + count);
+    }
+    return r;
+}
+
+void close_reference(Reference &r) {
+    mgv_session_destroy(r.session);
+    mgv_engine_destroy(r.engine);
+}
+
+double relative_l2(const float *a, const float *b, size_t count) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += (double)b[i] * b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+struct Gpu {
+    mgv__decoder *decoder = nullptr;
+    mgv__decoder_state state;
+};
+
+void make_card(uint32_t ctas) {
+    machine::global_reset();
+    machine::runtime.multiprocessors = ctas;
+    machine::runtime.kernels = {
+        {"megavit_decode_12_2_sm_90a", 96, [](void **arguments) { megavit_decode_12_2_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
+        {"megavit_decode_24_4_sm_90a", 96, [](void **arguments) { megavit_decode_24_4_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }}};
+    machine::runtime.globals = {{"megavit_decode_description", {megavit_decode_description, sizeof megavit_decode_description}}};
+}
+
+/* What may be written, and what host memory holds. */
+void name_parts(const mgv__decoder *decoder, const mgv__decoder_state &state, uint32_t capacity) {
+    const size_t cache = (size_t)mgv__decoder_cache_bytes(decoder->plan.config, capacity);
+    machine::global_fill(state.pinned, 0, 512 + MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES);
+    machine::global_read_only(decoder->weights);
+    machine::global_part(state.block, (size_t)(state.upload - state.block), "words", false);
+    machine::global_part(state.upload, MGV__DECODE_UPLOAD_BYTES, "ids and rotary", true);
+    machine::global_part(state.session.keys, cache, "keys", false);
+    machine::global_part(state.session.values, cache, "values", false);
+    machine::global_part(state.session.logits, decoder->plan.config->vocabulary * 4, "logits", false);
+}
+
+bool open_gpu(Gpu &gpu, const mgv_model *model, uint32_t ctas, uint32_t capacity) {
+    make_card(ctas);
+    mgv__cuda_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.kernels = "the model has them";
+    desc.allocator = model->allocator;
+    mgv_error error;
+    if (mgv__decoder_create(&gpu.decoder, &desc, &model->config, &model->program, model->tensors, &error) != MGV_OK ||
+        mgv__decoder_open(&gpu.state, gpu.decoder, capacity, &error) != MGV_OK) {
+        ok(false, "the decoder opens", error.message);
+        return false;
+    }
+    name_parts(gpu.decoder, gpu.state, capacity);
+    return true;
+}
+void close_gpu(Gpu &gpu) {
+    mgv__decoder_close(&gpu.state);
+    mgv__decoder_destroy(gpu.decoder);
+}
+
+/* The first `count` rows of the CPU's cache, rounded. */
+void send_cache(Gpu &gpu, const Reference &from, uint32_t count, uint32_t capacity) {
+    const mgv__config &c = from.session->model->config;
+    for (int which = 0; which < 2; which++) {
+        const float *rows = from.session->buffers[which ? from.session->values : from.session->keys];
+        for (uint32_t i = 0; i < c.layers * c.key_heads; i++) {
+            std::vector<uint16_t> rounded((size_t)count * 128);
+            for (size_t k = 0; k < rounded.size(); k++) rounded[k] = mgv__bf16_round(rows[(size_t)i * from.session->desc.capacity * 128 + k]);
+            machine::global_copy((which ? gpu.state.session.values : gpu.state.session.keys) + (size_t)i * capacity * 128, rounded.data(),
+                                 rounded.size() * 2);
+        }
+    }
+}
+
+struct Run {
+    machine::Result machine;
+    std::string verdict;
+    std::vector<uint32_t> chosen;
+    std::vector<float> logits;
+    uint32_t steps = 0;
+};
+
+/* A launch: `given` ids from position `position` on, then chosen ones, `steps` in all. */
+Run launch(Gpu &gpu, const std::vector<uint32_t> &given, uint32_t position, uint32_t steps, const machine::Options &options,
+           const std::vector<uint32_t> &stops = {}) {
+    Run run;
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    memcpy(gpu.state.ids, given.data(), given.size() * 4);
+    for (uint32_t i = 0; i < steps; i++) {
+        const float at = (float)(position + i), where[3] = {at, at, at};
+        mgv__decode_turn(gpu.decoder->plan.program, where, gpu.state.rotary + i * 128);
+    }
+    mgv__decode_session session = gpu.state.session;
+    session.position = position;
+    session.given = (uint32_t)given.size();
+    session.steps = steps;
+    machine::runtime.options = options;
+    mgv_result result = mgv__decoder_start(&gpu.state, &session, 1, stops.data(), (uint32_t)stops.size(), &error);
+    if (result == MGV_OK) result = mgv__decoder_look(&gpu.state, &error);
+    if (result != MGV_OK) run.verdict = error.message;
+    run.machine = machine::runtime.last;
+    run.steps = gpu.state.result[0].steps;
+    run.chosen.assign(gpu.state.chosen, gpu.state.chosen + steps);
+    run.logits.assign(gpu.state.session.logits, gpu.state.session.logits + gpu.state.arguments.vocabulary);
+    arithmetic_runs++;
+    return run;
+}
+
+std::vector<uint32_t> rule_ids(uint32_t count, uint32_t below, uint32_t seed) {
+    std::vector<uint32_t> ids;
+    for (uint32_t i = 0; i < count; i++) ids.push_back((i * 2654435761u + seed * 40503u) % 65521u % below);
+    return ids;
+}
+
+std::string wrong(const Run &run) { return run.verdict.empty() && run.machine.reports.empty() ? "" : run.verdict + "\n" + run.machine.text(); }
+
+/* Ids from `before` on through the kernel, in every grid and under seeds of both orders: no report, logits within bf16's bound, the same
+   bits. */
+void test_arithmetic(const char *name, const Shape &shape, uint32_t before, uint32_t steps, const std::vector<uint32_t> &grids, unsigned seeds) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    const std::vector<uint32_t> ids = rule_ids(before + steps, shape.vocabulary, before);
+    Reference reference = run_on_cpu(model, ids, before);
+    std::vector<float> first;
+    std::string why;
+    double error = 0;
+    for (uint32_t grid : grids)
+        for (unsigned seed = 0; seed < (grid == grids[0] ? seeds : 2) && why.empty(); seed++) {
+            Gpu gpu;
+            if (!open_gpu(gpu, model, grid, before + steps)) return;
+            send_cache(gpu, reference, before, before + steps);
+            machine::Options options = options_of(seed + grid * 10, false);
+            options.hardware_sums = false;
+            options.words_order = seed % 2;
+            const Run run = launch(gpu, std::vector<uint32_t>(ids.begin() + before, ids.end()), before, steps, options);
+            why = wrong(run);
+            error = relative_l2(run.logits.data(), reference.logits.back().data(), run.logits.size());
+            if (first.empty()) first = run.logits;
+            if (why.empty() && run.steps != steps) why = "it stopped after " + std::to_string(run.steps) + " ids";
+            if (why.empty() && !(error < 0.02)) why = "relative error " + std::to_string(error);
+            if (why.empty() && memcmp(first.data(), run.logits.data(), first.size() * 4)) why = "other bits than in the first run";
+            if (!why.empty()) why = std::to_string(grid) + " CTAs, seed " + std::to_string(seed) + ": " + why;
+            close_gpu(gpu);
+        }
+    ok(why.empty(), std::string(name) + ": relative error " + std::to_string(error), why);
+    close_reference(reference);
+    mgv_model_close(model);
+}
+
+/* Words of every kind that never come, and arrivals at mbarriers: the launch is given up, with nothing else to report, and the next one is
+   right. */
+void test_lost(const Shape &shape, uint32_t before) {
+    static const char *const kinds[] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention", "hidden values", "best ids"};
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    const std::vector<uint32_t> ids = rule_ids(before + 3, shape.vocabulary, 1);
+    Reference reference = run_on_cpu(model, ids, before);
+    Gpu gpu;
+    if (!open_gpu(gpu, model, 4, before + 3)) return;
+    send_cache(gpu, reference, before, before + 3);
+    const std::vector<uint32_t> given(ids.begin() + before, ids.end());
+    mgv__decode_arguments &a = gpu.state.arguments;
+    machine::Options options = options_of(3, false);
+    options.hardware_sums = false;
+    const Run whole = launch(gpu, given, before, 3, options);
+    ok(wrong(whole).empty(), "a launch of which nothing is lost", wrong(whole));
+    options.on_deadlock = machine::OnDeadlock::drain;
+    for (uint32_t kind = MGV__DECODE_ROWS; kind < MGV__DECODE_WEIGHTS; kind++) {
+        std::string why;
+        for (uint32_t step = 0; step < 3 && why.empty(); step += 2)
+            for (uint32_t cta = 0; cta < 4 && why.empty(); cta += 3) {
+                a.poll_limit = 128;
+                a.lost_word = kind;
+                a.lost_cta = kind == MGV__DECODE_PARTS ? 0 : cta;
+                a.lost_generation = a.generation + step * (a.layers + 1) + (kind == MGV__DECODE_BEST ? a.layers : 1);
+                const Run run = launch(gpu, given, before, 3, options);
+                faults_planted++;
+                if (run.verdict.find("gave up") == std::string::npos) why = "it was not given up: " + run.verdict;
+                else if (!run.machine.reports.empty()) why = run.machine.text();
+                else faults_caught++;
+                a.lost_word = 0;
+                a.poll_limit = MGV__DECODE_POLL_LIMIT;
+                send_cache(gpu, reference, before, before + 3);
+                const Run next = launch(gpu, given, before, 3, options);
+                if (why.empty()) why = wrong(next);
+                if (why.empty() && memcmp(next.logits.data(), whole.logits.data(), next.logits.size() * 4)) why = "the next launch has other bits";
+            }
+        ok(why.empty(), std::string("a lost word: ") + kinds[kind], why);
+    }
+    std::string why;
+    for (unsigned mbarrier = 1; mbarrier <= 2 * MGV__DECODE_STAGES && why.empty(); mbarrier += 5) {
+        a.poll_limit = 128;
+        options.lost.cta = 1;
+        options.lost.mbarrier = mbarrier;
+        options.lost.arrival = 1;
+        const Run run = launch(gpu, given, before, 3, options);
+        faults_planted++;
+        if (run.verdict.find("gave up") == std::string::npos) why = std::to_string(mbarrier) + ": it was not given up: " + run.verdict;
+        else faults_caught++;
+        options.lost.mbarrier = 0;
+        a.poll_limit = MGV__DECODE_POLL_LIMIT;
+        const Run next = launch(gpu, given, before, 3, options);
+        if (why.empty()) why = wrong(next);
+    }
+    ok(why.empty(), "lost arrivals at the ring's mbarriers", why);
+    close_gpu(gpu);
+    close_reference(reference);
+    mgv_model_close(model);
+}
+
+/* ---- the public functions ---- */
+
+struct Session {
+    mgv_engine *engine = nullptr;
+    mgv_session *session = nullptr;
+};
+Session open_session(const mgv_model *model, uint32_t capacity, mgv_backend backend) {
+    Session s;
+    mgv_engine_desc engine_desc;
+    mgv_session_desc session_desc;
+    mgv_error error;
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&session_desc, 0, sizeof session_desc);
+    engine_desc.backend = backend;
+    engine_desc.kernels = "the model has them";
+    session_desc.capacity = capacity;
+    if (mgv_engine_create(&s.engine, model, &engine_desc, &error) != MGV_OK) ok(false, "the engine", error.message);
+    else if (mgv_session_create(&s.session, s.engine, &session_desc, &error) != MGV_OK) ok(false, "the session", error.message);
+    if (s.session && s.session->gpu) name_parts(s.engine->decoder, *s.session->gpu, capacity);
+    return s;
+}
+void close_session(Session &s) {
+    mgv_session_destroy(s.session);
+    mgv_engine_destroy(s.engine);
+}
+std::vector<float> logits_of(const Session &s) {
+    const float *logits = nullptr;
+    uint32_t count = 0;
+    mgv_error error;
+    if (mgv_session_logits(s.session, &logits, &count, &error) != MGV_OK) ok(false, "logits", error.message);
+    return std::vector<float>(logits, logits + count);
+}
+
+void test_sessions(const Shape &shape) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    make_card(4);
+    Session gpu = open_session(model, 90, MGV_BACKEND_CUDA), cpu = open_session(model, 90, MGV_BACKEND_CPU);
+    if (!gpu.session || !cpu.session) return;
+    machine::runtime.options = options_of(5, false);
+    machine::runtime.options.hardware_sums = false;
+    const std::vector<uint32_t> ids = rule_ids(70, shape.vocabulary, 3);
+    mgv_error error;
+    mgv_append_desc append;
+    memset(&error, 0, sizeof error);
+    memset(&append, 0, sizeof append);
+    append.ids = ids.data();
+    append.id_count = 70;
+    ok(mgv_engine_backend(gpu.engine) == MGV_BACKEND_CUDA, "the engine's backend is the GPU");
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "70 ids, which are two launches", error.message);
+    ok(machine::runtime.last.reports.empty(), "nothing to report", machine::runtime.last.text());
+    mgv_session_append_blocking(cpu.session, &append, &error);
+    std::vector<float> mine = logits_of(gpu), theirs = logits_of(cpu);
+    const double distance = relative_l2(mine.data(), theirs.data(), mine.size());
+    ok(distance < 0.02, "logits as the CPU's: relative error " + std::to_string(distance));
+
+    uint64_t bytes = 0;
+    mgv_session_saved_bytes(gpu.session, &bytes, &error);
+    std::vector<unsigned char> file(bytes);
+    ok(mgv_session_save(gpu.session, file.data(), bytes, &error) == MGV_OK, "it is saved", error.message);
+
+    uint32_t generated[6], one[6], count = 0, id = 0;
+    int32_t stopped = 0;
+    mgv_generate_desc generate;
+    memset(&generate, 0, sizeof generate);
+    generate.ids = generated;
+    generate.id_capacity = 6;
+    ok(mgv_session_generate(gpu.session, &generate, &count, &stopped, &error) == MGV_OK && count == 6 && !stopped, "six ids of one launch", error.message);
+    const std::vector<float> behind = logits_of(gpu);
+
+    ok(mgv_session_restore(gpu.session, file.data(), bytes, &error) == MGV_OK, "it is restored", error.message);
+    ok(logits_of(gpu) == mine, "with its logits");
+    bool same = true;
+    for (uint32_t i = 0; i < 6; i++) {
+        mgv_session_sample(gpu.session, nullptr, &id, &error);
+        one[i] = id;
+        same = same && one[i] == generated[i] && mgv_session_step(gpu.session, id, &error) == MGV_OK;
+    }
+    ok(same && logits_of(gpu) == behind, "six steps choose the same ids, and the last logits have the same bits");
+
+    mgv_session_restore(gpu.session, file.data(), bytes, &error);
+    generate.stops = &one[3];
+    generate.stop_count = 1;
+    uint32_t expected = 0;
+    while (one[expected] != one[3]) expected++;
+    ok(mgv_session_generate(gpu.session, &generate, &count, &stopped, &error) == MGV_OK && stopped && count == expected + 1 &&
+           memcmp(generated, one, count * 4) == 0, "a stop ends it");
+    mgv_session_info info;
+    mgv_session_get_info(gpu.session, &info);
+    ok(info.position == 70 + expected, "and is not appended");
+
+    ok(mgv_session_restore(cpu.session, file.data(), bytes, &error) == MGV_OK, "the CPU goes on with the card's session", error.message);
+    mgv_session_step(cpu.session, one[0], &error);
+    mgv_session_restore(gpu.session, file.data(), bytes, &error);
+    mgv_session_step(gpu.session, one[0], &error);
+    mine = logits_of(gpu);
+    theirs = logits_of(cpu);
+    ok(relative_l2(mine.data(), theirs.data(), mine.size()) < 0.02, "and says the same");
+    mgv_session_rollback(gpu.session, 70, &error);
+    mgv_session_step(gpu.session, one[0], &error);
+    ok(logits_of(gpu) == mine, "rolled back and stepped again: the same bits");
+
+    memset(&append, 0, sizeof append);
+    append.ids = ids.data();
+    append.id_count = 19; /* to the last place */
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "up to its capacity", error.message);
+    append.id_count = 1;
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_ERROR_CAPACITY, "and no further");
+    generate.stop_count = 0;
+    ok(mgv_session_generate(gpu.session, &generate, &count, &stopped, &error) == MGV_OK && count == 0 && !stopped, "nor does generate");
+    close_session(gpu);
+    close_session(cpu);
+    mgv_model_close(model);
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+    const std::string only = count > 1 ? arguments[1] : "";
+    const Shape pair = {2, 160, 96, 4, 2, 203, true}, four = {2, 128, 160, 8, 2, 117, false};
+    if (only.empty() || only == "first") test_arithmetic("first ids", pair, 0, 3, {4}, 2);
+    if (only.empty() || only == "arithmetic") {
+        test_arithmetic("grids", pair, 0, 4, {4, 2, 6}, 4);
+        test_arithmetic("four heads of queries for one of keys", four, 5, 2, {4, 2}, 2);
+        test_arithmetic("two segments", pair, 127, 3, {4, 6}, 2);
+    }
+    if (only.empty() || only == "lost") test_lost(pair, 128);
+    if (only.empty() || only == "sessions") test_sessions(pair);
+    return finish("decoder");
+}
