@@ -1240,16 +1240,18 @@ enum {
     MGV__KERNEL_THIN,      /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
     MGV__KERNEL_ATTENTION_RANGES, /* pictures of any size: 128 queries of one head a CTA, each with the keys of its own range */
     MGV__KERNEL_PATCHES_OF_TOKENS, /* pixels of pictures of any size -> 128 rows of patches a CTA */
-    MGV__KERNEL_MERGE      /* mergers of tokens: 128 rows of the stream a CTA, FOLD_NORM: normalised, into the rows that a merger reads;
+    MGV__KERNEL_MERGE,     /* mergers of tokens: 128 rows of the stream a CTA, FOLD_NORM: normalised, into the rows that a merger reads;
                               else 128 merged rows -> float32 in memory of the caller's */
+    MGV__KERNEL_TOWER = 31 /* no kind of tile: in a mask of kinds, that products do with their sums what towers of other kinds than SigLIP's
+                              ask for, MGV__KERNEL_TOWER_EPILOGUE, and norms are RMSNorms, too */
 };
 
 /* Tiles of MGV__STATS_ROWS rows of a group of so many rows, a multiple of 4: more than the row tiles of either regime. */
 #define MGV__GROUP_TILES(rows) (((rows) + 4u * MGV__STATS_ROWS - 1) / (4u * MGV__STATS_ROWS) * 4u)
 
-/* Kinds of tiles that a kernel has code for, bit by bit: all, those of pictures of any size and of mergers among them; all but these; what up
-   to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS tokens and heads of 64 columns, where pooled rows alone are asked for; of
-   that, what some three to eight take. */
+/* Kinds of tiles that a kernel has code for, bit by bit: all, those of towers of any kind among them; all that SigLIP, CLIP and DINOv2 take;
+   what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS tokens and heads of 64 columns, where pooled rows alone are asked
+   for; of that, what some three to eight take. */
 #define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
 #define MGV__KINDS_TOWER 0xFFFFFFFFu
 #define MGV__KINDS_ALL (2u * MGV__KIND(THIN) - 1u)
@@ -1274,9 +1276,17 @@ enum {
     MGV__KERNEL_HALF = 65536,   /* rows and weights are f16 instead of bf16, and what is stored and not float32: the pooling head's products
                                    (mgv__plan_is_half) */
     MGV__KERNEL_RAGGED = 131072, /* STATS: rows end within 64 columns, which only the kernel of all kinds of tiles counts right */
-    MGV__KERNEL_SAMPLED = 1 << 22, /* + the row's samples of the table of positions, in the kernel of towers alone */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
-                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED | MGV__KERNEL_SAMPLED,
+                           MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED,
+    /* What only the kernel of towers has code for. */
+    MGV__KERNEL_RMS = 262144,       /* FOLD_NORM: an RMSNorm; the weights' rows are not centred */
+    MGV__KERNEL_SILU = 524288,      /* an activation, of half of x, too */
+    MGV__KERNEL_GATED = 1048576,    /* activation(gate) times up, which come in turns of eight columns: half as many columns out */
+    MGV__KERNEL_ROTARY = 2097152,   /* queries and keys turn by their rows' places; a pair are two columns side by side, and of the
+                                       pairs of a head one belongs to the first of a place's two entries, the next to the second */
+    MGV__KERNEL_SAMPLED = 4194304,  /* + the row's samples of the table of positions */
+    MGV__KERNEL_TOWER_EPILOGUE = MGV__KERNEL_SILU | MGV__KERNEL_GATED | MGV__KERNEL_ROTARY | MGV__KERNEL_SAMPLED,
+    MGV__KERNEL_OF_HALF = MGV__KERNEL_GELU | MGV__KERNEL_SILU, /* activations that take half of their argument */
     MGV__KERNEL_PICK = 16384, /* ROWS: of each image one row alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
                                      every second column tile */
@@ -1298,7 +1308,7 @@ typedef struct mgv__kernel_gemm {        /* GEMM_*, SPLIT_* */
     uint32_t blocks;            /* of 64 columns of A */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
-    uint32_t bias, table;       /* of each column; table: of each token, too */
+    uint32_t bias, table;       /* of each column; table: of each token, too; ROTARY: cosines and sines of each entry */
     uint32_t stats_out;
 } mgv__kernel_gemm;
 typedef struct mgv__kernel_latency {     /* WIDE, DEEP, THIN */
@@ -1528,11 +1538,13 @@ typedef struct mgv__kernel_arguments {
     int32_t next_counters;      /* from the abort word to that of the next launch: this one zeroes it and the counters behind it, */
     uint32_t next_count;        /* so many words; 0: none */
     uint32_t prefix;            /* rows of an image before those of its patches: class and register tokens */
-    uint32_t padding;
+    uint32_t place_rows;        /* places come again after so many rows */
     const mgv__kernel_token *tokens; /* of pictures of any size: [rows of the batch] */
     const mgv__kernel_sample *samples;
     const uint32_t *unit_rows;  /* [merged rows]: which row of the output is each */
-    uint32_t reserved[6];       /* to a multiple of 64 bytes */
+    const uint32_t *places;     /* ROTARY: of each row, the entries of its two coordinates in the table of cosines and sines, */
+    uint32_t place_words;       /* so many words from one row's to the next one's */
+    uint32_t reserved[3];       /* to a multiple of 64 bytes */
 } mgv__kernel_arguments;
 
 /* ---- A language model's decoder: one launch for many ids (kernels/sm_90a/decode/) ---- */
@@ -6853,6 +6865,21 @@ static int mgv__geometry_scratch_bytes(const mgv__config *config, size_t max_tok
     return 1;
 }
 
+/* Sine and cosine of a float angle, to about one unit in the last place of a float: reduction to [-pi/4, pi/4] and
+   near-minimax polynomials in double, so that every machine gives the same bits. |angle| up to 2^30. */
+static void mgv__sincos(float angle, float *sine, float *cosine) {
+    const double x = (double)angle, two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
+    const int64_t quarter = (int64_t)(x * two_over_pi + (x < 0 ? -0.5 : 0.5));
+    const double r = x - (double)quarter * half_pi, u = r * r;
+    const double s = r + r * u * (-1.66666666666638846e-01 + u * (8.33333333107922312e-03 + u * (-1.98412669169859658e-04 +
+                         u * (2.75559909295653188e-06 + u * -2.48056362418347625e-08))));
+    const double c = 1.0 - 0.5 * u + u * u * (4.16666666666646798e-02 + u * (-1.38888888872773422e-03 + u * (2.48015852109905154e-05 +
+                         u * (-2.75563696955730066e-07 + u * 2.07006004834331171e-09))));
+    const double turned_sine = quarter & 1 ? c : s, turned_cosine = quarter & 1 ? s : c;
+    *sine = (float)(quarter & 2 ? -turned_sine : turned_sine);
+    *cosine = (float)((quarter + 1) & 2 ? -turned_cosine : turned_cosine);
+}
+
 /* 2 pi times the middle of patch `index` of `count`, where the picture goes from -1 to 1 (DINOv3's get_patches_center_coordinates and
    DINOv3ViTRopePositionEmbedding). */
 static float mgv__centered_angle(uint32_t index, uint32_t count) {
@@ -9500,21 +9527,6 @@ static void mgv__cpu_norm_task(void *context, uint32_t index) {
 
 /* ---- rotary: "RoFormer", arXiv 2104.09864, in the halves layout that transformers calls rotate_half ---- */
 
-/* Sine and cosine of a float angle, to about one unit in the last place of a float: reduction to [-pi/4, pi/4] and
-   near-minimax polynomials in double, so that every machine gives the same bits. |angle| up to 2^30. */
-static void mgv__sincos(float angle, float *sine, float *cosine) {
-    const double x = (double)angle, two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
-    const int64_t quarter = (int64_t)(x * two_over_pi + (x < 0 ? -0.5 : 0.5));
-    const double r = x - (double)quarter * half_pi, u = r * r;
-    const double s = r + r * u * (-1.66666666666638846e-01 + u * (8.33333333107922312e-03 + u * (-1.98412669169859658e-04 +
-                         u * (2.75559909295653188e-06 + u * -2.48056362418347625e-08))));
-    const double c = 1.0 - 0.5 * u + u * u * (4.16666666666646798e-02 + u * (-1.38888888872773422e-03 + u * (2.48015852109905154e-05 +
-                         u * (-2.75563696955730066e-07 + u * 2.07006004834331171e-09))));
-    const double turned_sine = quarter & 1 ? c : s, turned_cosine = quarter & 1 ? s : c;
-    *sine = (float)(quarter & 2 ? -turned_sine : turned_sine);
-    *cosine = (float)((quarter + 1) & 2 ? -turned_cosine : turned_cosine);
-}
-
 static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
@@ -10560,6 +10572,8 @@ struct mgv__plan {
     uint32_t pools, picks;                  /* pooled rows are a pooling head's; one row of each image */
     uint32_t used_ops;                      /* of the model: those behind them lead to nothing that the kernel gives */
     uint32_t activations;                   /* their flags, of all operations */
+    uint32_t needs_tower;                   /* some ask for what only the kernel of towers has */
+    uint32_t rotary, rotary_entries, places; /* vectors: cosines and sines of so many entries, places of rows; no entries: nothing turns */
     uint32_t normalises;                    /* the stream is normalised where it lies */
     uint32_t prefix;                        /* rows of an image before those of its patches */
     /* Pictures may be of any size: they lie one behind the other, tiles of rows cross them, and the images that are counted here are tokens.
@@ -10658,6 +10672,7 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     for (i = 0; i < plan->op_count; i++)
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
     if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/sm_90a/tiles.cuh */
+    if (plan->needs_tower) kinds |= MGV__KIND(TOWER);
     if (plan->activations & MGV__KERNEL_RARE_ACTIVATION || mgv__plan_is_ragged(plan)) kinds |= MGV__KIND(ROWS); /* as who has these, too, */
     for (i = 0; i < plan->op_count; i++) /* and tiles of f16 */
         if (plan->ops[i].kernel.flags & MGV__KERNEL_HALF && mgv__tile_columns(plan->ops[i].kernel.kind)) kinds |= MGV__KIND(ROWS);
@@ -10847,12 +10862,14 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     mgv__plan_op *op = mgv__plan_push(plan, label, layer, MGV__KERNEL_GEMM_256, source, target);
     mgv__kernel_op *k = &op->kernel;
     k->flags = flags;
+    if (flags & MGV__KERNEL_GATED) k->columns *= 2;
     op->b_row = plan->pack_rows[pack];
     op->bias = mgv__plan_vector(plan, k->columns);
     if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
     if (flags & MGV__KERNEL_STATS) op->stats_out = mgv__plan_stats(plan, target);
     if (flags & MGV__KERNEL_TABLE) op->table = mgv__plan_vector(plan, plan->tokens * k->columns);
     if (flags & MGV__KERNEL_SAMPLED) op->table = mgv__plan_vector(plan, (uint32_t)mgv__table_entries(plan->config) * k->columns);
+    if (flags & MGV__KERNEL_ROTARY) op->table = plan->rotary;
     op->pack = pack;
     plan->pack_rows[pack] += k->columns;
     return op;
@@ -10861,7 +10878,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
     return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks && !plan->normalises &&
-           !mgv__plan_is_ragged(plan) &&
+           !mgv__plan_is_ragged(plan) && !plan->needs_tower &&
            !(plan->activations & MGV__KERNEL_RARE_ACTIVATION);
 }
 
@@ -10879,6 +10896,11 @@ static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
 }
 
 /* --- lowering: the model's operations as the kernel's --------------------------------------------------------- */
+
+/* Outputs that the kernel gives. */
+static int mgv__lower_gives(mgv_output_kind kind) {
+    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER || kind == MGV_OUTPUT_DEEPSTACK;
+}
 
 /* What the buffers of the model have become, while its operations are gone through in order. */
 typedef struct mgv__lowering {
@@ -10948,7 +10970,8 @@ static uint32_t mgv__lower_target(const mgv__lowering *l, uint32_t i) {
     if (mgv__lower_is_merger_norm(l->plan->program, i))
         return l->mergers < MGV__PLAN_MERGERS ? MGV__DEVICE_MERGERS + l->mergers * (uint32_t)MGV__MERGER_BUFFERS
                                               : (uint32_t)MGV__DEVICE_BUFFER_COUNT;
-    if (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK || op->kind == MGV__OP_GATHER) return l->place[op->source];
+    if (op->kind == MGV__OP_NORM || op->kind == MGV__OP_PICK || op->kind == MGV__OP_GATHER || op->kind == MGV__OP_ROTARY)
+        return l->place[op->source];
     if (op->rows == MGV__ROWS_MERGED) return mgv__lower_is_merging(l, i) ? l->place[op->source] + 1 : (uint32_t)MGV__DEVICE_BUFFER_COUNT;
     if (op->kind == MGV__OP_PREPEND) return MGV__DEVICE_STREAM;
     if (op->kind == MGV__OP_ATTENTION) return MGV__DEVICE_ATTENDED;
@@ -10976,16 +10999,45 @@ static uint32_t mgv__lower_activation(mgv__activation activation) {
     case MGV__ACT_GELU_ERF: return MGV__KERNEL_GELU_ERF;
     case MGV__ACT_GELU_QUICK: return MGV__KERNEL_GELU_QUICK;
     case MGV__ACT_RELU: return MGV__KERNEL_RELU;
+    case MGV__ACT_SILU: return MGV__KERNEL_SILU;
     default: return 0;
     }
+}
+
+/* Whether all that reads what norm i leaves are products of such rows. */
+static int mgv__lower_is_folded(const mgv__program *program, uint32_t i) {
+    const uint16_t buffer = program->ops[i].target;
+    uint32_t k;
+    for (k = 0; k < program->tap_count; k++)
+        if (program->taps[k].op == i && mgv__lower_gives(program->taps[k].kind)) return 0;
+    for (i++; i < program->op_count && program->ops[i].target != buffer; i++)
+        if (mgv__op_reads(&program->ops[i]) >> buffer & 1u && (program->ops[i].kind != MGV__OP_LINEAR || program->ops[i].fold != 1)) return 0;
+    return 1;
+}
+
+/* Whether the first half of a head's pairs turn by the patch's row and the second by its column, at the same rates. */
+static int mgv__lower_is_axial(const mgv__rotary *rotary, uint32_t head_dim) {
+    const uint32_t each = head_dim / 4;
+    uint32_t i;
+    for (i = 0; i < each; i++)
+        if (rotary->axis[i] != 1 || rotary->axis[each + i] != 2 || rotary->frequency[i] != rotary->frequency[each + i]) return 0;
+    return head_dim % 8 == 0;
+}
+/* Queries and keys turn where the product before leaves them. */
+static const char *mgv__lower_missing_of_rotary(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    if (i == 0 || op[-1].kind != MGV__OP_LINEAR || op[-1].target != op->target || l->place[op->source] != MGV__DEVICE_QKV)
+        return "rotary positions of other rows than a product's";
+    if (mgv__op_key_heads(op) != op->heads) return "rotary positions where keys have fewer heads";
+    return mgv__lower_is_axial(&l->plan->program->rotary, op->head_dim) ? NULL : "rotary positions but of a patch's row and column";
 }
 
 /* What an operation asks for that the kernel has not: the words behind "the GPU kernel has no". NULL: nothing. */
 static const char *mgv__lower_missing_of_linear(const mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
     const uint32_t target = mgv__lower_target(l, i), added = op->add == MGV__NONE ? target : l->place[op->add];
-    if (op->gated) return "gated MLP";
-    if (op->activation != MGV__ACT_NONE && !mgv__lower_activation(op->activation)) return "other activation than a GELU and ReLU";
+    if (op->gated && target != MGV__DEVICE_MLP) return "gated product but of MLPs";
+    if (op->activation == MGV__ACT_SILU && op->rows == MGV__ROWS_IMAGES) return "other activation of a pooling head than a GELU and ReLU";
     if (l->picked[op->source]) return "product of picked rows";
     if (op->rows == MGV__ROWS_PATCHES && (op->source != 0 || op[1].kind != MGV__OP_PREPEND || op[1].source != op->target))
         return "rows of patches alone";
@@ -11000,6 +11052,7 @@ static const char *mgv__lower_missing_of_merger(const mgv__lowering *l, uint32_t
     const mgv__op *op = &l->plan->program->ops[i];
     if (l->place[op->source] != MGV__DEVICE_STREAM || l->norm[op->source] != MGV__NO_OP || l->picked[op->source])
         return "mergers of other rows than the stream's";
+    if (op->rms && op->fold != 1) return "RMSNorm of rows that are read as one";
     return mgv__lower_target(l, i) == MGV__DEVICE_BUFFER_COUNT ? "more than four mergers" : NULL;
 }
 static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
@@ -11008,8 +11061,8 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
     switch (op->kind) {
     case MGV__OP_LINEAR: return mgv__lower_missing_of_linear(l, i);
     case MGV__OP_NORM:
-        if (op->rms) return "RMSNorm";
         if (mgv__lower_is_merger_norm(l->plan->program, i)) return mgv__lower_missing_of_merger(l, i);
+        if (op->rms && !mgv__lower_is_folded(l->plan->program, i)) return "RMSNorm but in front of products";
         if (l->norm[op->source] != MGV__NO_OP) return "norm of normalised rows";
         if (mgv__lower_is_added_to(l->plan->program, i) && (source != MGV__DEVICE_STREAM || l->picked[op->source]))
             return "residual of normalised rows but the stream's";
@@ -11019,7 +11072,7 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
         return source == MGV__DEVICE_QKV ? NULL : "attention over other rows than a product's";
     case MGV__OP_POOL:
         return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
-    case MGV__OP_ROTARY: return "rotary positions";
+    case MGV__OP_ROTARY: return mgv__lower_missing_of_rotary(l, i);
     case MGV__OP_GATHER: return op->inverse || (op->source == op[-1].target && op[-1].source == 0) ? NULL : "rows in another order, but windows'";
     case MGV__OP_PREPEND: return source == MGV__DEVICE_STREAM && op[-1].target == op->source ? NULL : "rows before others than patches";
     case MGV__OP_PICK: return source == MGV__DEVICE_STREAM ? NULL : "picked rows of others than the stream's";
@@ -11086,11 +11139,6 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
     return MGV_OK;
 }
 
-/* Outputs that the kernel gives. */
-static int mgv__lower_gives(mgv_output_kind kind) {
-    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER || kind == MGV_OUTPUT_DEEPSTACK;
-}
-
 /* The table of positions is packed as pictures of the model's size sample it. */
 enum { MGV__PLAN_TABLE_TAPS = 64 };
 static mgv_result mgv__lower_check_table(const mgv__plan *plan, mgv_error *error) {
@@ -11154,6 +11202,7 @@ static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
         result = mgv__lower_note_heads(plan, i, error);
         plan->pools |= op->kind == MGV__OP_POOL;
         plan->picks |= op->kind == MGV__OP_PICK;
+        plan->rotary_entries |= op->kind == MGV__OP_ROTARY; /* so many as mgv__plan_layout says */
         op_count += op->kind == MGV__OP_POOL                                                          ? 3
                     : op->kind != MGV__OP_NORM || mgv__lower_is_added_to(program, i) || mgv__lower_is_merger_norm(program, i);
         mgv__lower_leave(&l, i);
@@ -11191,17 +11240,22 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
                           : source == MGV__DEVICE_MLP || source == MGV__DEVICE_HEAD_MLP ? MGV__PACK_MLP
                           : merger < MGV__MERGER_BUFFERS                                ? MGV__PACK_MERGE
                                                                                         : MGV__PACK_HIDDEN;
-    /* rows that are prepended come with the patches', and patches in the order of windows */
-    const uint32_t last = from->rows == MGV__ROWS_PATCHES || (source == MGV__DEVICE_PATCHES && from[1].kind == MGV__OP_GATHER) ? i + 1 : i;
+    const int turns = i + 1 < plan->used_ops && from[1].kind == MGV__OP_ROTARY && from[1].target == from->target;
+    /* rows that are prepended come with the patches', and patches in the order of windows; queries and keys turn before they are stored */
+    const int with_next = from->rows == MGV__ROWS_PATCHES || (source == MGV__DEVICE_PATCHES && from[1].kind == MGV__OP_GATHER) || turns;
+    const uint32_t last = with_next ? i + 1 : i;
     uint32_t flags = 0;
     mgv__plan_op *op;
     if (source == MGV__DEVICE_PATCHES)
         mgv__plan_push(plan, "patches", -1, plan->varlen ? MGV__KERNEL_PATCHES_OF_TOKENS : MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES,
                        MGV__DEVICE_PATCHES);
     if (l->norm[from->source] != MGV__NO_OP) flags |= MGV__KERNEL_FOLD_NORM;
+    if (flags && plan->program->ops[l->norm[from->source]].rms) flags |= MGV__KERNEL_RMS;
     flags |= mgv__lower_activation(from->activation);
+    if (from->gated) flags |= MGV__KERNEL_GATED;
+    if (turns) flags |= MGV__KERNEL_ROTARY;
     if (plan->varlen) flags |= from->table != MGV__NO_TENSOR ? MGV__KERNEL_SAMPLED : 0;
-    else if (from->table != MGV__NO_TENSOR || last > i) flags |= MGV__KERNEL_TABLE;
+    else if (from->table != MGV__NO_TENSOR || from->rows == MGV__ROWS_PATCHES) flags |= MGV__KERNEL_TABLE;
     if (from->add != MGV__NONE) flags |= MGV__KERNEL_RESIDUAL;
     if (mgv__lower_is_read_by(plan->program, last, MGV__OP_NORM)) flags |= MGV__KERNEL_STATS;
     if (flags & MGV__KERNEL_STATS && mgv__plan_is_ragged(plan)) flags |= MGV__KERNEL_RAGGED;
@@ -11211,6 +11265,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     op->end = last + 1;
     op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
     plan->activations |= flags & MGV__KERNEL_ACTIVATION;
+    plan->needs_tower |= flags & (MGV__KERNEL_TOWER_EPILOGUE | MGV__KERNEL_RMS);
     op->of_images = from->rows == MGV__ROWS_IMAGES;
     if (merger < MGV__MERGER_BUFFERS) mgv__lower_part_of_merger(l, op, source);
     if (from->add != MGV__NONE) op->residual = l->place[from->add];
@@ -11239,6 +11294,7 @@ static void mgv__lower_merger_norm(mgv__lowering *l, uint32_t i) {
     op->packs = MGV__PACKS_NORM;
     op->merger = 1 + l->mergers;
     op->kernel.flags = MGV__KERNEL_FOLD_NORM;
+    if (from->rms) op->kernel.flags |= MGV__KERNEL_RMS;
     op->kernel.epsilon = from->epsilon;
     op->kernel.stats_in = mgv__plan_stats(plan, MGV__DEVICE_STREAM);
     op->bias = mgv__plan_vector(plan, 2 * from->inner);
@@ -11404,8 +11460,10 @@ static void mgv__lower_mergers(mgv__plan *plan) {
 static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lowering l;
     uint32_t i;
-    plan->op_count = plan->vector_count = plan->head_ops = plan->activations = plan->normalises = 0;
+    plan->op_count = plan->vector_count = plan->head_ops = plan->activations = plan->normalises = plan->needs_tower = 0;
     plan->norm_op = MGV__NO_OP;
+    plan->rotary = mgv__plan_vector(plan, plan->rotary_entries * (plan->head_dim / 2));
+    plan->places = mgv__plan_vector(plan, plan->rotary_entries && !plan->varlen ? 2 * plan->tokens : 0);
     memset(plan->pack_rows, 0, sizeof plan->pack_rows);
     mgv__lower_begin(&l, plan);
     for (i = 0; i < plan->used_ops; i++) {
@@ -11703,6 +11761,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->varlen = config->image_size == 0;
     plan->tokens = plan->varlen ? 1 : mgv__fixed_tokens(config);
     plan->prefix = config->prefix;
+    if (plan->rotary_entries) /* with that of rows that do not turn */
+        plan->rotary_entries = plan->varlen ? (uint32_t)MGV__PLAN_SIDE : config->image_size / config->patch + 1;
     plan->patch_columns = config->channels * config->patch * config->patch * config->temporal_patch;
     plan->fold = plan->mergers ? config->merge * config->merge : 1;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
@@ -12167,6 +12227,7 @@ static void mgv__sm90_gemm(const mgv__plan *plan, mgv__plan_op *op, uint32_t spl
     if (op->by_head) width = plan->head_dim <= 64 ? 64 : 128;
     else if (k->flags & MGV__KERNEL_FLOAT_OUT) width = 64;
     else width = mgv__plan_tile_columns(plan, mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k, of->blocks);
+    if (k->flags & MGV__KERNEL_GATED) width = width > 128 ? 256 : 128; /* a chunk of 64 columns is of 128 sums */
     k->kind = width == 256   ? MGV__KERNEL_GEMM_256
               : width == 192 ? MGV__KERNEL_GEMM_192
               : width == 128 ? MGV__KERNEL_GEMM_128
@@ -12301,7 +12362,7 @@ static mgv__tile_clocks mgv__sm90_product_clocks(const mgv__plan *plan, const mg
     if (mgv__split_columns(k->kind)) return mgv__split_clocks(shape.columns, k->of.gemm.blocks);
     if (k->kind == MGV__KERNEL_GEMV) return mgv__gemv_clocks(k, shape);
     clocks = mgv__gemm_clocks(shape.columns, k->of.gemm.blocks);
-    if (k->flags & MGV__KERNEL_ACTIVATION) clocks.edge += MGV__SM90_GELU_CLOCKS * shape.columns;
+    if (k->flags & MGV__KERNEL_ACTIVATION || k->flags & MGV__KERNEL_TOWER_EPILOGUE) clocks.edge += MGV__SM90_GELU_CLOCKS * shape.columns;
     if (k->flags & MGV__KERNEL_STATS) clocks.edge += MGV__SM90_STREAM_CLOCKS;
     return clocks;
 }
@@ -12322,15 +12383,15 @@ static mgv__tile_clocks mgv__sm90_latency_product_clocks(const mgv__plan *plan, 
 #define MGV__SM90_STREAM (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS | MGV__KERNEL_RAGGED)
 #define MGV__SM90_ANY (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__SM90_STREAM)
 #define MGV__SM90_FLOAT (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL)
-#define MGV__SM90_GEMM (MGV__SM90_ANY | MGV__KERNEL_HALF | MGV__KERNEL_SAMPLED)
+#define MGV__SM90_GEMM (MGV__SM90_ANY | MGV__KERNEL_HALF | MGV__KERNEL_SAMPLED | MGV__KERNEL_SILU | MGV__KERNEL_ROTARY)
 #define MGV__SM90_NORM_GELU (MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH)
 /* In the order of their numbers. */
 static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"end", 0, 0},
     {"patches", 0, 0},
-    {"product", MGV__SM90_GEMM, 0}, /* GEMM_256, _192, _128, _64 */
+    {"product", MGV__SM90_GEMM | MGV__KERNEL_GATED, 0}, /* GEMM_256, _192, _128, _64 */
     {"product", MGV__SM90_GEMM, 0},
-    {"product", MGV__SM90_GEMM, 0},
+    {"product", MGV__SM90_GEMM | MGV__KERNEL_GATED, 0},
     {"product", MGV__SM90_GEMM, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
@@ -12596,7 +12657,7 @@ static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error)
     uint32_t i;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__tile_kind *kind = &plan->machine->kinds[plan->ops[i].kernel.kind];
-        const uint32_t flags = plan->ops[i].kernel.flags & MGV__KERNEL_EPILOGUE,
+        const uint32_t flags = plan->ops[i].kernel.flags & (MGV__KERNEL_EPILOGUE | MGV__KERNEL_TOWER_EPILOGUE),
                        beyond = flags & ~(flags & MGV__KERNEL_FLOAT_OUT ? kind->float_epilogue : kind->epilogue);
         if (beyond)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -12777,19 +12838,31 @@ static double mgv__pack_query_scale(const mgv__plan *plan) {
     return mgv__pack_softmax_scale(fabs(plan->scale - exact) < 1e-6 * exact ? exact : plan->scale);
 }
 
+/* Rows of a gated product's weights come in turns of eight: those of the gate, the part with number 0, and those that it opens. */
+static uint32_t mgv__gated_part(uint32_t row) { return row / 8 % 2; }
+static uint32_t mgv__gated_column(uint32_t row) { return row / 16 * 8 + row % 8; }
+
+/* Where column `column` of queries and keys as the kernel turns them is in the model: a pair's two columns lie side by side instead of half
+   a head apart, and pairs of rows and of columns of patches come in turns. Scores do not know in which order a head's columns are. */
+static uint32_t mgv__rotary_column(uint32_t column, uint32_t head_dim) {
+    const uint32_t within = column % head_dim, pair = within / 2;
+    return column - within + pair % 2 * (head_dim / 4) + pair / 2 + within % 2 * (head_dim / 2);
+}
+
 /* What row `row` of a product's weights is multiplied by: queries, the first third of what attention reads, by the scale of their softmax.
    GELU takes half of its argument. LayerScale is a factor of its own, behind the bias: it takes both. */
 static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__plan *plan = p->plan;
     const uint32_t channel_scale = plan->program->ops[op->end - 1].channel_scale;
-    if (op->kernel.flags & MGV__KERNEL_GELU) return 0.5;
+    if (op->kernel.flags & MGV__KERNEL_GATED && mgv__gated_part(row)) return 1; /* the activation is of the gate */
+    if (op->kernel.flags & MGV__KERNEL_OF_HALF) return 0.5;
     if (op->target == MGV__DEVICE_QKV && row < op->kernel.columns / 3) return mgv__pack_query_scale(plan);
     return channel_scale == MGV__NO_TENSOR ? 1 : mgv__tensor_value(&p->tensors[channel_scale], row);
 }
 
 /* Row `target_row` of a product's weights with its bias. A norm before the product is folded in: weights times gamma, the share of beta in
    the bias, and the row centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard
-   deviation. gamma NULL: no norm. */
+   deviation. gamma NULL: no norm; beta NULL: an RMSNorm, which takes no mean off. */
 static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
                           uint64_t weight_row, float bias, const mgv__tensor *gamma, const mgv__tensor *beta) {
     const uint32_t inner = (uint32_t)weight->shape[1]; /* of MLPs the pack's rows may be longer: the rest stays zero */
@@ -12801,22 +12874,31 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     for (k = 0; k < inner && !gamma; k++) out[k] = mgv__round16((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale), half);
     for (k = 0; k < inner && gamma; k++) {
         const double w = mgv__tensor_value(weight, weight_row * inner + k);
-        shift += w * mgv__tensor_value(beta, k);
+        if (beta) shift += w * mgv__tensor_value(beta, k);
         centred[k] = w * mgv__tensor_value(gamma, k) * scale;
         mean += centred[k] / inner;
+        if (!beta) out[k] = mgv__round16((float)centred[k], half);
     }
-    for (k = 0; k < inner && gamma; k++) centred[k] -= mean;
-    if (gamma) mgv__pack_centred(out, centred, inner, half);
+    for (k = 0; k < inner && beta; k++) centred[k] -= mean;
+    if (beta) mgv__pack_centred(out, centred, inner, half);
     p->vectors[op->bias + target_row] = (float)(shift * scale);
 }
 
-/* Row `row` of a product whose weights are those of the model's last operation that it stands for, part after part. An MLP's may have some
-   more, which stay zero. */
+/* Row `row` of a product, whose weights are those of the last product of the model that it stands for, part after part, but for what is
+   in another order here. An MLP's may have some more, which stay zero. */
 static void mgv__pack_product(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
-    const mgv__op *from = &p->plan->program->ops[op->end - 1];
-    const mgv__op *norm = op->norm == MGV__NO_OP ? NULL : &p->plan->program->ops[op->norm];
-    const mgv__tensor *gamma = norm ? &p->tensors[norm->weight[0]] : NULL, *beta = norm ? &p->tensors[norm->bias[0]] : NULL;
+    const mgv__plan *plan = p->plan;
+    const uint32_t flags = op->kernel.flags;
+    const mgv__op *from = &plan->program->ops[op->end - (flags & MGV__KERNEL_ROTARY ? 2 : 1)];
+    const mgv__op *norm = op->norm == MGV__NO_OP ? NULL : &plan->program->ops[op->norm];
+    const mgv__tensor *gamma = norm ? &p->tensors[norm->weight[0]] : NULL, *beta = norm && !norm->rms ? &p->tensors[norm->bias[0]] : NULL;
     uint32_t part = 0, in_part = row;
+    if (flags & MGV__KERNEL_ROTARY && row < op->kernel.columns / 3 * 2) in_part = mgv__rotary_column(row, plan->head_dim);
+    if (flags & MGV__KERNEL_GATED) {
+        part = mgv__gated_part(row);
+        in_part = mgv__gated_column(row);
+        if (in_part >= from->part_columns[part]) return;
+    }
     for (; part < from->part_count && in_part >= from->part_columns[part]; part++) in_part -= from->part_columns[part];
     if (part == from->part_count) return;
     in_part += mgv__op_part_row(from, part);
@@ -12901,6 +12983,33 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
     p->vectors[op->bias + row] = (float)bias;
 }
 
+/* Cosines and sines of the entries that places name: coordinates, or, where these are centred, none and then those of each row or column of
+   patches. Then the places of an image's rows, where they are the same for all. */
+static void mgv__pack_rotary(const mgv__packer *p) {
+    const mgv__plan *plan = p->plan;
+    const mgv__config *config = plan->config;
+    const uint32_t side = config->image_size / config->patch, each = plan->head_dim / 4, centred = (uint32_t)config->rope_centered;
+    float *out = p->vectors + plan->rotary, *places = p->vectors + plan->places;
+    mgv_grid grid;
+    uint32_t entry, row, i;
+    for (entry = 0; entry < plan->rotary_entries; entry++) {
+        const float position = !centred ? (float)entry : entry ? mgv__centered_angle(entry - 1, side) : 0;
+        for (i = 0; i < each; i++, out += 2) mgv__sincos(position * plan->program->rotary.frequency[i], &out[1], &out[0]);
+    }
+    memset(&grid, 0, sizeof grid);
+    grid.t = 1;
+    grid.h = grid.w = side;
+    for (row = 0; row < plan->tokens && !plan->varlen; row++, places += 2) {
+        uint32_t place[2] = {0, 0}; /* class and register tokens do not turn */
+        if (row >= plan->prefix) {
+            const mgv__patch_place patch = mgv__patch_of_row(&grid, config->merge, row - plan->prefix);
+            place[0] = patch.y + centred;
+            place[1] = patch.x + centred;
+        }
+        memcpy(places, place, sizeof place);
+    }
+}
+
 /* Gamma and beta of a norm that is not folded into a product. */
 static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
     const mgv__op *norm = &p->plan->program->ops[op];
@@ -12909,7 +13018,7 @@ static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
     uint32_t k;
     for (k = 0; k < width; k++) {
         out[k] = mgv__tensor_value(&p->tensors[norm->weight[0]], k);
-        out[width + k] = mgv__tensor_value(&p->tensors[norm->bias[0]], k);
+        out[width + k] = norm->rms ? 0 : mgv__tensor_value(&p->tensors[norm->bias[0]], k);
     }
 }
 
@@ -13002,6 +13111,7 @@ static void mgv__pack_vectors(const mgv__packer *p) {
     const mgv__plan *plan = p->plan;
     uint32_t i;
     if (plan->norm_op != MGV__NO_OP) mgv__pack_norm(p, plan->norm_op, plan->norm);
+    if (plan->rotary_entries) mgv__pack_rotary(p);
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
         if (op->packs == MGV__PACKS_NORM) mgv__pack_norm(p, op->norm, op->bias);
@@ -15156,6 +15266,9 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->grid = config->image_size / config->patch;
     arguments->patch_pitch = plan->patch_pitch;
     arguments->prefix = plan->prefix;
+    arguments->places = (const uint32_t *)(const void *)(arguments->vectors + plan->places);
+    arguments->place_words = 2;
+    arguments->place_rows = plan->tokens;
     arguments->latency_rows = mgv__plan_latency_rows(cuda->plan->tokens);
     arguments->poll_limit = desc->poll_limit ? desc->poll_limit : 1555000; /* a poll takes 0.161 us on the H200 */
     return mgv__cuda_encode_maps(cuda, arguments->maps, error); /* each schedule makes its own: what the driver refuses is refused here */
@@ -15337,6 +15450,9 @@ static mgv_result mgv__cuda_place_pictures(mgv__cuda *cuda, const mgv__batch_pic
     cuda->arguments.tokens = (const mgv__kernel_token *)(const void *)device;
     cuda->arguments.unit_rows = (const uint32_t *)(const void *)(device + layout.unit_rows);
     cuda->arguments.samples = (const mgv__kernel_sample *)(const void *)(device + layout.samples);
+    cuda->arguments.places = (const uint32_t *)(const void *)(device + offsetof(mgv__kernel_token, place));
+    cuda->arguments.place_words = sizeof(mgv__kernel_token) / sizeof(uint32_t);
+    cuda->arguments.place_rows = tokens;
     MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (device, host, layout.samples + tables.sample_count * sizeof *tables.samples,
                                              cudaMemcpyHostToDevice, stream), "sending what there is to know of the pictures");
     return MGV_OK;
@@ -17198,7 +17314,8 @@ static float mgv__validation_value(const mgv__device_buffer *b, int half, const 
 }
 
 /* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and
-   normalised on the CPU; queries have the scale of their softmax in them there. columns: that the model has; a device's rows may be
+   normalised on the CPU; queries have the scale of their softmax in them there, and where they turn other columns of queries and keys lie
+   side by side. columns: that the model has; a device's rows may be
    longer. */
 static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, uint32_t columns,
                                   float *out) {
@@ -17222,6 +17339,7 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
                 if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
             }
             if (buffer == MGV__DEVICE_QKV && i < columns / 3) value /= query_scale;
+            if (buffer == MGV__DEVICE_QKV && plan->rotary_entries && i < columns / 3 * 2) column = mgv__rotary_column(i, plan->head_dim);
             out[(size_t)row * columns + column] = value;
         }
 }
@@ -17305,6 +17423,7 @@ static double mgv__validation_tolerance(const mgv__plan_op *op) {
     if (op->kernel.kind == MGV__KERNEL_PATCHES) return MGV__VALIDATION_EXACT;
     /* the pooling head rounds scoring vectors and weights of tokens; as f16 weighted sums, value weights and the result */
     if (op->by_head) return 2 * MGV__BF16_STEP + 3 * MGV__F16_STEP;
+    if (op->kernel.flags & MGV__KERNEL_GATED) return 3 * MGV__BF16_STEP; /* weights of both factors */
     /* others round two things; a GELU of f16 has the error of the tanh instruction beside that, 2^-11 */
     if (op->kernel.flags & MGV__KERNEL_HALF) return (op->kernel.flags & MGV__KERNEL_GELU ? 4 : 2) * MGV__F16_STEP;
     return 2 * MGV__BF16_STEP;

@@ -4,7 +4,7 @@
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
    Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
-   gemm, gemm_layers, attention, attention_online, attention_ranges, rows, mergers; sm_90a/patches; sm_90a/siglip_head/ gemv, pool,
+   gemm, gemm_layers, towers, attention, attention_online, attention_ranges, rows, mergers; sm_90a/patches; sm_90a/siglip_head/ gemv, pool,
    pool_sums, pool_tokens; then sm_90a/latency/kernels.
    Decoding shares only ptx.cuh with all that: sm_90a/decode/kernel. */
 #define MEGAVIT_KERNELS
@@ -17,6 +17,7 @@
 #include "sm_90a/patches.cuh"
 #include "sm_90a/throughput/rows.cuh"
 #include "sm_90a/throughput/mergers.cuh"
+#include "sm_90a/throughput/towers.cuh"
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS,
@@ -64,9 +65,9 @@ DEVICE void math_pool(Math &self, const TileSlot &tile) {
    and so does their code: -0.4% (kernels/NOTES.md, how much code). */
 template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &tile, uint32_t kind) {
     constexpr auto has = [](uint32_t some) { return has_kind<KINDS>(some); };
-    constexpr uint32_t flags = has_kind<KINDS>(MGV__KERNEL_ATTENTION_RANGES) ? FLAGS_OF_TOWER_TILE
-                               : has_kind<KINDS>(MGV__KERNEL_ROWS)       ? FLAGS_OF_TILE
-                                                                         : FLAGS_OF_COMMON_TILE;
+    constexpr uint32_t flags = is_tower<KINDS>()                  ? FLAGS_OF_TOWER_TILE
+                               : has_kind<KINDS>(MGV__KERNEL_ROWS) ? FLAGS_OF_TILE
+                                                                   : FLAGS_OF_COMMON_TILE;
     if (is_kind<KINDS, MGV__KERNEL_SPLIT_160>(kind)) {
         split_tile<160>(self, tile);
         return KIND_NOT_KNOWN;
@@ -100,12 +101,12 @@ template <uint32_t KINDS> DEVICE void math_role(SharedMemory *shared, const mgv_
         if (kind == KIND_NOT_KNOWN) kind = math_wait_kind(self);
         if (kind == MGV__KERNEL_END) break;
         const TileSlot &tile = shared->slot[self.slot.index];
-        if (is_kind<KINDS, MGV__KERNEL_GEMM_256>(kind) && is_layer_tile(tile.op)) {
-            kind = layer_tiles<256>(self);
+        if (is_kind<KINDS, MGV__KERNEL_GEMM_256>(kind) && is_layer_tile<KINDS>(tile.op)) {
+            kind = layer_tiles<256, KINDS>(self);
             continue;
         }
-        if (is_kind<KINDS, MGV__KERNEL_GEMM_192>(kind) && is_layer_tile(tile.op)) {
-            kind = layer_tiles<192>(self);
+        if (is_kind<KINDS, MGV__KERNEL_GEMM_192>(kind) && is_layer_tile<KINDS>(tile.op)) {
+            kind = layer_tiles<192, KINDS>(self);
             continue;
         }
         self.lane = opaque(self.lane);

@@ -1082,8 +1082,8 @@ static void plan_prints_the_schedule_of_the_gpu(void **state) {
 static void plan_says_why_the_gpu_does_not_run_a_model(void **state) {
     (void)state;
     assert_int_equal(run("plan", "--model", VARIABLE_MODEL, "--size", "64x96"), 0);
-    assert_non_null(strstr(said_out, "no GPU schedule: the GPU kernel has no rotary positions"));
-    assert_bad_file(run("plan", "--model", VARIABLE_MODEL, "--size", "64x96", "--backend", "cuda"), "GPU kernel has no rotary positions");
+    assert_non_null(strstr(said_out, "no GPU schedule: the GPU kernel runs pictures of one size"));
+    assert_bad_file(run("plan", "--model", VARIABLE_MODEL, "--size", "64x96", "--backend", "cuda"), "GPU kernel runs pictures of one size");
     assert_int_equal(run("plan", "--model", hopper_model(), "--sms", "1"), 1);
     assert_int_equal(lines(said_err), 1);
     assert_int_equal(said_out[0], 0);
@@ -1180,7 +1180,7 @@ static void pack_refuses_and_leaves_nothing(void **state) {
     char path[256];
     (void)state;
     snprintf(path, sizeof path, "%s", in_scratch("refused.mgvp"));
-    assert_bad_file(run("pack", "--model", VARIABLE_MODEL, "-o", path), "no rotary positions");
+    assert_bad_file(run("pack", "--model", VARIABLE_MODEL, "-o", path), "pictures of one size");
     assert_bad_file(run("pack", "--model", in_scratch("nowhere"), "-o", path), "config.json");
     assert_bad_file(run("pack", "--model", hopper_model(), "-o", in_scratch("nowhere/x.mgvp")), "cannot write");
     file_limit = 1 << 20; /* the disk is full */

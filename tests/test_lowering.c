@@ -56,7 +56,7 @@ static void add_gemm(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_o
     add(hash, of->b_row);
     add(hash, of->a_column_step);
     add(hash, of->bias);
-    if (k->flags & MGV__KERNEL_TABLE) add(hash, of->table);
+    if (k->flags & (MGV__KERNEL_TABLE | MGV__KERNEL_ROTARY)) add(hash, of->table);
     if (k->flags & MGV__KERNEL_FOLD_NORM) add(hash, k->stats_in);
     if (k->flags & MGV__KERNEL_STATS) add(hash, of->stats_out);
     add(hash, k->stats_columns);
@@ -85,7 +85,7 @@ static void add_latency(mgv__hash *hash, const mgv__plan *plan, const mgv__kerne
     add(hash, of->b_row);
     add(hash, 0); /* as many words as a GEMM has */
     add(hash, of->bias);
-    if (k->flags & MGV__KERNEL_TABLE) add(hash, of->table);
+    if (k->flags & (MGV__KERNEL_TABLE | MGV__KERNEL_ROTARY)) add(hash, of->table);
     if (k->flags & MGV__KERNEL_FOLD_NORM) add(hash, k->stats_in);
     if (k->flags & MGV__KERNEL_STATS) add(hash, of->stats_out);
     add(hash, k->stats_columns);

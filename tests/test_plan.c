@@ -664,7 +664,7 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
         assert_int_equal(lay_out(&plan, &config, 1, 0, &error), MGV_ERROR_UNSUPPORTED);        \
         if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);      \
     } while (0)
-    BEYOND((config.family = MGV_FAMILY_QWEN3_VL, config.rope_theta = 10000, config.temporal_patch = config.merge = 2, config.position_side = 14, config.out_hidden = 512), "no rotary positions");
+    BEYOND((config.family = MGV_FAMILY_QWEN3_VL, config.rope_theta = 10000, config.temporal_patch = config.merge = 2, config.position_side = 14, config.out_hidden = 512), "patches of one frame, or of two in clips of any size");
     BEYOND(config.head_dim = 104, "to 96 columns, not 104");
     BEYOND(config.head_dim = 60, "to 96 columns, not 60");
     BEYOND((config.heads = 1, config.hidden = 64), "2 to 64 heads");
@@ -672,7 +672,7 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
     BEYOND(config.hidden = 800, "together as wide as the stream");
     BEYOND((config.heads = 25, config.hidden = 1600), "widths up to 1536");
     BEYOND(config.layers = 101, "512 operations at most");
-    BEYOND(config.activation = MGV__ACT_SILU, "no other activation than a GELU and ReLU: operation 6, \"fc1\"");
+    BEYOND(config.activation = MGV__ACT_SILU, "no other activation of a pooling head than a GELU and ReLU: operation 89, \"head fc1\"");
     BEYOND((config.patch = 19, config.image_size = 209), "even side, not 19"); /* a row of a patch has an odd number of bytes */
     BEYOND(config.channels = 1, "three channels, not 1");
     BEYOND((config.patch = 2, config.image_size = 2050), "up to 1048576 patches, not 1050625");

@@ -13,6 +13,8 @@ DEVICE bool is_pool(uint32_t kind) { return kind == MGV__KERNEL_POOL || kind == 
 /* A kernel has code for some kinds of tiles: KINDS, bit by bit (mgv__kernels). Whether it has for a kind, and whether a tile is of one that
    it has code for. */
 template <uint32_t KINDS> DEVICE constexpr bool has_kind(uint32_t kind) { return KINDS >> kind & 1; }
+/* The kernel of all towers: what only it has code for would change that of the others. */
+template <uint32_t KINDS> DEVICE constexpr bool is_tower() { return has_kind<KINDS>(MGV__KERNEL_TOWER); }
 template <uint32_t KINDS, uint32_t KIND> DEVICE bool is_kind(uint32_t kind) { return has_kind<KINDS>(KIND) && kind == KIND; }
 
 /* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64. */

@@ -325,6 +325,33 @@ static std::string make_dinov2(const MicroShape &shape, Checkpoint &c) {
                          (shape.registers ? ",\"num_register_tokens\":" + std::to_string(shape.registers) : std::string()));
 }
 
+/* Rotary positions, a scale per channel, an MLP that may be gated, registers. */
+static std::string make_dinov3(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate;
+    c.add("embeddings.cls_token", {1, 1, d}, 1, 0);
+    if (shape.registers) c.add("embeddings.register_tokens", {1, shape.registers, d}, 1, 0);
+    c.add("embeddings.patch_embeddings.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
+    c.add("embeddings.patch_embeddings.bias", {d}, 0.1f, 0);
+    for (uint32_t i = 0; i < shape.layers; i++) {
+        const std::string l = "layer." + std::to_string(i) + ".";
+        c.norm(l + "norm1", d);
+        c.norm(l + "norm2", d);
+        c.linear(l + "attention.q_proj", d, d, shape.sharpness);
+        c.add(l + "attention.k_proj.weight", {d, d}, 1.7f / sqrtf((float)d), 0);
+        for (const char *p : {"v_proj", "o_proj"}) c.linear(l + "attention." + p, d, d);
+        c.add(l + "layer_scale1.lambda1", {d}, 0.5f, 0.6f);
+        if (shape.gated) c.linear(l + "mlp.gate_proj", f, d);
+        c.linear(l + "mlp.up_proj", f, d);
+        c.linear(l + "mlp.down_proj", d, f);
+        c.add(l + "layer_scale2.lambda1", {d}, 0.5f, 0.6f);
+    }
+    c.norm("norm", d);
+    return config_of(shape, "dinov3_vit",
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size) +
+                         ",\"hidden_act\":\"" + shape.activation + "\",\"use_gated_mlp\":" + (shape.gated ? "true" : "false") +
+                         ",\"num_register_tokens\":" + std::to_string(shape.registers));
+}
+
 /* ReLU, norms behind the residual: tests/toy. */
 static std::string make_toy(const MicroShape &shape, Checkpoint &c) {
     const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
@@ -418,46 +445,54 @@ static std::string make_toy_merged(const MicroShape &shape, Checkpoint &c) {
                          ",\"out_hidden_size\":" + std::to_string(shape.merged) + ",\"deepstack_visual_indexes\":[" + deepstack + "]");
 }
 
-/* Qwen3-VL: positions sampled and turned, DeepStack behind the first layers; Qwen2.5-VL: windows, of which layer 1 knows nothing. */
-static std::string make_qwen(const MicroShape &shape, Checkpoint &c, bool windows) {
+/* The towers of Qwen-VL: rotary positions and two frames a patch; Qwen3's with sampled positions and DeepStack, Qwen2.5's with RMSNorm, a gated
+   MLP and windows of 2 x 2 merged tokens in all layers but the last, Qwen2's with neither. */
+static std::string make_qwen(const MicroShape &shape, const std::string &family, Checkpoint &c) {
     const uint64_t d = shape.hidden, f = shape.intermediate;
+    const bool third = family == "qwen3", gated = family == "qwen2.5";
+    const std::string fc1 = third ? "linear_fc1" : "0", fc2 = third ? "linear_fc2" : "2";
     std::string deepstack;
     const auto norm = [&](const std::string &name, uint64_t width) {
-        c.add(name + ".weight", {width}, 0.2f, 1);
-        if (!windows) c.add(name + ".bias", {width}, 0.1f, 0);
+        if (gated) c.add(name + ".weight", {width}, 0.2f, 1);
+        else c.norm(name, width);
     };
-    const auto merger = [&](const std::string &name, const char *fc1, const char *fc2) {
-        c.linear(name + fc1, 4 * d, 4 * d);
-        c.linear(name + fc2, shape.merged, 4 * d);
+    const auto merger = [&](const std::string &name, const std::string &norm_name, uint64_t width) {
+        norm(name + norm_name, width);
+        c.linear(name + (third ? "" : "mlp.") + fc1, 4 * d, 4 * d);
+        c.linear(name + (third ? "" : "mlp.") + fc2, shape.merged, 4 * d);
     };
     c.add("patch_embed.proj.weight", {d, 3, 2, shape.patch, shape.patch}, 1.7f / sqrtf((float)(6 * shape.patch * shape.patch)), 0);
-    if (!windows) c.add("patch_embed.proj.bias", {d}, 0.1f, 0);
-    if (!windows) c.add("pos_embed.weight", {(uint64_t)shape.table_side * shape.table_side, d}, 0.5f, 0);
+    if (third) {
+        c.add("patch_embed.proj.bias", {d}, 0.1f, 0);
+        c.add("pos_embed.weight", {shape.table_side * shape.table_side, d}, 0.5f, 0);
+    }
     for (uint32_t i = 0; i < shape.layers; i++) {
         const std::string l = "blocks." + std::to_string(i) + ".";
         norm(l + "norm1", d);
         norm(l + "norm2", d);
-        c.linear(l + "attn.qkv", 3 * d, d);
+        c.linear(l + "attn.qkv", 3 * d, d, shape.sharpness);
         c.linear(l + "attn.proj", d, d);
-        if (windows)
-            for (const char *p : {"mlp.gate_proj", "mlp.up_proj"}) c.linear(l + p, f, d);
-        else c.linear(l + "mlp.linear_fc1", f, d);
-        c.linear(l + (windows ? "mlp.down_proj" : "mlp.linear_fc2"), d, f);
+        if (gated) c.linear(l + "mlp.gate_proj", f, d);
+        c.linear(l + (gated ? "mlp.up_proj" : third ? "mlp.linear_fc1" : "mlp.fc1"), f, d);
+        c.linear(l + (gated ? "mlp.down_proj" : third ? "mlp.linear_fc2" : "mlp.fc2"), d, f);
     }
     for (uint32_t i = 0; i < shape.deepstack; i++) {
-        const std::string name = "deepstack_merger_list." + std::to_string(i) + ".";
-        norm(name + "norm", 4 * d);
-        merger(name, "linear_fc1", "linear_fc2");
+        merger("deepstack_merger_list." + std::to_string(i) + ".", "norm", 4 * d);
         deepstack += (i ? "," : "") + std::to_string(i);
     }
-    norm(windows ? "merger.ln_q" : "merger.norm", d);
-    merger("merger.", windows ? "mlp.0" : "linear_fc1", windows ? "mlp.2" : "linear_fc2");
-    const std::string more = windows ? ",\"window_size\":" + std::to_string(4 * shape.patch) + ",\"fullatt_block_indexes\":[1]"
-                                     : ",\"num_position_embeddings\":" + std::to_string(shape.table_side * shape.table_side) +
-                                           ",\"deepstack_visual_indexes\":[" + deepstack + "]";
-    return std::string("{\"model_type\":\"") + (windows ? "qwen2_5_vl_vision" : "qwen3_vl_vision") + "\",\"hidden_size\":" + std::to_string(d) +
-           ",\"num_heads\":" + std::to_string(d / shape.head_dim) + ",\"depth\":" + std::to_string(shape.layers) + ",\"patch_size\":" +
-           std::to_string(shape.patch) + ",\"intermediate_size\":" + std::to_string(f) + ",\"out_hidden_size\":" + std::to_string(shape.merged) + more + "}";
+    merger("merger.", third ? "norm" : "ln_q", d);
+    return "{\"model_type\":\"" + std::string(third ? "qwen3_vl_vision" : gated ? "qwen2_5_vl_vision" : "qwen2_vl_vision") + "\",\"depth\":" +
+           std::to_string(shape.layers) + ",\"num_heads\":" + std::to_string(d / shape.head_dim) + ",\"patch_size\":" + std::to_string(shape.patch) +
+           (third || gated ? ",\"hidden_size\":" + std::to_string(d) + ",\"intermediate_size\":" + std::to_string(f) + ",\"out_hidden_size\":" +
+                                 std::to_string(shape.merged)
+                           : ",\"embed_dim\":" + std::to_string(d) + ",\"hidden_size\":" + std::to_string(shape.merged) + ",\"mlp_ratio\":" +
+                                 std::to_string(f / d)) +
+           (third ? ",\"num_position_embeddings\":" + std::to_string(shape.table_side * shape.table_side) + ",\"deepstack_visual_indexes\":[" +
+                        deepstack + "]"
+                  : "") +
+           (gated ? ",\"window_size\":" + std::to_string(4 * shape.patch) + ",\"fullatt_block_indexes\":[" + std::to_string(shape.layers - 1) + "]"
+                  : "") +
+           "}";
 }
 
 MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
@@ -467,14 +502,18 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     const std::string family = shape.family, side = std::to_string(shape.image_size);
     const std::string config = family == "clip"     ? make_clip(shape, c)
                                : family == "dinov2" ? make_dinov2(shape, c)
+                               : family == "dinov3" ? make_dinov3(shape, c)
                                : family == "toy"    ? make_toy(shape, c)
                                : family == "naflex" ? make_naflex(shape, c)
-                               : family == "qwen3" || family == "qwen2.5" ? make_qwen(shape, c, family == "qwen2.5")
+                               : family.compare(0, 4, "qwen") == 0 ? make_qwen(shape, family, c)
                                : shape.merged       ? make_toy_merged(shape, c)
                                                     : make_siglip(shape, c);
     m->pictures = pictures_of(shape);
     const bool any_size = !m->pictures.empty();
-    const std::string processor = any_size ? "{\"do_resize\":false,\"max_num_patches\":1000,\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27]}" : "{\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
+    /* DINOv3's own makes floats */
+    const std::string processor = any_size ? "{\"do_resize\":false,\"max_num_patches\":1000,\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27]}" :
+                                  std::string("{") + (family == "dinov3" ? "\"image_processor_type\":\"BitImageProcessor\"," : "") +
+                                  "\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
                                   "\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27],\"rescale_factor\":0.00392156862745098,"
                                   "\"resample\":3,\"size\":{\"height\":" + side + ",\"width\":" + side + "}}";
     const std::string tensors = c.file();

@@ -1,4 +1,4 @@
-/* A small SigLIP, CLIP, DINOv2 or toy on the machine model, through megavit.h's own CUDA backend. encode.cc */
+/* A small SigLIP, CLIP, DINOv2, DINOv3 or toy on the machine model, through megavit.h's own CUDA backend. encode.cc */
 #ifndef MACHINE_ENCODE_H
 #define MACHINE_ENCODE_H
 
@@ -19,9 +19,11 @@ struct MicroShape {
     bool alike = false; /* all images are the same one */
     float contrast = 1; /* of the pixels around the middle grey */
     bool regroups = false; /* group_images is of the engine's largest batch; a smaller one is grouped as the plan likes */
-    const char *family = "siglip"; /* or clip, dinov2, toy, naflex, qwen3, qwen2.5: their one row of each image stands for the pooling head's */
+    const char *family = "siglip"; /* or clip, dinov2, dinov3, toy, naflex, qwen2, qwen2.5, qwen3: their one row of each image stands for the pooling head's */
     uint32_t registers = 0; /* of dinov2 */
     uint32_t table_side = 0; /* of dinov2: the side of its positions, which the picture's are sampled from; 0: as many as there are patches */
+    const char *activation = "gelu"; /* of dinov3 */
+    bool gated = false; /* its MLP */
     uint32_t schedule_images = 0; /* arithmetic is that of so many images */
     const char *sizes = ""; /* where pictures may be of any: patches down and across, frames of each, as "3x5 1x1*4"; max_images is the most tokens */
     uint32_t seed = 0; /* of the pixels: picture i of a list is that of seed + i */

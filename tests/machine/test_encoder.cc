@@ -536,6 +536,60 @@ static void test_families(void) {
     test_encoder_arithmetic(dino, 1);
 }
 
+/* Qwen's towers over pictures of several sizes and clips: heads of 64, 72, 80 and 96 columns. */
+static void test_qwen_heads(unsigned seeds) {
+    MicroShape shape = {0, 8, 192, 200, 2, 3, 200, 0, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    shape.family = "qwen3";
+    shape.head = false;
+    shape.sizes = "4x6 2x2*3 10x8";
+    shape.table_side = 5;
+    shape.merged = 104;
+    shape.deepstack = 2;
+    test_encoder_arithmetic(shape, 2);
+    test_encoder_protocol(shape, seeds / 10);
+    shape.head_dim = 72;
+    shape.hidden = 144;
+    shape.layers = 1;
+    shape.deepstack = 0;
+    test_encoder_arithmetic(shape, 1);
+    shape.family = "qwen2.5";
+    shape.head_dim = 80;
+    shape.hidden = 160;
+    shape.intermediate = 172;
+    shape.layers = 2;
+    test_encoder_arithmetic(shape, 2);
+    test_encoder_protocol(shape, seeds / 10);
+    shape.family = "qwen2";
+    shape.head_dim = 96;
+    shape.hidden = 192;
+    shape.intermediate = 384;
+    shape.layers = 1;
+    test_encoder_arithmetic(shape, 1);
+}
+
+/* Rotary positions with heads of 64, 72, 80, 96 and 24 columns, a third head whose columns are two tiles', rows of two groups; gated MLPs
+   with SiLU and GELUs, in tiles of 256 and 128 columns of sums, of a number of columns that is no multiple of eight. */
+static void test_towers(unsigned seeds) {
+    MicroShape rotary = {64, 16, 192, 200, 2, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    rotary.family = "dinov3";
+    test_encoder_arithmetic(rotary, 2);
+    rotary.registers = 4;
+    rotary.activation = "silu";
+    test_encoder_arithmetic(rotary, 1);
+    MicroShape gated = rotary;
+    gated.gated = true;
+    test_encoder_arithmetic(gated, 2);
+    test_encoder_protocol(gated, seeds / 10);
+    for (const uint32_t head_dim : {72u, 80u, 96u, 24u}) {
+        gated.head_dim = head_dim;
+        gated.hidden = head_dim == 72 ? 576 : 4 * head_dim;
+        gated.intermediate = 2 * head_dim + 4;
+        gated.activation = head_dim == 72 ? "gelu" : head_dim == 80 ? "quick_gelu" : head_dim == 96 ? "gelu_pytorch_tanh" : "silu";
+        gated.layers = 1;
+        test_encoder_arithmetic(gated, 1);
+    }
+}
+
 /* Rows that end within 64 columns, one to three heads' worth of them; MLPs of a multiple of four; K shared out in tiles of 160 columns that no
    row fills; for few images the pooling head's tiles are those of many; more tokens than are held at once; a norm of the stream itself. */
 static void test_widths(void) {
@@ -749,20 +803,22 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "widths", "alike", "order", "watchdog", "sizes", "qwen", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "order", "watchdog", "sizes", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|widths|alike|order|watchdog|sizes|qwen|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|order|watchdog|sizes|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
     if (share.empty() || share == "numbers") test_numbers(seeds);
     if (share.empty() || share == "numbers" || share == "families") test_families();
+    if (share.empty() || share == "numbers" || share == "towers") test_towers(seeds);
+    if (share.empty() || share == "numbers" || share == "qwen") test_qwen_heads(seeds);
     if (share.empty() || share == "numbers" || share == "widths") test_widths();
     if (share.empty() || share == "numbers" || share == "alike") test_alike();
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);
-    if (share == "qwen") test_qwen(seeds); /* refused until there are rotary positions */
+    if (share.empty() || share == "qwen") test_qwen(seeds);
     if (share == "toy") { /* of all shares no other program has its families */
         test_toy();
         test_mergers();

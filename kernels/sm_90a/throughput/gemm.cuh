@@ -29,6 +29,9 @@ template <uint32_t FLAGS> DEVICE uint32_t gemm_flags(const TileSlot &tile) {
     return FLAGS == FLAGS_OF_COMMON_TILE ? tile.op.flags & ~uncommon : FLAGS;
 }
 
+/* x sigmoid(x): Elfwing, Uchibe, Doya 2017. */
+DEVICE float silu_of_half(float h) { return h + h * tanh_approx(h); }
+
 /* Operands are bf16, or f16 where HALF. */
 template <bool HALF, int COUNT> DEVICE void gemm_multiply(float (&acc)[COUNT], uint64_t a, uint64_t b) {
     if constexpr (HALF) wgmma_m64k16_f16_ss(acc, a, b, 1);
@@ -69,8 +72,36 @@ template <int COLUMNS, bool HALF = false> DEVICE void gemm_mainloop(Math &self, 
     math_leave_stage(self, last);
 }
 
+template <int COUNT, bool TOWER> DEVICE void gemm_activate(uint32_t flags, float *v) {
+    if (flags & MGV__KERNEL_GELU_TANH) {
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) v[j] = gelu_tanh_of_half(v[j]);
+    }
+    if (flags & MGV__KERNEL_GELU_ERF) {
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) v[j] = gelu_erf_of_half(v[j]);
+    }
+    if (flags & MGV__KERNEL_GELU_QUICK) {
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) v[j] = gelu_quick_of_half(v[j]);
+    }
+    if (flags & MGV__KERNEL_RELU) {
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) v[j] = v[j] < 0 ? 0 : v[j]; /* NaN stays NaN */
+    }
+    if (TOWER && flags & MGV__KERNEL_SILU) {
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) v[j] = silu_of_half(v[j]);
+    }
+}
+
+/* What only the kernel of towers has code for: towers.cuh. */
+template <int COLUMNS>
+DEVICE void tower_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column, uint32_t row);
+template <int COLUMNS> DEVICE void gated_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]);
+
 /* Turns COLUMNS columns of accumulators into values of the target. tile_column: this lane's first column within the tile. */
-template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column,
+template <int COLUMNS, bool TOWER = false> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column,
                                                uint32_t row, const float (&rstd)[2]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t vectors = shared_address(&self.shared->vectors[tile_column]);
@@ -84,22 +115,8 @@ template <int COLUMNS> DEVICE void gemm_finish(const Math &self, const TileSlot 
         e[2] = rstd[1] * e[2] + b0;
         e[3] = rstd[1] * e[3] + b1;
     }
-    if (flags & MGV__KERNEL_GELU_TANH) {
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_tanh_of_half(v[j]);
-    }
-    if (flags & MGV__KERNEL_GELU_ERF) {
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_erf_of_half(v[j]);
-    }
-    if (flags & MGV__KERNEL_GELU_QUICK) {
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 2; j++) v[j] = gelu_quick_of_half(v[j]);
-    }
-    if (flags & MGV__KERNEL_RELU) {
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 2; j++) v[j] = v[j] < 0 ? 0 : v[j]; /* NaN stays NaN */
-    }
+    gemm_activate<COLUMNS / 2, TOWER>(flags, v);
+    if constexpr (TOWER) tower_finish<COLUMNS>(self, tile, flags, v, tile_column, row);
     if (flags & MGV__KERNEL_TABLE) {
         const uint32_t column = gemm_first_column(tile, self.cta) + tile_column;
         const float *table = self.arguments.vectors + op.of.gemm.table + column;
@@ -247,15 +264,15 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
    was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (kernels/NOTES.md, how much
    code). */
 template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
-    constexpr bool any_width = FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_TOWER_TILE || FLAGS == FLAGS_OF_HALF_TILE;
+    constexpr bool tower = FLAGS == FLAGS_OF_TOWER_TILE, any_width = FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_HALF_TILE || tower;
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);
     float rstd[2], (&v)[32] = (float (&)[32])acc;
     gemm_norms(self, flags, rstd);
 #pragma unroll 1
     for (int column = 0; column < COLUMNS; column += 64) {
-        gemm_finish<64>(self, tile, flags, v, quad_column + column, row, rstd);
-        if constexpr (FLAGS == FLAGS_OF_TOWER_TILE)
+        gemm_finish<64, tower>(self, tile, flags, v, quad_column + column, row, rstd);
+        if constexpr (tower)
             if (flags & MGV__KERNEL_SAMPLED) {
                 const uint32_t first = gemm_first_column(tile, self.cta) + quad_column + column;
                 gemm_add_samples<64>(self, tile.op, v, first, row);
@@ -301,6 +318,11 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const T
             return;
         }
     }
+    if constexpr (FLAGS == FLAGS_OF_TOWER_TILE && COLUMNS % 128 == 0)
+        if (tile.op.flags & MGV__KERNEL_GATED) {
+            gated_epilogue<COLUMNS>(self, tile, acc);
+            return;
+        }
     gemm_epilogue<COLUMNS, FLAGS>(self, tile, acc);
 }
 

@@ -176,7 +176,7 @@ DEVICE void layer_epilogue_narrow(Math &self, uint32_t gelu, const uint32_t (&le
 }
 
 /* The tile of self.slot and those behind it, as long as they are of this sort and known in time. What comes then, or KIND_NOT_KNOWN. */
-template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
+template <int COLUMNS, uint32_t KINDS> DEVICE uint32_t layer_tiles(Math &self) {
     const mgv__kernel_op &first = self.shared->slot[self.slot.index].op;
     uint32_t flags = first.flags, steps = first.of.gemm.blocks, next_kind, again;
     float acc[COLUMNS / 2];
@@ -193,7 +193,7 @@ template <int COLUMNS> DEVICE uint32_t layer_tiles(Math &self) {
             const mgv__kernel_op &next = self.shared->slot[(self.slot.index + 1) % MGV__SLOTS].op;
             flags = next.flags;
             steps = next.of.gemm.blocks;
-            again = is_layer_tile(next);
+            again = is_layer_tile<KINDS>(next);
         }
         if constexpr (COLUMNS == 192) {
             if (epilogue == FLAGS_STREAM) layer_epilogue<COLUMNS, FLAGS_STREAM>(self, tile, lent, acc);

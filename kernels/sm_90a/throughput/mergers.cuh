@@ -15,13 +15,14 @@ DEVICE uint8_t *merge_rows(const Math &self, const mgv__kernel_op &op) {
     return (uint8_t *)self.arguments.patches + (size_t)op.of.merge.rows * 16;
 }
 
-/* Mean and reciprocal standard deviation of lane l's row, number l % 16 of the warp's; where rows are normalised together, of all of them:
+/* What is taken off lane l's row, number l % 16 of the warp's, and what it is multiplied by: mean and reciprocal standard deviation; where rows are normalised together, of all of them:
    the mean of means, and of variances about it. */
 DEVICE void merge_statistics(const Math &self, const TileSlot &tile, uint32_t row, uint32_t end, float &mean, float &rstd) {
     const mgv__kernel_op &op = tile.op;
     mean = 0;
     rstd = 1;
-    if (row < end) row_statistics(self.arguments, op, tile.group, row, mean, rstd);
+    if (row < end) row_statistics<true>(self.arguments, op, tile.group, row, mean, rstd);
+    if (op.flags & MGV__KERNEL_RMS) mean = 0;
     if (op.of.merge.fold == 1) return;
     float all = mean;
     for (uint32_t lanes = 1; lanes < op.of.merge.fold; lanes *= 2) all += shfl_bfly_f32(all, lanes);

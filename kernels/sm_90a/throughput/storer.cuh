@@ -11,7 +11,7 @@ enum : uint32_t {
     FLAGS_OF_TILE = ~0u,        /* not compiled in, but that it is not f16 */
     FLAGS_OF_COMMON_TILE = ~1u, /* not compiled in, but for activations of which only the kernel of all kinds has code, and f16 */
     FLAGS_OF_HALF_TILE = ~2u,   /* not compiled in, but that it is f16: a copy, beside which other tiles have no more to ask for */
-    FLAGS_OF_TOWER_TILE = ~3u   /* not compiled in, and what only towers for pictures of any size ask for */
+    FLAGS_OF_TOWER_TILE = ~3u   /* as of a tile, and what towers ask for: MGV__KERNEL_TOWER_EPILOGUE */
 };
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
@@ -19,8 +19,8 @@ enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, 
     FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
 };
 /* A layer's tile of 256 or 192 columns, of enough stages to lend its last ones. */
-DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
-    const uint32_t flags = op.flags & MGV__KERNEL_EPILOGUE;
+template <uint32_t KINDS> DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
+    const uint32_t flags = op.flags & (is_tower<KINDS>() ? MGV__KERNEL_EPILOGUE | MGV__KERNEL_TOWER_EPILOGUE : MGV__KERNEL_EPILOGUE);
     return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.of.gemm.blocks >= MGV__LENT_STAGES &&
            (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);
 }
@@ -46,9 +46,11 @@ DEVICE float part_columns(uint32_t part, uint32_t columns, uint32_t inner) {
     return (float)(left < columns ? left : columns);
 }
 
-/* Mean and reciprocal standard deviation of a group's row, by one thread. PARTS_AT_ONCE parts are on their way together: one
+/* Mean and reciprocal standard deviation of a group's row, by one thread; TOWER: of an RMSNorm the reciprocal root of the mean square.
+   PARTS_AT_ONCE parts are on their way together: one
    after the other each takes its own way through the L2 cache. */
 enum { PARTS_AT_ONCE = 12 };
+template <bool TOWER = false>
 DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t group, uint32_t row, float &mean,
                            float &rstd) {
     const uint32_t columns = op.stats_columns, inner = op.inner;
@@ -74,17 +76,18 @@ DEVICE void row_statistics(const mgv__kernel_arguments &arguments, const mgv__ke
     }
     const float mean_off = off / (float)inner;
     mean = origin + mean_off;
-    rstd = rsqrtf((squares - off * mean_off) / (float)inner + op.epsilon);
+    const float variance = (squares - off * mean_off) / (float)inner;
+    rstd = rsqrtf((TOWER && op.flags & MGV__KERNEL_RMS ? variance + mean * mean : variance) + op.epsilon);
 }
 
 /* Those of the math group's rows, two a lane, where a norm is folded: for the epilogue, which gets them with the first chunk. */
-DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
+template <bool TOWER> DEVICE void find_norms(const Storer &self, const TileSlot &tile) {
     const uint32_t first = gemm_first_row(tile, self.cta) + self.math_group * MGV__CHUNK_ROWS,
                    end = mgv__rows_of_group(&tile.op, tile.group);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x % 32; i < MGV__CHUNK_ROWS; i += 32) {
         float mean, rstd = 1; /* nobody wrote statistics of rows beyond the last */
-        if (first + i < end) row_statistics(self.arguments, tile.op, tile.group, first + i, mean, rstd);
+        if (first + i < end) row_statistics<TOWER>(self.arguments, tile.op, tile.group, first + i, mean, rstd);
         self.shared->norms[self.math_group][i] = rstd;
     }
     warp_sync();
@@ -101,7 +104,7 @@ struct ChunkWalk {
 };
 static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
 
-DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+template <bool TOWER> DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
     const uint32_t split = mgv__is_split(tile.op.kind), chunk_columns = tile.op.flags & MGV__KERNEL_FLOAT_OUT ? 32 : 64;
     const uint32_t row = gemm_first_row(tile, cta) + math_group * MGV__CHUNK_ROWS;
@@ -112,6 +115,10 @@ DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     walk.x_step = chunk_columns;
     walk.y_step = 0;
     walk.head = NO_HEAD;
+    if (TOWER && tile.op.flags & MGV__KERNEL_GATED) { /* two columns of sums make one */
+        walk.count /= 2;
+        walk.x /= 2;
+    }
     if (tile.op.of.gemm.a_column_step) { /* (column of the head, head, row) */
         walk.x = 0;
         walk.y = tile.column;
@@ -208,7 +215,7 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint3
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) return walk_attention_ranges(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL>(kind)) return walk_pool(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind)) return walk_pool_sums(tile, cta, math_group);
-    return walk_gemm(tile, cta, math_group);
+    return walk_gemm<is_tower<KINDS>()>(tile, cta, math_group);
 }
 template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
     ChunkWalk walk = walk_kind<KINDS>(tile, self.cta, self.math_group);
@@ -341,10 +348,10 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
 
 /* Norms first: what is found before them would keep registers that their loads need, and these would wait for each other. */
 template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &tile) {
-    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && mgv__tile_columns(tile.op.kind)) find_norms(self, tile);
+    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && mgv__tile_columns(tile.op.kind)) find_norms<is_tower<KINDS>()>(self, tile);
     const ChunkWalk walk = walk_tile<KINDS>(self, tile);
     uint32_t *const counter = tile_counter(self.arguments, tile, self.cta);
-    if (is_layer_tile(tile.op)) store_layer_chunks(self, walk);
+    if (is_layer_tile<KINDS>(tile.op)) store_layer_chunks(self, walk);
     else store_chunks(self, walk);
     if (elect_sync()) {
         cp_async_bulk_wait_group<0>();
