@@ -11770,8 +11770,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->split_least = plan->mlp > MGV__PLAN_SPLIT_LONG ? MGV__PLAN_SPLIT_LONG_LEAST : MGV__PLAN_SPLIT_LEAST;
     /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
        tile before has lent. */
-    if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER && !plan->varlen)
-        plan->split_most = MGV__PLAN_SPLIT_MOST;
+    if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER) plan->split_most = MGV__PLAN_SPLIT_MOST;
     plan->group_is_said = group_images != 0;
     result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before 32 bits are multiplied */
     if (result != MGV_OK) return result;
@@ -12016,8 +12015,8 @@ static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles
         best_time = waves * tile;
         best_waves = waves;
     }
-    /* Of a single picture attention wants all rows at once: nothing runs beside a second round. */
-    if (plan->images == 1) return best;
+    /* Of a single picture attention wants all rows at once, as that of pictures of any size does: nothing runs beside a second round. */
+    if (plan->images == 1 || plan->varlen) return best;
     /* Rows come one after the other: less than two rounds of narrower tiles run beside other operations' and hand their rows on sooner
        (128 columns gain where they are up to a third more tiles than clusters, and lose from there on). */
     if (best > 128 && many && 3 * row_tiles * mgv__ceil_div(op->columns, 128) <= 4 * clusters * MGV__CLUSTER) return 128;
@@ -12025,10 +12024,32 @@ static uint32_t mgv__plan_tile_columns(const mgv__plan *plan, uint32_t row_tiles
     return best;
 }
 
+/* The same of a merger's product, of which all mergers' run at once. A row tile without a neighbour is shared by the pair, where tiles have
+   128 columns and more. */
+static uint32_t mgv__sm90_merger_columns(const mgv__plan *plan, uint32_t row_tiles, const mgv__kernel_op *op, uint32_t blocks) {
+    static const uint32_t widths[] = {256, 192, 128, 64};
+    const uint32_t mergers = plan->all_mergers || plan->outputs.count > plan->mergers ? plan->mergers
+                             : plan->outputs.count                                    ? plan->outputs.count
+                                                                                      : 1u;
+    uint32_t best = 256, i;
+    double best_time = 0;
+    for (i = 0; i < 4; i++) {
+        const uint32_t tiles = mgv__ceil_div(op->columns, widths[i]), shared = row_tiles == 1 && widths[i] > 64 && tiles % MGV__CLUSTER == 0;
+        const mgv__tile_clocks clocks = shared ? mgv__split_clocks(widths[i], blocks * (uint32_t)MGV__CLUSTER)
+                                               : mgv__gemm_clocks(widths[i], blocks);
+        const double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge;
+        const double time = tile * mgv__plan_waves(mergers * mgv__ceil_div(row_tiles, MGV__CLUSTER) * tiles / (1 + shared), plan->clusters);
+        if (i && time >= best_time) continue;
+        best = widths[i];
+        best_time = time;
+    }
+    return best;
+}
+
 /* The kind of SPLIT tile of what writes the stream's `rows` rows, the narrowest that does; 0: none. In a SPLIT tile the CTAs of a cluster
    share out K: half as long a tile, for an exchange of sums, which gains up to 24 images of SigLIP2-base and loses from 28 on; tiles of 128
    columns gain in one round of them and lose in more. It is other arithmetic, so it depends on model and number of rows, never on the
-   card. Not for the head: its rows are so few that narrow tiles do as well. */
+   card. Not for the head: its rows are so few that narrow tiles do as well. Nor for patches whose positions are sampled. */
 static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint64_t rows) {
     const uint32_t narrow_most = mgv__min_u32(plan->split_most, MGV__PLAN_SPLIT_NARROW_MOST);
     uint32_t kind;
@@ -12215,7 +12236,7 @@ static void mgv__sm90_gemm(const mgv__plan *plan, mgv__plan_op *op, uint32_t spl
     of->stats_out = op->stats_out;
     /* Others' queries may still read the keys of these rows, which the next layer overwrites behind this. */
     if (plan->varlen && op->source == MGV__DEVICE_ATTENDED) k->flags |= MGV__KERNEL_WAIT_ALL;
-    if (split && op->target == MGV__DEVICE_STREAM) {
+    if (split && op->target == MGV__DEVICE_STREAM && !(k->flags & MGV__KERNEL_SAMPLED)) {
         k->kind = split;
         k->column_tiles = mgv__ceil_div(k->columns, mgv__split_columns(split));
         of->b_map = of->narrow_map; /* of 128 columns: each CTA finishes one chunk's, none behind them need other boxes */
@@ -12226,6 +12247,7 @@ static void mgv__sm90_gemm(const mgv__plan *plan, mgv__plan_op *op, uint32_t spl
     }
     if (op->by_head) width = plan->head_dim <= 64 ? 64 : 128;
     else if (k->flags & MGV__KERNEL_FLOAT_OUT) width = 64;
+    else if (op->merged) width = mgv__sm90_merger_columns(plan, mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k, of->blocks);
     else width = mgv__plan_tile_columns(plan, mgv__ceil_div(k->rows_total, MGV__GEMM_ROWS), k, of->blocks);
     if (k->flags & MGV__KERNEL_GATED) width = width > 128 ? 256 : 128; /* a chunk of 64 columns is of 128 sums */
     k->kind = width == 256   ? MGV__KERNEL_GEMM_256
@@ -12499,7 +12521,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
                               MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
-    int normed = 0; /* the stream was normalised where it lies, which leaves statistics of parts of 64 columns */
+    uint32_t stats_columns = 64; /* of the parts that the last one to write the stream leaves statistics of */
     memset(written, 0, sizeof written);
     for (i = 0; i < plan->op_count; i++) {
         mgv__plan_op *op = &plan->ops[i];
@@ -12514,8 +12536,9 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         if (!mgv__plan_wants_merger(plan, op)) k->column_tiles = 0;
         source = &plan->buffers[mgv__plan_waits(op)];
         target = &plan->buffers[op->target];
-        if (normed && op->source == MGV__DEVICE_STREAM) k->stats_columns = 64;
-        if (k->flags & MGV__KERNEL_STATS && op->target == MGV__DEVICE_STREAM) normed = k->kind == MGV__KERNEL_ROWS;
+        if (op->source == MGV__DEVICE_STREAM) k->stats_columns = stats_columns;
+        if (k->flags & MGV__KERNEL_STATS && op->target == MGV__DEVICE_STREAM)
+            stats_columns = mgv__is_split(k->kind) ? mgv__split_columns(k->kind) / (uint32_t)MGV__CLUSTER : 64;
         if (!mgv__plan_is_patches(k->kind)) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
@@ -13688,6 +13711,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     plan = mgv__plan_make(&model->allocator, &model->config, &model->program, (uint32_t)units, &result, error);
     if (!plan) return result;
     if (!plan->varlen) plan->schedule_images = desc->schedule_images;
+    plan->all_mergers = 1;
     plan->keys[MGV__RANGE_FRAME] = each;
     plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(&model->config, each);
     all = (mgv_schedule_op *)mgv__alloc(&model->allocator, plan->op_count * sizeof *all);
