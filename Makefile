@@ -410,6 +410,10 @@ $(BUILD)/bench_cpu: tools/bench_cpu.c
 	@mkdir -p $(@D)
 	$(COMPILE) $< -o $@ $(LIBS)
 
+# What MXFP8 costs in accuracy: the head of tools/precision.c.
+$(BUILD)/precision $(BUILD)/precision-floor: tools/precision.c
+	$(COMPILE_TEST) $(if $(findstring floor,$@),-DMGV__MX_SCALE=floor_scale) $< -o $@ $(LIBS)
+
 # What tools/bench_text.py times.
 $(BUILD)/bench_text: tools/bench_text.c
 	@mkdir -p $(@D)

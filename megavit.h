@@ -708,6 +708,16 @@ enum {
     MGV_RESIZE_TORCHVISION  /* bit for bit torchvision's resize of uint8 on x86 with AVX2, then the torchvision processors' normalisation */
 };
 
+/* What the products of a tower's layers are calculated from. MXFP8: E4M3 with a scale, a power of two, for 32 values along a row (OCP
+   Microscaling Formats 1.0; scales are rounded up, so that nothing is cut off), weights and rows alike; sums in float32. On the CPU that
+   is for accuracy and not for speed: the numbers are those of a GPU that has the format. */
+typedef int32_t mgv_precision;
+enum {
+    MGV_PRECISION_AUTO = 0,   /* float32 on the CPU, bf16 on a GPU */
+    MGV_PRECISION_MXFP8,      /* all four products of a layer */
+    MGV_PRECISION_MXFP8_MIXED /* those behind a norm, qkv and fc1; the others, which write the stream, as AUTO */
+};
+
 typedef struct mgv_engine_desc {
     uint32_t struct_size;
     mgv_backend backend;
@@ -741,6 +751,8 @@ typedef struct mgv_engine_desc {
                                     bits in any; at least max_images. 0: as is fastest for its own number. See DETERMINISM */
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
                                     not give all of them, as CLIP's embeds; CUDA refuses them */
+    mgv_precision precision;     /* MXFP8: on the CPU; no GPU's kernel takes it yet, so AUTO takes the CPU and CUDA refuses. Models whose
+                                    layers have LayerNorms and no gates */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -6421,6 +6433,58 @@ static inline float mgv__float_of_f16(uint16_t half) {
     return mgv__float_of_bits(sign | mgv__bits_of_float(mgv__float_of_bits(magnitude) * 5.192296858534827628530496329220096e33f));
 }
 static inline float mgv__float_of_bf16(uint16_t half) { return mgv__float_of_bits((uint32_t)half << 16); }
+
+/* E4M3 (OCP 8-bit Floating Point Specification, revision 1.0): bias 7, up to 448, no infinity. To nearest, ties to even; beyond 448 that. */
+static inline uint8_t mgv__e4m3_round(float f) {
+    const uint32_t u = mgv__bits_of_float(f), magnitude = u & 0x7FFFFFFFu;
+    const float in_units = 16384 + mgv__float_of_bits(magnitude); /* rounds to units of 2^-9 */
+    uint32_t code;
+    if (magnitude > 0x7F800000u) code = 0x7F;
+    else if (magnitude >= 0x43E00000u) code = 0x7E;
+    else if (magnitude < 0x3C800000u) code = mgv__bits_of_float(in_units) - 0x46800000u; /* less than 2^-6 */
+    else code = (magnitude - 0x3C000000u + 0x7FFFFu + (magnitude >> 20 & 1u)) >> 20;
+    return (uint8_t)(code | (u >> 24 & 0x80u));
+}
+static inline float mgv__float_of_e4m3(uint8_t code) {
+    const uint32_t magnitude = code & 0x7Fu, sign = (code & 0x80u) << 24;
+    if (magnitude == 0x7F) return mgv__float_of_bits(sign | 0x7FC00000u);
+    if (magnitude < 8) return mgv__float_of_bits(sign | mgv__bits_of_float((float)magnitude / 512));
+    return mgv__float_of_bits(sign | (0x3C000000u + (magnitude << 20)));
+}
+
+/* MXFP8: blocks of 32 E4M3 numbers with one scale 2^(byte - 127). The least byte with which the largest magnitude is at most 448: what OCP's
+   own rule, which rounds down, cuts off by up to an eighth, this one keeps. */
+enum { MGV__MX_BLOCK = 32 };
+static inline uint32_t mgv__mx_scale_ceil(float largest) {
+    const uint32_t up = (mgv__bits_of_float(largest) + 0x1FFFFFu) >> 23; /* 448 is 1.75 times 2^8 */
+    return up > 8 ? up - 8 : 0;
+}
+#ifndef MGV__MX_SCALE /* tools that compare rules bring another */
+#define MGV__MX_SCALE(largest) mgv__mx_scale_ceil(largest)
+#endif
+static inline float mgv__mx_scale_value(uint32_t byte) { return mgv__float_of_bits(byte ? byte << 23 : 0x400000u); }
+/* Up to 32 numbers of a row. Returns the scale's byte. */
+static inline uint32_t mgv__mx_block(const float *x, uint32_t n, uint8_t *q) {
+    float largest = 0, inverse;
+    uint32_t i, byte;
+    for (i = 0; i < n; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    if (!(largest <= 3.4e38f)) largest = 3.4e38f;
+    byte = MGV__MX_SCALE(largest);
+    inverse = mgv__float_of_bits((254 - byte) << 23);
+    for (i = 0; i < n; i++) q[i] = mgv__e4m3_round(x[i] * inverse);
+    return byte;
+}
+/* A row, or a part of it that begins with a block, becomes what its MXFP8 numbers stand for. */
+static inline void mgv__mx_round(float *x, size_t n) {
+    uint8_t q[MGV__MX_BLOCK];
+    size_t first;
+    uint32_t i;
+    for (first = 0; first < n; first += MGV__MX_BLOCK) {
+        const uint32_t count = n - first < MGV__MX_BLOCK ? (uint32_t)(n - first) : (uint32_t)MGV__MX_BLOCK;
+        const float scale = mgv__mx_scale_value(mgv__mx_block(x + first, count, q));
+        for (i = 0; i < count; i++) x[first + i] = mgv__float_of_e4m3(q[i]) * scale;
+    }
+}
 /* Number i of those that are stored at `data`, as this machine has them in memory. Many at once: >>cpu-vector. */
 static inline float mgv__element_value(mgv_dtype dtype, const void *data, uint64_t i) {
     const unsigned char *bytes = (const unsigned char *)data;
@@ -6606,6 +6670,35 @@ static uint32_t mgv__op_part_row(const mgv__op *op, uint32_t part) {
 }
 
 /* Which buffers an operation reads. */
+/* The norm before operation i, where that reads nothing else and is of a layer; NULL: there is none. */
+static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
+    const mgv__op *op = &program->ops[i], *before = i ? op - 1 : op;
+    return op->layer >= 0 && before->kind == MGV__OP_NORM && before->target == op->source ? before : NULL;
+}
+/* Whether operation i is one of those that a precision means. */
+static int mgv__op_takes_mx(const mgv__program *program, uint32_t i, mgv_precision precision) {
+    const mgv__op *op = &program->ops[i];
+    if (precision == MGV_PRECISION_AUTO || op->kind != MGV__OP_LINEAR || op->layer < 0) return 0;
+    return mgv__op_norm(program, i) || (precision == MGV_PRECISION_MXFP8 && op->add != MGV__NONE);
+}
+/* The first of them that is not known in MXFP8; op_count: all are. */
+static uint32_t mgv__op_without_mx(const mgv__program *program, mgv_precision precision) {
+    uint32_t i;
+    for (i = 0; i < program->op_count; i++) {
+        const mgv__op *op = &program->ops[i], *norm = mgv__op_norm(program, i);
+        if (mgv__op_takes_mx(program, i, precision) && (op->gated || op->fold != 1 || op->by_row || (norm && norm->rms))) break;
+    }
+    return i;
+}
+
+/* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights,
+   of attention in those of the queries. A float that is 1 / sqrt(head_dim) but for its rounding stands for that number. */
+static double mgv__softmax_scale(double scale) { return scale * 1.4426950408889634; }
+static double mgv__query_scale(double scale, uint32_t head_dim) {
+    const double exact = 1 / sqrt((double)head_dim);
+    return mgv__softmax_scale(fabs(scale - exact) < 1e-6 * exact ? exact : scale);
+}
+
 static uint32_t mgv__op_reads(const mgv__op *op) {
     uint32_t reads = op->kind == MGV__OP_EMBED ? 0 : 1u << op->source;
     if (op->add != MGV__NONE) reads |= 1u << op->add;
@@ -9052,6 +9145,7 @@ typedef struct mgv__cpu_run {
     size_t scratch_bytes;
     mgv_parallel_for parallel;
     const mgv__cpu_kernels *kernels;
+    mgv_precision precision;
 } mgv__cpu_run;
 
 /* ---- what all operations share ---- */
@@ -9101,6 +9195,8 @@ typedef struct mgv__cpu_job {
     const mgv__cpu_run *run;
     const mgv__op *op;
     const mgv__cpu_kernels *kernels;
+    int32_t mx;            /* linear: in MXFP8, */
+    const mgv__op *norm;   /* and the norm that is folded in; NULL: none */
     mgv_task task;
     uint32_t tasks;
     uint64_t most;         /* work of a task in a step */
@@ -9198,14 +9294,26 @@ typedef struct mgv__cpu_linear_scratch {
     float *sums;                  /* [MGV__CPU_ROWS + MGV__CPU_MAX_TILE][MGV__CPU_COLUMN_STRIDE] */
     float *bias;                  /* [MGV__CPU_COLUMNS] */
     float *scales;                /* [MGV__CPU_COLUMNS] */
+    struct mgv__cpu_mx *mx;       /* MXFP8 */
     float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
 } mgv__cpu_linear_scratch;
+
+/* Of the columns that a task has at hand, with a norm folded in: */
+typedef struct mgv__cpu_mx {
+    float rows[MGV__CPU_MAX_PANEL * MGV__CPU_DEPTH]; /* weights on their way into a panel */
+    float gamma[MGV__CPU_DEPTH], beta[MGV__CPU_DEPTH];
+    float mean[MGV__CPU_COLUMNS];  /* of gamma times weights */
+    float shift[MGV__CPU_COLUMNS]; /* beta's share of the bias */
+    float sum[MGV__CPU_COLUMNS];   /* of the weights as they are rounded */
+} mgv__cpu_mx;
 
 enum {
     MGV__CPU_PACKED_FLOATS = MGV__CPU_COLUMNS * MGV__CPU_DEPTH,
     MGV__CPU_BLOCK_FLOATS = MGV__CPU_MAX_TILE * MGV__CPU_STRIDE,
     MGV__CPU_SUM_FLOATS = (MGV__CPU_ROWS + MGV__CPU_MAX_TILE) * MGV__CPU_COLUMN_STRIDE,
-    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + 2 * MGV__CPU_COLUMNS
+    MGV__CPU_MX_FLOATS = sizeof(mgv__cpu_mx) / sizeof(float),
+    MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + 2 * MGV__CPU_COLUMNS +
+                             MGV__CPU_MX_FLOATS
 };
 
 static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
@@ -9215,7 +9323,8 @@ static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
     s.sums = s.block + MGV__CPU_BLOCK_FLOATS;
     s.bias = s.sums + MGV__CPU_SUM_FLOATS;
     s.scales = s.bias + MGV__CPU_COLUMNS;
-    s.weights = s.scales + MGV__CPU_COLUMNS;
+    s.mx = (mgv__cpu_mx *)(void *)(s.scales + MGV__CPU_COLUMNS);
+    s.weights = s.scales + MGV__CPU_COLUMNS + MGV__CPU_MX_FLOATS;
     return s;
 }
 
@@ -9244,11 +9353,124 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
         return (uint64_t)groups * depths * (1 + (rows + MGV__CPU_DOT_ROWS - 1) / MGV__CPU_DOT_ROWS);
     }
 #ifdef MEGAVIT_SGEMM
-    (void)rows;
-    return 1;
-#else
-    return (uint64_t)(mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH) * (1 + mgv__cpu_blocks(job, rows));
+    if (!job->mx) return 1;
 #endif
+    return (uint64_t)(mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH) * (1 + mgv__cpu_blocks(job, rows));
+}
+
+/* ---- linear in MXFP8 ----
+
+   A row x of the stream is rounded as it is, before the norm, whose gamma and beta are in weights and bias: with W the weights times gamma,
+   centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k, and Q what rounding makes,
+       y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias.
+   Products of two rounded numbers are exact in float32. */
+
+/* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU, but for powers of two. */
+static float mgv__cpu_mx_factor(const mgv__cpu_job *job, uint32_t column) {
+    const mgv__program *program = job->run->program;
+    const mgv__op *op = job->op, *next = op + 1;
+    float factor = 1;
+    if (next < program->ops + program->op_count && next->kind == MGV__OP_ATTENTION && next->source == op->target &&
+        column < op->columns / 3)
+        factor = (float)mgv__query_scale(next->scale, next->head_dim);
+    if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, column, &factor, 1);
+    return factor != 0 ? factor : 1;
+}
+
+/* Weights [k, k + depth) of one column, times gamma. Loads gamma where the column is the first of some. */
+static void mgv__cpu_mx_load(const mgv__cpu_job *job, mgv__cpu_mx *mx, const mgv__tensor *weight, uint32_t column, size_t k, uint32_t depth,
+                             int first, float *to) {
+    job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * (size_t)job->op->inner + k), to, depth);
+    if (first && job->norm) {
+        mgv__cpu_load(job, job->norm->weight[0], k, mx->gamma, depth);
+        mgv__cpu_load(job, job->norm->bias[0], k, mx->beta, depth);
+    }
+}
+
+/* Means and shifts of the columns, whose sums begin at zero. */
+static void mgv__cpu_mx_begin(const mgv__cpu_job *job, mgv__cpu_mx *mx, const mgv__tensor *weight, uint32_t column, uint32_t columns) {
+    const size_t inner = job->op->inner;
+    uint32_t j;
+    size_t k, i;
+    memset(mx->mean, 0, sizeof mx->mean);
+    memset(mx->shift, 0, sizeof mx->shift);
+    memset(mx->sum, 0, sizeof mx->sum);
+    for (k = 0; k < inner && job->norm; k += MGV__CPU_DEPTH) {
+        const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
+        for (j = 0; j < columns; j++) {
+            double mean = 0, shift = 0;
+            mgv__cpu_mx_load(job, mx, weight, column + j, k, depth, j == 0, mx->rows);
+            for (i = 0; i < depth; i++) {
+                mean += (double)mx->rows[i] * (double)mx->gamma[i];
+                shift += (double)mx->rows[i] * (double)mx->beta[i];
+            }
+            mx->mean[j] += (float)(mean / (double)inner);
+            mx->shift[j] += (float)shift;
+        }
+    }
+}
+
+/* Packs one pass of some columns, `first` the first of the target's. */
+static void mgv__cpu_mx_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
+                             uint32_t columns, uint32_t first, size_t k, uint32_t depth) {
+    const uint32_t panel = job->kernels->panel;
+    mgv__cpu_mx *mx = scratch->mx;
+    uint32_t j, i, in_panel;
+    for (j = 0; j < columns; j += panel) {
+        const uint32_t count = mgv__cpu_min(columns - j, panel);
+        for (in_panel = 0; in_panel < count; in_panel++) {
+            const uint32_t at = j + in_panel;
+            const float factor = mgv__cpu_mx_factor(job, first + at);
+            float *row = mx->rows + (size_t)in_panel * depth, sum = 0;
+            mgv__cpu_mx_load(job, mx, weight, column + at, k, depth, at == 0, row);
+            for (i = 0; i < depth; i++) row[i] = ((job->norm ? row[i] * mx->gamma[i] : row[i]) - mx->mean[at]) * factor;
+            mgv__mx_round(row, depth);
+            for (i = 0; i < depth; i++) sum += row[i];
+            mx->sum[at] += sum;
+        }
+        job->kernels->pack(MGV_DTYPE_F32, mx->rows, depth, count, depth, scratch->packed + (size_t)j * depth);
+    }
+}
+
+/* As mgv__cpu_product; first: the first of the target's columns. */
+static void mgv__cpu_product_mx(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
+                                const mgv__tensor *weight, uint32_t column, uint32_t columns, uint32_t first, const float *source,
+                                size_t source_stride, uint32_t rows) {
+    static const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
+    const mgv__cpu_kernels *kernels = job->kernels;
+    const size_t inner = job->op->inner;
+    const uint32_t panel = kernels->panel, padded = mgv__cpu_round_up(columns, panel);
+    uint32_t i, j, row;
+    size_t k;
+    for (k = 0; k < inner && !turns->left; k += MGV__CPU_DEPTH) {
+        const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
+        if (mgv__cpu_turn(turns, (uint64_t)columns * (k ? depth : depth + inner) * MGV__CPU_MOVE)) {
+            if (k == 0) mgv__cpu_mx_begin(job, scratch->mx, weight, column, columns);
+            mgv__cpu_mx_pack(job, scratch, weight, column, columns, first, k, depth);
+        }
+        for (i = 0; i < rows; i += kernels->tile_rows) {
+            const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
+            if (!mgv__cpu_turn(turns, (uint64_t)kernels->tile_rows * depth * (padded + MGV__CPU_MOVE))) continue;
+            mgv__cpu_copy_rows(job, source + i * source_stride + k, source_stride, tile_rows, depth, scratch->block);
+            for (row = 0; row < tile_rows; row++) mgv__mx_round(scratch->block + (size_t)row * MGV__CPU_STRIDE, depth);
+            for (j = 0; j < columns; j += panel)
+                kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth,
+                              scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j, MGV__CPU_COLUMN_STRIDE, k != 0, &nothing);
+        }
+    }
+}
+
+/* What a row's sums are without the factors of the weights, and normalised. */
+static void mgv__cpu_mx_finish(const mgv__cpu_job *job, const mgv__cpu_mx *mx, const float *source, uint32_t first, uint32_t columns,
+                               float *x) {
+    const uint32_t inner = job->op->inner;
+    double mean = 0, squares = 0;
+    float rstd = 1;
+    uint32_t k;
+    for (k = 0; k < inner && job->norm; k++) mean += (double)source[k] / inner;
+    for (k = 0; k < inner && job->norm; k++) squares += ((double)source[k] - mean) * ((double)source[k] - mean);
+    if (job->norm) rstd = (float)(1 / sqrt(squares / inner + (double)job->norm->epsilon));
+    for (k = 0; k < columns; k++) x[k] = rstd * (x[k] - (float)mean * mx->sum[k]) / mgv__cpu_mx_factor(job, first + k);
 }
 
 #ifdef MEGAVIT_TEXT
@@ -9380,6 +9602,12 @@ typedef struct mgv__cpu_columns {
     uint32_t part, part_column, column, count;
 } mgv__cpu_columns;
 
+/* A row of what a product reads: with a norm folded in, that of the stream. */
+static const float *mgv__cpu_source_row(const mgv__cpu_job *job, uint32_t row) {
+    const uint16_t source = job->norm ? job->norm->source : job->op->source;
+    return job->run->buffers[source] + (size_t)row * job->run->program->buffers[source].columns * job->op->fold;
+}
+
 /* What becomes of the sums of rows [begin, end) of those from first_row on. */
 static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__cpu_columns *c,
                                    uint32_t first_row, uint32_t begin, uint32_t end) {
@@ -9396,10 +9624,12 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
         memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
     }
     if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, at, scratch->scales, columns);
+    if (job->mx) kernels->add(scratch->bias, scratch->bias, scratch->mx->shift, columns);
     for (i = begin; i < end; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
         float *target = job->run->buffers[op->target] + (first_row + i) * target_stride + at;
         if (i + 2 < end) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
+        if (job->mx) mgv__cpu_mx_finish(job, scratch->mx, mgv__cpu_source_row(job, first_row + i), at, columns, x);
         kernels->activate(op->activation, x, scratch->bias, padded);
         if (op->gated) {
             kernels->activate(MGV__ACT_NONE, x + padded, scratch->bias + padded, padded);
@@ -9421,12 +9651,15 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, mgv__cpu_turns *tur
                                     const mgv__cpu_columns *c, uint32_t first_row, uint32_t rows) {
     enum { FINISH_ROWS = 16 };
     const mgv__op *op = job->op;
-    const size_t source_stride = (size_t)job->run->program->buffers[op->source].columns * op->fold;
-    const float *source = job->run->buffers[op->source] + first_row * source_stride;
+    const float *source = mgv__cpu_source_row(job, first_row);
+    const size_t source_stride = (size_t)(mgv__cpu_source_row(job, first_row + 1) - source);
     const uint32_t padded = mgv__cpu_round_up(c->count, job->kernels->panel), products = op->gated ? 2 : 1;
     uint32_t product, row;
     if (mgv__cpu_pass(turns, products * mgv__cpu_product_units(job, c->count, rows) + (rows + FINISH_ROWS - 1) / FINISH_ROWS)) return;
-    for (product = 0; product < products; product++) {
+    if (job->mx)
+        mgv__cpu_product_mx(job, turns, scratch, &job->run->tensors[op->weight[c->part]], mgv__op_part_row(op, c->part) + c->column,
+                            c->count, c->part_column + c->column, source, source_stride, rows);
+    for (product = 0; product < products && !job->mx; product++) {
         const uint32_t part = product ? 1 : c->part;
         mgv__cpu_product_of(op)(job, turns, scratch, &job->run->tensors[op->weight[part]], mgv__op_part_row(op, part) + c->column, c->count,
                                 source, source_stride, rows, scratch->sums + product * padded);
@@ -10081,6 +10314,11 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     job->run = run;
     job->op = op;
     job->kernels = run->kernels;
+    if (run->precision != MGV_PRECISION_AUTO) {
+        i = (uint32_t)(op - run->program->ops);
+        job->mx = mgv__op_takes_mx(run->program, i, run->precision);
+        job->norm = job->mx ? mgv__op_norm(run->program, i) : NULL;
+    }
     job->rows = mgv__geometry_rows(run->geometry, op->rows);
     elements = (uint64_t)job->rows * op->columns;
     if (job->rows == 0) return;
@@ -12853,13 +13091,7 @@ static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count
         }
 }
 
-/* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights,
-   of attention in those of the queries. A float that is 1 / sqrt(head_dim) but for its rounding stands for that number. */
-static double mgv__pack_softmax_scale(double scale) { return scale * 1.4426950408889634; }
-static double mgv__pack_query_scale(const mgv__plan *plan) {
-    const double exact = 1 / sqrt((double)plan->head_dim);
-    return mgv__pack_softmax_scale(fabs(plan->scale - exact) < 1e-6 * exact ? exact : plan->scale);
-}
+static double mgv__pack_query_scale(const mgv__plan *plan) { return mgv__query_scale(plan->scale, plan->head_dim); }
 
 /* Rows of a gated product's weights come in turns of eight: those of the gate, the part with number 0, and those that it opens. */
 static uint32_t mgv__gated_part(uint32_t row) { return row / 8 % 2; }
@@ -13062,7 +13294,7 @@ static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint3
         for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
     }
     for (k = 0; k < width; k++) {
-        u[k] *= mgv__pack_softmax_scale(from->scale) * mgv__tensor_value(gamma, k);
+        u[k] *= mgv__softmax_scale(from->scale) * mgv__tensor_value(gamma, k);
         mean += u[k] / width;
     }
     if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
@@ -14506,6 +14738,11 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
                          (int64_t)desc->resize);
+    if (desc->precision < MGV_PRECISION_AUTO || desc->precision > MGV_PRECISION_MXFP8_MIXED)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is not one of MGV_PRECISION_AUTO, MXFP8, MXFP8_MIXED",
+                         (int64_t)desc->precision);
+    if (mgv__op_without_mx(&model->program, desc->precision) < model->program.op_count || (desc->precision && model->config.language))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "MXFP8 is for towers whose layers have LayerNorms and no gates: not for this one");
     result = mgv__parallel_check(&desc->parallel, error);
     if (result != MGV_OK) return result;
     if (!desc->parallel.run) {
@@ -14701,6 +14938,7 @@ static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
     run->scratch_bytes = engine->cpu_scratch_bytes;
     run->parallel = engine->desc.parallel;
     run->kernels = engine->kernels;
+    run->precision = engine->desc.precision;
 }
 
 static void mgv__job_cancelled(mgv__job *job) {
@@ -16458,6 +16696,8 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
     result = mgv__gpu_check_kinds(desc, &reason);
+    if (result == MGV_OK && desc->precision)
+        result = mgv__fail(&reason, MGV_ERROR_UNSUPPORTED, "no kernel for a GPU calculates in MXFP8 yet");
     if (result == MGV_OK) result = mgv__gpu_create(gpu, model, desc, &reason);
 #else
     (void)model;

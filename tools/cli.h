@@ -246,7 +246,7 @@ double cli_card_end_start(cli_card_start *start);
 
 typedef struct cli_session_options {
     const char *model, *packed, *devices;
-    int32_t backend, resize, alpha;
+    int32_t backend, resize, alpha, precision;
     uint32_t batch, threads;
     uint32_t memory;                 /* megabytes of files and pictures at a time */
     uint32_t row_outputs;            /* token and layer outputs of one call */
@@ -266,6 +266,9 @@ typedef struct cli_session_options {
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
     {"--alpha", CLI_CHOICE, &(options).alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"}, \
     {"--threads", CLI_THREADS, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
+#define CLI_PRECISION_OPTION(options) \
+    {"--precision", CLI_CHOICE, &(options).precision, "auto|mxfp8|mixed", \
+     "of the layers' products: float32 on a CPU and bf16 on a GPU, MXFP8, or MXFP8 but for those that write the stream (auto)"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", \
      "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}

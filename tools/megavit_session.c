@@ -206,6 +206,7 @@ static int make_engines(cli_session *session) {
     cli_watch_fallback(&session->fallback, &desc.logger);
     desc.packed_path = session->options.packed;
     desc.resize = session->options.resize;
+    desc.precision = session->options.precision;
     desc.max_images = session->max_images;
     desc.schedule_images = session->options.batch; /* a folder's rows do not depend on how it was cut */
     desc.max_tokens = session->max_tokens;

@@ -55,6 +55,7 @@ static int validate(const mgv_model *model, const cli_session_options *options, 
     if (!images) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u pictures", count);
     for (uint32_t i = 0; i < count; i++) images[i] = pictures[i].image;
     desc.resize = options->resize;
+    desc.precision = options->precision;
     if (options->threads > 1) result = mgv_threads_create(&threads, options->threads, NULL, &error);
     if (threads) desc.parallel = mgv_threads_parallel_for(threads);
     if (result == MGV_OK) result = mgv_validate(model, &desc, images, count, print_row, &printed, &failures, &error);
@@ -127,6 +128,7 @@ static int run(const cli_command *command, int argc, char **argv) {
             {"--images", CLI_NAMES, &names, "PATH...", "pictures, or directories of them (made ones)"},
             {"--batch", CLI_COUNT, &o.batch, "N", "how many are made where none are named (1, then 5)"},
             {"--resize", CLI_CHOICE, &o.resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"},
+            CLI_PRECISION_OPTION(o),
             {"--threads", CLI_THREADS, &o.threads, "N", "threads of the CPU (1)"},
             {NULL, CLI_FLAG, NULL, NULL, NULL}};
         status = cli_parse(command, options, NULL, argc, argv);
