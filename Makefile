@@ -188,7 +188,7 @@ $(BUILD)/tests/test_card_pipeline: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIB
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
 $(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_schedule_images \
-$(BUILD)/tests/test_start $(BUILD)/tests/test_card_pipeline: \
+$(BUILD)/tests/test_start $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_blackwell_host: \
   CUDA_CFLAGS := -isystem tests/machine/include
 
 test-header:
@@ -239,7 +239,9 @@ test-real: $(BUILD)/megavit
 NVCC ?= nvcc
 # skeleton/, a folder an architecture, and within it a folder a regime and a folder a model's own tiles
 KERNEL_SOURCES := $(wildcard kernels/*.cu kernels/*.cuh kernels/*/*.cuh kernels/*/*/*.cuh)
-NVCCFLAGS := -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a
+# Images in the fatbin: Hopper's. KERNEL_ARCHITECTURES="90a 100a 103a 110a" adds those of Blackwell, which have run on the machine model only.
+KERNEL_ARCHITECTURES ?= 90a
+NVCCFLAGS := -std=c++17 -O3 $(foreach a,$(KERNEL_ARCHITECTURES),-gencode=arch=compute_$(a),code=sm_$(a))
 # A model of random weights in the shape of SigLIP2-base: any directory will do.
 GPU_MODEL ?= $(BUILD)/gpu/model
 
@@ -320,7 +322,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
@@ -344,9 +346,10 @@ test-machine-encoder: $(BUILD)/machine/test_encoder
 $(BUILD)/machine/test_machine: $(BUILD)/machine/test_machine.o $(BUILD)/machine/pipeline.cu.o $(BUILD)/machine/cluster.cu.o $(BUILD)/machine/rules.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_toy: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_blackwell_encoder: $(BUILD)/machine/test_blackwell_encoder.o $(BUILD)/machine/encode_blackwell.o $(BUILD)/machine/megavit_blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode:
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -354,11 +357,16 @@ $(BUILD)/machine/%.o: tests/machine/%.cc
 	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
 
 # gcc 12 takes vector intrinsics of its own for uninitialised.
-$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/test_decode.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized -I.
+$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/test_decode.o $(BUILD)/machine/encode_blackwell.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized -I.
 # The same with the header that has the toy family.
 $(BUILD)/machine/encode_toy.o: MACHINE_CFLAGS := -I$(BUILD)/toy $(MACHINE_CFLAGS)
 $(BUILD)/machine/encode_toy.o: tests/machine/encode.cc $(BUILD)/toy/megavit.h
 	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
+
+# The same with Blackwell's kernel.
+$(BUILD)/machine/encode_blackwell.o: tests/machine/encode.cc megavit.h
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -DMACHINE_BLACKWELL -c $< -o $@
 
 # The kernel's flavour of the sanitizer has no hooks for copies of structures: they get the model's.
 MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \

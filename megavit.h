@@ -177,7 +177,9 @@
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
        twice transformers' own error against fp64.
 
-       On a GPU (NVIDIA Hopper; SigLIP, SigLIP2, CLIP, DINOv2) weights and activations are bf16 and sums fp32.
+       On a GPU (NVIDIA Hopper; SigLIP, SigLIP2, CLIP, DINOv2) weights and activations are bf16 and sums fp32. There is a kernel for
+       Blackwell (sm_100a, sm_103a, sm_110a) that no card has run, only a model of the machine: MGV_BACKEND_CUDA takes it, AUTO does not.
+       mgv_engine_desc.precision: what MXFP8 would cost, calculated on the CPU.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
@@ -622,9 +624,10 @@ MEGAVIT_API mgv_result mgv_model_get_op(const mgv_model *model, uint32_t i, cons
 typedef struct mgv_schedule_desc {
     uint32_t struct_size;
     uint32_t image_count;     /* 0: 1 */
-    uint32_t multiprocessors; /* that the kernel may use; 0: 132, those of an H100 or H200 */
+    uint32_t multiprocessors; /* that the kernel may use; 0: those of an H100 or H200, 132, or of the architecture's largest card */
     uint32_t schedule_images; /* as in mgv_engine_desc */
     uint32_t tokens;          /* of each picture, for a model whose pictures may be of any size; 0: 1024 */
+    const char *architecture; /* as of packed weights; NULL: "sm_90a". What is assumed of the others was never measured */
 } mgv_schedule_desc;
 
 /* A part of a budget: `count` things of `each` bytes, or `count` threads of `each` registers. */
@@ -637,6 +640,8 @@ typedef struct mgv_schedule_info {
     uint32_t op_count;
     const char *regime;                               /* "throughput" or "latency": which kind of kernel */
     const char *kernel;                               /* its name in the fatbin */
+    const char *machine;                              /* "Hopper" */
+    int32_t untried;                                  /* its kernel has run on a model of the machine only, never on a card */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
     uint32_t groups, group_images;                    /* pictures that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
@@ -682,7 +687,7 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
                                               mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error);
 
 /* Weights as the GPU kernel wants them, made once instead of each time an engine is: `megavit pack` writes this into a file, which
-   mgv_engine_desc takes. architecture: "sm_90a". Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
+   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a". Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
    processor that stores numbers little-endian. Any thread. */
 /* bytes: how long the file will be. MGV_ERROR_UNSUPPORTED: the kernel does not run this model, or there is none for the architecture. */
 MEGAVIT_API mgv_result mgv_model_packed_bytes(const mgv_model *model, const char *architecture, uint64_t *bytes, mgv_error *error);
@@ -696,9 +701,10 @@ typedef struct mgv_engine mgv_engine;
 
 typedef int32_t mgv_backend;
 enum {
-    MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why */
+    MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why. Not on Blackwell: its kernel (compute
+                             capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns. bf16 weights and
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
@@ -1180,6 +1186,14 @@ enum {
                         MGV__NORM_BYTES + MGV__SLOTS * MGV__SLOT_BYTES + MGV__BARRIER_BYTES,
     MGV__COPY_REGISTERS = 56,           /* of a thread of the first warpgroup: loader, scheduler, storers; with 40 the loader spills */
     MGV__MATH_REGISTERS = 224           /* of a thread of a math warpgroup */
+};
+
+/* On Blackwell (kernels/sm_100a/products.cuh): barriers of products, and the address of tensor memory. */
+enum {
+    MGV__SM100_BARRIER_BYTES = 8 * MGV__MATH_GROUPS * (MGV__STAGES + 1),
+    MGV__SM100_SHARED_BYTES = MGV__SHARED_BYTES + MGV__SM100_BARRIER_BYTES + 8,
+    MGV__SM100_COPY_REGISTERS = 72,     /* with 56 the loader spills */
+    MGV__SM100_MATH_REGISTERS = 216
 };
 
 /* The same of the latency regime, for few images: other kernels, on the same buffers and packed weights. */
@@ -10779,12 +10793,13 @@ typedef struct mgv__machine {
     const char *architecture, *name;
     int major, minor;          /* compute capability */
     const mgv__kernel_entry *kernels; /* [kernel_count], those with less code first: the less there is, the nearer it lies */
-    uint32_t kernel_count;     /* 0: its tile engine is not there yet */
+    uint32_t kernel_count;
     const mgv__regime *regimes; /* [MGV__REGIME_COUNT] */
     const mgv__tile_kind *kinds; /* by number */
     void (*make_maps)(mgv__plan *plan);
     uint32_t shared_limit, register_limit;
     mgv__costs costs;
+    int32_t untried;           /* no card has ever run its kernels, only the machine model: nobody gets them who does not ask */
 } mgv__machine;
 enum { MGV__MACHINE_KERNELS = 8 /* at most */ };
 
@@ -11115,8 +11130,8 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks && !plan->normalises &&
-           !mgv__plan_is_ragged(plan) && !plan->needs_tower &&
+    return plan->machine->costs.latency_clusters && plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks &&
+           !plan->normalises && !mgv__plan_is_ragged(plan) && !plan->needs_tower &&
            !(plan->activations & MGV__KERNEL_RARE_ACTIVATION);
 }
 
@@ -11984,6 +11999,15 @@ static uint32_t mgv__plan_units_of(const mgv__config *config, uint32_t images, u
     return config->image_size == 0 ? tokens : images;
 }
 
+/* Whether the machine has a kernel with code for all that the list asks for. */
+static mgv_result mgv__plan_check_kernels(const mgv__plan *plan, mgv_error *error) {
+    uint32_t kinds = plan->needs_tower || plan->varlen ? MGV__KIND(TOWER) : 0, i;
+    for (i = 0; i < plan->op_count; i++) kinds |= 1u << plan->ops[i].kind;
+    for (i = 0; i < plan->machine->kernel_count; i++)
+        if (!(kinds & ~plan->machine->kernels[i].kinds)) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernel for %s runs towers of SigLIP, CLIP and DINOv2 alone", plan->machine->name);
+}
+
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
                                    uint32_t max_images, uint32_t group_images, mgv_error *error) {
@@ -12030,6 +12054,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->pack_columns[MGV__PACK_MLP] = plan->mlp;
     plan->pack_columns[MGV__PACK_MERGE] = plan->fold * plan->width;
     mgv__plan_lower(plan);
+    result = mgv__plan_check_kernels(plan, error);
+    if (result != MGV_OK) return result;
     for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = max_images;
     mgv__plan_place_arena(plan);
     mgv__plan_set_groups(plan, plan->group_images, plan->groups);
@@ -12500,12 +12526,10 @@ static void mgv__sm90_gemm(const mgv__plan *plan, mgv__plan_op *op, uint32_t spl
         k->flags |= MGV__KERNEL_SHARE_ROWS;
 }
 
-/* Tiles and tensor maps of one operation in the throughput regime. */
-static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
+/* Tiles and tensor maps of one operation in the throughput regime. split: of who writes the stream. */
+static void mgv__choose_tiles(mgv__plan *plan, mgv__plan_op *op, uint32_t split) {
     mgv__kernel_op *k = &op->kernel;
     const uint32_t images = plan->images;
-    /* of who writes the stream */
-    const uint32_t split = op->of_images ? 0 : mgv__plan_split_kind(plan, (uint64_t)mgv__plan_alike(plan, images) * plan->tokens);
     k->stats_columns = split ? mgv__split_columns(split) / (uint32_t)MGV__CLUSTER : 64;
     switch (op->kind) {
     case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
@@ -12525,6 +12549,11 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     }
     if (mgv__plan_is_gemv(plan, op)) mgv__plan_gemv(plan, op);
     else mgv__sm90_gemm(plan, op, split);
+}
+
+static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
+    const uint32_t rows_alike = mgv__plan_alike(plan, plan->images);
+    mgv__choose_tiles(plan, op, op->of_images ? 0 : mgv__plan_split_kind(plan, (uint64_t)rows_alike * plan->tokens));
 }
 
 /* Whether a product that writes the stream has THIN tiles, which exchange no sums: of one image (kernels/NOTES.md, DEEP and THIN). It is
@@ -12676,6 +12705,26 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
 };
 MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_MERGE + 1, every_kind_of_tile_has_a_row);
 
+/* Blackwell: the same views, stages, chunks and roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose
+   math groups have heads of their own. Products go through tensor memory, 64 rows of a math group each (kernels/sm_100a/products.cuh). */
+static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    mgv__choose_tiles(plan, op, 0);
+    if (!(k->flags & MGV__KERNEL_OWN_HEADS)) return;
+    k->flags &= ~(uint32_t)MGV__KERNEL_OWN_HEADS;
+    k->column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER) * k->of.attention.parts;
+}
+/* Nothing of it was measured: products by the tensor cores' rate for 64 rows, bytes by what benchmarks of others say that L2 delivers to each
+   multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. */
+#define MGV__SM100_BYTES_A_CLOCK 58.0
+static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    mgv__tile_clocks clocks = mgv__sm90_product_clocks(plan, k, shape);
+    if (k->kind == MGV__KERNEL_GEMV) return clocks;
+    clocks.matrix = 2.0 * shape.rows * shape.columns * mgv__plan_inner(k) / plan->machine->costs.flops_a_clock;
+    clocks.feed = mgv__plan_inner(k) * 2.0 * (shape.rows + shape.cluster_columns / (double)MGV__CLUSTER) / MGV__SM100_BYTES_A_CLOCK;
+    return clocks;
+}
+
 static const mgv_schedule_part mgv__sm90_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
                                                      {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
                                                      {"biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES},
@@ -12699,6 +12748,26 @@ static const mgv__regime mgv__sm90_regimes[MGV__REGIME_COUNT] = {
      mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2},
     {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
      mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
+static const mgv_schedule_part mgv__sm100_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
+                                                      {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
+                                                      {"biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES},
+                                                      {"tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES},
+                                                      {"barriers", 1, (int)MGV__BARRIER_BYTES + MGV__SM100_BARRIER_BYTES + 8}};
+MGV__STATIC_ASSERT((int)MGV__SM100_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_blackwell_cta_fits);
+static const mgv_schedule_part mgv__sm100_roles[] = {{"loader, scheduler, storers", 128, MGV__SM100_COPY_REGISTERS},
+                                                     {"math", 128 * MGV__MATH_GROUPS, MGV__SM100_MATH_REGISTERS}};
+/* Without a kernel of the latency regime: its clusters are 0. */
+static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
+    {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose, NULL,
+     mgv__sm100_product_clocks, mgv__sm100_shared, mgv__sm100_roles, 5, 2},
+    {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
+     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
+static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0}};
+/* B200 and B300 by data sheets and others' benchmarks, Thor by its data sheet. Never measured. */
+#define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
+    {architecture, name, major, minor, mgv__sm100_kernels, 1, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm90_maps, \
+     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, \
+     {multiprocessors, 0, 1.9e9, 4096.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts}, 1}
 enum { MGV__SM90_KERNELS = 6 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
@@ -12713,8 +12782,10 @@ MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_
    592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md). */
 static const mgv__machine mgv__machines[] = {
     {"sm_90a", "Hopper", 9, 0, mgv__sm90_kernels, MGV__SM90_KERNELS, mgv__sm90_regimes, mgv__sm90_kinds, mgv__sm90_maps,
-     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0}},
-    {"sm_100a", "Blackwell", 10, 0, NULL, 0, NULL, NULL, NULL, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0}, 0},
+    MGV__SM100_ROW("sm_100a", "Blackwell", 10, 0, 148, 7.67e12, 1000.0),
+    MGV__SM100_ROW("sm_103a", "Blackwell Ultra", 10, 3, 148, 7.67e12, 1400.0),
+    MGV__SM100_ROW("sm_110a", "Blackwell Thor", 11, 0, 20, 0.273e12, 130.0)};
 enum { MGV__MACHINES = sizeof mgv__machines / sizeof mgv__machines[0] };
 #define MGV__MACHINE_DEFAULT (&mgv__machines[0]) /* of plans that are made without a card */
 
@@ -12722,12 +12793,7 @@ enum { MGV__MACHINES = sizeof mgv__machines / sizeof mgv__machines[0] };
 static const mgv__machine *mgv__find_machine(const char *architecture, mgv_error *error) {
     uint32_t i;
     for (i = 0; i < MGV__MACHINES; i++) {
-        const mgv__machine *machine = &mgv__machines[i];
-        if (strcmp(machine->architecture, architecture) != 0) continue;
-        if (machine->kernel_count) return machine;
-        mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the tile engine of the architecture %q (%s) is not there yet; there is a kernel for %q",
-                  architecture, machine->name, MGV__MACHINE_DEFAULT->architecture);
-        return NULL;
+        if (strcmp(mgv__machines[i].architecture, architecture) == 0) return &mgv__machines[i];
     }
     mgv__fail(error, MGV_ERROR_UNSUPPORTED, "there is no kernel for the architecture %q; there is one for %q", architecture,
               MGV__MACHINE_DEFAULT->architecture);
@@ -13900,8 +13966,8 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
 }
 
 /* A plan with room for its schedules, or NULL. */
-static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
-                                 uint32_t max_images, mgv_result *result, mgv_error *error) {
+static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__machine *machine, const mgv__config *config,
+                                     const mgv__program *program, uint32_t max_images, mgv_result *result, mgv_error *error) {
     mgv__plan *plan;
     if (config->language) {
         *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "plans are of towers: a language model decodes by a kernel of its own");
@@ -13914,23 +13980,29 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
     }
     (void)mgv__plan_want; /* without >>cuda nobody asks for rows, nor for pictures of any size */
     (void)mgv__tables_add;
-    *result = mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, config, program, max_images, 0, error);
+    *result = mgv__plan_layout(plan, machine, config, program, max_images, 0, error);
     if (*result == MGV_OK) *result = mgv__plan_take_room(allocator, plan, error);
     if (*result == MGV_OK) return plan;
     mgv__plan_free(allocator, plan);
     return NULL;
+}
+static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
+                                 uint32_t max_images, mgv_result *result, mgv_error *error) {
+    return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, result, error);
 }
 
 static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
                                       uint32_t op_capacity, mgv_error *error) {
     const uint32_t images = desc->image_count ? desc->image_count : 1, each = desc->tokens ? desc->tokens : 1024;
     const uint64_t units = model->config.image_size == 0 ? (uint64_t)images * each : images;
-    const uint32_t sms = desc->multiprocessors ? desc->multiprocessors : MGV__MACHINE_DEFAULT->costs.multiprocessors;
+    const mgv__machine *machine = desc->architecture ? mgv__find_machine(desc->architecture, error) : MGV__MACHINE_DEFAULT;
+    const uint32_t sms = !machine || desc->multiprocessors ? desc->multiprocessors : machine->costs.multiprocessors;
     mgv_result result;
     mgv__plan *plan;
     mgv_schedule_op *all = NULL;
     double *scratch = NULL;
     mgv_model_info about;
+    if (!machine) return MGV_ERROR_UNSUPPORTED;
     if (sms < MGV__CLUSTER)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are fewer than the %u of one cluster", (uint64_t)sms,
                          (uint64_t)MGV__CLUSTER);
@@ -13940,7 +14012,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (units > UINT32_MAX)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count", (uint64_t)images,
                          (uint64_t)each);
-    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, (uint32_t)units, &result, error);
+    plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program, (uint32_t)units, &result, error);
     if (!plan) return result;
     if (!plan->varlen) plan->schedule_images = desc->schedule_images;
     plan->all_mergers = 1;
@@ -13961,6 +14033,8 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     }
     if (result == MGV_OK) {
         mgv__schedule_fill(plan, info, all, scratch);
+        info->machine = machine->name;
+        info->untried = machine->untried;
         mgv_model_get_info(model, &about);
         info->nominal_flops = about.flops_per_image * images;
         if (ops) memcpy(ops, all, plan->op_count * sizeof *all);
@@ -14226,12 +14300,13 @@ static mgv_result mgv__packed_prove(mgv__packed_reader *reader, mgv_error *error
                      reader->memory.name);
 }
 
-static mgv_result mgv__model_pack(const mgv_model *model, void *file, uint64_t capacity, uint64_t *bytes, mgv_error *error) {
+static mgv_result mgv__model_pack(const mgv_model *model, const mgv__machine *machine, void *file, uint64_t capacity, uint64_t *bytes,
+                                  mgv_error *error) {
     mgv__packed_header header;
     mgv_result result;
     mgv__plan *plan;
-    plan = mgv__plan_make(&model->allocator, &model->config, &model->program,
-                          mgv__plan_units_of(&model->config, 1, model->config.merge * model->config.merge), &result, error);
+    plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program,
+                              mgv__plan_units_of(&model->config, 1, model->config.merge * model->config.merge), &result, error);
     if (!plan) return result;
     mgv__packed_describe(&header, plan, model->hash);
     *bytes = MGV__PACKED_HEADER + header.block_bytes;
@@ -14257,8 +14332,10 @@ static mgv_result mgv__pack_for(const mgv_model *model, const char *architecture
     (void)mgv__packed_next;
     (void)mgv__packed_prove;
     (void)mgv__pack_rows;
-    if (!mgv__find_machine(architecture, error)) return MGV_ERROR_UNSUPPORTED;
-    return mgv__model_pack(model, file, capacity, bytes, error);
+    {
+        const mgv__machine *machine = mgv__find_machine(architecture, error);
+        return machine ? mgv__model_pack(model, machine, file, capacity, bytes, error) : MGV_ERROR_UNSUPPORTED;
+    }
 #else
     (void)file;
     (void)capacity;
@@ -15405,18 +15482,14 @@ static mgv_result mgv__cuda_check_driver(const mgv__cuda_calls *calls, mgv_error
 
 /* The machine that a card of this capability is. */
 static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int major, int minor, mgv_error *error) {
-    const mgv__machine *own = MGV__MACHINE_DEFAULT;
     uint32_t i;
     for (i = 0; i < MGV__MACHINES; i++) {
         if (mgv__machines[i].major != major || mgv__machines[i].minor != minor) continue;
         cuda->machine = &mgv__machines[i];
-        if (cuda->machine->kernel_count) return MGV_OK;
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s (compute capability %i.%i), whose tile engine is not there yet; the "
-                         "kernels are for %i.%i (%s)", (int64_t)device, cuda->machine->name, (int64_t)major, (int64_t)minor,
-                         (int64_t)own->major, (int64_t)own->minor, own->name);
+        return MGV_OK;
     }
-    return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for %i.%i (%s)", (int64_t)device,
-                     (int64_t)major, (int64_t)minor, (int64_t)own->major, (int64_t)own->minor, own->name);
+    return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for 9.0 (Hopper), 10.0, 10.3 and "
+                     "11.0 (Blackwell)", (int64_t)device, (int64_t)major, (int64_t)minor);
 }
 
 static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
@@ -16699,6 +16772,15 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     if (result == MGV_OK && desc->precision)
         result = mgv__fail(&reason, MGV_ERROR_UNSUPPORTED, "no kernel for a GPU calculates in MXFP8 yet");
     if (result == MGV_OK) result = mgv__gpu_create(gpu, model, desc, &reason);
+    if (result == MGV_OK && (*gpu)->cuda->machine->untried) {
+        const char *name = (*gpu)->cuda->machine->name;
+        mgv__log(&desc->logger, MGV_LOG_WARNING, "the kernel for this GPU (%s) has run on a model of it only, never on a card", name);
+        if (desc->backend == MGV_BACKEND_AUTO) {
+            mgv__release_gpu(*gpu, &desc->allocator);
+            *gpu = NULL;
+            result = mgv__fail(&reason, MGV_ERROR_NO_DEVICE, "no card has tried the kernel for this GPU (%s): MGV_BACKEND_CUDA takes it", name);
+        }
+    }
 #else
     (void)model;
     (void)gpu;

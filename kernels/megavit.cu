@@ -6,9 +6,13 @@
    Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
    gemm, gemm_layers, towers, attention, attention_online, attention_ranges, rows, mergers; sm_90a/patches; sm_90a/siglip_head/ gemv, pool,
    pool_sums, pool_tokens; then sm_90a/latency/kernels.
-   Decoding shares only ptx.cuh with all that: sm_90a/decode/kernel. */
+   Decoding shares only ptx.cuh with all that: sm_90a/decode/kernel. Images for Blackwell hold sm_100a/kernel.cuh
+   instead. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
+#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
+#include "sm_100a/kernel.cuh"
+#else
 #include "sm_90a/throughput/gemm_layers.cuh"
 #include "sm_90a/siglip_head/gemv.cuh"
 #include "sm_90a/throughput/attention_ranges.cuh"
@@ -22,21 +26,6 @@
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 static_assert(128 * MGV__LATENCY_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__LATENCY_MATH_REGISTERS <= MGV__MAX_REGISTERS,
               "and in the latency regime");
-
-/* Copies and arrivals of other CTAs may still be on their way to this one after an abort: they land before shared memory goes away, as the
-   scheduler of every CTA that has given up, whose `dog` alone knows, comes here late, and nobody gets through before it. */
-DEVICE void wait_for_cluster(const Watchdog &dog) {
-    if (dog.aborted) wait_for_copies();
-    warp_sync();
-    barrier_cluster_arrive_release();
-    barrier_cluster_wait_acquire();
-}
-
-/* By every warp, number `warp`, when its role is over. */
-template <class Memory> DEVICE void leave_role(Memory *shared, uint32_t warp) {
-    warp_sync();
-    if (warp != SCHEDULER_WARP && threadIdx.x % 32 == 0) mbarrier_arrive(shared_address(&shared->roles_left));
-}
 
 DEVICE uint32_t math_attention(Math &self, const TileSlot &tile) {
     if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) return attention_tile<MGV__SHORT_KEYS>(self, tile);
@@ -179,3 +168,4 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
 /* What the host checks before it trusts this file. */
 extern "C" __device__ uint32_t megavit_description[5] = {MGV__KERNEL_VERSION, sizeof(SharedMemory), sizeof(mgv__kernel_arguments),
                                                          MGV__KERNEL_THREADS, sizeof(LatencyMemory)};
+#endif

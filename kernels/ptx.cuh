@@ -557,7 +557,7 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
    thread and read shared memory through the asynchronous proxy. Descriptors: blackwell.cuh. Of these wrappers it is known that they
    assemble; none has run on a card. */
 
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL)
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
 
 /* By one whole warp. Writes the address of `columns` columns, a power of two from 32 to 512, to shared memory at `destination`; waits until
    they are free. */
@@ -642,6 +642,17 @@ DEVICE void tcgen05_ld_16x256b(uint32_t (&r)[16], uint32_t address) { /* x4 */
     asm volatile("tcgen05.ld.sync.aligned.16x256b.x4.b32 {" PTX_LIST16 "}, [%16];"
                  : PTX_OUT16(r, 0) : "r"(address) : "memory");
 }
+DEVICE void tcgen05_ld_16x256b(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t &e, uint32_t &f, uint32_t &g, uint32_t &h,
+                               uint32_t address) { /* x2 */
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x2.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d), "=r"(e), "=r"(f), "=r"(g), "=r"(h) : "r"(address) : "memory");
+}
+/* What a load has brought, behind tcgen05_wait_ld: keeps the compiler from using it before. */
+DEVICE uint32_t tcgen05_loaded(uint32_t value) { asm volatile("" : "+r"(value)::"memory"); return value; }
+/* 16x128b: registers 2 j and 2 j + 1 of thread t are column 4 j + t % 4 of lanes t / 4 and t / 4 + 8. */
+DEVICE void tcgen05_st_16x128b(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { /* x2 */
+    asm volatile("tcgen05.st.sync.aligned.16x128b.x2.b32 [%4], {%0, %1, %2, %3};" ::"r"(a), "r"(b), "r"(c), "r"(d), "r"(address) : "memory");
+}
 DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[16]) { /* x16 */
     asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%16], {" PTX_LIST16 "};"
                  ::PTX_IN16(r, 0), "r"(address) : "memory");
@@ -662,6 +673,6 @@ DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[64]) { /* x6
 #undef PTX_LIST32
 #undef PTX_LIST64
 
-#endif /* sm_100a, sm_103a */
+#endif /* sm_100a, sm_103a, sm_110a */
 
 #endif /* MGV_PTX_CUH */

@@ -997,7 +997,7 @@ static void test_machines_that_cannot(void **state) {
         {&fake.driver, 12090, MGV_ERROR_NO_DEVICE, "the NVIDIA driver is of CUDA 12.9; this program needs one of CUDA 13 or later"},
         {&fake.devices, 0, MGV_ERROR_NO_DEVICE, "cudaGetDeviceCount"},
         {&fake.major, 8, MGV_ERROR_NO_DEVICE, "of compute capability 8.0; the kernels are for 9.0"},
-        {&fake.major, 10, MGV_ERROR_NO_DEVICE, "is Blackwell (compute capability 10.0), whose tile engine is not there yet"},
+        {&fake.major, 12, MGV_ERROR_NO_DEVICE, "of compute capability 12.0; the kernels are for 9.0 (Hopper), 10.0, 10.3 and 11.0 (Blackwell)"},
         {&fake.minor, 3, MGV_ERROR_NO_DEVICE, "of compute capability 9.3"},
         {&fake.cooperative, 0, MGV_ERROR_NO_DEVICE, "cannot launch cooperatively"},
         {&fake.multiprocessors, 1, MGV_ERROR_NO_DEVICE, "has 1 multiprocessors"},

@@ -37,12 +37,12 @@ static int pack(const char *directory, const char *architecture, const char *pat
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
-    static const char *const architectures[] = {"sm_90a"}; /* in the order of --arch */
+    static const char *const architectures[] = {"sm_90a", "sm_100a", "sm_103a", "sm_110a"}; /* in the order of --arch */
     const char *model = NULL, *path = NULL;
     int32_t architecture = 0;
     const cli_option options[] = {
         {"--model", CLI_TEXT, &model, "DIR", "the model: a directory as Hugging Face stores it"},
-        {"--arch", CLI_CHOICE, &architecture, "sm_90a", "the GPU: sm_90a, which is Hopper (the default)"},
+        {"--arch", CLI_CHOICE, &architecture, "sm_90a|sm_100a|sm_103a|sm_110a", "the GPU: Hopper (the default), or Blackwell: B200, B300, Thor"},
         {"-o", CLI_TEXT, &path, "FILE", "where to write"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };

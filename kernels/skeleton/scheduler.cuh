@@ -6,7 +6,7 @@
 #ifndef MGV_SCHEDULER_CUH
 #define MGV_SCHEDULER_CUH
 
-#include "watchdog.cuh"
+#include "roles.cuh"
 
 /* Fills the next slot with tile `number` and announces it, by the whole warp; beyond the last tile, the end. `segment` follows the numbers.
    Memory: that of either regime. adjust: what the regime makes of the tile, and describe: what else is written of it or of the end first,

@@ -22,7 +22,11 @@ extern "C" __global__ void assemble_kernel(uint32_t *out, uint64_t a, uint64_t b
     tcgen05_ld_32x32b(r32, d);
     tcgen05_ld_32x32b(r64, d);
     tcgen05_ld_16x256b(half, d);
+    uint32_t e[8];
+    tcgen05_ld_16x256b(e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7], d);
     tcgen05_wait_ld();
+    for (int i = 0; i < 8; i++) sum += tcgen05_loaded(e[i]);
+    tcgen05_st_16x128b(d, e[0], e[1], e[2], e[3]);
     tcgen05_st_32x32b(d, r16);
     tcgen05_st_32x32b(d, r32);
     tcgen05_st_32x32b(d, r64);

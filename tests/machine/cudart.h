@@ -21,6 +21,7 @@ struct Runtime {
     std::vector<Kernel> kernels;
     std::map<std::string, Global> globals;
     unsigned multiprocessors = 132;
+    int major = 9, minor = 0; /* compute capability */
     Options options;
     Result last;      /* of the last launch */
     unsigned launches = 0;

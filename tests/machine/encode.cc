@@ -14,12 +14,16 @@
 #include "cudart.h"
 #include "encode.h"
 
+#ifdef MACHINE_BLACKWELL
+extern "C" void megavit_encode_sm_100a(const mgv__kernel_arguments arguments);
+#else
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_some_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_few_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_tower_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
+#endif
 extern "C" const uint32_t megavit_description[5];
 
 namespace {
@@ -549,6 +553,12 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     if (!(*why = run_on_cpu(m.get())).empty()) return nullptr;
 
     machine::global_reset();
+#ifdef MACHINE_BLACKWELL
+    machine::runtime.major = 10;
+    machine::runtime.multiprocessors = 148;
+    machine::runtime.kernels = {
+        {"megavit_encode_sm_100a", 168, [](void **arguments) { megavit_encode_sm_100a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+#else
     machine::runtime.kernels = {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_some_sm_90a", 168, [](void **arguments) { megavit_encode_some_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
@@ -558,6 +568,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
          [](void **arguments) { megavit_encode_latency_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_128_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_128_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+#endif
     machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);

@@ -412,6 +412,17 @@ template <int COUNT> DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[COUNT], uint32_
 template <int COUNT> DEVICE void tcgen05_ld_16x256b(uint32_t (&r)[COUNT], uint32_t address) {
     machine::op_tcgen05_ld(r, COUNT, address, 16);
 }
+DEVICE void tcgen05_ld_16x256b(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t &e, uint32_t &f, uint32_t &g, uint32_t &h,
+                               uint32_t address) {
+    uint32_t r[8];
+    machine::op_tcgen05_ld(r, 8, address, 16);
+    a = r[0], b = r[1], c = r[2], d = r[3], e = r[4], f = r[5], g = r[6], h = r[7];
+}
+DEVICE uint32_t tcgen05_loaded(uint32_t value) { return value; }
+DEVICE void tcgen05_st_16x128b(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    const uint32_t r[4] = {a, b, c, d};
+    machine::op_tcgen05_st(address, r, 4, 16);
+}
 template <int COUNT> DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[COUNT]) {
     machine::op_tcgen05_st(address, r, COUNT, 32);
 }

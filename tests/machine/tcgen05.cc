@@ -421,6 +421,7 @@ static void transfer(Warp *warp, bool store, uint32_t lanes, uint32_t count, uin
         uint32_t *registers = ((TransferArguments *)warp->lane[l]->argument)->registers;
         for (uint32_t i = 0; i < count; i++) {
             uint32_t &word = lanes == 32 ? memory.sm->value[first + l][column + i]
+                             : store     ? memory.sm->value[first + l / 4 + i % 2 * 8][column + i / 2 * 4 + l % 4]
                                          : memory.sm->value[first + l / 4 + i / 2 % 2 * 8][column + i / 4 * 8 + l % 4 * 2 + i % 2];
             if (store) word = registers[i];
             else registers[i] = word;
@@ -428,7 +429,7 @@ static void transfer(Warp *warp, bool store, uint32_t lanes, uint32_t count, uin
     }
 }
 
-/* lanes 32: shape 32x32b, lanes 16: 16x256b. count: registers a thread. */
+/* lanes 32: shape 32x32b, lanes 16: 16x256b of loads, 16x128b of stores. count: registers a thread. */
 void op_tcgen05_ld(uint32_t *registers, uint32_t count, uint32_t address, uint32_t lanes) {
     MACHINE_ENTER(Op::tcgen05_ld);
     TransferArguments mine = {address, registers};

@@ -4,6 +4,12 @@
 
 #include "../tiles.cuh"
 
+/* Barriers that a machine's products have beside these, let through as they are when a launch is given up. */
+#ifndef MGV_PRODUCT_BARRIERS
+#define MGV_PRODUCT_BARRIERS
+enum { PRODUCT_BARRIER_BYTES = 0 };
+#endif
+
 struct SharedMemory {
     uint8_t stage[MGV__STAGES][MGV__STAGE_BYTES];                           /* the ring: loader -> math;
                                                                                SPLIT: math of one CTA -> that of the other */
@@ -21,6 +27,7 @@ struct SharedMemory {
     uint64_t chunk_granted[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* storer: write here; the residual, if any, is there */
     uint64_t chunk_written[MGV__MATH_GROUPS][MGV__CHUNKS];                  /* every warp of the math group */
     uint64_t lent_written[MGV__MATH_GROUPS][MGV__LENT_STAGES];              /* every warp of the math group: its chunk in a lent stage */
+    MGV_PRODUCT_BARRIERS
     uint64_t roles_left;                                                    /* every warp but the scheduler: its role is over */
     uint32_t lent_stage[MGV__MATH_GROUPS][MGV__LENT_STAGES];                /* which these are */
     uint32_t next_kind[MGV__MATH_GROUPS][2];                                /* of the next tile, or the end:
@@ -34,8 +41,8 @@ enum {
     CHUNK_WRITTEN_ARRIVALS = 4
 };
 
-static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES, "the budget that `megavit plan` prints");
-static_assert(MGV__SHARED_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
+static_assert(sizeof(SharedMemory) == MGV__SHARED_BYTES + PRODUCT_BARRIER_BYTES, "the budget that `megavit plan` prints");
+static_assert(MGV__SHARED_BYTES + PRODUCT_BARRIER_BYTES <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA is 227 KB");
 static_assert(MGV__STAGE_BYTES % 1024 == 0 && MGV__CHUNK_BYTES % 1024 == 0, "swizzled tiles begin at multiples of 1024 bytes");
 static_assert(MGV__GEMM_ROWS * MGV__GEMM_INNER * 2 + 256 * MGV__GEMM_INNER * 2 <= MGV__STAGE_BYTES,
               "A and B of the widest tile fit one stage");

@@ -18,8 +18,13 @@ enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, 
     FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
     FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
 };
+/* Machines whose products do not let math warps write into stages define it as false. */
+#ifndef MGV_LENDS_STAGES
+#define MGV_LENDS_STAGES true
+#endif
 /* A layer's tile of 256 or 192 columns, of enough stages to lend its last ones. */
 template <uint32_t KINDS> DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
+    if (!MGV_LENDS_STAGES) return false;
     const uint32_t flags = op.flags & (is_tower<KINDS>() ? MGV__KERNEL_EPILOGUE | MGV__KERNEL_TOWER_EPILOGUE : MGV__KERNEL_EPILOGUE);
     return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.of.gemm.blocks >= MGV__LENT_STAGES &&
            (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);

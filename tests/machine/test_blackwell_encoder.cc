@@ -1,0 +1,107 @@
+/* megavit.h's own host code and the kernel for Blackwell on the machine model, from pixels to rows, against the CPU backend. No card has run
+   it. Speaks TAP; ends with what was run. */
+#include "encode.h"
+#include "tap.h"
+
+static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1;
+
+/* Under every seed and for every number of CTAs: no report, the error of bf16, the same bits; then as many seeds in which order alone is
+   looked at. */
+static void test_shape(const char *name, const MicroShape &shape, unsigned seeds, unsigned protocol_seeds) {
+    std::string why, plan;
+    std::vector<float> first;
+    double error = 0;
+    for (uint32_t clusters = 1; clusters <= shape.clusters && why.empty(); clusters++) {
+        MicroShape now = shape;
+        now.clusters = clusters;
+        MicroEncoder *encoder = micro_open(now, &why);
+        if (!encoder) break;
+        const bool last = clusters == shape.clusters;
+        for (uint64_t seed = 0; seed < (last ? seeds + protocol_seeds : 1) && why.empty(); seed++) {
+            const bool protocol = seed >= seeds && last;
+            machine::Options options = options_of(seed + clusters * 100, protocol);
+            options.hardware_sums = false;
+            const MicroRun run = micro_run(encoder, options, 0);
+            (protocol ? protocol_runs : arithmetic_runs)++;
+            if (!run.machine.reports.empty() || !run.verdict.empty()) why = run.verdict + "\n" + run.machine.text();
+            if (!protocol && why.empty()) {
+                if (first.empty()) first = run.outputs;
+                error = run.relative_error;
+                if (!(error < 0.02)) why = "relative error " + std::to_string(error);
+                else if (memcmp(first.data(), run.outputs.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
+            }
+            if (!why.empty()) why = "seed " + std::to_string(options.seed) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
+        }
+        plan = micro_plan(encoder);
+        micro_close(encoder);
+    }
+    ok(why.empty(), std::string("Blackwell's encoder, ") + name + ", " + plan + ": no report, the same bits under all seeds and grids, relative error " +
+                        std::to_string(error), why);
+}
+
+/* Launches in which something is lost: they end, with a verdict where anybody waited for it, and nothing comes that hardware answers with a
+   lost context or no answer at all. What is still under way when a CTA ends has had the microseconds of wait_for_copies. */
+static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts) {
+    options.on_deadlock = machine::OnDeadlock::drain;
+    options.maximum_reports = 1000;
+    const MicroRun run = micro_run(encoder, options, lost_signal);
+    protocol_runs++;
+    *verdicts += !run.verdict.empty();
+    std::string fatal;
+    for (const char *kind : {"deadlock", "livelock", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds", "tensor-memory",
+                             "tensor-memory-leak", "descriptor"})
+        for (const machine::Report &r : run.machine.reports)
+            if (r.kind == kind) fatal += r.text + "\n";
+    return fatal;
+}
+
+/* Signals of counters, and one arrival at every mbarrier of either CTA: those of products among them. */
+static void test_losses(const MicroShape &shape) {
+    std::string why;
+    MicroEncoder *encoder = micro_open(shape, &why);
+    if (!encoder) return ok(false, "the encoder opens", why);
+    unsigned signals = 0, verdicts = 0, barriers = 0, gave_up = 0;
+    const std::vector<uint32_t> counters = micro_signals(encoder);
+    for (size_t i = 0; i < counters.size() && why.empty(); i += 5, signals++) why = run_with_loss(encoder, options_of(i, true), counters[i], &verdicts);
+    for (unsigned cta = 0; cta < 2; cta++) {
+        machine::Options options = options_of(0, true);
+        options.lost.cta = cta;
+        const std::vector<unsigned> arrivals = micro_run(encoder, options, 0).machine.arrivals;
+        protocol_runs++;
+        for (unsigned i = cta; i < arrivals.size() && why.empty(); i += 2) {
+            if (!arrivals[i]) continue;
+            options = options_of(i, true);
+            options.lost = {cta, i + 1, 0};
+            barriers++;
+            const unsigned before = gave_up;
+            why = run_with_loss(encoder, options, 0, &gave_up);
+            if (why.empty() && gave_up == before) why = "no verdict";
+            if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(i) + ": " + why;
+        }
+    }
+    ok(why.empty() && verdicts && barriers > 20, "Blackwell's encoder: " + std::to_string(verdicts) + " of " + std::to_string(signals) + " lost signals and " +
+                                                     std::to_string(gave_up) + " of " + std::to_string(barriers) +
+                                                     " lost arrivals end in the watchdog's verdict, all by themselves", why);
+    micro_close(encoder);
+}
+
+int main(int argc, char **argv) {
+    const std::string part = argc > 1 ? argv[1] : "";
+    /* image, patch, hidden, intermediate, layers, images, max_images, group_images, lanes, clusters, poll_limit, regime */
+    MicroShape two = {48, 16, 128, 256, 2, 5, 7, 3, 2, 2, NO_POLL_LIMIT, THROUGHPUT};
+    two.rows = true;
+    if (part.empty() || part == "two") test_shape("two layers, five images", two, 2, 4);
+    MicroShape keys = {224, 16, 128, 256, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
+    if (part.empty() || part == "keys") test_shape("196 tokens", keys, 1, 1);
+    MicroShape online = {160, 8, 192, 192, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
+    online.head_dim = 96;
+    if (part.empty() || part == "online") test_shape("400 tokens, heads of 96", online, 1, 1);
+    MicroShape dinov2 = {56, 14, 128, 512, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
+    dinov2.family = "dinov2";
+    dinov2.head = false;
+    if (part.empty() || part == "dinov2") test_shape("DINOv2", dinov2, 1, 1);
+    MicroShape many = {32, 16, 128, 256, 1, 50, 50, 50, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
+    if (part.empty() || part == "many") test_shape("50 images of 4 tokens", many, 1, 1);
+    if (part.empty() || part == "lost") test_losses({64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
+    return finish("Blackwell's encoder");
+}

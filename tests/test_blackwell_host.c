@@ -1,0 +1,151 @@
+/* Which kernel a card of which compute capability gets, and that nobody gets one unasked that no card has run; without a card. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_CUDA
+#define MEGAVIT_NO_CUDART
+#include "megavit.h"
+
+#include "support.h"
+#include "fake_kernel.h"
+#include "micro_siglip.h"
+
+typedef struct fixture {
+    micro_siglip micro;
+    mgv_model *model;
+    char log[4096];
+} fixture;
+
+static int set_up(void **state) {
+    fixture *f = (fixture *)calloc(1, sizeof *f);
+    mgv_error error;
+    micro_make(&f->micro, 1);
+    f->model = micro_open(&f->micro, &error);
+    if (!f->model) fail_msg("%s", error.message);
+    mgv__cuda_test_calls = &fake_calls;
+    fake_reset();
+    *state = f;
+    return 0;
+}
+static int tear_down(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_model_close(f->model);
+    micro_free(&f->micro);
+    free(f);
+    return 0;
+}
+
+static void keep_log(void *user, int32_t level, const char *message) {
+    fixture *f = (fixture *)user;
+    (void)level;
+    strncat(f->log, message, sizeof f->log - strlen(f->log) - 2);
+    strcat(f->log, "\n");
+}
+
+static mgv_result make(fixture *f, mgv_backend backend, const char *architecture, mgv_engine **engine, mgv_error *error) {
+    mgv_engine_desc desc;
+    uint64_t bytes = 0;
+    void *packed = NULL;
+    mgv_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = backend;
+    desc.kernels = "stands for megavit.fatbin";
+    desc.max_images = 3;
+    desc.logger.log = keep_log;
+    desc.logger.user = f;
+    if (architecture) {
+        assert_int_equal(mgv_model_packed_bytes(f->model, architecture, &bytes, error), MGV_OK);
+        packed = malloc(bytes);
+        assert_int_equal(mgv_model_pack(f->model, architecture, packed, bytes, error), MGV_OK);
+        desc.packed = packed;
+        desc.packed_bytes = bytes;
+    }
+    f->log[0] = 0;
+    result = mgv_engine_create(engine, f->model, &desc, error);
+    free(packed);
+    return result;
+}
+
+/* The row of each capability, with the clusters that its multiprocessors make; its own packed weights and no other's. */
+static void test_capabilities(void **state) {
+    static const struct {
+        int major, minor, multiprocessors;
+        const char *architecture, *kernel;
+    } cards[] = {{9, 0, 132, "sm_90a", "megavit_encode_few_sm_90a"},
+                 {10, 0, 148, "sm_100a", "megavit_encode_sm_100a"},
+                 {10, 3, 152, "sm_103a", "megavit_encode_sm_100a"},
+                 {11, 0, 20, "sm_110a", "megavit_encode_sm_100a"}};
+    fixture *f = (fixture *)*state;
+    size_t i;
+    for (i = 0; i < COUNT_OF(cards); i++) {
+        mgv_engine *engine = NULL;
+        mgv_error error;
+        fake_reset();
+        fake.major = cards[i].major;
+        fake.minor = cards[i].minor;
+        fake.multiprocessors = cards[i].multiprocessors;
+        if (make(f, MGV_BACKEND_CUDA, cards[i].architecture, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_string_equal(engine->gpu->cuda->machine->architecture, cards[i].architecture);
+        assert_string_equal(engine->gpu->cuda->machine->kernels[0].name, cards[i].kernel);
+        assert_int_equal(engine->gpu->cuda->clusters, cards[i].multiprocessors / 2);
+        assert_int_equal(engine->gpu->cuda->machine->untried, cards[i].major > 9);
+        assert_int_equal(strstr(f->log, "has run on a model of it only, never on a card") != NULL, cards[i].major > 9);
+        mgv_engine_destroy(engine);
+        assert_int_equal(make(f, MGV_BACKEND_CUDA, cards[(i + 1) % COUNT_OF(cards)].architecture, &engine, &error), MGV_ERROR_FORMAT);
+        assert_non_null(strstr(error.message, "packed for the architecture"));
+        assert_int_equal(fake_alive(), 0);
+    }
+}
+
+/* AUTO does not take what no card has tried, nor what there is no kernel for. */
+static void test_auto(void **state) {
+    static const struct {
+        int major, minor;
+        const char *says;
+    } cards[] = {{10, 0, "the CPU encodes: no card has tried the kernel for this GPU (Blackwell): MGV_BACKEND_CUDA takes it"},
+                 {10, 3, "(Blackwell Ultra)"},
+                 {11, 0, "(Blackwell Thor)"},
+                 {12, 0, "the CPU encodes: GPU 0 is of compute capability 12.0; the kernels are for 9.0 (Hopper), 10.0, 10.3 and 11.0 (Blackwell)"}};
+    fixture *f = (fixture *)*state;
+    size_t i;
+    for (i = 0; i < COUNT_OF(cards); i++) {
+        mgv_engine *engine = NULL;
+        mgv_error error;
+        fake_reset();
+        fake.major = cards[i].major;
+        fake.minor = cards[i].minor;
+        if (make(f, MGV_BACKEND_AUTO, NULL, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+        if (!strstr(f->log, cards[i].says)) fail_msg("%s", f->log);
+        mgv_engine_destroy(engine);
+        assert_int_equal(fake_alive(), 0);
+    }
+}
+
+/* Every schedule of the new row is proved, at any number of images, and none has a tile that its kernel has no code for. */
+static void test_schedules(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_error error;
+    uint32_t images, i;
+    mgv_result result;
+    mgv__plan *plan = mgv__plan_make_for(&f->model->allocator, mgv__find_machine("sm_100a", &error), &f->model->config, &f->model->program, 700,
+                                         &result, &error);
+
+    if (!plan) fail_msg("%s", error.message);
+    for (images = 1; images <= 700; images += 1 + images / 3) {
+        mgv__plan_schedule(plan, images, 74);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%u images: %s", images, error.message);
+        assert_int_equal(plan->regime, MGV__THROUGHPUT);
+        for (i = 0; i < plan->op_count; i++) {
+            assert_false(mgv__is_split(plan->ops[i].kernel.kind));
+            assert_false(plan->ops[i].kernel.flags & MGV__KERNEL_OWN_HEADS && plan->ops[i].kernel.kind == MGV__KERNEL_ATTENTION);
+        }
+    }
+    mgv__plan_free(&f->model->allocator, plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_capabilities, set_up, tear_down),
+                                       cmocka_unit_test_setup_teardown(test_auto, set_up, tear_down),
+                                       cmocka_unit_test_setup_teardown(test_schedules, set_up, tear_down)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
