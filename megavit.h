@@ -9774,6 +9774,12 @@ static void mgv__cpu_norm_task(void *context, uint32_t index) {
 
 /* ---- rotary: "RoFormer", arXiv 2104.09864, in the halves layout that transformers calls rotate_half ---- */
 
+static void mgv__rotary_turn(const mgv__rotary *rotary, const float position[3], uint32_t pair, float *sine, float *cosine) {
+    mgv__sincos(position[rotary->axis[pair]] * rotary->frequency[pair], sine, cosine);
+    *sine *= rotary->scale;
+    *cosine *= rotary->scale;
+}
+
 static void mgv__cpu_rotary_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
@@ -9790,11 +9796,7 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
         float *row = job->run->buffers[op->target] + i * stride;
         const float *position = job->run->geometry->position + (size_t)i * 3;
         if (!mgv__cpu_turn(turns, work)) continue;
-        for (j = 0; j < half; j++) {
-            mgv__sincos(position[rotary->axis[j]] * rotary->frequency[j], &sine[j], &cosine[j]);
-            sine[j] *= rotary->scale;
-            cosine[j] *= rotary->scale;
-        }
+        for (j = 0; j < half; j++) mgv__rotary_turn(rotary, position, j, &sine[j], &cosine[j]);
         for (head = 0; head < heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
     }
 }
@@ -14569,7 +14571,7 @@ static uint64_t mgv__decode_place_words(mgv__decode_arguments *a, uint64_t *base
 static void mgv__decode_turn(const mgv__program *program, const float position[3], float *out) {
     uint32_t i;
     for (i = 0; i < MGV__DECODE_HEAD_DIM / 2; i++) {
-        mgv__sincos(position[program->rotary.axis[i]] * program->rotary.frequency[i], &out[2 * i + 1], &out[2 * i]);
+        mgv__rotary_turn(&program->rotary, position, i, &out[2 * i + 1], &out[2 * i]);
     }
 }
 
