@@ -704,7 +704,8 @@ enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why. Not on Blackwell: its kernel (compute
                              capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns. bf16 weights and
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; on Hopper
+                             Qwen3's texts, see Sessions. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
@@ -1007,7 +1008,13 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
        }
 
    Arithmetic is float32, weights are used as they are stored. The logits are the same bits however a prompt is cut into appends and blocks,
-   for any number of threads and beside any other session; other instruction sets round differently. */
+   for any number of threads and beside any other session; other instruction sets round differently.
+
+   Qwen3 with heads of 128 columns, 2 or 4 of queries for one of keys (0.6B to 8B), decodes on a Hopper GPU: an engine of MGV_BACKEND_CUDA, or
+   AUTO for a model without a vision tower. There weights, keys, values and what goes from product to product are bf16, sums float32: logits
+   are some 1e-2 relative L2 from the CPU's. They are the same bits for any cut of a prompt, any number of ids a launch and any max_sms. A prompt
+   goes through id by id. Pictures are refused. mgv_session_workspace_bytes counts the host's memory; the card's is allocated: keys and
+   values, and some MB. */
 
 typedef struct mgv_session mgv_session;
 
@@ -1651,6 +1658,7 @@ typedef struct mgv__decode_arguments {
     float epsilon;
     float scale;                /* of scores, for powers of two */
     uint32_t poll_limit;
+    uint32_t pace;              /* clocks between two stages of weights that a CTA asks for: words go slowly beside a stream that runs free */
     uint32_t lost_word;         /* test: 1 + the kind of words of which one is not written, */
     uint32_t lost_cta, lost_generation; /* by this CTA in this generation */
     uint32_t stop_count;
@@ -16422,7 +16430,8 @@ static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_i
 
 enum {
     MGV__DECODE_STEPS = 64,              /* ids of a launch at most: the card is not taken for long */
-    MGV__DECODE_POLL_LIMIT = 400000      /* about a quarter of a second */
+    MGV__DECODE_POLL_LIMIT = 400000,     /* about a quarter of a second */
+    MGV__DECODE_PACE = 0
 };
 
 /* What an engine has: weights, which nothing changes. */
@@ -16481,6 +16490,8 @@ static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc 
     card.calls = decoder->calls;
     result = mgv__cuda_check_device(&card, desc, error);
     if (result != MGV_OK) return result;
+    if (card.machine->major != 9)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s; language models decode on Hopper GPUs", (int64_t)desc->device, card.machine->name);
     decoder->device = desc->device;
     decoder->ctas = card.clusters * MGV__CLUSTER;
     if (decoder->ctas * residual < decoder->plan.config->hidden / 8)
@@ -16668,6 +16679,7 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     a->ids_pitch = MGV__DECODE_STEPS;
     a->generation = 1;
     a->poll_limit = MGV__DECODE_POLL_LIMIT;
+    a->pace = MGV__DECODE_PACE;
     MGV__CUDA_TRY(calls, EventCreateWithFlags, (&state->done, cudaEventDisableTiming), "making an event");
     MGV__CUDA_TRY(calls, StreamCreateWithFlags, (&state->stream, cudaStreamNonBlocking), "making a stream");
     MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a session's words"); /* no other stream waits for it */

@@ -2,7 +2,7 @@
 
      test_decode make DIRECTORY [SHAPE]     writes a model of random weights: 0.6b, 1.7b, 4b, 8b
      test_decode check DIRECTORY FATBIN     logits behind some ids, ids chosen, grids, positions
-     test_decode time DIRECTORY FATBIN      ids a second at positions 1, 100, 300, 1000, 4000 */
+     test_decode time DIRECTORY FATBIN [PACE...]  ids a second at positions 1, 100, 300, 1000, 4000; one session alone with other paces */
 #define MEGAVIT_CUDA
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
@@ -301,33 +301,42 @@ static void check(mgv_model *model, const char *kernels, const mgv_parallel_for 
     free(other);
 }
 
-static void timing(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+static void time_one(gpu *g, uint32_t position, uint32_t sessions) {
+    enum { ROUNDS = 12 };
+    const uint32_t steps[2] = {1, 33}, first = 1;
+    double best[2] = {1e30, 1e30};
+    uint32_t k;
+    int which;
+    for (which = 0; which < 2; which++)
+        for (k = 0; k < ROUNDS; k++) {
+            double before;
+            start(g, &first, 1, position, steps[which], sessions);
+            finish(g);
+            before = mgv__now_ms();
+            start(g, &first, 1, position, steps[which], sessions);
+            finish(g);
+            before = mgv__now_ms() - before;
+            if (before < best[which]) best[which] = before;
+        }
+    printf("%u sessions, position %u: %.1f us an id by itself, %.1f us an id of 32 (%.0f ids a second)\n", sessions, position, best[0] * 1e3,
+           (best[1] - best[0]) / 32 * 1e3, sessions * 32e3 / (best[1] - best[0]));
+}
+
+static void timing(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, int pace_count, char **paces) {
     static const uint32_t positions[] = {1, 100, 300, 1000, 4000};
-    enum { CAPACITY = 4200, ROUNDS = 12 };
-    uint32_t first = 1, i, k, sessions;
+    enum { CAPACITY = 4200 };
+    uint32_t i, sessions;
+    int pace;
     gpu g;
     open_gpu(&g, model, kernels, 0, CAPACITY, parallel);
     cudaMemset(g.state.session.keys, 0, (size_t)mgv__decoder_cache_bytes(&model->config, CAPACITY) * 2);
     cudaDeviceSynchronize();
-    for (sessions = 1; sessions <= MGV__DECODE_SESSIONS; sessions *= 2)
-        for (i = 0; i < sizeof positions / sizeof positions[0]; i++) {
-            double best[2] = {1e30, 1e30};
-            uint32_t steps[2] = {1, 33};
-            int which;
-            for (which = 0; which < 2; which++)
-                for (k = 0; k < ROUNDS; k++) {
-                    double before;
-                    start(&g, &first, 1, positions[i], steps[which], sessions);
-                    finish(&g);
-                    before = mgv__now_ms();
-                    start(&g, &first, 1, positions[i], steps[which], sessions);
-                    finish(&g);
-                    before = mgv__now_ms() - before;
-                    if (before < best[which]) best[which] = before;
-                }
-            printf("%u sessions, position %u: %.1f us an id by itself, %.1f us an id of 32 (%.0f ids a second)\n", sessions, positions[i], best[0] * 1e3,
-                   (best[1] - best[0]) / 32 * 1e3, sessions * 32e3 / (best[1] - best[0]));
-        }
+    for (pace = 0; pace == 0 || pace < pace_count; pace++) {
+        if (pace_count) g.state.arguments.pace = (uint32_t)strtoul(paces[pace], NULL, 10);
+        printf("pace %u\n", g.state.arguments.pace);
+        for (sessions = 1; sessions <= (pace_count ? 1 : MGV__DECODE_SESSIONS); sessions *= 2)
+            for (i = 0; i < sizeof positions / sizeof positions[0]; i++) time_one(&g, positions[i], sessions);
+    }
     close_gpu(&g);
 }
 
@@ -354,7 +363,7 @@ int main(int count, char **arguments) {
     desc.parallel = parallel;
     if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail("model", &error);
     if (strcmp(arguments[1], "check") == 0) check(model, kernels, &parallel);
-    else timing(model, kernels, &parallel);
+    else timing(model, kernels, &parallel, count - 4, arguments + 4);
     mgv_model_close(model);
     mgv_threads_destroy(threads);
     free(kernels);

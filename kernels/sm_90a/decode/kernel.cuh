@@ -16,6 +16,7 @@ struct DecodeLoader {
     const mgv__decode_arguments &arguments;
     uint64_t policy;
     uint32_t stage, parity, used; /* used: stages that have been filled, up to their number */
+    uint32_t asked;               /* when the last one was asked for */
 };
 
 /* The next stage. 0: no weights are needed any more. */
@@ -24,6 +25,8 @@ DEVICE uint32_t decode_load(DecodeLoader &self, const uint8_t *from, uint32_t by
 #pragma unroll 1
     while (!mbarrier_try_wait_parity(shared_address(&self.shared->empty[self.stage]), self.parity ^ 1))
         if (mbarrier_test_wait_parity(shared_address(&self.shared->ended), 0)) return 0;
+    while (clock_u32() - self.asked < self.arguments.pace) {}
+    self.asked = clock_u32();
     fence_proxy_async_shared_cta(); /* behind the reads of what was there */
     mbarrier_arrive_expect_tx(full, bytes);
     cp_async_bulk_load_hint(shared_address(self.shared->ring[self.stage]), from, bytes, full, self.policy);
@@ -60,7 +63,7 @@ DEVICE uint32_t decode_load_step(DecodeLoader &self, uint32_t step) {
 
 /* One lane. What is on its way when the others have ended lands before shared memory goes away. */
 DEVICE void decode_loader_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
-    DecodeLoader self = {shared, arguments, createpolicy_evict_first(), 0, 0, 0};
+    DecodeLoader self = {shared, arguments, createpolicy_evict_first(), 0, 0, 0, clock_u32()};
     uint32_t step = 0;
 #pragma unroll 1
     while (step < arguments.steps && decode_load_step(self, step)) step++;
