@@ -41,12 +41,13 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
 
 /* Launches in which something is lost: they end, with a verdict where anybody waited for it, and nothing comes that hardware answers with a
    lost context or no answer at all. What is still under way when a CTA ends has had the microseconds of wait_for_copies. */
-static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts) {
+static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts, unsigned *silent) {
     options.on_deadlock = machine::OnDeadlock::drain;
     options.maximum_reports = 1000;
     const MicroRun run = micro_run(encoder, options, lost_signal);
     protocol_runs++;
     *verdicts += !run.verdict.empty();
+    *silent += run.verdict.empty() && run.machine.reports.empty();
     std::string fatal;
     for (const char *kind : {"deadlock", "livelock", "warp", "barrier", "mbarrier", "cluster-exit", "out-of-bounds", "tensor-memory",
                              "tensor-memory-leak", "descriptor"})
@@ -60,9 +61,9 @@ static void test_losses(const MicroShape &shape) {
     std::string why;
     MicroEncoder *encoder = micro_open(shape, &why);
     if (!encoder) return ok(false, "the encoder opens", why);
-    unsigned signals = 0, verdicts = 0, barriers = 0, gave_up = 0;
+    unsigned signals = 0, verdicts = 0, barriers = 0, gave_up = 0, unheard = 0, harmless = 0;
     const std::vector<uint32_t> counters = micro_signals(encoder);
-    for (size_t i = 0; i < counters.size() && why.empty(); i += 5, signals++) why = run_with_loss(encoder, options_of(i, true), counters[i], &verdicts);
+    for (size_t i = 0; i < counters.size() && why.empty(); i += 5, signals++) why = run_with_loss(encoder, options_of(i, true), counters[i], &verdicts, &unheard);
     for (unsigned cta = 0; cta < 2; cta++) {
         machine::Options options = options_of(0, true);
         options.lost.cta = cta;
@@ -73,15 +74,15 @@ static void test_losses(const MicroShape &shape) {
             options = options_of(i, true);
             options.lost = {cta, i + 1, 0};
             barriers++;
-            const unsigned before = gave_up;
-            why = run_with_loss(encoder, options, 0, &gave_up);
-            if (why.empty() && gave_up == before) why = "no verdict";
+            const unsigned before = gave_up + harmless; /* harmless: nobody came to wait for it */
+            why = run_with_loss(encoder, options, 0, &gave_up, &harmless);
+            if (why.empty() && gave_up + harmless == before) why = "no verdict";
             if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(i) + ": " + why;
         }
     }
-    ok(why.empty() && verdicts && barriers > 20, "Blackwell's encoder: " + std::to_string(verdicts) + " of " + std::to_string(signals) + " lost signals and " +
+    ok(why.empty() && verdicts && gave_up > 20 && harmless < gave_up / 4, "Blackwell's encoder: " + std::to_string(verdicts) + " of " + std::to_string(signals) + " lost signals and " +
                                                      std::to_string(gave_up) + " of " + std::to_string(barriers) +
-                                                     " lost arrivals end in the watchdog's verdict, all by themselves", why);
+                                                     " lost arrivals end in the watchdog's verdict, the others harm nothing", why);
     micro_close(encoder);
 }
 
