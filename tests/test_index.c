@@ -591,6 +591,7 @@ static void a_place_that_cannot_be_written_can_be_asked(void **state) {
     snprintf(database, sizeof database, "%s/read.db", folder);
     assert_int_equal(search("--add", own[0], own[1]), 0);
     assert_int_equal(chmod(scratch, 0755), 0);
+    assert_int_equal(chmod(database, 0644), 0); /* whatever the umask is */
     assert_int_equal(chmod(folder, 0555), 0);
     whole_path(model, sizeof model, MODEL);
     pid = fork(); /* may nobody run the program from where it lies? */
