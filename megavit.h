@@ -704,7 +704,8 @@ enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why. Not on Blackwell: its kernel (compute
                              capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; on Hopper
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper:
+                             DINOv3, Qwen-VL, NaFlex without its pooling head, pictures of any size in one launch, and
                              Qwen3's texts, see Sessions. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
@@ -1469,8 +1470,8 @@ MGV__SHARED uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b
                               MGV__KIND(POOL_SUMS) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))
 /* Tiles of one image or row tile a cluster; of the others each CTA of a pair has its own. */
 #define MGV__KINDS_SPLIT (MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192))
-#define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(ATTENTION_RANGES) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
-                                MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
+#define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(ATTENTION_RANGES) | \
+                                MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
 #define MGV__KINDS_LATENCY_PRODUCTS (MGV__KIND(WIDE) | MGV__KIND(DEEP) | MGV__KIND(THIN))
 /* Tiles whose math groups signal together. */
 #define MGV__KINDS_SIGNAL_ONCE (MGV__KIND(GEMV) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))

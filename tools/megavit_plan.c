@@ -101,7 +101,7 @@ static int collect(op_list *list, const mgv_model *model, const mgv_grid *grid) 
 }
 
 static int plan_model(const mgv_model *model, const char *directory, const mgv_image *image, const cli_session_options *options,
-                      const mgv_schedule_desc *schedule) {
+                      mgv_schedule_desc *schedule) {
     mgv_model_info info;
     mgv_grid grid;
     mgv_error error = {MGV_OK, ""};
@@ -111,6 +111,7 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     if (result == MGV_OK) result = mgv_model_grid(model, image, options->min_pixels, options->max_pixels, &grid, &error);
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
     status = CLI_DONE;
+    schedule->tokens = grid.tokens;
     if (options->backend != MGV_BACKEND_CPU)
         status = cli_check_schedule(model, directory, schedule, options->backend == MGV_BACKEND_CUDA);
     if (status == CLI_DONE) status = collect(&list, model, &grid);
