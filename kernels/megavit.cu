@@ -106,7 +106,7 @@ template <uint32_t KINDS> DEVICE void math_role(SharedMemory *shared, const mgv_
             wait_barrier(&shared->tile_ready[self.slot.index], self.slot.parity);
         const uint32_t next = math_tile<KINDS>(self, tile, kind);
         math_leave_tile(self);
-        kind = next;
+        kind = is_tower<KINDS>() ? (uint32_t)KIND_NOT_KNOWN : next; /* for which it has no register beside all kinds of tiles */
     }
 }
 

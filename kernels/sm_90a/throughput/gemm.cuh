@@ -263,7 +263,8 @@ DEVICE void gemm_write_float(const Math &self, uint32_t chunk, const float *v) {
 /* In rounds of 64 columns, which share one code: when a chunk is written the next one's sums move down to where this one's were. Code that
    was not run for some microseconds is gone from the instruction cache, and to fetch it takes its time, too (kernels/NOTES.md, how much
    code). */
-template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
+template <int COLUMNS, uint32_t FLAGS, bool SAMPLED = false>
+DEVICE void gemm_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
     constexpr bool tower = FLAGS == FLAGS_OF_TOWER_TILE, any_width = FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_HALF_TILE || tower;
     const uint32_t flags = gemm_flags<FLAGS>(tile), row = gemm_row(self, tile), quad_column = 2 * (self.lane % 4);
     uint32_t granted = math_take_chunk(self);
@@ -271,13 +272,12 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_epilogue(Math &self, con
     gemm_norms(self, flags, rstd);
 #pragma unroll 1
     for (int column = 0; column < COLUMNS; column += 64) {
-        gemm_finish<64, tower>(self, tile, flags, v, quad_column + column, row, rstd);
-        if constexpr (tower)
-            if (flags & MGV__KERNEL_SAMPLED) {
-                const uint32_t first = gemm_first_column(tile, self.cta) + quad_column + column;
-                gemm_add_samples<64>(self, tile.op, v, first, row);
-                gemm_add_samples<64>(self, tile.op, v + 2, first, row + 8);
-            }
+        gemm_finish<64, tower && !SAMPLED>(self, tile, flags, v, quad_column + column, row, rstd);
+        if constexpr (SAMPLED) {
+            const uint32_t first = gemm_first_column(tile, self.cta) + quad_column + column;
+            gemm_add_samples<64>(self, tile.op, v, first, row);
+            gemm_add_samples<64>(self, tile.op, v + 2, first, row + 8);
+        }
         if (column) granted = math_take_chunk(self);
         gemm_write<64>(flags, fragment_address(self, granted), v);
         if (flags & MGV__KERNEL_STATS) gemm_statistics<any_width>(self, tile, v, (tile.column * COLUMNS + column) / 64, row);
@@ -321,6 +321,11 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const T
     if constexpr (FLAGS == FLAGS_OF_TOWER_TILE && COLUMNS % 128 == 0)
         if (tile.op.flags & MGV__KERNEL_GATED) {
             gated_epilogue<COLUMNS>(self, tile, acc);
+            return;
+        }
+    if constexpr (FLAGS == FLAGS_OF_TOWER_TILE) /* code of its own: only the product of patches asks for it */
+        if (tile.op.flags & MGV__KERNEL_SAMPLED) {
+            gemm_epilogue<COLUMNS, FLAGS, true>(self, tile, acc);
             return;
         }
     gemm_epilogue<COLUMNS, FLAGS>(self, tile, acc);

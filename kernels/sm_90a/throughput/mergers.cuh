@@ -76,7 +76,7 @@ DEVICE void merge_tile(Math &self, const TileSlot &tile) {
     first += (self.group * 4 + self.warp) * MERGE_WARP_ROWS;
     const uint32_t rows = first < end ? mgv__min_u32(end - first, MERGE_WARP_ROWS) : 0;
     const size_t number = (size_t)tile.group * op.rows_per_group + first;
-    float mean, rstd;
+    float mean = 0, rstd = 1;
     if (rows && op.flags & MGV__KERNEL_FOLD_NORM)
         merge_statistics(self, tile, first + self.lane % MERGE_WARP_ROWS, end, mean, rstd);
     for (uint32_t i = 0; i < rows; i++) {

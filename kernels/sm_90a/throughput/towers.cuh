@@ -31,7 +31,6 @@ template <int COLUMNS> DEVICE void rotary_turn(const TileSlot &tile, const Rotar
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
         float *e = &v[4 * j];
-        if (j % 4 == 0) warp_sync(); /* no more loads at once than there are registers for */
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float cosine, sine;
