@@ -14447,7 +14447,7 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
     a->key_heads = c->key_heads;
     a->vocabulary = c->vocabulary;
     a->epsilon = c->epsilon;
-    a->scale = (float)mgv__pack_softmax_scale(1 / sqrt((double)c->head_dim));
+    a->scale = (float)mgv__softmax_scale(1 / sqrt((double)c->head_dim));
     for (kind = 0; kind < MGV__PRODUCTS; kind++) {
         const mgv__op *op = mgv__decode_product_op(program, kind, 0);
         mgv__decode_product *p = &a->product[kind];
