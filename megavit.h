@@ -747,7 +747,8 @@ typedef struct mgv_engine_desc {
     const void *kernels;         /* megavit.fatbin in memory, needed during the call; NULL: what MEGAVIT_KERNELS_HEADER compiled in */
     uint32_t max_sms;            /* multiprocessors that the CUDA backend may use; 0: all */
     uint32_t max_row_outputs;    /* CUDA: token and layer outputs in pageable or normalised host memory that one encode may ask for; the
-                                    engine keeps page-locked memory for as many. Those in device or page-locked memory need none */
+                                    engine keeps page-locked memory for as many; 0: none, or one where the model gives no pooled
+                                    rows. Those in device or page-locked memory need none */
     const char *packed_path;     /* CUDA: a file of mgv_model_pack, of this model; NULL: the weights are packed when the engine is made */
     const void *packed;          /* or the same in memory. Both are needed only during the call. A file that does not fit is an error, */
     uint64_t packed_bytes;       /* also with MGV_BACKEND_AUTO; where there is no GPU it is not looked at */
@@ -14815,6 +14816,14 @@ static mgv_result mgv__engine_check_limits(const mgv_engine_desc *desc, const mg
     return MGV_OK;
 }
 
+/* Whether one row stands for a whole picture: where there is no pooling head its tokens do. */
+static int mgv__model_pools(const mgv_model *model) {
+    uint32_t i;
+    for (i = 0; i < model->program.tap_count; i++)
+        if (model->program.taps[i].kind == MGV_OUTPUT_POOLED) return 1;
+    return 0;
+}
+
 static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *model, mgv_error *error) {
     mgv_result result;
     uint64_t fixed_tokens = model->config.language ? 1 : mgv__fixed_tokens(&model->config);
@@ -14842,6 +14851,7 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "schedule_images is %u, less than the %u pictures of one encode (max_images)",
                          (uint64_t)desc->schedule_images, (uint64_t)desc->max_images);
     if (!desc->max_text_bytes) desc->max_text_bytes = MGV__DEFAULT_TEXT_BYTES;
+    if (!desc->max_row_outputs) desc->max_row_outputs = !mgv__model_pools(model);
     if (model->config.vocabulary && !model->config.language) fixed_tokens = model->config.positions;
     if (!desc->max_width) desc->max_width = MGV__DEFAULT_SIDE;
     if (!desc->max_height) desc->max_height = MGV__DEFAULT_SIDE;
@@ -17877,15 +17887,8 @@ static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
     return result;
 }
 
-/* Rows of one picture that stand for the whole encode: the pooled one, or its tokens where there is no pooling head. */
-static int mgv__validation_pools(const mgv_model *model) {
-    uint32_t i;
-    for (i = 0; i < model->program.tap_count; i++)
-        if (model->program.taps[i].kind == MGV_OUTPUT_POOLED) return 1;
-    return 0;
-}
 static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) {
-    return mgv__validation_pools(gpu->model) ? 1 : gpu->gpu->cuda->plan->tokens / gpu->gpu->cuda->plan->fold;
+    return mgv__model_pools(gpu->model) ? 1 : gpu->gpu->cuda->plan->tokens / gpu->gpu->cuda->plan->fold;
 }
 static uint32_t mgv__validation_whole_columns(const mgv_model *model) {
     return model->config.merge > 1 ? model->config.out_hidden : model->config.hidden;
@@ -17898,7 +17901,7 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
     mgv_result result;
     memset(&output, 0, sizeof output);
     memset(&desc, 0, sizeof desc);
-    output.kind = mgv__validation_pools(engine->model) ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
+    output.kind = mgv__model_pools(engine->model) ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     output.data = rows;
     output.capacity = (uint64_t)count * rows_each * mgv__validation_whole_columns(engine->model);
     desc.images = images;
@@ -17970,7 +17973,6 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     d.workspace_bytes = d.device_workspace_bytes = 0;
     d.max_tokens = 0;
     d.max_images = v->image_count + 2; /* rows that no picture has */
-    d.max_row_outputs = !mgv__validation_pools(v->model);
     d.backend = MGV_BACKEND_CUDA;
     result = mgv_engine_create(&v->gpu, v->model, &d, error);
     d.max_images = 1;

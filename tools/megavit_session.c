@@ -213,7 +213,6 @@ static int make_engines(cli_session *session) {
     desc.max_row_outputs = session->options.row_outputs;
     cli_compared_by(&session->info, &compared_by);
     desc.output_kinds = session->options.output_kinds ? session->options.output_kinds : 1u << compared_by;
-    if (!session->info.pooled_width && desc.max_row_outputs == 0) desc.max_row_outputs = 1; /* then tokens are what there is */
     desc.max_width = session->max_width;
     desc.max_height = session->max_height;
     desc.min_pixels = session->options.min_pixels;
