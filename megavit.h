@@ -1284,9 +1284,9 @@ enum {
 /* Tiles of MGV__STATS_ROWS rows of a group of so many rows, a multiple of 4: more than the row tiles of either regime. */
 #define MGV__GROUP_TILES(rows) (((rows) + 4u * MGV__STATS_ROWS - 1) / (4u * MGV__STATS_ROWS) * 4u)
 
-/* Kinds of tiles that a kernel has code for, bit by bit: all, those of towers of any kind among them; all that SigLIP, CLIP and DINOv2 take;
-   what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS tokens and heads of 64 columns, where pooled rows alone are asked
-   for; of that, what some three to eight take. */
+/* Kinds of tiles that a kernel has code for, bit by bit: all, those of towers of any kind among them; all that SigLIP, CLIP and DINOv2
+   take; what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS tokens and heads of 64 columns, where pooled rows alone are
+   asked for; of that, what some three to eight take. */
 #define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
 #define MGV__KINDS_TOWER 0xFFFFFFFFu
 #define MGV__KINDS_ALL (2u * MGV__KIND(THIN) - 1u)
@@ -11276,7 +11276,9 @@ static int mgv__lower_is_folded(const mgv__program *program, uint32_t i) {
     for (k = 0; k < program->tap_count; k++)
         if (program->taps[k].op == i && mgv__lower_gives(program->taps[k].kind)) return 0;
     for (i++; i < program->op_count && program->ops[i].target != buffer; i++)
-        if (mgv__op_reads(&program->ops[i]) >> buffer & 1u && (program->ops[i].kind != MGV__OP_LINEAR || program->ops[i].fold != 1)) return 0;
+        if (mgv__op_reads(&program->ops[i]) >> buffer & 1u &&
+            (program->ops[i].kind != MGV__OP_LINEAR || program->ops[i].fold != 1))
+            return 0;
     return 1;
 }
 
@@ -13548,7 +13550,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     }
     /* a byte in, two out, 3 channels; 45,000 clocks for 224 px on an H200 */
     if (k->kind == MGV__KERNEL_PATCHES_OF_TOKENS)
-        clocks.feed = 3.0 * MGV__GEMM_ROWS * plan->patch_columns / k->column_tiles / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
+        clocks.feed = 3.0 * (double)MGV__GEMM_ROWS * plan->patch_columns / k->column_tiles / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (mgv__plan_is_attention(k->kind)) {
         const double heads = mgv__plan_heads(k), queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
@@ -13646,7 +13648,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
         b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->of.attention.parts));
-        if (plan->varlen) b.l2 = 2.0 * rows * k->inner * (1 + 2.0 * mgv__attention_keys(plan, k) / MGV__GEMM_ROWS);
+        if (plan->varlen) b.l2 = 2.0 * rows * k->inner * (1 + 2.0 * mgv__attention_keys(plan, k) / (double)MGV__GEMM_ROWS);
         b.passes = 4 * scores;
     } else {
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
