@@ -687,7 +687,8 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
                                               mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error);
 
 /* Weights as the GPU kernel wants them, made once instead of each time an engine is: `megavit pack` writes this into a file, which
-   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a". Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
+   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a".
+   Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
    processor that stores numbers little-endian. Any thread. */
 /* bytes: how long the file will be. MGV_ERROR_UNSUPPORTED: the kernel does not run this model, or there is none for the architecture. */
 MEGAVIT_API mgv_result mgv_model_packed_bytes(const mgv_model *model, const char *architecture, uint64_t *bytes, mgv_error *error);
@@ -6458,7 +6459,7 @@ static inline float mgv__float_of_f16(uint16_t half) {
 }
 static inline float mgv__float_of_bf16(uint16_t half) { return mgv__float_of_bits((uint32_t)half << 16); }
 
-/* E4M3 (OCP 8-bit Floating Point Specification, revision 1.0): bias 7, up to 448, no infinity. To nearest, ties to even; beyond 448 that. */
+/* E4M3 (OCP 8-bit Floating Point Specification 1.0): bias 7, up to 448, no infinity. To nearest, ties to even; 448 beyond. */
 static inline uint8_t mgv__e4m3_round(float f) {
     const uint32_t u = mgv__bits_of_float(f), magnitude = u & 0x7FFFFFFFu;
     const float in_units = 16384 + mgv__float_of_bits(magnitude); /* rounds to units of 2^-9 */
@@ -6476,7 +6477,7 @@ static inline float mgv__float_of_e4m3(uint8_t code) {
     return mgv__float_of_bits(sign | (0x3C000000u + (magnitude << 20)));
 }
 
-/* MXFP8: blocks of 32 E4M3 numbers with one scale 2^(byte - 127). The least byte with which the largest magnitude is at most 448: what OCP's
+/* MXFP8: blocks of 32 E4M3 numbers, one scale 2^(byte - 127). The least byte with which the largest magnitude is at most 448: what OCP's
    own rule, which rounds down, cuts off by up to an eighth, this one keeps. */
 enum { MGV__MX_BLOCK = 32 };
 static inline uint32_t mgv__mx_scale_ceil(float largest) {
@@ -12719,7 +12720,7 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
 };
 MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_MERGE + 1, every_kind_of_tile_has_a_row);
 
-/* Blackwell: the same views, stages, chunks and roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose
+/* Blackwell: the same views, stages, chunks, roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose
    math groups have heads of their own. Products go through tensor memory, 64 rows of a math group each (kernels/sm_100a/products.cuh). */
 static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
@@ -12728,7 +12729,7 @@ static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
     k->flags &= ~(uint32_t)MGV__KERNEL_OWN_HEADS;
     k->column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER) * k->of.attention.parts;
 }
-/* Nothing of it was measured: products by the tensor cores' rate for 64 rows, bytes by what benchmarks of others say that L2 delivers to each
+/* Nothing was measured: products by the tensor cores' rate for 64 rows, bytes by what benchmarks of others say that L2 delivers to each
    multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. */
 #define MGV__SM100_BYTES_A_CLOCK 58.0
 static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
@@ -16805,7 +16806,8 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
         if (desc->backend == MGV_BACKEND_AUTO) {
             mgv__release_gpu(*gpu, &desc->allocator);
             *gpu = NULL;
-            result = mgv__fail(&reason, MGV_ERROR_NO_DEVICE, "no card has tried the kernel for this GPU (%s): MGV_BACKEND_CUDA takes it", name);
+            result = mgv__fail(&reason, MGV_ERROR_NO_DEVICE, "no card has tried the kernel for this GPU (%s): MGV_BACKEND_CUDA takes it",
+                               name);
         }
     }
 #else

@@ -557,7 +557,8 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
    thread and read shared memory through the asynchronous proxy. Descriptors: blackwell.cuh. Of these wrappers it is known that they
    assemble; none has run on a card. */
 
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
+    defined(__CUDA_ARCH_FEAT_SM110_ALL)
 
 /* By one whole warp. Writes the address of `columns` columns, a power of two from 32 to 512, to shared memory at `destination`; waits until
    they are free. */
@@ -651,7 +652,8 @@ DEVICE void tcgen05_ld_16x256b(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &
 DEVICE uint32_t tcgen05_loaded(uint32_t value) { asm volatile("" : "+r"(value)::"memory"); return value; }
 /* 16x128b: registers 2 j and 2 j + 1 of thread t are column 4 j + t % 4 of lanes t / 4 and t / 4 + 8. */
 DEVICE void tcgen05_st_16x128b(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { /* x2 */
-    asm volatile("tcgen05.st.sync.aligned.16x128b.x2.b32 [%4], {%0, %1, %2, %3};" ::"r"(a), "r"(b), "r"(c), "r"(d), "r"(address) : "memory");
+    asm volatile("tcgen05.st.sync.aligned.16x128b.x2.b32 [%4], {%0, %1, %2, %3};"
+                 ::"r"(a), "r"(b), "r"(c), "r"(d), "r"(address) : "memory");
 }
 DEVICE void tcgen05_st_32x32b(uint32_t address, const uint32_t (&r)[16]) { /* x16 */
     asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%16], {" PTX_LIST16 "};"

@@ -85,7 +85,8 @@ DEVICE void blackwell_memory_init(BlackwellMemory *memory) {
     shared_memory_init(&memory->shared); /* with the fences */
 }
 
-/* Nobody allocates but this kernel, one CTA of which has a multiprocessor: all columns are free, or will be when the one before has ended. */
+/* Nobody allocates but this kernel, one CTA of which has a multiprocessor: all columns are free, or will be when the one before has
+   ended. */
 DEVICE void blackwell_kernel(BlackwellMemory *memory, const mgv__kernel_arguments &arguments) {
     const uint32_t warp = threadIdx.x / 32;
     SharedMemory *const shared = &memory->shared;

@@ -1,5 +1,7 @@
-/* megavit: products of a math warpgroup on Blackwell. Roles, ring, chunks and epilogues are those of sm_90a/throughput; what differs is where
-   sums come from: one thread of each warpgroup starts products of 64 rows (tcgen05, cta_group::1), whose sums lie in tensor memory until all
+/* megavit: products of a math warpgroup on Blackwell. Roles, ring, chunks and epilogues are those of sm_90a/throughput; what differs is
+   where
+   sums come from: one thread of each warpgroup starts products of 64 rows (tcgen05, cta_group::1), whose sums lie in tensor memory until
+   all
    four warps have loaded them, in the layout that wgmma's registers have.
 
    A product of 64 rows takes as long as one of 128: this engine reaches half of what the tensor cores can do. What the whole could be is
@@ -105,7 +107,8 @@ template <int COLUMNS> DEVICE void tensor_mainloop(TensorMath &self, const TileS
     hand_to_products(self);
 }
 
-/* Weights of 16 keys, number `k` of such, packed as A wants them, over the scores of this warp's rows. Some at a time: all of them beside all
+/* Weights of 16 keys, number `k` of such, packed as A wants them, over the scores of this warp's rows. Some at a time: all of them
+   beside all
    scores are more than a thread has registers for. tcgen05_wait_st behind the last. */
 DEVICE void store_weights(const TensorMath &self, uint32_t k, const uint32_t (&p)[4]) {
     tcgen05_st_16x128b(self.own + 8 * k, p[0], p[1], p[2], p[3]);
@@ -122,7 +125,8 @@ template <int COUNT> DEVICE void store_powers(const TensorMath &self, const floa
     tcgen05_wait_st();
 }
 
-/* By the thread that starts products: weights of KEYS keys, in the first columns, times COLUMNS columns of values, rows of COLUMNS * 2 bytes
+/* By the thread that starts products: weights of KEYS keys, in the first columns, times COLUMNS columns of values, rows of COLUMNS * 2
+   bytes
    at `values`, to column `d`. */
 template <uint32_t KEYS, uint32_t COLUMNS> DEVICE void start_values(const TensorMath &self, uint32_t d, uint32_t values) {
     const uint64_t b = matrix_descriptor_mn_major(values, KEYS, COLUMNS * 2);
