@@ -1013,11 +1013,11 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
    Arithmetic is float32, weights are used as they are stored. The logits are the same bits however a prompt is cut into appends and blocks,
    for any number of threads and beside any other session; other instruction sets round differently.
 
-   Qwen3 with heads of 128 columns, 2 or 4 of queries for one of keys (0.6B to 8B), decodes on a Hopper GPU: an engine of MGV_BACKEND_CUDA, or
-   AUTO for a model without a vision tower. There weights, keys, values and what goes from product to product are bf16, sums float32: logits
-   are some 1e-2 relative L2 from the CPU's. They are the same bits for any cut of a prompt, any number of ids a launch and any max_sms. A prompt
-   goes through id by id. Pictures are refused. mgv_session_workspace_bytes counts the host's memory; the card's is allocated: keys and
-   values, and some MB. */
+   Qwen3 with heads of 128 columns, 2 or 4 of queries for one of keys (0.6B to 8B), decodes on a Hopper GPU: an engine of MGV_BACKEND_CUDA,
+   or AUTO for a model without a vision tower. There weights, keys, values and what goes from product to product are bf16, sums float32:
+   logits are some 1e-2 relative L2 from the CPU's. They are the same bits for any cut of a prompt, any number of ids a launch and any
+   max_sms. A prompt goes through id by id. Pictures are refused. mgv_session_workspace_bytes counts the host's memory; the card's is
+   allocated: keys and values, and some MB. */
 
 typedef struct mgv_session mgv_session;
 
@@ -1116,9 +1116,9 @@ typedef struct mgv_sample_desc {
 /* Chooses an id by the logits; nothing is appended. desc may be NULL: the most likely id. */
 MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error);
 
-/* Ids one behind the other: each is chosen as mgv_session_sample chooses and appended as mgv_session_step appends, but one that ends the text,
-   which is not appended. On a GPU the most likely ids are chosen there, up to 64 in one launch; a stop is at most one of 8 then, and more of
-   them, or sampling, is a launch for each id. */
+/* Ids one behind the other: each is chosen as mgv_session_sample chooses and appended as mgv_session_step appends, but one that ends the
+   text, which is not appended. On a GPU the most likely ids are chosen there, up to 64 in one launch; a stop is at most one of 8 then, and
+   more of them, or sampling, is a launch for each id. */
 typedef struct mgv_generate_desc {
     uint32_t struct_size;
     uint32_t id_capacity;            /* so many ids at most */
@@ -1128,7 +1128,8 @@ typedef struct mgv_generate_desc {
     uint32_t reserved;
     const mgv_sample_desc *sampling; /* NULL: the most likely ids */
 } mgv_generate_desc;
-/* *count: ids that were chosen, also where an error ends it: those are appended. *stopped: the last of them is a stop, which is not appended.
+/* *count: ids that were chosen, also where an error ends it: those are appended. *stopped: the last of them is a stop, which is not
+   appended.
    Fewer than id_capacity without a stop: the session is full. Blocks; mgv_session_cancel does not end it. */
 MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
                                             mgv_error *error);
@@ -1473,7 +1474,8 @@ MGV__SHARED uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b
 /* Tiles of one image or row tile a cluster; of the others each CTA of a pair has its own. */
 #define MGV__KINDS_SPLIT (MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192))
 #define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(ATTENTION_RANGES) | \
-                                MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
+                                MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | \
+                                    MGV__KINDS_LATENCY_PRODUCTS)
 #define MGV__KINDS_LATENCY_PRODUCTS (MGV__KIND(WIDE) | MGV__KIND(DEEP) | MGV__KIND(THIN))
 /* Tiles whose math groups signal together. */
 #define MGV__KINDS_SIGNAL_ONCE (MGV__KIND(GEMV) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))
@@ -1661,7 +1663,7 @@ typedef struct mgv__decode_arguments {
     float epsilon;
     float scale;                /* of scores, for powers of two */
     uint32_t poll_limit;
-    uint32_t pace;              /* clocks between two stages of weights that a CTA asks for: words go slowly beside a stream that runs free */
+    uint32_t pace;              /* clocks between two stages of weights that a CTA asks for: words are slow beside a free stream */
     uint32_t lost_word;         /* test: 1 + the kind of words of which one is not written, */
     uint32_t lost_cta, lost_generation; /* by this CTA in this generation */
     uint32_t stop_count;
@@ -1669,11 +1671,12 @@ typedef struct mgv__decode_arguments {
 } mgv__decode_arguments;
 
 /* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one. */
-enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN, MGV__DECODE_BEST,
+enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN,
+       MGV__DECODE_BEST,
        MGV__DECODE_WEIGHTS, MGV__DECODE_WAITS };
 
-/* Where weight (row, column) of 16 x 16 fragments lies, in bytes from the first block on. Lane 4 g + t has of rows g and g + 8 columns 4 t to
-   4 t + 3: a0 and a2 of the one, a1 and a3 of the other (mma_m16n8k16_bf16, whose columns stand in another order). */
+/* Where weight (row, column) of 16 x 16 fragments lies, in bytes from the first block on. Lane 4 g + t has of rows g and g + 8 columns 4 t
+   to 4 t + 3: a0 and a2 of the one, a1 and a3 of the other (mma_m16n8k16_bf16, whose columns stand in another order). */
 MGV__SHARED uint64_t mgv__decode_place(uint32_t slices, uint32_t row, uint32_t column) {
     const uint32_t fragment = column / 16, lane = row % 8 * 4 + column % 16 / 4, word = row % 16 / 8 + column % 4 / 2 * 2;
     return ((uint64_t)(row / 16) * slices + fragment % slices) * (uint32_t)MGV__DECODE_SLICE_BYTES + fragment / slices * 512u + lane * 16 +
@@ -1731,7 +1734,7 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda decoder tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against their twins on the CPU  < files config ops model cpu plan order engine cuda encode
-     >>session      a language model at work: ids appended, an id chosen, files of sessions  < config ops geometry model cpu order decode engine cuda decoder encode
+     >>session      a language model at work: ids, sampling, files  < config ops geometry model cpu order decode engine cuda decoder encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model tokenizer
@@ -10842,7 +10845,7 @@ struct mgv__plan {
     uint32_t rotary, rotary_entries, places; /* vectors: cosines and sines of so many entries, places of rows; no entries: nothing turns */
     uint32_t normalises;                    /* the stream is normalised where it lies */
     uint32_t prefix;                        /* rows of an image before those of its patches */
-    /* Pictures may be of any size: they lie one behind the other, tiles of rows cross them, and the images that are counted here are tokens.
+    /* Pictures may be of any size: they lie one behind the other, tiles of rows cross them, and the images counted here are tokens.
        What depends on the pictures' sizes is in tables that come with each encode (mgv__kernel_token). */
     uint32_t varlen;
     uint32_t keys[MGV__RANGE_KIND_COUNT];   /* varlen: of a query, as far as costs go */
@@ -11341,7 +11344,8 @@ static const char *mgv__lower_missing(const mgv__lowering *l, uint32_t i) {
     case MGV__OP_POOL:
         return source == MGV__DEVICE_STREAM && l->norm[op->source] != MGV__NO_OP ? NULL : "pooling head over rows that are not normalised";
     case MGV__OP_ROTARY: return mgv__lower_missing_of_rotary(l, i);
-    case MGV__OP_GATHER: return op->inverse || (op->source == op[-1].target && op[-1].source == 0) ? NULL : "rows in another order, but windows'";
+    case MGV__OP_GATHER:
+        return op->inverse || (op->source == op[-1].target && op[-1].source == 0) ? NULL : "rows in another order, but windows'";
     case MGV__OP_PREPEND: return source == MGV__DEVICE_STREAM && op[-1].target == op->source ? NULL : "rows before others than patches";
     case MGV__OP_PICK: return source == MGV__DEVICE_STREAM ? NULL : "picked rows of others than the stream's";
     case MGV__OP_EMBED: return "embeddings of a text";
@@ -11383,10 +11387,12 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          (uint64_t)b[MGV__DEVICE_QKV].columns, (uint64_t)plan->width, (uint64_t)mlp,
                          (uint64_t)b[MGV__DEVICE_HEAD_MLP].columns);
     if (varlen && (plan->pools || plan->picks || c->prefix))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has no pooling head and no class token for pictures of several sizes; "
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel has no pooling head and no class token for pictures of several sizes; "
                          "use the CPU backend");
     if (c->temporal_patch > 2 || (!varlen && c->temporal_patch > 1))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel runs patches of one frame, or of two in clips of any size, not of %u; "
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel runs patches of one frame, or of two in clips of any size, not of %u; "
                          "use the CPU backend", (uint64_t)c->temporal_patch);
     if (c->pixels.in_floats)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes pictures of bytes, and %s makes floats; use the CPU backend",
@@ -11890,7 +11896,7 @@ static mgv__tables_layout mgv__tables_of(const mgv__config *config, uint32_t tok
     mgv__tables_layout layout;
     layout.unit_rows = (size_t)tokens * sizeof(mgv__kernel_token);
     layout.samples = (layout.unit_rows + (size_t)tokens * sizeof(uint32_t) + 7) / 8 * 8;
-    layout.bytes = layout.samples + (size_t)(2 * taps) * tokens * sizeof(mgv__kernel_sample); /* no axis has more patches than there are tokens */
+    layout.bytes = layout.samples + (size_t)(2 * taps) * tokens * sizeof(mgv__kernel_sample); /* no axis has more patches than tokens */
     return layout;
 }
 /* Tables that are being filled, picture by picture. */
@@ -12313,7 +12319,8 @@ static uint32_t mgv__sm90_merger_columns(const mgv__plan *plan, uint32_t row_til
     uint32_t best = 256, i;
     double best_time = 0;
     for (i = 0; i < 4; i++) {
-        const uint32_t tiles = mgv__ceil_div(op->columns, widths[i]), shared = row_tiles == 1 && widths[i] > 64 && tiles % MGV__CLUSTER == 0;
+        const uint32_t tiles = mgv__ceil_div(op->columns, widths[i]);
+        const uint32_t shared = row_tiles == 1 && widths[i] > 64 && tiles % MGV__CLUSTER == 0;
         const mgv__tile_clocks clocks = shared ? mgv__split_clocks(widths[i], blocks * (uint32_t)MGV__CLUSTER)
                                                : mgv__gemm_clocks(widths[i], blocks);
         const double tile = (clocks.matrix > clocks.feed ? clocks.matrix : clocks.feed) + clocks.edge;
@@ -13294,8 +13301,8 @@ static void mgv__pack_entries(const mgv__packer *p, const mgv__plan_op *op) {
     for (i = 0; i < count; i++) p->vectors[op->table + i] = mgv__tensor_value(table, i);
 }
 
-/* Patch embedding: from (channel, frame, y, x), or as it is, to (frame, y, x, channel), the order of pixels in memory; A holds the bytes themselves, so value = byte *
-   rescale / std - mean / std goes into weights and bias. */
+/* Patch embedding: from (channel, frame, y, x), or as it is, to (frame, y, x, channel), the order of pixels in memory; A holds the bytes
+   themselves, so value = byte * rescale / std - mean / std goes into weights and bias. */
 static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
     const mgv__plan *plan = p->plan;
     const mgv__op *from = &plan->program->ops[op->first];
@@ -13910,7 +13917,8 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
 
 static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info) {
     const double all = mgv__schedule_sms(plan), side = plan->config->image_size;
-    const double image = (plan->varlen ? plan->patch_columns : side * side * plan->config->channels) + 4.0 * plan->width; /* bytes in and out */
+    const double bytes_in = plan->varlen ? plan->patch_columns : side * side * plan->config->channels;
+    const double image = bytes_in + 4.0 * plan->width;
     uint32_t i, chain = 0; /* operations that no other stands in for */
     for (i = 0; i < plan->op_count; i++) chain += plan->ops[i].kernel.column_tiles != 0;
     info->clock_hz = plan->machine->costs.clock_hz;
@@ -14377,8 +14385,8 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
 /* ---------------------------------------------------------------------------------------------------------------
    >>decode: a language model as the decoder's kernel runs it: what it takes, packed weights, words
 
-   The kernel (kernels/sm_90a/decode/) knows one kind of layer, that of Qwen3: norm, q k v, norms of heads, rotary, attention over what the session
-   has kept, out, norm, gate and up, down. Its sizes come from the model's list of operations. */
+   The kernel (kernels/sm_90a/decode/) knows one kind of layer, that of Qwen3: norm, q k v, norms of heads, rotary, attention over what the
+   session has kept, out, norm, gate and up, down. Its sizes come from the model's list of operations. */
 #if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 
 typedef struct mgv__decode_plan {
@@ -14424,11 +14432,14 @@ static mgv_result mgv__decode_check(const mgv__config *c, mgv_error *error) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes with heads of %u columns, and this model's have %u",
                          (uint64_t)MGV__DECODE_HEAD_DIM, (uint64_t)c->head_dim);
     if (!mgv__decode_kernel_for(c))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes with 2 or 4 heads of queries for one of keys; this model has %u and %u",
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU decodes with 2 or 4 heads of queries for one of keys; this model has %u and %u",
                          (uint64_t)c->heads, (uint64_t)c->key_heads);
-    if (c->attention_bias) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes without biases in attention, and this model has some");
+    if (c->attention_bias)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes without biases in attention, and this model has some");
     if (c->hidden % 16 != 0 || c->intermediate % 32 != 0)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes rows of a multiple of 16 columns, 32 within the MLP; this model's have %u "
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU decodes rows of a multiple of 16 columns, 32 within the MLP; this model's have %u "
                          "and %u", (uint64_t)c->hidden, (uint64_t)c->intermediate);
     return MGV_OK;
 }
@@ -14552,8 +14563,10 @@ static void mgv__decode_pack_vectors(const mgv__decode_plan *plan, float *out) {
     const mgv__config *c = plan->config;
     uint32_t layer, i;
     for (layer = 0; layer < c->layers; layer++) {
-        for (i = 0; i < 2; i++) mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_NORM, (int32_t)layer, i), c->hidden, &out);
-        for (i = 0; i < 2; i++) mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_HEAD_NORM, (int32_t)layer, i), c->head_dim, &out);
+        for (i = 0; i < 2; i++)
+            mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_NORM, (int32_t)layer, i), c->hidden, &out);
+        for (i = 0; i < 2; i++)
+            mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_HEAD_NORM, (int32_t)layer, i), c->head_dim, &out);
     }
     mgv__decode_pack_vector(plan, mgv__decode_op(plan->program, MGV__OP_NORM, -1, 0), c->hidden, &out);
 }
@@ -14564,7 +14577,8 @@ static void mgv__decode_pack_vectors(const mgv__decode_plan *plan, float *out) {
    multiple of 16 words. base NULL: only counts. */
 static uint64_t mgv__decode_place_words(mgv__decode_arguments *a, uint64_t *base, uint32_t sessions, uint32_t ctas) {
     uint64_t counts[9], used = 0;
-    uint64_t **const places[9] = {&a->rows[0], &a->rows[1], &a->squares[0], &a->squares[1], &a->qkv, &a->parts, &a->attended, &a->hidden, &a->best};
+    uint64_t **const places[9] = {&a->rows[0], &a->rows[1], &a->squares[0], &a->squares[1], &a->qkv, &a->parts, &a->attended, &a->hidden,
+                                  &a->best};
     size_t i;
     counts[0] = counts[1] = a->width / 2;
     counts[2] = counts[3] = a->width / 8;
@@ -16172,7 +16186,8 @@ static mgv_result mgv__gpu_ready_pixels(mgv_engine *engine, mgv__gpu *gpu, uint3
     if (pinned) return MGV_OK;
     *from = place;
     mgv__picture_grid(&engine->model->config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL); /* checked before */
-    mgv__pixels_prepare(mgv__pixels_config_for(&engine->model->config.pixels, image, &as_it_is), engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel,
+    mgv__pixels_prepare(mgv__pixels_config_for(&engine->model->config.pixels, image, &as_it_is), engine->desc.resize, image, &grid,
+                        engine->pixels_scratch, &engine->desc.parallel,
                         (float *)(void *)place, MGV__PIXELS_RGB8);
     return MGV_OK;
 }
@@ -16182,7 +16197,8 @@ static uint32_t mgv__gpu_find_pictures(const mgv_engine *engine, mgv__gpu *gpu) 
     uint32_t i, tokens = 0;
     for (i = 0; i < engine->job.image_count; i++) {
         mgv__batch_picture *picture = &gpu->pictures[i];
-        mgv__picture_grid(&engine->model->config, &engine->images[i], engine->desc.min_pixels, engine->desc.max_pixels, &picture->grid, NULL);
+        mgv__picture_grid(&engine->model->config, &engine->images[i], engine->desc.min_pixels, engine->desc.max_pixels, &picture->grid,
+                          NULL);
         picture->frames = mgv__image_frames(&engine->images[i]);
         picture->pixels = at;
         at += mgv__gpu_picture_bytes(picture);
@@ -16505,11 +16521,13 @@ static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc 
     result = mgv__cuda_check_device(&card, desc, error);
     if (result != MGV_OK) return result;
     if (card.machine->major != 9)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s; language models decode on Hopper GPUs", (int64_t)desc->device, card.machine->name);
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is %s; language models decode on Hopper GPUs", (int64_t)desc->device,
+                         card.machine->name);
     decoder->device = desc->device;
     decoder->ctas = card.clusters * MGV__CLUSTER;
     if (decoder->ctas * residual < decoder->plan.config->hidden / 8)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are too few for rows of %u columns: %u columns each", (uint64_t)decoder->ctas,
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u multiprocessors are too few for rows of %u columns: %u columns each",
+                         (uint64_t)decoder->ctas,
                          (uint64_t)decoder->plan.config->hidden, (uint64_t)residual * 8);
     MGV__CUDA_TRY(decoder->calls, LibraryLoadData, (&decoder->library, desc->kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
     MGV__CUDA_TRY(decoder->calls, LibraryGetGlobal, (&address, &bytes, decoder->library, "megavit_decode_description"),
@@ -16542,12 +16560,14 @@ static mgv_result mgv__decoder_upload(mgv__decoder *decoder, const mgv__cuda_des
     for (first = 0; first < p->blocks; first = end) {
         end = mgv__min_u32(p->blocks, first + (uint32_t)(room / bytes));
         mgv__decode_pack(&decoder->plan, product, layer, first, end, window, desc->parallel);
-        MGV__CUDA_TRY(decoder->calls, Memcpy, (decoder->weights + at + first * bytes, window, (end - first) * bytes, cudaMemcpyHostToDevice),
+        MGV__CUDA_TRY(decoder->calls, Memcpy,
+                      (decoder->weights + at + first * bytes, window, (end - first) * bytes, cudaMemcpyHostToDevice),
                       "sending the packed weights");
     }
     return MGV_OK;
 }
-static mgv_result mgv__decoder_upload_all(mgv__decoder *decoder, const mgv__cuda_desc *desc, uint8_t *window, size_t room, mgv_error *error) {
+static mgv_result mgv__decoder_upload_all(mgv__decoder *decoder, const mgv__cuda_desc *desc, uint8_t *window, size_t room,
+                                          mgv_error *error) {
     const mgv__decode_plan *plan = &decoder->plan;
     uint32_t layer, product;
     float *vectors;
@@ -16591,7 +16611,8 @@ static mgv_result mgv__decoder_init(mgv__decoder *decoder, const mgv__cuda_desc 
 }
 
 /* The current device is desc's then. */
-static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *desc, const mgv__config *config, const mgv__program *program,
+static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *desc, const mgv__config *config,
+                                      const mgv__program *program,
                                       const mgv__tensor *tensors, mgv_error *error) {
     mgv__decoder *decoder = (mgv__decoder *)mgv__alloc(&desc->allocator, sizeof *decoder);
     mgv_result result;
@@ -16711,7 +16732,8 @@ static mgv_result mgv__decoder_open(mgv__decoder_state *state, const mgv__decode
 
 /* ---- A launch ---- */
 
-/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`; its stream is used. */
+/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`, and its stream
+   is used. */
 static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, const uint32_t *stops,
                                      uint32_t stop_count, mgv_error *error) {
     const mgv__decoder *decoder = state->decoder;
@@ -16736,7 +16758,8 @@ static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decod
         a->generation = 1;
     }
     MGV__CUDA_TRY(calls, MemsetAsync, (a->aborted, 0, 4, state->stream), "clearing the abort word");
-    MGV__CUDA_TRY(calls, MemcpyAsync, (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
+    MGV__CUDA_TRY(calls, MemcpyAsync,
+                  (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
                                        cudaMemcpyHostToDevice, state->stream), "sending ids");
     memset((void *)&config, 0, sizeof config);
     memset((void *)&cooperative, 0, sizeof cooperative);
@@ -16758,14 +16781,16 @@ static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decod
 
 /* How the launch stands. MGV_ERROR_BUSY: it is under way. */
 static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error) {
-    static const char *const waits[MGV__DECODE_WAITS] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention", "hidden values",
+    static const char *const waits[MGV__DECODE_WAITS] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention",
+                                                         "hidden values",
                                                          "the other CTAs' best ids", "weights"};
     const mgv__kernel_status *s = state->status;
     const cudaError_t code = state->decoder->calls->EventQuery(state->done);
     if (code == cudaErrorNotReady) return MGV_ERROR_BUSY;
     if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaEventQuery", "decoding");
     if (!s->aborted) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at step %u, CTA %u, warp %u: %s did not come in %u looks", (uint64_t)s->op,
+    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at step %u, CTA %u, warp %u: %s did not come in %u looks",
+                     (uint64_t)s->op,
                      (uint64_t)s->cta, (uint64_t)s->index, s->aborted < MGV__DECODE_WAITS ? waits[s->aborted] : "?", (uint64_t)s->seen);
 }
 
@@ -18595,7 +18620,8 @@ static void mgv__session_gpu_work(mgv_session *session) {
     mgv__session_describe(session);
     memcpy(session->gpu->ids, session->ids + append->at, append->rows * sizeof *session->ids);
     for (i = 0; i < append->rows; i++)
-        mgv__decode_turn(&session->model->program, session->positions + (size_t)i * 3, session->gpu->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+        mgv__decode_turn(&session->model->program, session->positions + (size_t)i * 3,
+                         session->gpu->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
     /* logits are wanted of the last id alone */
     if (mgv__session_gpu_start(session, append->at, append->rows + (append->at + append->rows < append->end), append->rows, NULL, 0,
                                &append->error) != MGV_OK) {
@@ -18887,8 +18913,10 @@ static int mgv__generate_on_gpu(const mgv_session *session, const mgv_generate_d
     return session->gpu && desc->stop_count <= MGV__DECODE_STOPS &&
            (!s || (!(s->temperature > 0) && (s->repetition_penalty == 0 || s->repetition_penalty == 1)));
 }
-/* `first` and what the kernel chooses behind it, up to `most` ids of one launch. *made: how many were chosen; all but a stop are appended. */
-static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t first, uint32_t most, uint32_t *ids,
+/* `first` and what the kernel chooses behind it, up to `most` ids of one launch. *made: how many were chosen; all but a stop are
+   appended. */
+static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t first, uint32_t most,
+                                            uint32_t *ids,
                                             uint32_t *made, int *stopped, mgv_error *error) {
     mgv__decoder_state *state = session->gpu;
     const uint32_t position = session->position, next = mgv__session_next(session);
@@ -19015,7 +19043,8 @@ static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_
         unsigned char *part = file + at * sizeof(float);
         now = mgv__min_u32(most, count - first);
         if (save)
-            MGV__CUDA_TRY(calls, Memcpy, (window, rows + at, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyDeviceToHost), "saving a session");
+            MGV__CUDA_TRY(calls, Memcpy, (window, rows + at, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyDeviceToHost),
+                          "saving a session");
         for (i = 0; i < now * MGV__DECODE_HEAD_DIM; i++) {
             float value = mgv__float_of_bf16(window[i]);
             if (save) memcpy(part + i * sizeof value, &value, sizeof value);
@@ -19023,7 +19052,8 @@ static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_
             window[i] = mgv__bf16_round(value);
         }
         if (!save)
-            MGV__CUDA_TRY(calls, Memcpy, (rows + at, window, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyHostToDevice), "restoring a session");
+            MGV__CUDA_TRY(calls, Memcpy, (rows + at, window, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyHostToDevice),
+                          "restoring a session");
     }
     return MGV_OK;
 }
@@ -19061,7 +19091,8 @@ static mgv_result mgv__session_copy_cache(const mgv_session *session, uint16_t b
     return MGV_OK;
 }
 /* Keys, then values. *file: becomes the end of them. */
-static mgv_result mgv__session_copy_caches(const mgv_session *session, unsigned char **file, uint32_t position, int save, mgv_error *error) {
+static mgv_result mgv__session_copy_caches(const mgv_session *session, unsigned char **file, uint32_t position, int save,
+                                           mgv_error *error) {
     const mgv__config *c = &session->model->config;
     const size_t bytes = (size_t)position * c->layers * c->key_heads * c->head_dim * sizeof(float);
     mgv_result result = mgv__session_copy_cache(session, session->keys, *file, position, save, error);

@@ -307,8 +307,8 @@ DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t de
     asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(p), "r"(expected), "r"(desired) : "memory");
     return old;
 }
-/* Words: 8 bytes, a value and the tag of its generation, which one store writes and one load reads, whole. So a word is its own flag. 1 when
-   all tags are the one awaited; of two words that one load reads either may come first. */
+/* Words: 8 bytes, a value and the tag of its generation, which one store writes and one load reads, whole. So a word is its own flag. 1
+   when all tags are the one awaited; of two words that one load reads either may come first. */
 DEVICE uint32_t ld_relaxed_gpu_word(const uint64_t *p, uint32_t tag, uint32_t &a) {
     uint32_t seen;
     asm volatile("{\n.reg .b64 w;\nld.relaxed.gpu.global.b64 w, [%2];\nmov.b64 {%0, %1}, w;\n}" : "=r"(a), "=r"(seen) : "l"(p) : "memory");

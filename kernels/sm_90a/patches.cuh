@@ -61,7 +61,8 @@ DEVICE void patches_tile(Math &self, const TileSlot &tile) {
 DEVICE void patches_of_tokens_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_arguments &arguments = self.arguments;
     const uint32_t patch = arguments.patch, frames = tile.op.of.patches.frames, piece = 3 * patch;
-    const uint32_t width = piece % 16 == 0 ? 16 : 2, parts = piece / width, of_row = frames * patch * parts; /* pictures begin at multiples of 16 */
+    const uint32_t width = piece % 16 == 0 ? 16 : 2; /* pictures begin at multiples of 16 */
+    const uint32_t parts = piece / width, of_row = frames * patch * parts;
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);
     if (first >= end) return;

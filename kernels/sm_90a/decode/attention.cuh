@@ -51,7 +51,8 @@ DEVICE void decode_gather_raw(Decoder &self, const DecodeUnit &unit) {
 #pragma unroll 1
     for (uint32_t i = self.thread; i < heads * MGV__DECODE_HEAD_DIM; i += 32 * MGV__DECODE_ATTENTION_WARPS) {
         uint32_t value = 0;
-        const uint64_t *const word = words + decode_raw_head(a, unit, i / MGV__DECODE_HEAD_DIM) * MGV__DECODE_HEAD_DIM + i % MGV__DECODE_HEAD_DIM;
+        const uint32_t head = decode_raw_head(a, unit, i / MGV__DECODE_HEAD_DIM);
+        const uint64_t *const word = words + head * MGV__DECODE_HEAD_DIM + i % MGV__DECODE_HEAD_DIM;
         if (!decode_wait(self, MGV__DECODE_QKVS, [&]() { return ld_relaxed_gpu_word(word, tag, value); })) return;
         self.shared->raw[i] = __uint_as_float(value);
     }
@@ -64,7 +65,8 @@ struct DecodeTurn {
 DEVICE void decode_load_turn(const Decoder &self, const DecodeUnit &unit, uint32_t heads, DecodeTurn &turn) {
     const mgv__decode_arguments &a = self.arguments;
     if (self.warp > heads) return;
-    const float *const gamma = a.vectors + unit.layer * mgv__decode_vectors(&a) + 2 * a.width + (self.warp == heads ? MGV__DECODE_HEAD_DIM : 0);
+    const float *const gamma = a.vectors + unit.layer * mgv__decode_vectors(&a) + 2 * a.width +
+        (self.warp == heads ? MGV__DECODE_HEAD_DIM : 0);
     const float *const rotary = a.rotary + (uint64_t)(self.step * a.sessions + unit.session) * MGV__DECODE_HEAD_DIM;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) turn.gamma[i] = ld_global_nc_f32(gamma + self.lane + 32 * i);
@@ -116,7 +118,8 @@ DEVICE void decode_turn(Decoder &self, const DecodeUnit &unit, uint32_t heads, c
         return;
     }
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) self.shared->query[self.warp * MGV__DECODE_HEAD_DIM + self.lane + 32 * i] = x[i] * self.arguments.scale;
+    for (uint32_t i = 0; i < 4; i++)
+        self.shared->query[self.warp * MGV__DECODE_HEAD_DIM + self.lane + 32 * i] = x[i] * self.arguments.scale;
 }
 
 /* What a half of a warp has added up: for each head the largest score, the sum of weights, eight columns of the weighted values. */

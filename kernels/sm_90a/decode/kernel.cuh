@@ -47,7 +47,9 @@ DEVICE uint32_t decode_load_product(DecodeLoader &self, uint32_t kind, uint32_t 
                                     (uint64_t)block * shape.slices * MGV__DECODE_SLICE_BYTES;
 #pragma unroll 1
         for (uint32_t slice = 0; slice < shape.slices; slice += MGV__DECODE_STAGE_SLICES)
-            if (!decode_load(self, from + slice * MGV__DECODE_SLICE_BYTES, min((uint32_t)MGV__DECODE_STAGE_SLICES, shape.slices - slice) * MGV__DECODE_SLICE_BYTES)) return 0;
+            if (!decode_load(self, from + slice * MGV__DECODE_SLICE_BYTES,
+                             min((uint32_t)MGV__DECODE_STAGE_SLICES, shape.slices - slice) * MGV__DECODE_SLICE_BYTES))
+                return 0;
     }
     return 1;
 }
@@ -83,12 +85,14 @@ DEVICE void decode_loader_role(DecodeMemory *shared, const mgv__decode_arguments
 /* Rows of the embedding: each CTA the columns whose residual it keeps. */
 DEVICE void decode_embed(Decoder &self) {
     const mgv__decode_arguments &a = self.arguments;
-    const uint32_t first = mgv__decode_first(a.width / 8, blockIdx.x, gridDim.x), end = mgv__decode_first(a.width / 8, blockIdx.x + 1, gridDim.x);
+    const uint32_t first = mgv__decode_first(a.width / 8, blockIdx.x, gridDim.x);
+    const uint32_t end = mgv__decode_first(a.width / 8, blockIdx.x + 1, gridDim.x);
     const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16);
     if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
     uint32_t id = 0;
     if (session < a.sessions)
-        id = self.step < a.session[session].given ? ld_global_nc_u32(a.ids + session * a.ids_pitch + self.step) : self.shared->token[session][0];
+        id = self.step < a.session[session].given ? ld_global_nc_u32(a.ids + session * a.ids_pitch + self.step)
+                                                : self.shared->token[session][0];
 #pragma unroll 1
     for (uint32_t group = first; group < end; group += MGV__DECODE_GROUP) {
         const uint32_t block = group + self.thread / 16 % MGV__DECODE_GROUP, row = self.lane % 8;
@@ -173,7 +177,8 @@ DEVICE void decode_next(Decoder &self) {
 #pragma unroll
     for (uint32_t i = 0; i < MGV__DECODE_SESSIONS; i++) {
         if (!(self.alive >> i & 1)) continue;
-        const uint32_t chooses = next >= a.session[i].given, chosen = self.shared->token[i][0], failed = chooses && self.shared->token[i][1];
+        const uint32_t chooses = next >= a.session[i].given, chosen = self.shared->token[i][0];
+        const uint32_t failed = chooses && self.shared->token[i][1];
         uint32_t ends = next == a.session[i].steps || failed;
 #pragma unroll 1
         for (uint32_t k = 0; k < a.stop_count && chooses; k++) ends |= chosen == a.stops[k];

@@ -50,7 +50,8 @@ struct Decoder {
     uint32_t step;
     __device__ __forceinline__ Decoder(DecodeMemory *s, const mgv__decode_arguments &a, uint32_t first_warp)
         : shared(s), arguments(a), gone(0), warp(threadIdx.x / 32 - first_warp), lane(threadIdx.x % 32),
-          thread(threadIdx.x - first_warp * 32), stage(0), parity(0), sums(0), scales(0), joins(0), alive((1u << a.sessions) - 1), step(0) {}
+          thread(threadIdx.x - first_warp * 32), stage(0), parity(0), sums(0), scales(0), joins(0), alive((1u << a.sessions) - 1),
+          step(0) {}
 };
 
 /* What is computed from a thread's place stays where it is written: out of the loop over layers it would take all registers. */

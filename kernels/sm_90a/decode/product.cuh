@@ -66,7 +66,8 @@ DEVICE void decode_load_fragment(uint32_t (&a)[4], uint32_t address) {
 
 /* Adds fragments `from` on of one block, of this warp's columns. d: even fragments, odd ones. */
 template <uint32_t SLICES>
-DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uint32_t from, const uint32_t (&b)[SLICES][2], float (&d)[2][4]) {
+DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uint32_t from, const uint32_t (&b)[SLICES][2],
+                            float (&d)[2][4]) {
 #pragma unroll
     for (uint32_t i = 0; i < SLICES; i += MGV__DECODE_STAGE_SLICES) {
         if (from + i >= shape.slices) break;
@@ -84,7 +85,8 @@ DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uin
     }
 }
 
-/* Blocks of a group: their sums over this warp's columns. Rows that are longer than the registers are taken in turns, again for each block. */
+/* Blocks of a group: their sums over this warp's columns. Rows that are longer than the registers are taken in turns, again for each
+   block. */
 template <uint32_t SLICES>
 DEVICE void decode_blocks(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t blocks,
                           uint32_t (&b)[SLICES][2]) {
@@ -155,7 +157,8 @@ DEVICE void decode_take_better(DecodeBest &best, uint32_t key, uint32_t id) {
 /* What becomes of a group's sums. Thread 64 s + 16 b + r has row r of block b for session s. */
 DEVICE void decode_finish(Decoder &self, const DecodeProduct &product, uint32_t group, uint32_t blocks, float gamma, DecodeBest &best) {
     const mgv__decode_arguments &a = self.arguments;
-    const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16), row = self.lane % 16, block = group + self.thread / 16 % MGV__DECODE_GROUP;
+    const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16), row = self.lane % 16;
+    const uint32_t block = group + self.thread / 16 % MGV__DECODE_GROUP;
     const uint32_t valid = session < a.sessions && block < group + blocks && (self.alive >> session & 1);
     if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
     float v = valid ? decode_add_up(self, self.thread) : 0;
@@ -213,7 +216,8 @@ DEVICE void decode_norm(Decoder &self, uint32_t which, uint32_t tag) {
 
 /* The norm behind a product that adds to the residual. */
 DEVICE const float *decode_gamma(const mgv__decode_arguments &a, uint32_t kind, uint32_t layer) {
-    return kind == MGV__PRODUCT_OUT ? a.vectors + layer * mgv__decode_vectors(&a) + a.width : a.vectors + (layer + 1) * mgv__decode_vectors(&a);
+    if (kind == MGV__PRODUCT_OUT) return a.vectors + layer * mgv__decode_vectors(&a) + a.width;
+    return a.vectors + (layer + 1) * mgv__decode_vectors(&a);
 }
 
 /* 1: the CTA gives up. */

@@ -101,7 +101,8 @@ DEVICE void tower_finish(const Math &self, const TileSlot &tile, uint32_t flags,
 template <int COLUMNS> DEVICE void gated_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]);
 
 /* Turns COLUMNS columns of accumulators into values of the target. tile_column: this lane's first column within the tile. */
-template <int COLUMNS, bool TOWER = false> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column,
+template <int COLUMNS, bool TOWER = false> DEVICE void gemm_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v,
+                                                                   uint32_t tile_column,
                                                uint32_t row, const float (&rstd)[2]) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t vectors = shared_address(&self.shared->vectors[tile_column]);

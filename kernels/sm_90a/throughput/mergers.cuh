@@ -15,7 +15,8 @@ DEVICE uint8_t *merge_rows(const Math &self, const mgv__kernel_op &op) {
     return (uint8_t *)self.arguments.patches + (size_t)op.of.merge.rows * 16;
 }
 
-/* What is taken off lane l's row, number l % 16 of the warp's, and what it is multiplied by: mean and reciprocal standard deviation; where rows are normalised together, of all of them:
+/* What is taken off lane l's row, number l % 16 of the warp's, and what it is multiplied by: mean and reciprocal standard deviation; where
+   rows are normalised together, of all of them:
    the mean of means, and of variances about it. */
 DEVICE void merge_statistics(const Math &self, const TileSlot &tile, uint32_t row, uint32_t end, float &mean, float &rstd) {
     const mgv__kernel_op &op = tile.op;

@@ -1,7 +1,7 @@
 /* megavit: which keys a tile of queries has where pictures of any size lie one behind the other. Tokens that attend to each other are a
    range, and ranges follow each other. A tile of 128 queries goes through all ranges that its rows are of, one after the other, each in
-   blocks of 128 keys from its first token on: so a row's sums are added up in one order, whatever lies before and behind its picture, and of
-   the other ranges' keys it takes nothing. */
+   blocks of 128 keys from its first token on: so a row's sums are added up in one order, whatever lies before and behind its picture, and
+   of the other ranges' keys it takes nothing. */
 #ifndef MGV_RANGES_CUH
 #define MGV_RANGES_CUH
 

@@ -1,12 +1,12 @@
-/* megavit: what products of other towers than SigLIP's do with their sums: rotary positions, gated MLPs, SiLU. Only the kernel of towers has
-   this code. */
+/* megavit: what products of other towers than SigLIP's do with their sums: rotary positions, gated MLPs, SiLU. Only the kernel of towers
+   has this code. */
 #ifndef MGV_TOWERS_CUH
 #define MGV_TOWERS_CUH
 
 #include "gemm.cuh"
 
-/* Where this lane's angles lie in the table of cosines and sines, of its two rows. Of the four pairs in eight columns those of the first and
-   third lane belong to the first entry of a row's place, the others to the second (mgv__rotary_column): a lane has one entry a row. */
+/* Where this lane's angles lie in the table of cosines and sines, of its two rows. Of the four pairs in eight columns those of the first
+   and third lane belong to the first entry of a row's place, the others to the second (mgv__rotary_column): a lane has one entry a row. */
 struct RotaryRows {
     const float *row[2];
 };
