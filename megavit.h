@@ -168,7 +168,8 @@
        have the same bits in an encode of any number of pictures, the last short batch of a folder among them, and in every engine that
        was made for the same number, whatever its max_images. What it costs: few pictures take longer than with a schedule of their own,
        of SigLIP2-base with schedule_images 64 by the model of >>schedule (megavit plan --schedule-images 64) one 667 us instead of 312, 8
-       821 instead of 621, 32 1% more; the full number takes what it always does. The CPU has nothing to choose. Other
+       821 instead of 621, 32 1% more; the full number takes what it always does. Where pictures have any size their tokens in sum
+       choose the schedule, and with schedule_images every encode calculates as one of max_tokens does. The CPU has nothing to choose. Other
        instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound. Resizing and normalising give the same
        bits everywhere, those of Pillow or torchvision (with Lanczos's filter where the C library's sin is right to the last bit).
 
@@ -758,7 +759,8 @@ typedef struct mgv_engine_desc {
     uint64_t device_workspace_bytes; /* at least mgv_engine_device_workspace_bytes() */
     uint32_t max_text_bytes;     /* of one text in UTF-8; 0: 4096. max_images counts texts, and max_tokens their ids */
     uint32_t schedule_images;    /* CUDA: every encode calculates as one of so many pictures does, so that a picture's rows have the same
-                                    bits in any; at least max_images. 0: as is fastest for its own number. See DETERMINISM */
+                                    bits in any; at least max_images. 0: as is fastest for its own number. Pictures of any size: as
+                                    one of max_tokens tokens does, whatever number is given. See DETERMINISM */
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
                                     not give all of them, as CLIP's embeds; CUDA refuses them */
     mgv_precision precision;     /* MXFP8: on the CPU; no GPU's kernel takes it yet, so AUTO takes the CPU and CUDA refuses. Models whose
@@ -14037,7 +14039,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
                          (uint64_t)each);
     plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program, (uint32_t)units, &result, error);
     if (!plan) return result;
-    if (!plan->varlen) plan->schedule_images = desc->schedule_images;
+    plan->schedule_images = plan->varlen ? 0 : desc->schedule_images; /* tokens of an engine's max_tokens are not known here */
     plan->all_mergers = 1;
     plan->keys[MGV__RANGE_FRAME] = each;
     plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(&model->config, each);
@@ -15989,7 +15991,8 @@ static mgv_result mgv__gpu_take_desc(mgv__cuda_desc *out, const mgv_model *model
     memset(out, 0, sizeof *out);
     out->device = desc->device;
     out->max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
-    out->schedule_images = model->config.image_size ? desc->schedule_images : 0;
+    /* Where pictures have any size a plan counts tokens, and all that the engine holds are no fewer than any encode has. */
+    out->schedule_images = model->config.image_size || !desc->schedule_images ? desc->schedule_images : out->max_images;
     out->max_clusters = desc->max_sms / MGV__CLUSTER;
     out->kernels = desc->kernels ? desc->kernels : MGV__COMPILED_IN_KERNELS;
     out->allocator = desc->allocator;

@@ -80,6 +80,45 @@ static void check_shape(uint32_t side, uint32_t patch, uint32_t hidden, uint32_t
     plan_model_free(&m);
 }
 
+/* A tower of pictures of any size, whose plan counts tokens: of Qwen3-VL's 2B. */
+static void test_any_size(void **state) {
+    static const uint32_t tokens[] = {4, 64, 256, 260, 1024, 2004, 4096};
+    static plan_model m;
+    mgv__config config;
+    mgv__plan *whole;
+    uint32_t i, others = 0;
+    (void)state;
+    memset(&config, 0, sizeof config);
+    config.family = MGV_FAMILY_QWEN3_VL;
+    config.hidden = 1024;
+    config.intermediate = 4096;
+    config.layers = 2;
+    config.heads = 16;
+    config.head_dim = 64;
+    config.channels = 3;
+    config.patch = 16;
+    config.merge = config.temporal_patch = 2;
+    config.position_side = 48;
+    config.out_hidden = 2048;
+    config.rope_theta = 10000;
+    config.epsilon = 1e-6f;
+    config.activation = MGV__ACT_GELU_TANH;
+    config.pixels.do_resize = config.pixels.do_rescale = config.pixels.do_normalize = 1;
+    plan_model_make(&m, &config, 0);
+    whole = plan_for(&m, 4096, 0);
+    for (i = 0; i < COUNT_OF(tokens); i++) {
+        mgv__plan *few = plan_for(&m, tokens[i], 4096), *own = plan_for(&m, tokens[i], 0);
+        assert_true(few->varlen);
+        assert_true(same_arithmetic(whole, few));
+        others += !same_arithmetic(whole, own);
+        mgv__plan_free(&m.model.allocator, few);
+        mgv__plan_free(&m.model.allocator, own);
+    }
+    assert_true(others > 0);
+    mgv__plan_free(&m.model.allocator, whole);
+    plan_model_free(&m);
+}
+
 static void test_plans(void **state) {
     (void)state;
     check_shape(224, 16, 768, 3072, 12);  /* base */
@@ -211,6 +250,7 @@ static void test_cpu(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans), cmocka_unit_test(test_rows_arrive), cmocka_unit_test(test_refused), cmocka_unit_test(test_cpu)};
+        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_any_size), cmocka_unit_test(test_rows_arrive), cmocka_unit_test(test_refused), cmocka_unit_test(test_cpu)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -67,7 +67,9 @@ class _EngineDesc(ctypes.Structure):
                 ("max_tokens", c_uint32), ("max_width", c_uint32), ("max_height", c_uint32), ("min_pixels", c_uint64),
                 ("max_pixels", c_uint64), ("allocator", _Callbacks3), ("logger", _Logger), ("parallel", _Parallel),
                 ("workspace", c_void_p), ("workspace_bytes", c_uint64), ("kernels", c_void_p), ("max_sms", c_uint32),
-                ("max_row_outputs", c_uint32)]
+                ("max_row_outputs", c_uint32), ("packed_path", c_char_p), ("packed", c_void_p), ("packed_bytes", c_uint64),
+                ("io", _Callbacks4), ("device_workspace", c_void_p), ("device_workspace_bytes", c_uint64),
+                ("max_text_bytes", c_uint32), ("schedule_images", c_uint32)]
 
 
 class _Image(ctypes.Structure):
@@ -138,15 +140,16 @@ class Model:
 
 class Engine:
     """One device and all the memory it will need. max_width and max_height: of the largest picture; 0: 4096. row_outputs: 1 where tokens,
-    layers or DeepStack's rows are asked of a GPU into NumPy arrays."""
+    layers or DeepStack's rows are asked of a GPU into NumPy arrays. schedule_images: max_images, say, where a picture's rows are to have
+    the same bits in any company."""
 
     def __init__(self, model, backend="auto", device=0, max_images=1, max_tokens=0, max_width=0, max_height=0, threads=1,
-                 row_outputs=0):
+                 row_outputs=0, schedule_images=0):
         self._handle, self._threads = c_void_p(), c_void_p()
         self.model = model  # outlives the engine
         self._kept = None   # pictures and rows of an encode under way
         desc = _sized(_EngineDesc, backend=BACKENDS[backend], device=device, max_images=max_images, max_tokens=max_tokens,
-                      max_width=max_width, max_height=max_height, max_row_outputs=row_outputs)
+                      max_width=max_width, max_height=max_height, max_row_outputs=row_outputs, schedule_images=schedule_images)
         if threads > 1:
             _call("mgv_threads_create", byref(self._threads), threads, None)
             desc.parallel = _library.mgv_threads_parallel_for(self._threads)
