@@ -66,7 +66,7 @@ static void edit(directory *d, const char *name, const char *from, const char *t
     file->data = data;
     file->bytes = before + strlen(to) + after;
 }
-static mgv_result open_directory(const directory *d, mgv_tower tower, mgv_model **model, mgv_error *error) {
+static mgv_result open_tower(const directory *d, mgv_tower tower, mgv_model **model, mgv_error *error) {
     mgv_model_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.memory_files = d->files;
@@ -81,7 +81,7 @@ static void logits_of(const directory *d, float *logits) {
     mgv_engine *engine;
     mgv_session *session;
     mgv_error error;
-    if (open_directory(d, MGV_TOWER_LANGUAGE, &model, &error) != MGV_OK) fail_msg("%s", error.message);
+    if (open_tower(d, MGV_TOWER_LANGUAGE, &model, &error) != MGV_OK) fail_msg("%s", error.message);
     engine = decoder_engine(model, NULL);
     session = decoder_session(engine, 8, 0);
     assert_int_equal(decoder_append(session, ids, COUNT_OF(ids), NULL, 0, NULL), MGV_OK);
@@ -143,7 +143,7 @@ static void configs_that_cannot_be_are_refused(void **state) {
         mgv_error error;
         mgv_result result;
         edit(&d, cases[i].file, cases[i].from, cases[i].to);
-        result = open_directory(&d, MGV_TOWER_LANGUAGE, &model, &error);
+        result = open_tower(&d, MGV_TOWER_LANGUAGE, &model, &error);
         if (result != cases[i].code || !strstr(error.message, cases[i].words))
             fail_msg("case %zu: expected \"%s\", got %s: %s", i, cases[i].words, mgv_result_name(result),
                      result == MGV_OK ? "" : error.message);
@@ -232,7 +232,7 @@ static void generation_says_what_the_files_say(void **state) {
     mgv_model *model;
     (void)state;
     edit(&d, "config.json", "\"eos_token_id\": null", "\"eos_token_id\": [5, 6]");
-    assert_int_equal(open_directory(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
     assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
     assert_string_equal(info.from, "generation_config.json");
     assert_false(info.do_sample);
@@ -244,14 +244,14 @@ static void generation_says_what_the_files_say(void **state) {
     mgv_model_close(model);
     edit(&d, "generation_config.json", "", "{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, \"min_p\": 0.1,"
          "\"repetition_penalty\": 1.05, \"eos_token_id\": 9, \"bos_token_id\": 2, \"pad_token_id\": 3, \"unknown\": {}}");
-    assert_int_equal(open_directory(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
     assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
     assert_true(info.do_sample && info.top_k == 20 && info.temperature == 0.6f && info.top_p == 0.95f && info.min_p == 0.1f &&
                 info.repetition_penalty == 1.05f);
     assert_true(info.stop_count == 1 && info.stop_ids[0] == 9 && info.bos_id == 2 && info.pad_id == 3);
     mgv_model_close(model);
     d.files[2].name = "other.json";
-    assert_int_equal(open_directory(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
     assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
     assert_string_equal(info.from, "class defaults");
     mgv_model_close(model);
@@ -272,7 +272,7 @@ static void a_model_says_what_it_is(void **state) {
     double flops = 0;
     uint32_t i;
     (void)state;
-    assert_int_equal(open_directory(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
     assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
     assert_int_equal(info.family, MGV_FAMILY_QWEN3_VL);
     assert_int_equal(info.tower, MGV_TOWER_LANGUAGE);
@@ -293,13 +293,13 @@ static void a_model_says_what_it_is(void **state) {
     /* of a layer: (64 + 2 * 32) * 32 of qkv, 64 * 32 of out, 3 * 48 * 32 of the MLP for each of 10 rows; 55 pairs of 64 columns, twice */
     assert_true(flops == 4 * (2.0 * 10 * (128 * 32 + 64 * 32 + 3 * 48 * 32) + 4.0 * 55 * 64) + 2.0 * 128 * 32);
     mgv_model_close(model);
-    assert_int_equal(open_directory(&text, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(open_tower(&text, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
     assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
     assert_int_equal(info.family, MGV_FAMILY_QWEN3);
     assert_string_equal(info.family_name, "Qwen3");
     assert_true(!info.has_vision && info.has_language && info.patch == 0 && info.image_token_id == UINT32_MAX);
     mgv_model_close(model);
-    assert_int_equal(open_directory(&d, MGV_TOWER_VISION, &model, NULL), MGV_OK); /* a tower alone makes no sessions */
+    assert_int_equal(open_tower(&d, MGV_TOWER_VISION, &model, NULL), MGV_OK); /* a tower alone makes no sessions */
     assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
     assert_true(info.has_language && info.tower == MGV_TOWER_VISION);
     assert_int_equal(mgv_model_get_generation(model, &generation), MGV_ERROR_ARGUMENT);
@@ -309,7 +309,7 @@ static void a_model_says_what_it_is(void **state) {
     assert_non_null(strstr(error.message, "MGV_TOWER_LANGUAGE"));
     mgv_engine_destroy(engine);
     mgv_model_close(model);
-    assert_int_not_equal(open_directory(&text, MGV_TOWER_VISION, &model, &error), MGV_OK);
+    assert_int_not_equal(open_tower(&text, MGV_TOWER_VISION, &model, &error), MGV_OK);
     free_directory(&d);
     free_directory(&text);
 }

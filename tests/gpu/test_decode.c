@@ -122,7 +122,7 @@ static void make(const char *directory, const char *name) {
 static char *read_file(const char *path) {
     FILE *file = fopen(path, "rb");
     char *data;
-    long bytes;
+    long bytes = -1;
     if (!file || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0) fail(path, NULL);
     rewind(file);
     data = (char *)malloc((size_t)bytes);
