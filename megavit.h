@@ -707,8 +707,8 @@ enum {
                              capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
     MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper:
-                             DINOv3, Qwen-VL, NaFlex without its pooling head, pictures of any size in one launch, and
-                             Qwen3's texts, see Sessions. bf16 weights and
+                             Qwen-VL, NaFlex without its pooling head, pictures of any size in one launch, DINOv3 where its
+                             processor makes bytes, and Qwen3's texts, see Sessions. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
