@@ -1476,8 +1476,8 @@ MGV__SHARED uint32_t mgv__min_u32(uint32_t a, uint32_t b) { return a < b ? a : b
 /* Tiles of one image or row tile a cluster; of the others each CTA of a pair has its own. */
 #define MGV__KINDS_SPLIT (MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | MGV__KIND(SPLIT_192))
 #define MGV__KINDS_OF_CLUSTERS (MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(ATTENTION_RANGES) | \
-                                MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | MGV__KINDS_SPLIT | \
-                                    MGV__KINDS_LATENCY_PRODUCTS)
+                                MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS) | MGV__KIND(GEMV) | \
+                                MGV__KINDS_SPLIT | MGV__KINDS_LATENCY_PRODUCTS)
 #define MGV__KINDS_LATENCY_PRODUCTS (MGV__KIND(WIDE) | MGV__KIND(DEEP) | MGV__KIND(THIN))
 /* Tiles whose math groups signal together. */
 #define MGV__KINDS_SIGNAL_ONCE (MGV__KIND(GEMV) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(POOL_HEADS))
