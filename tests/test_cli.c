@@ -91,12 +91,12 @@ static void listed_words(char *words, size_t room, const char *first) {
 /* What the help tells of is all that there is: an option that comes or goes is to be written here, too. */
 static void help_is_0_and_names_every_option(void **state) {
     static const char *const told[][2] = {
-        {"embed", "--model --backend --packed --resize --alpha --threads --batch --devices --scaled-decoding --timing --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
+        {"embed", "--model --backend --packed --resize --alpha --threads --precision --batch --devices --scaled-decoding --timing --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
         {"search", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "
                    "--threshold --json --wait "},
-        {"classify", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --no-recurse --files-from --files0-from --labels --label --template "
+        {"classify", "--model --backend --packed --resize --alpha --threads --precision --batch --devices --memory --no-recurse --files-from --files0-from --labels --label --template "
                      "--lower-case -k "},
         {"map", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels --text --alone --pca --lower-case -o "},
         {"generate", "--model --image --prompt --ids --raw --think --ignore-eos --max-tokens --greedy --temperature --top-p --top-k --seed "
@@ -105,10 +105,10 @@ static void help_is_0_and_names_every_option(void **state) {
                  "--threads "},
         {"text", "--model -o --ids --normalize --format --lower-case --threads "},
         {"tokenize", "--model --decode --plain --special --lower-case "},
-        {"plan", "--model --batch --size --frames --backend --sms --schedule-images --min-pixels --max-pixels "},
+        {"plan", "--model --batch --size --frames --backend --arch --sms --schedule-images --min-pixels --max-pixels "},
         {"pack", "--model --arch -o "},
-        {"bench", "--model --backend --packed --resize --alpha --threads --batch --json "},
-        {"validate", "--model --images --batch --resize --threads "},
+        {"bench", "--model --backend --packed --resize --alpha --threads --precision --batch --json "},
+        {"validate", "--model --images --batch --resize --precision --threads "},
     };
     char words[512], commands[512] = "";
     (void)state;
