@@ -447,7 +447,7 @@ static void test_encoder_alike(const MicroShape &batch, uint32_t few) {
 static void test_alike(void) {
     /* the head's GEMVs against its GEMMs; K shared out or not, and in tiles of other widths; THIN tiles and DEEP ones */
     test_encoder_alike({32, 16, 192, 72, 1, 66, 66, 66, 1, 3, NO_POLL_LIMIT, THROUGHPUT}, 3);
-    test_encoder_alike({64, 8, 192, 72, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 2}, 1);
+    test_encoder_alike({64, 8, 512, 512, 1, 8, 8, 8, 1, 3, NO_POLL_LIMIT, THROUGHPUT, false, 64, true, 4}, 1); /* as wide as what is shared out must be */
     test_encoder_alike({64, 8, 768, 520, 1, 24, 24, 24, 1, 8, NO_POLL_LIMIT, THROUGHPUT}, 8);
     test_encoder_alike({112, 8, 512, 264, 1, 2, 2, 2, 1, 6, NO_POLL_LIMIT, LATENCY}, 1);
 }
