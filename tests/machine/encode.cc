@@ -229,13 +229,8 @@ static std::string config_of(const MicroShape &shape, const char *model_type, co
            ",\"num_hidden_layers\":" + std::to_string(shape.layers) + ",\"patch_size\":" + std::to_string(shape.patch) + more + "}";
 }
 
-static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
-    const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
-    const std::string v = "vision_model.";
-    c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)),
-          0);
-    c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
-    c.add(v + "embeddings.position_embedding.weight", {grid * grid, d}, 0.5f, 0);
+static void add_siglip_layers(const MicroShape &shape, const std::string &v, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate;
     for (uint32_t i = 0; i < shape.layers; i++) {
         const std::string l = v + "encoder.layers." + std::to_string(i) + ".";
         c.norm(l + "layer_norm1", d);
@@ -246,6 +241,16 @@ static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
         c.linear(l + "mlp.fc2", d, f);
     }
     c.norm(v + "post_layernorm", d);
+}
+
+static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
+    const std::string v = "vision_model.";
+    c.add(v + "embeddings.patch_embedding.weight", {d, 3, shape.patch, shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)),
+          0);
+    c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
+    c.add(v + "embeddings.position_embedding.weight", {grid * grid, d}, 0.5f, 0);
+    add_siglip_layers(shape, v, c);
     if (shape.head) {
         c.add(v + "head.probe", {1, 1, d}, 1, 0);
         c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
@@ -267,16 +272,7 @@ static std::string make_naflex(const MicroShape &shape, Checkpoint &c) {
     c.add(v + "embeddings.patch_embedding.weight", {d, 3 * shape.patch * shape.patch}, 1.7f / sqrtf((float)(3 * shape.patch * shape.patch)), 0);
     c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
     c.add(v + "embeddings.position_embedding.weight", {side * side, d}, 0.5f, 0);
-    for (uint32_t i = 0; i < shape.layers; i++) {
-        const std::string l = v + "encoder.layers." + std::to_string(i) + ".";
-        c.norm(l + "layer_norm1", d);
-        c.norm(l + "layer_norm2", d);
-        c.linear(l + "self_attn.q_proj", d, d, shape.sharpness);
-        for (const char *p : {"k_proj", "v_proj", "out_proj"}) c.linear(l + "self_attn." + p, d, d);
-        c.linear(l + "mlp.fc1", f, d);
-        c.linear(l + "mlp.fc2", d, f);
-    }
-    c.norm(v + "post_layernorm", d);
+    add_siglip_layers(shape, v, c);
     return config_of(shape, "siglip2_vision_model",
                      ",\"intermediate_size\":" + std::to_string(f) + ",\"num_patches\":" + std::to_string(side * side) + ",\"vision_use_head\":false");
 }
