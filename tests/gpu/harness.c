@@ -264,3 +264,105 @@ uint32_t harness_profile(harness *h, uint64_t *out, uint32_t words) {
     if (cudaMemcpy(out, address, bytes, cudaMemcpyDeviceToHost) != cudaSuccess || cudaMemset(address, 0, bytes) != cudaSuccess) return 0;
     return (uint32_t)(bytes / sizeof *out);
 }
+
+/* ---- attention alone, of a tower that takes pictures of any size ---- */
+
+typedef struct alone {
+    mgv_model *model;
+    mgv_engine *engine;
+    void *kernels;
+    mgv__kernel_segment *segments; /* on the device: those of the first attention */
+    uint32_t tiles;
+} alone;
+
+void harness_alone_close(alone *a) {
+    if (!a) return;
+    mgv_engine_destroy(a->engine);
+    mgv_model_close(a->model);
+    cudaFree(a->segments);
+    free(a->kernels);
+    free(a);
+}
+
+/* One encode of the picture on the card, its rows into `rows` there. */
+static mgv_result alone_encode(alone *a, const uint8_t *pixels, uint32_t width, uint32_t height, float *rows, uint64_t capacity, mgv_error *error) {
+    mgv_image image;
+    mgv_output output;
+    mgv_encode_desc desc;
+    memset(&image, 0, sizeof image);
+    memset(&output, 0, sizeof output);
+    memset(&desc, 0, sizeof desc);
+    image.pixels = pixels;
+    image.width = width;
+    image.height = height;
+    image.place = MGV_PLACE_DEVICE;
+    output.kind = MGV_OUTPUT_TOKENS;
+    output.data = rows;
+    output.capacity = capacity;
+    output.place = MGV_PLACE_DEVICE;
+    desc.images = &image;
+    desc.image_count = 1;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    return mgv_encode_blocking(a->engine, &desc, error);
+}
+
+/* All of the list once, into counters that nothing zeroes: its first attention's waits are over before they begin from then on, as those of
+   a chain. Then the list of its tiles. */
+static mgv_result alone_record(alone *a, uint32_t tokens, mgv_error *error) {
+    mgv__cuda *cuda = a->engine->gpu->cuda;
+    mgv__plan *plan = cuda->plan;
+    uint32_t op = 0;
+    mgv_result result = mgv__cuda_launch(cuda, tokens, a->engine->gpu->device_pixels, 1, NULL, error);
+    if (result == MGV_OK && cudaDeviceSynchronize() != cudaSuccess) result = mgv__fail(error, MGV_ERROR_DEVICE, "running the whole list");
+    while (!mgv__plan_is_attention(plan->ops[op].kind)) op++;
+    plan->op_first = op;
+    plan->op_limit = op + 1;
+    mgv__plan_schedule(plan, tokens, cuda->clusters);
+    a->tiles = plan->segments[plan->segment_count].first_tile;
+    if (result == MGV_OK && (cudaMalloc((void **)&a->segments, (plan->segment_count + 1) * sizeof *a->segments) != cudaSuccess ||
+                             cudaMemcpy(a->segments, plan->segments, (plan->segment_count + 1) * sizeof *a->segments,
+                                        cudaMemcpyHostToDevice) != cudaSuccess))
+        result = mgv__fail(error, MGV_ERROR_DEVICE, "sending the segments of attention");
+    plan->op_first = plan->op_limit = 0;
+    cuda->arguments.segments = a->segments;
+    cuda->arguments.deal = NULL; /* in turn */
+    cuda->arguments.total_tiles = a->tiles;
+    return result;
+}
+
+/* For one picture of width x height pixels on the card; NULL after an error. */
+alone *harness_alone(const char *directory, const char *kernels, const void *pixels, uint32_t width, uint32_t height, uint32_t tokens, void *rows,
+                     uint64_t capacity, char *message) {
+    alone *a = (alone *)calloc(1, sizeof *a);
+    mgv_model_desc model_desc;
+    mgv_engine_desc engine_desc;
+    mgv_error error;
+    mgv_result result;
+    memset(&model_desc, 0, sizeof model_desc);
+    memset(&engine_desc, 0, sizeof engine_desc);
+    model_desc.path = directory;
+    a->kernels = read_file(kernels);
+    engine_desc.backend = MGV_BACKEND_CUDA;
+    engine_desc.kernels = a->kernels;
+    engine_desc.max_images = 1;
+    engine_desc.max_tokens = tokens;
+    result = mgv_model_open(&a->model, &model_desc, &error);
+    if (result == MGV_OK) result = mgv_engine_create(&a->engine, a->model, &engine_desc, &error);
+    if (result == MGV_OK) result = alone_encode(a, (const uint8_t *)pixels, width, height, (float *)rows, capacity, &error);
+    if (result == MGV_OK) result = alone_record(a, tokens, &error);
+    if (result == MGV_OK) return a;
+    strcpy(message, error.message);
+    harness_alone_close(a);
+    return NULL;
+}
+int harness_alone_launch(alone *a, void *stream) {
+    mgv_error error;
+    return mgv__cuda_launch_kernel(a->engine->gpu->cuda, (cudaStream_t)stream, &error);
+}
+/* 0: no launch has given up. */
+uint32_t harness_alone_verdict(const alone *a) { return a->engine->gpu->cuda->status->aborted; }
+void *harness_alone_buffer(alone *a, uint32_t buffer) {
+    mgv__cuda *cuda = a->engine->gpu->cuda;
+    return cuda->arena + cuda->plan->buffers[buffer].offset;
+}

@@ -1,7 +1,8 @@
 """Towers for pictures of any size on the card, by examples/python, on random weights: rows against transformers in fp32, transformers' own bf16
 beside them, the same bits twice, alone and in a mix; and how long an encode takes.
-usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu] [--layers N] [--no-times] NAME..."""
-import argparse, os, pathlib, sys, tempfile, json
+usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu] [--layers N] [--no-times] NAME...
+       ... towers.py --launches N [--layers N] NAME...    the same bits in N launches of a mix, on parts of the card, two engines side by side"""
+import argparse, ctypes, json, os, pathlib, sys, tempfile
 import numpy, torch
 from transformers import Siglip2VisionConfig, Siglip2VisionModel
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
@@ -34,8 +35,9 @@ def make(name, directory, layers, device):
     if layers: settings['num_hidden_layers' if name.startswith('naflex') else 'depth'] = layers
     if layers and 'deepstack_visual_indexes' in settings: settings['deepstack_visual_indexes'] = [0]
     elif layers and name == 'qwen3-8b': settings['deepstack_visual_indexes'] = [0]
+    if layers and 'fullatt_block_indexes' in settings: settings['fullatt_block_indexes'] = [layers - 1]
     torch.manual_seed(0)
-    model = kind(config(**settings)).eval().to(device)
+    with torch.device(device): model = kind(config(**settings)).eval().to(device)
     for key, p in model.named_parameters():
         if ('norm' in key or 'ln_q' in key) and key.endswith('weight'): p.copy_(1 + 0.2 * torch.randn_like(p))
         elif key.endswith('bias'): p.copy_(0.1 * torch.randn_like(p))
@@ -89,8 +91,8 @@ def check(name, o):
         model = make(name, directory, o.layers, device)
         pictures = [picture(h, w, patch, i) for i, (h, w) in enumerate(SIZES)]
         want, half = reference(name, model, pictures, torch.float32), reference(name, model, pictures, torch.bfloat16)
-        tokens = sum(h * w for h, w in SIZES)
-        engine = megavit.Engine(megavit.Model(str(directory)), backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1)
+        tokens, opened = sum(h * w for h, w in SIZES), megavit.Model(place)
+        engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1, threads=8)
         outputs = [('tokens', 0)] + [('deepstack', i) for i in range(len(want) - 1)]
         for (output, index), w, t in zip(outputs, want, half):
             got = torch.from_numpy(engine.encode(pictures, output, index))
@@ -107,11 +109,71 @@ def check(name, o):
             at -= rows
         verdict(same, f'{name}: the same bits in another order')
         del engine
-        engine = megavit.Engine(megavit.Model(str(directory)), backend=o.backend, max_images=len(pictures), max_tokens=tokens, schedule_images=len(pictures))
+        engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, schedule_images=len(pictures), threads=8)
         together, alone = engine.encode(pictures, 'tokens'), numpy.concatenate([engine.encode([p], 'tokens') for p in pictures])
         verdict(numpy.array_equal(together, alone), f'{name}: with schedule_images the same bits alone and in a mix of {len(pictures)} sizes')
         del engine
         if not o.no_times: times(name, directory, patch)
+
+
+class Prepared:
+    """An encode of pictures on the card, of any sizes, that is enqueued again and again; rows: what it leaves there, one tensor an output."""
+    def __init__(self, engine, pictures, outputs, stream=None):
+        images = (megavit._Image * len(pictures))()
+        for image, p in zip(images, pictures):
+            assert p.is_cuda and p.is_contiguous() and p.dtype == torch.uint8
+            image.__init__(ctypes.sizeof(megavit._Image), 0, p.data_ptr(), p.numel(), p.shape[1], p.shape[0], 0, 0, 1)
+        out, self.rows = (megavit._Output * len(outputs))(), []
+        for o, (kind, index) in zip(out, outputs):
+            o.__init__(ctypes.sizeof(megavit._Output), megavit.OUTPUTS[kind], index, 1)
+            shape = megavit._Shape()
+            megavit._call('mgv_engine_shape', engine._handle, images, len(pictures), ctypes.byref(o), ctypes.byref(shape))
+            self.rows.append(torch.empty(shape.rows, shape.columns, device='cuda'))
+            o.data, o.capacity = self.rows[-1].data_ptr(), self.rows[-1].numel()
+        self.engine, self.kept = engine, (pictures, images, out)
+        self.desc = megavit._sized(megavit._EncodeDesc, image_count=len(pictures), images=images, outputs=out, output_count=len(outputs),
+                                   stream=(stream or torch.cuda.current_stream()).cuda_stream)
+
+    def launch(self):
+        """Waits for the engine's encode before this one, not for this one."""
+        self.engine.wait()
+        megavit._call('mgv_encode', self.engine._handle, ctypes.byref(self.desc))
+        self.engine._kept = self.kept
+
+
+def launches(name, count, layers):
+    """Two engines side by side on half of the card each, against one on all of it and one on a sixth."""
+    _, _, _, patch, _, _ = MODELS[name]
+    with tempfile.TemporaryDirectory() as place:
+        model = make(name, pathlib.Path(place), layers, 'cuda')
+        deep = len(getattr(model.config, 'deepstack_visual_indexes', []))
+        del model
+        pictures = [torch.from_numpy(picture(h, w, patch, i)).cuda() for i, (h, w) in enumerate(SIZES)]
+        tokens, outputs = sum(h * w for h, w in SIZES), [('tokens', 0)] + [('deepstack', i) for i in range(deep)]
+        opened, want, beside = megavit.Model(place), None, []
+        for sms in (0, 22, 66, 66):
+            engine = megavit.Engine(opened, backend='cuda', max_images=len(pictures), max_tokens=tokens, max_sms=sms, threads=8)
+            stream = torch.cuda.Stream() if sms == 66 else torch.cuda.current_stream()
+            encode = Prepared(engine, pictures, outputs, stream)
+            encode.stream, encode.other = stream, torch.zeros((), dtype=torch.int64, device='cuda')
+            encode.launch()
+            engine.wait()
+            got = [r.clone() for r in encode.rows]
+            if want is None: want = [r.view(torch.int32) for r in got]
+            same = all(w.any() and torch.equal(g.view(torch.int32), w) for g, w in zip(got, want))
+            verdict(same, f'{name}: the same bits on {sms or "all"} multiprocessors')
+            if sms == 66: beside.append(encode)
+        torch.cuda.synchronize()
+        for i in range(count):
+            encode = beside[i % 2]
+            encode.launch()
+            with torch.cuda.stream(encode.stream):
+                for r, w in zip(encode.rows, want): encode.other += (r.view(torch.int32) != w).any()
+                for r in encode.rows: r.fill_(float('nan')) # what the next launch does not write is found
+        for encode in beside: encode.engine.wait()
+        torch.cuda.synchronize()
+        same = not any(encode.other.item() for encode in beside)
+        verdict(same, f'{name}: the same bits in {count} launches of {len(SIZES)} sizes, two engines side by side')
 
 
 def times(name, directory, patch):
@@ -138,11 +200,13 @@ def main():
     parser.add_argument('--backend', default='cuda')
     parser.add_argument('--layers', type=int)
     parser.add_argument('--no-times', action='store_true')
+    parser.add_argument('--launches', type=int)
     parser.add_argument('names', nargs='*')
     o = parser.parse_args()
     for name in o.names or MODELS:
         try:
-            check(name, o)
+            if o.launches: launches(name, o.launches, o.layers)
+            else: check(name, o)
         except Exception as e: # the others may do
             verdict(False, f'{name}: {type(e).__name__}: {e}')
     print('towers: %d failures' % len(failures))
