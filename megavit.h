@@ -750,7 +750,8 @@ typedef struct mgv_engine_desc {
     uint32_t max_sms;            /* multiprocessors that the CUDA backend may use; 0: all */
     uint32_t max_row_outputs;    /* CUDA: token and layer outputs in pageable or normalised host memory that one encode may ask for; the
                                     engine keeps page-locked memory for as many; 0: none, or one where the model gives no pooled
-                                    rows. Those in device or page-locked memory need none */
+                                    rows; with a language model, what a session reads of a picture. Those in device or page-locked
+                                    memory need none */
     const char *packed_path;     /* CUDA: a file of mgv_model_pack, of this model; NULL: the weights are packed when the engine is made */
     const void *packed;          /* or the same in memory. Both are needed only during the call. A file that does not fit is an error, */
     uint64_t packed_bytes;       /* also with MGV_BACKEND_AUTO; where there is no GPU it is not looked at */
@@ -1054,8 +1055,9 @@ typedef struct mgv_session_info {
 /* info: filled in. */
 MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_session_info *info);
 
-/* A picture as the decoder reads it: the rows that mgv_encode of the session's engine gave for it. They must stay until the append is
-   done. Zero the struct and set what you need. In an array all struct_size must be equal. */
+/* A picture as the decoder reads it: the rows that mgv_encode of the session's engine gave for it, in host memory or, of a session on a
+   GPU, on that card. They must stay until the append is done. Zero the struct and set what you need. In an array all struct_size must be
+   equal. */
 enum { MGV_MAX_DEEPSTACK = 8, MGV_MAX_PICTURES = 256 };
 typedef struct mgv_picture {
     uint32_t struct_size;
@@ -1623,6 +1625,7 @@ typedef struct mgv__decode_product {
 typedef struct mgv__decode_session {
     uint16_t *keys, *values;    /* bf16 [layers, key heads, capacity, 128] */
     float *logits;              /* [vocabulary] of the last id that the head has seen */
+    const float *pictures;      /* [1 + deepstack, ids_pitch, hidden]: rows instead of embeddings, and what layers add to them */
     uint32_t capacity;
     uint32_t position;          /* ids that it holds */
     uint32_t given;             /* ids to begin with, at least one; those behind them are chosen */
@@ -1646,6 +1649,7 @@ typedef struct mgv__decode_arguments {
     const float *vectors;       /* of each layer the norms' gamma before attention and before the MLP, of queries, of keys; then the last */
     const float *rotary;        /* [steps, sessions, 64, 2]: cosine and sine of each pair */
     const uint32_t *ids;        /* [sessions, ids_pitch]: those that are given */
+    const uint32_t *picture_rows; /* [sessions, ids_pitch]: 1 + the row of `pictures` that each of them stands for, 0: it is text */
     uint64_t *rows[2];          /* words [sessions, hidden / 2]: pairs of bf16 before attention, before the MLP */
     uint64_t *squares[2];       /* words [sessions, hidden / 8]: their sums of squares, without gamma */
     uint64_t *qkv;              /* words [sessions, heads of q, k, v * 128] */
@@ -1662,6 +1666,7 @@ typedef struct mgv__decode_arguments {
     uint32_t ids_pitch;
     uint32_t generation;        /* of the launch's first words */
     uint32_t layers, width, intermediate, heads, key_heads, vocabulary;
+    uint32_t deepstack;         /* layers behind which rows of pictures are added */
     float epsilon;
     float scale;                /* of scores, for powers of two */
     uint32_t poll_limit;
@@ -14463,6 +14468,7 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
     a->heads = c->heads;
     a->key_heads = c->key_heads;
     a->vocabulary = c->vocabulary;
+    a->deepstack = c->deepstack_count;
     a->epsilon = c->epsilon;
     a->scale = (float)mgv__softmax_scale(1 / sqrt((double)c->head_dim));
     for (kind = 0; kind < MGV__PRODUCTS; kind++) {
@@ -14894,6 +14900,8 @@ static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *m
     mgv_result result;
     if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
     result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
+    if (result == MGV_OK && model->config.language && model->vision && !out->max_row_outputs) /* what a session reads of a picture */
+        out->max_row_outputs = 1 + model->config.deepstack_count;
     if (result == MGV_OK) result = mgv__engine_defaults(out, mgv__picture_model(model), error);
     return result;
 }
@@ -16487,19 +16495,21 @@ typedef struct mgv__decoder_state {
     uint8_t *block;                      /* on the device: words, ids, rotary, then keys, values, logits */
     uint8_t *pinned;                     /* what goes there, and what comes back */
     uint32_t *ids;                       /* pinned [sessions, MGV__DECODE_STEPS] */
+    uint32_t *picture_rows;              /* the same */
     float *rotary;                       /* pinned [MGV__DECODE_STEPS, sessions, 64, 2] */
     mgv__kernel_status *status;          /* pinned, as the next ones */
     mgv__decode_result *result;          /* [sessions] */
     uint32_t *chosen;                    /* [sessions, MGV__DECODE_STEPS] */
     float *logits;                       /* [vocabulary] */
-    uint8_t *upload;                     /* device: where ids and rotary go */
+    uint8_t *upload;                     /* device: where ids, picture rows and rotary go */
+    float *pictures;                     /* device [1 + deepstack, MGV__DECODE_STEPS, hidden]; NULL: a model without a vision tower */
     uint64_t words;                      /* of words */
     mgv__decode_session session;
     mgv__decode_arguments arguments;
 } mgv__decoder_state;
 
 enum { MGV__DECODE_IDS_BYTES = MGV__DECODE_SESSIONS * MGV__DECODE_STEPS * 4,
-       MGV__DECODE_UPLOAD_BYTES = MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
+       MGV__DECODE_UPLOAD_BYTES = 2 * MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
 
 static void mgv__decoder_destroy(mgv__decoder *decoder) {
     mgv_allocator allocator;
@@ -16665,6 +16675,7 @@ static void mgv__decoder_close(mgv__decoder_state *state) {
     if (state->done) calls->EventDestroy(state->done);
     if (state->stream) calls->StreamDestroy(state->stream);
     if (state->block) calls->Free(state->block);
+    if (state->pictures) calls->Free(state->pictures);
     if (state->pinned) calls->FreeHost(state->pinned);
     memset((void *)state, 0, sizeof *state);
 }
@@ -16693,7 +16704,8 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     a->aborted = (uint32_t *)(void *)(state->block + words - 256);
     state->upload = at = state->block + words;
     a->ids = (const uint32_t *)(void *)at;
-    a->rotary = (const float *)(void *)(at + MGV__DECODE_IDS_BYTES);
+    a->picture_rows = (const uint32_t *)(void *)(at + MGV__DECODE_IDS_BYTES);
+    a->rotary = (const float *)(void *)(at + 2 * MGV__DECODE_IDS_BYTES);
     at += MGV__DECODE_UPLOAD_BYTES;
     state->session.keys = (uint16_t *)(void *)at;
     state->session.values = (uint16_t *)(void *)(at + cache);
@@ -16704,7 +16716,8 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     memset(state->pinned, 0, (size_t)(MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES + logits + 512));
     at = state->pinned;
     state->ids = (uint32_t *)(void *)at;
-    state->rotary = (float *)(void *)(at + MGV__DECODE_IDS_BYTES);
+    state->picture_rows = (uint32_t *)(void *)(at + MGV__DECODE_IDS_BYTES);
+    state->rotary = (float *)(void *)(at + 2 * MGV__DECODE_IDS_BYTES);
     at += MGV__DECODE_UPLOAD_BYTES;
     a->chosen = state->chosen = (uint32_t *)(void *)at;
     at += MGV__DECODE_IDS_BYTES;
@@ -16718,6 +16731,11 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     a->generation = 1;
     a->poll_limit = MGV__DECODE_POLL_LIMIT;
     a->pace = MGV__DECODE_PACE;
+    if (c->has_tower) {
+        MGV__CUDA_TRY(calls, Malloc, ((void **)&state->pictures, (size_t)(1 + a->deepstack) * MGV__DECODE_STEPS * c->hidden * 4),
+                      "allocating device memory for a session's pictures");
+        state->session.pictures = state->pictures;
+    }
     MGV__CUDA_TRY(calls, EventCreateWithFlags, (&state->done, cudaEventDisableTiming), "making an event");
     MGV__CUDA_TRY(calls, StreamCreateWithFlags, (&state->stream, cudaStreamNonBlocking), "making a stream");
     MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a session's words"); /* no other stream waits for it */
@@ -16735,8 +16753,22 @@ static mgv_result mgv__decoder_open(mgv__decoder_state *state, const mgv__decode
 
 /* ---- A launch ---- */
 
-/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`, and its stream
-   is used. */
+/* Sends `count` rows of a picture, from row `row` on, to where rows `at` on of a launch's pictures lie. They may be on the card already. */
+static mgv_result mgv__decoder_take_rows(mgv__decoder_state *state, const mgv_picture *picture, uint32_t row, uint32_t at, uint32_t count,
+                                         mgv_error *error) {
+    const mgv__cuda_calls *calls = state->decoder->calls;
+    const size_t width = state->arguments.width;
+    uint32_t i;
+    for (i = 0; i <= state->arguments.deepstack; i++) {
+        const float *rows = i ? picture->deepstack[i - 1] : picture->tokens;
+        MGV__CUDA_TRY(calls, MemcpyAsync, (state->pictures + ((size_t)i * MGV__DECODE_STEPS + at) * width, rows + row * width,
+                                           count * width * sizeof(float), cudaMemcpyDefault, state->stream), "sending a picture's rows");
+    }
+    return MGV_OK;
+}
+
+/* Starts a launch for `count` sessions, whose state->ids, state->picture_rows and state->rotary are filled in. Words are those of
+   `state`, and its stream is used. */
 static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, const uint32_t *stops,
                                      uint32_t stop_count, mgv_error *error) {
     const mgv__decoder *decoder = state->decoder;
@@ -16762,7 +16794,7 @@ static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decod
     }
     MGV__CUDA_TRY(calls, MemsetAsync, (a->aborted, 0, 4, state->stream), "clearing the abort word");
     MGV__CUDA_TRY(calls, MemcpyAsync,
-                  (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
+                  (state->upload, state->pinned, 2 * MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
                                        cudaMemcpyHostToDevice, state->stream), "sending ids");
     memset((void *)&config, 0, sizeof config);
     memset((void *)&cooperative, 0, sizeof cooperative);
@@ -16864,7 +16896,6 @@ static void mgv__release_decoder(struct mgv__decoder *decoder) {
 static mgv_result mgv__choose_decoder(mgv_engine_desc *desc, const mgv_model *language, struct mgv__decoder **decoder, mgv_error *error) {
     mgv_error reason;
     mgv_result result;
-    if (desc->backend == MGV_BACKEND_AUTO && language->vision) desc->backend = MGV_BACKEND_CPU; /* its sessions take no pictures on a GPU */
     if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
 #if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
     result = mgv__decoder_make(decoder, language, desc, &reason);
@@ -18371,7 +18402,6 @@ static mgv_result mgv__session_take_pictures(mgv_session *session, const mgv_app
     const mgv__config *c = &session->model->config;
     uint32_t i, k;
     if (desc->picture_count == 0) return MGV_OK;
-    if (session->gpu) return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "sessions on a GPU take no pictures yet: use MGV_BACKEND_CPU");
     if (!desc->pictures) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: pictures is NULL");
     if (!session->model->vision)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "this language model has no vision tower: it takes no pictures");
@@ -18613,6 +18643,23 @@ static int mgv__session_gpu_look(mgv_session *session) {
     append->at += append->rows;
     return 1;
 }
+/* Sends the rows of pictures that the block has, a picture's at once. */
+static mgv_result mgv__session_gpu_take_pictures(mgv_session *session, mgv_error *error) {
+    const mgv__picture_row *rows = session->picture_rows;
+    const uint32_t count = session->append.rows;
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    uint32_t first, end;
+    mgv_result result = mgv__decoder_enter(session->gpu->decoder, &gpu, &thread, error);
+    for (first = 0; first < count && result == MGV_OK; first = end) {
+        for (end = first; end < count && rows[end].picture == rows[first].picture; end++)
+            session->gpu->picture_rows[end] = rows[first].picture == UINT32_MAX ? 0 : 1 + end;
+        if (rows[first].picture == UINT32_MAX) continue;
+        result = mgv__decoder_take_rows(session->gpu, &session->pictures[rows[first].picture], rows[first].row, first, end - first, error);
+    }
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
 static void mgv__session_gpu_work(mgv_session *session) {
     mgv__append *append = &session->append;
     uint32_t i;
@@ -18626,7 +18673,8 @@ static void mgv__session_gpu_work(mgv_session *session) {
         mgv__decode_turn(&session->model->program, session->positions + (size_t)i * 3,
                          session->gpu->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
     /* logits are wanted of the last id alone */
-    if (mgv__session_gpu_start(session, append->at, append->rows + (append->at + append->rows < append->end), append->rows, NULL, 0,
+    if (mgv__session_gpu_take_pictures(session, &append->error) != MGV_OK ||
+        mgv__session_gpu_start(session, append->at, append->rows + (append->at + append->rows < append->end), append->rows, NULL, 0,
                                &append->error) != MGV_OK) {
         mgv__session_gpu_failed(session);
         return;
@@ -18926,6 +18974,7 @@ static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_gene
     uint32_t i, steps;
     mgv_result result;
     state->ids[0] = first;
+    state->picture_rows[0] = 0;
     for (i = 0; i < most; i++) {
         const float at = (float)(next + i), where[3] = {at, at, at};
         mgv__decode_turn(&session->model->program, where, state->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
@@ -19039,7 +19088,7 @@ static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_
                                              mgv_error *error) {
     const mgv__cuda_calls *calls = session->gpu->decoder->calls;
     uint16_t *window = (uint16_t *)(void *)session->gpu->rotary; /* pinned, and free between launches */
-    const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
+    const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - 2 * MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
     uint32_t first, now, i;
     for (first = 0; first < count; first += now) {
         const size_t at = (size_t)first * MGV__DECODE_HEAD_DIM;

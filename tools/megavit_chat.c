@@ -360,7 +360,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--context", CLI_COUNT, &options.capacity, "N", "ids of the whole conversation at most (8192)"},
         CLI_SAMPLING_OPTIONS(options.sampling),
         CLI_LIMIT_OPTIONS(options.session),
-        {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs; with pictures on the CPU"},
+        {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs"},
         {"--threads", CLI_THREADS, &options.session.threads, "N", "threads of the CPU (all cores); the text does not depend on it"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };

@@ -247,7 +247,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--format", CLI_CHOICE, &options.format, "text|json", "text as it comes, or one line with ids, text and timings (text)"},
         {"--logits", CLI_TEXT, &options.logits, "FILE.npy", "where the logits of the prompt's last place go, float32 [vocabulary]"},
         CLI_LIMIT_OPTIONS(options.session),
-        {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs; with pictures on the CPU"},
+        {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs"},
         {"--resize", CLI_CHOICE, &options.session.resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"},
         {"--alpha", CLI_CHOICE, &options.session.alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"},
         {"--threads", CLI_THREADS, &options.session.threads, "N", "threads of the CPU (all cores); the text does not depend on it"},

@@ -24,6 +24,7 @@ namespace {
 struct Shape {
     uint32_t layers, hidden, intermediate, heads, key_heads, vocabulary;
     bool tied;
+    bool sees; /* a Qwen3-VL with DeepStack behind both layers; its last three ids are placeholder, clip's placeholder, begin */
 };
 
 /* A safetensors file of bf16, by a rule. */
@@ -53,6 +54,35 @@ struct Checkpoint {
     }
     void linear(const std::string &name, uint64_t out, uint64_t in) { add(name + ".weight", {out, in}, 1.7f / sqrtf((float)in), 0); }
     void norm(const std::string &name, uint64_t width) { add(name + ".weight", {width}, 0.3f, 1); }
+    void linear_bias(const std::string &name, uint64_t out, uint64_t in) {
+        linear(name, out, in);
+        add(name + ".bias", {out}, 0.1f, 0);
+    }
+    void norm_bias(const std::string &name, uint64_t width) {
+        norm(name, width);
+        add(name + ".bias", {width}, 0.1f, 0);
+    }
+    void tower(uint64_t out) {
+        const std::string v = "model.visual.";
+        add(v + "patch_embed.proj.weight", {32, 3, 2, 16, 16}, 0.05f, 0);
+        add(v + "patch_embed.proj.bias", {32}, 0.1f, 0);
+        add(v + "pos_embed.weight", {144, 32}, 0.1f, 0);
+        for (int i = 0; i < 2; i++) {
+            const std::string b = v + "blocks." + std::to_string(i) + ".", m = v + "deepstack_merger_list." + std::to_string(i) + ".";
+            norm_bias(b + "norm1", 32);
+            norm_bias(b + "norm2", 32);
+            linear_bias(b + "attn.qkv", 96, 32);
+            linear_bias(b + "attn.proj", 32, 32);
+            linear_bias(b + "mlp.linear_fc1", 40, 32);
+            linear_bias(b + "mlp.linear_fc2", 32, 40);
+            norm_bias(m + "norm", 128);
+            linear_bias(m + "linear_fc1", 128, 128);
+            linear_bias(m + "linear_fc2", out, 128);
+        }
+        norm_bias(v + "merger.norm", 32);
+        linear_bias(v + "merger.linear_fc1", 128, 128);
+        linear_bias(v + "merger.linear_fc2", out, 128);
+    }
     std::string file(void) {
         std::string h = header + "}";
         while (h.size() % 8) h += ' ';
@@ -63,7 +93,7 @@ struct Checkpoint {
 
 mgv_model *open_model(const Shape &s) {
     Checkpoint c;
-    const std::string m = "model.";
+    const std::string m = s.sees ? "model.language_model." : "model.";
     c.add(m + "embed_tokens.weight", {s.vocabulary, s.hidden}, 1, 0);
     for (uint32_t i = 0; i < s.layers; i++) {
         const std::string l = m + "layers." + std::to_string(i) + ".";
@@ -81,10 +111,21 @@ mgv_model *open_model(const Shape &s) {
     }
     c.norm(m + "norm", s.hidden);
     if (!s.tied) c.linear("lm_head", s.vocabulary, s.hidden);
-    const std::string config = "{\"model_type\":\"qwen3\",\"hidden_size\":" + std::to_string(s.hidden) +
+    if (s.sees) c.tower(s.hidden);
+    std::string config = std::string("{\"model_type\":\"") + (s.sees ? "qwen3_vl_text" : "qwen3") + "\",\"hidden_size\":" + std::to_string(s.hidden) +
         ",\"intermediate_size\":" + std::to_string(s.intermediate) + ",\"num_hidden_layers\":" + std::to_string(s.layers) +
         ",\"num_attention_heads\":" + std::to_string(s.heads) + ",\"num_key_value_heads\":" + std::to_string(s.key_heads) +
         ",\"head_dim\":128,\"vocab_size\":" + std::to_string(s.vocabulary) + ",\"tie_word_embeddings\":" + (s.tied ? "true" : "false") + "}";
+    if (s.sees)
+        config = "{\"model_type\":\"qwen3_vl\",\"image_token_id\":" + std::to_string(s.vocabulary - 3) + ",\"video_token_id\":" +
+            std::to_string(s.vocabulary - 2) + ",\"vision_start_token_id\":" + std::to_string(s.vocabulary - 1) +
+            ",\"vision_end_token_id\":" + std::to_string(s.vocabulary - 1) +
+            ",\"tie_word_embeddings\":" + (s.tied ? "true" : "false") +
+            ",\"vision_config\":{\"model_type\":\"qwen3_vl\",\"hidden_size\":32,\"num_heads\":2,\"intermediate_size\":40,\"depth\":2,"
+            "\"deepstack_visual_indexes\":[0,1],\"num_position_embeddings\":144,\"patch_size\":16,\"spatial_merge_size\":2,"
+            "\"temporal_patch_size\":2,\"out_hidden_size\":" + std::to_string(s.hidden) + "},\"text_config\":" +
+            config.substr(0, config.size() - 1) + ",\"rope_parameters\":{\"mrope_interleaved\":true,\"mrope_section\":[24,20,20],"
+            "\"rope_theta\":5000000.0,\"rope_type\":\"default\"}}}";
     const std::string tensors = c.file();
     mgv_memory_file files[2];
     memset(files, 0, sizeof files);
@@ -172,6 +213,7 @@ void name_parts(const mgv__decoder *decoder, const mgv__decoder_state &state, ui
     const size_t cache = (size_t)mgv__decoder_cache_bytes(decoder->plan.config, capacity);
     machine::global_fill(state.pinned, 0, 512 + MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES);
     machine::global_read_only(decoder->weights);
+    if (state.pictures) machine::global_read_only(state.pictures);
     machine::global_part(state.block, (size_t)(state.upload - state.block), "words", false);
     machine::global_part(state.upload, MGV__DECODE_UPLOAD_BYTES, "ids and rotary", true);
     machine::global_part(state.session.keys, cache, "keys", false);
@@ -465,11 +507,92 @@ void test_sessions(const Shape &shape) {
     mgv_model_close(model);
 }
 
+/* A picture between text, its rows in host memory and on the card: as on the CPU, and the same bits wherever the prompt is cut. */
+void test_pictures(const Shape &shape) {
+    enum { HEIGHT = 5, WIDTH = 7, ROWS = HEIGHT * WIDTH, TEXT = 6, COUNT = TEXT + ROWS + TEXT };
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    make_card(4);
+    Session gpu = open_session(model, COUNT + 8, MGV_BACKEND_CUDA), cpu = open_session(model, COUNT + 8, MGV_BACKEND_CPU);
+    if (!gpu.session || !cpu.session) return;
+    machine::runtime.options = options_of(7, false);
+    machine::runtime.options.hardware_sums = false;
+    std::vector<uint32_t> ids = rule_ids(COUNT, shape.vocabulary - 3, 4);
+    std::vector<float> rows((size_t)3 * ROWS * shape.hidden);
+    Checkpoint random;
+    for (float &value : rows) value = random.next();
+    std::fill(ids.begin() + TEXT, ids.begin() + TEXT + ROWS, shape.vocabulary - 3);
+    mgv_picture picture;
+    mgv_append_desc append;
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    memset(&picture, 0, sizeof picture);
+    memset(&append, 0, sizeof append);
+    picture.grid.t = 1;
+    picture.grid.h = 2 * HEIGHT;
+    picture.grid.w = 2 * WIDTH;
+    picture.grid.width = 32 * WIDTH;
+    picture.grid.height = 32 * HEIGHT;
+    picture.grid.tokens = 4 * ROWS;
+    picture.grid.merged_tokens = ROWS;
+    picture.deepstack_count = 2;
+    append.pictures = &picture;
+    std::vector<float> first, theirs;
+    for (int on_card = 0; on_card < 2; on_card++) {
+        float *from = rows.data();
+        if (on_card) {
+            cudaMalloc((void **)&from, rows.size() * 4);
+            cudaMemcpy(from, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice);
+        }
+        picture.tokens = from;
+        picture.deepstack[0] = from + (size_t)ROWS * shape.hidden;
+        picture.deepstack[1] = from + (size_t)2 * ROWS * shape.hidden;
+        append.ids = ids.data();
+        append.id_count = COUNT;
+        append.picture_count = 1;
+        if (!on_card) {
+            if (mgv_session_append_blocking(cpu.session, &append, &error) != MGV_OK) ok(false, "the CPU appends", error.message);
+            theirs = logits_of(cpu);
+        }
+        for (uint32_t cut = 0; cut <= TEXT; cut += 3) {
+            mgv_session_rollback(gpu.session, 0, &error);
+            append.ids = ids.data();
+            append.id_count = cut;
+            append.picture_count = 0;
+            if (cut && mgv_session_append_blocking(gpu.session, &append, &error) != MGV_OK) ok(false, "text", error.message);
+            append.ids = ids.data() + cut;
+            append.id_count = COUNT - cut;
+            append.picture_count = 1;
+            const bool done = mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK && machine::runtime.last.reports.empty();
+            ok(done, "a picture between text", error.message + machine::runtime.last.text());
+            if (!done) return;
+            const std::vector<float> mine = logits_of(gpu);
+            const double distance = relative_l2(mine.data(), theirs.data(), mine.size());
+            if (first.empty()) first = mine;
+            ok(distance < 0.02 && mine == first, std::string(on_card ? "rows on the card" : "rows in host memory") + ", cut behind " +
+               std::to_string(cut) + " ids: relative error " + std::to_string(distance));
+        }
+        if (on_card) cudaFree(from);
+    }
+    const std::vector<uint32_t> behind = rule_ids(2, shape.vocabulary - 3, 9);
+    for (uint32_t id : behind) {
+        mgv_session_step(gpu.session, id, &error);
+        mgv_session_step(cpu.session, id, &error);
+    }
+    const std::vector<float> mine = logits_of(gpu);
+    theirs = logits_of(cpu);
+    const double distance = relative_l2(mine.data(), theirs.data(), mine.size());
+    ok(distance < 0.02, "and two ids behind it: relative error " + std::to_string(distance));
+    close_session(gpu);
+    close_session(cpu);
+    mgv_model_close(model);
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
     const std::string only = count > 1 ? arguments[1] : "";
-    const Shape pair = {2, 160, 96, 4, 2, 203, true}, four = {2, 128, 160, 8, 2, 117, false};
+    const Shape pair = {2, 160, 96, 4, 2, 203, true, false}, seeing = {3, 128, 96, 4, 2, 131, true, true}, four = {2, 128, 160, 8, 2, 117, false, false};
     if (only.empty() || only == "first") test_arithmetic("first ids", pair, 0, 3, {4}, 2);
     if (only.empty() || only == "arithmetic") {
         test_arithmetic("grids", pair, 0, 4, {4, 2, 6}, 4);
@@ -478,5 +601,6 @@ int main(int count, char **arguments) {
     }
     if (only.empty() || only == "lost") test_lost(pair, 128);
     if (only.empty() || only == "sessions") test_sessions(pair);
+    if (only.empty() || only == "pictures") test_pictures(seeing);
     return finish("decoder");
 }

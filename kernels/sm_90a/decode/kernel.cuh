@@ -89,8 +89,9 @@ DEVICE void decode_embed(Decoder &self) {
     const uint32_t end = mgv__decode_first(a.width / 8, blockIdx.x + 1, gridDim.x);
     const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16);
     if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
+    const uint32_t picture = session < a.sessions ? decode_picture_row(self, session) : 0;
     uint32_t id = 0;
-    if (session < a.sessions)
+    if (session < a.sessions && !picture)
         id = self.step < a.session[session].given ? ld_global_nc_u32(a.ids + session * a.ids_pitch + self.step)
                                                 : self.shared->token[session][0];
 #pragma unroll 1
@@ -99,9 +100,13 @@ DEVICE void decode_embed(Decoder &self) {
         const uint32_t valid = session < a.sessions && block < end && self.lane % 16 < 8 && (self.alive >> session & 1);
         float value = 0, gamma = 0;
         if (valid) {
-            const uint64_t place = mgv__decode_place(a.product[MGV__PRODUCT_HEAD].slices, id, block * 8 + row);
-            const uint32_t pair = ld_global_nc_u32(a.embedding + place / 4 * 4);
-            value = place % 4 ? bf16_high(pair) : bf16_low(pair);
+            if (picture) {
+                value = decode_picture(self, session, 0, picture, block * 8 + row);
+            } else {
+                const uint64_t place = mgv__decode_place(a.product[MGV__PRODUCT_HEAD].slices, id, block * 8 + row);
+                const uint32_t pair = ld_global_nc_u32(a.embedding + place / 4 * 4);
+                value = place % 4 ? bf16_high(pair) : bf16_low(pair);
+            }
             gamma = ld_global_nc_f32(a.vectors + block * 8 + row);
             self.shared->residual[((block - first) * MGV__DECODE_SESSIONS + session) * 8 + row] = value;
         }
