@@ -480,6 +480,8 @@ typedef struct mgv_generation_info {
     float temperature, top_p, min_p, repetition_penalty;
     uint32_t stop_count, stop_ids[MGV_MAX_STOP_IDS]; /* a text ends at any of them */
     uint32_t bos_id, pad_id;   /* UINT32_MAX: none */
+    char undone[256];          /* what else the file sets that can change a text and that nothing here does, such as num_beams: names
+                                  with ", " between them, as many as fit; empty: nothing */
 } mgv_generation_info;
 /* info: filled in. MGV_ERROR_ARGUMENT: the handle is no language model. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_generation(const mgv_model *model, mgv_generation_info *info);
@@ -1095,7 +1097,8 @@ MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error);
 MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_ms, mgv_error *error);
 /* mgv_session_append and mgv_session_wait in one call, in larger steps. */
 MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error);
-/* The same with one id of text. */
+/* The same with one id, which the model has chosen: a placeholder that it wrote stands for no picture and is read as any other id, as
+   transformers does. */
 MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_error *error);
 /* Drops the append under way, if there is one: the next mgv_session_poll says CANCELLED, and mgv_session_wait and _append_blocking return
    MGV_ERROR_CANCELLED, also those that wait now, within a step; the session is as it was before the append. Any thread, also while the
@@ -4476,6 +4479,21 @@ static mgv_result mgv__read_stop_ids(const mgv__field *field, void *target, char
     }
     return MGV_OK;
 }
+/* What can change a text unless its value is nothing or `least`, and is not done here: its name is kept. */
+static mgv_result mgv__read_undone(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    mgv_generation_info *info = (mgv_generation_info *)target;
+    char *inside = value + 1, *item, *end = info->undone + strlen(info->undone);
+    const size_t comma = end != info->undone ? 2 : 0, length = strlen(field->key) + 1;
+    double number;
+    const int empty = *value == 'f' || ((*value == '[' || *value == '{') && !mgv__json_next(&inside, NULL, &item));
+    (void)file;
+    (void)error;
+    if (empty || (mgv__json_double(value, &number) && number == field->least)) return MGV_OK;
+    if ((size_t)(end - info->undone) + comma + length > sizeof info->undone) return MGV_OK;
+    memcpy(end, ", ", comma);
+    memcpy(end + comma, field->key, length);
+    return MGV_OK;
+}
 /* Pairs of a head for each of (t, h, w). */
 static mgv_result mgv__read_rope_section(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
     double numbers[3];
@@ -4570,6 +4588,32 @@ static const mgv__field mgv__generation_fields[] = { /* GenerationConfig */
     {"eos_token_id", mgv__read_stop_ids, 0, 0, 16777215},
     {"bos_token_id", mgv__read_integer, offsetof(mgv_generation_info, bos_id), 0, 16777215},
     {"pad_token_id", mgv__read_integer, offsetof(mgv_generation_info, pad_id), 0, 16777215},
+    {"num_beams", mgv__read_undone, 0, 1, 0},
+    {"num_beam_groups", mgv__read_undone, 0, 1, 0},
+    {"diversity_penalty", mgv__read_undone, 0, 0, 0},
+    {"penalty_alpha", mgv__read_undone, 0, 0, 0},
+    {"dola_layers", mgv__read_undone, 0, 0, 0},
+    {"top_h", mgv__read_undone, 0, 1, 0},
+    {"typical_p", mgv__read_undone, 0, 1, 0},
+    {"epsilon_cutoff", mgv__read_undone, 0, 0, 0},
+    {"eta_cutoff", mgv__read_undone, 0, 0, 0},
+    {"encoder_repetition_penalty", mgv__read_undone, 0, 1, 0},
+    {"no_repeat_ngram_size", mgv__read_undone, 0, 0, 0},
+    {"encoder_no_repeat_ngram_size", mgv__read_undone, 0, 0, 0},
+    {"min_length", mgv__read_undone, 0, 0, 0},
+    {"min_new_tokens", mgv__read_undone, 0, 0, 0},
+    {"exponential_decay_length_penalty", mgv__read_undone, 0, 0, 0},
+    {"bad_words_ids", mgv__read_undone, 0, -1, 0},
+    {"force_words_ids", mgv__read_undone, 0, -1, 0},
+    {"constraints", mgv__read_undone, 0, -1, 0},
+    {"forced_bos_token_id", mgv__read_undone, 0, -1, 0},
+    {"forced_eos_token_id", mgv__read_undone, 0, -1, 0},
+    {"suppress_tokens", mgv__read_undone, 0, -1, 0},
+    {"begin_suppress_tokens", mgv__read_undone, 0, -1, 0},
+    {"sequence_bias", mgv__read_undone, 0, -1, 0},
+    {"stop_strings", mgv__read_undone, 0, -1, 0},
+    {"guidance_scale", mgv__read_undone, 0, 1, 0},
+    {"watermarking_config", mgv__read_undone, 0, -1, 0},
 };
 
 typedef struct mgv__language_family {
@@ -4701,6 +4745,7 @@ static mgv_result mgv__generation_read(mgv__config *config, mgv__source *source,
     info->from = file;
     result = mgv__fields_read(MGV__FIELDS(mgv__generation_fields), info, mgv__json_skip_space(text), file, error);
     mgv__free(&source->allocator, text);
+    if (!(info->top_p > 0)) info->top_p = FLT_MIN; /* the likeliest id alone (transformers, TopPLogitsWarper); a sampler's 0 is all */
     for (i = 0; i < info->stop_count && result == MGV_OK; i++)
         if (info->stop_ids[i] >= config->vocabulary)
             result = mgv__fail(error, MGV_ERROR_MODEL, "%s: eos_token_id %u is beyond a vocabulary of %u", file,
@@ -18113,6 +18158,7 @@ typedef struct mgv__append {
     int launched;      /* and a GPU has them */
     uint32_t next;     /* the rotary position of the first id behind those that are described */
     uint32_t picture, picture_row; /* that the next placeholder belongs to */
+    uint32_t picture_count;        /* behind them placeholders are ids as any other */
 } mgv__append;
 
 struct mgv_session {
@@ -18428,9 +18474,11 @@ static mgv_result mgv__session_take_pictures(mgv_session *session, const mgv_app
     return MGV_OK;
 }
 
-/* Ids that the model knows, and as many placeholders in a row as the pictures have rows. */
-static mgv_result mgv__session_check_ids(const mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+/* Ids that the model knows, and as many placeholders in a row as the pictures have rows. chosen: a model may have written placeholders,
+   which then stand for nothing. */
+static mgv_result mgv__session_check_ids(const mgv_session *session, const mgv_append_desc *desc, int chosen, mgv_error *error) {
     const mgv__config *c = &session->model->config;
+    const int sees = session->model->vision && !chosen;
     uint32_t picture = 0, rows = 0; /* rows: of the picture that are there already */
     uint64_t i;
     for (i = 0; i < desc->id_count; i++) {
@@ -18438,10 +18486,10 @@ static mgv_result mgv__session_check_ids(const mgv_session *session, const mgv_a
         if (id >= c->vocabulary)
             return mgv__fail(error, MGV_ERROR_ARGUMENT, "id %u at place %u; the model's vocabulary ends at %u", (uint64_t)id, i,
                              (uint64_t)c->vocabulary - 1);
-        if (session->model->vision && id == c->video_id)
+        if (sees && id == c->video_id)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "id %u at place %u stands for a clip, and only still pictures can be appended",
                              (uint64_t)id, i);
-        if (!session->model->vision || id != c->image_id) {
+        if (!sees || id != c->image_id) {
             if (rows == 0) continue;
             return mgv__fail(error, MGV_ERROR_ARGUMENT, "place %u: picture %u has %u placeholders, and its grid says %u", i,
                              (uint64_t)picture, (uint64_t)rows, (uint64_t)session->pictures[picture].grid.merged_tokens);
@@ -18462,12 +18510,12 @@ static mgv_result mgv__session_check_ids(const mgv_session *session, const mgv_a
     return MGV_OK;
 }
 
-MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+static mgv_result mgv__session_take(mgv_session *session, const mgv_append_desc *desc, int chosen, mgv_error *error) {
     mgv_append_desc d;
     mgv__append *append;
     mgv_result result;
     mgv__clear_error(error);
-    result = mgv__session_idle(session, "mgv_session_append", error);
+    result = mgv__session_idle(session, chosen ? "mgv_session_step" : "mgv_session_append", error);
     if (result != MGV_OK) return result;
     if (!desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_append: desc is NULL");
     result = mgv__take_struct(&d, sizeof d, desc, desc->struct_size, "mgv_append_desc", error);
@@ -18477,7 +18525,7 @@ MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u ids behind the %u that the session holds; it was made for %u", d.id_count,
                          (uint64_t)session->position, (uint64_t)session->desc.capacity);
     result = mgv__session_take_pictures(session, &d, error);
-    if (result == MGV_OK) result = mgv__session_check_ids(session, &d, error);
+    if (result == MGV_OK) result = mgv__session_check_ids(session, &d, chosen, error);
     if (result != MGV_OK) return result;
     memcpy(session->ids + session->position, d.ids, (size_t)d.id_count * sizeof *d.ids);
     append = &session->append;
@@ -18488,7 +18536,12 @@ MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append
     append->begin = append->at = session->position;
     append->end = session->position + (uint32_t)d.id_count;
     append->next = mgv__session_next(session);
+    append->picture_count = d.picture_count;
     return MGV_OK;
+}
+
+MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    return mgv__session_take(session, desc, 0, error);
 }
 
 /* The rotary positions of the block's rows, and which are a picture's (transformers, Qwen3VLModel.get_rope_index): text counts on; a
@@ -18504,7 +18557,7 @@ static void mgv__session_describe(mgv_session *session) {
         float *position = session->positions + (size_t)i * 3;
         session->picture_rows[i].picture = UINT32_MAX;
         position[0] = position[1] = position[2] = (float)append->next;
-        if (session->model->vision && session->ids[at] == c->image_id) {
+        if (append->picture < append->picture_count && session->ids[at] == c->image_id) {
             const mgv_grid *grid = &session->pictures[append->picture].grid;
             const uint32_t merge = session->model->vision->config.merge, height = grid->h / merge, width = grid->w / merge;
             session->picture_rows[i].picture = append->picture;
@@ -18744,13 +18797,16 @@ MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_m
     return status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
 }
 
-MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+static mgv_result mgv__session_take_blocking(mgv_session *session, const mgv_append_desc *desc, int chosen, mgv_error *error) {
     enum { COARSE = 16 }; /* threads wake once a step: nobody waits for its end here but mgv_session_cancel */
-    mgv_result result = mgv_session_append(session, desc, error);
+    mgv_result result = mgv__session_take(session, desc, chosen, error);
     if (result != MGV_OK) return result;
     while (mgv__session_works(session)) mgv__session_work(session, COARSE);
     mgv_session_poll(session, error);
     return session->append.status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
+}
+MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error) {
+    return mgv__session_take_blocking(session, desc, 0, error);
 }
 
 MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_error *error) {
@@ -18758,7 +18814,7 @@ MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_e
     memset(&desc, 0, sizeof desc);
     desc.ids = &id;
     desc.id_count = 1;
-    return mgv_session_append_blocking(session, &desc, error);
+    return mgv__session_take_blocking(session, &desc, 1, error);
 }
 
 MEGAVIT_API void mgv_session_cancel(mgv_session *session) {

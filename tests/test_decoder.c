@@ -210,6 +210,45 @@ static void appends_that_cannot_be_leave_the_session_alone(void **state) {
     mgv_model_close(blind);
 }
 
+/* A model may write the placeholder of a picture or a clip: an id as any other, whose logits are those of a model that has the placeholder
+   elsewhere. Pictures come behind it as ever. */
+static void a_placeholder_that_was_chosen_is_an_id(void **state) {
+    mgv_model *model = decoder_open("qwen3_vl");
+    mgv_engine *engine = decoder_engine(model, NULL);
+    mgv_session *session = decoder_session(engine, 64, 0), *other = decoder_session(engine, 64, 0);
+    decoder_picture made[2];
+    mgv_picture pictures[2];
+    uint32_t ids[64];
+    const uint32_t written[4] = {3, IMAGE, VIDEO, 5};
+    const size_t count = two_pictures(engine, made, pictures, ids);
+    float expected[VOCABULARY];
+    mgv_error error;
+    size_t i;
+    (void)state;
+    model->config.image_id = model->config.video_id = 119;
+    assert_int_equal(decoder_append(other, written, 4, NULL, 0, NULL), MGV_OK);
+    memcpy(expected, decoder_logits(other), sizeof expected);
+    model->config.image_id = IMAGE;
+    model->config.video_id = VIDEO;
+    for (i = 0; i < 4; i++) assert_int_equal(mgv_session_step(session, written[i], NULL), MGV_OK);
+    assert_memory_equal(decoder_logits(session), expected, sizeof expected);
+    assert_int_equal(info_of(session).next, 4);
+    refused(mgv_session_step(session, VOCABULARY, &error), MGV_ERROR_ARGUMENT, &error, "id 128 at place 0");
+    assert_int_equal(decoder_append(session, ids, count, pictures, 2, NULL), MGV_OK);
+    assert_int_equal(decoder_append(other, ids, count, pictures, 2, NULL), MGV_OK);
+    assert_memory_equal(decoder_logits(session), decoder_logits(other), sizeof expected);
+    assert_int_equal(mgv_session_rollback(session, 2, NULL), MGV_OK); /* behind the placeholder: no picture is cut */
+    assert_int_equal(mgv_session_step(session, VIDEO, NULL), MGV_OK);
+    assert_int_equal(mgv_session_step(session, 5, NULL), MGV_OK);
+    assert_memory_equal(decoder_logits(session), expected, sizeof expected);
+    decoder_free_picture(&made[0]);
+    decoder_free_picture(&made[1]);
+    mgv_session_destroy(session);
+    mgv_session_destroy(other);
+    mgv_engine_destroy(engine);
+    mgv_model_close(model);
+}
+
 static void an_engine_without_a_tower_encodes_nothing(void **state) {
     mgv_model *model = decoder_open("qwen3");
     mgv_engine *engine = decoder_engine(model, NULL);
@@ -628,6 +667,7 @@ int main(void) {
         cmocka_unit_test(pictures_may_be_cut_by_blocks_and_come_one_by_one),
         cmocka_unit_test(a_session_holds_as_much_as_its_capacity),
         cmocka_unit_test(appends_that_cannot_be_leave_the_session_alone),
+        cmocka_unit_test(a_placeholder_that_was_chosen_is_an_id),
         cmocka_unit_test(an_engine_without_a_tower_encodes_nothing),
         cmocka_unit_test(an_append_goes_in_steps_and_can_be_dropped),
         cmocka_unit_test(rolled_back_sessions_go_on_as_if_nothing_had_been),

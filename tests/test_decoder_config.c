@@ -226,6 +226,11 @@ static void prefixes_may_be_missing(void **state) {
     free_directory(&d);
 }
 
+static const char every_undone[] =
+    "{\"num_beams\": 2, \"num_beam_groups\": 2, \"diversity_penalty\": 2, \"penalty_alpha\": 2, \"dola_layers\": 2, \"top_h\": 2, "
+    "\"typical_p\": 2, \"epsilon_cutoff\": 2, \"eta_cutoff\": 2, \"encoder_repetition_penalty\": 2, \"no_repeat_ngram_size\": 2, "
+    "\"encoder_no_repeat_ngram_size\": 2, \"min_length\": 2, \"min_new_tokens\": 2, \"exponential_decay_length_penalty\": 2, "
+    "\"bad_words_ids\": 2, \"force_words_ids\": 2, \"constraints\": 2, \"forced_eos_token_id\": 2, \"guidance_scale\": 2}";
 static void generation_says_what_the_files_say(void **state) {
     directory d = read_directory("qwen3");
     mgv_generation_info info = {0};
@@ -249,6 +254,27 @@ static void generation_says_what_the_files_say(void **state) {
     assert_true(info.do_sample && info.top_k == 20 && info.temperature == 0.6f && info.top_p == 0.95f && info.min_p == 0.1f &&
                 info.repetition_penalty == 1.05f);
     assert_true(info.stop_count == 1 && info.stop_ids[0] == 9 && info.bos_id == 2 && info.pad_id == 3);
+    assert_string_equal(info.undone, "");
+    mgv_model_close(model);
+    edit(&d, "generation_config.json", "", "{\"num_beams\": 1, \"typical_p\": 1, \"top_p\": 0.0, \"bad_words_ids\": null, "
+         "\"suppress_tokens\": [], \"guidance_scale\": 1.0, \"no_repeat_ngram_size\": 0, \"sequence_bias\": {}, "
+         "\"force_words_ids\": false}");
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
+    assert_string_equal(info.undone, "");
+    assert_true(info.top_p > 0 && info.top_p < 1e-30f); /* 0 is one id, and not all */
+    mgv_model_close(model);
+    edit(&d, "generation_config.json", "", "{\"num_beams\": 4, \"no_repeat_ngram_size\": 3, \"suppress_tokens\": [1], "
+         "\"typical_p\": \"x\"}");
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
+    assert_string_equal(info.undone, "num_beams, no_repeat_ngram_size, suppress_tokens, typical_p");
+    mgv_model_close(model);
+    edit(&d, "generation_config.json", "", every_undone);
+    assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
+    assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
+    assert_true(strlen(info.undone) > 200); /* those that fit, whole */
+    assert_string_equal(strrchr(info.undone, ' ') + 1, "constraints");
     mgv_model_close(model);
     d.files[2].name = "other.json";
     assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);

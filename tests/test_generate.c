@@ -210,12 +210,34 @@ static void chance_has_a_seed(void **state) {
     assert_string_equal(said_out, "I see no picture.\n");
     assert_int_equal(run("generate", "--model", TALKING, "--prompt", "Hello", "--temperature", "0"), 0);
     assert_string_equal(said_out, "I see no picture.\n");
+    assert_string_equal(said_err, "");
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", "Hello", "--temperature", "8", "--top-p", "1e-60", "--seed", "3"), 0);
+    assert_string_equal(said_out, "I see no picture.\n");
+    /* chance that nobody asked for: said */
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", "Hello", "--top-p", "0.5"), 0);
+    assert_string_equal(said_out, "I see no picture.\n");
+    assert_non_null(strstr(said_err, "--top-p and --top-k choose nothing without --temperature"));
+}
+
+/* The least that can be asked. */
+static void prompts_may_be_empty(void **state) {
+    (void)state;
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", ""), 0);
+    assert_string_equal(said_out, "I see no picture.\n");
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt=", "--image", PICTURES "yellow-star.png"), 0);
+    assert_string_equal(said_out, "a yellow star\n");
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", "", "--raw", "--image", PICTURES "yellow-star.png", "--max-tokens",
+                         "2"), 0);
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", "", "--raw"), 1);
+    assert_non_null(strstr(said_err, "nothing to go on with"));
 }
 
 /* generation_config.json says how to choose and where texts end, unless the command line does. */
 static void the_model_says_how_it_wants_to_generate(void **state) {
     static const char hot[] = "{\"do_sample\": true, \"temperature\": 9.0, \"top_k\": 0, \"eos_token_id\": 506}",
-                      ends_at_a[] = "{\"eos_token_id\": [506, 64]}";
+                      ends_at_a[] = "{\"eos_token_id\": [506, 64]}",
+                      undone[] = "{\"eos_token_id\": 506, \"num_beams\": 4, \"min_length\": 0, "
+                               "\"bad_words_ids\": [[64]], \"suppress_tokens\": []}";
     char file[600];
     const char *folder = talking_without("generation_config.json");
     (void)state;
@@ -230,6 +252,11 @@ static void the_model_says_how_it_wants_to_generate(void **state) {
     write_all(file, ends_at_a, strlen(ends_at_a));
     assert_int_equal(run("generate", "--model", folder, "--image", PICTURES "red-circle.png"), 0);
     assert_string_equal(said_out, "\n"); /* 64 is "a" */
+    write_all(file, undone, strlen(undone));
+    assert_int_equal(run("generate", "--model", folder, "--prompt", "Hello"), 0);
+    assert_string_equal(said_out, "I see no picture.\n");
+    assert_int_equal(lines(said_err), 1);
+    assert_non_null(strstr(said_err, "generation_config.json sets num_beams, bad_words_ids, which megavit does not do"));
     write_all(file, "{\"eos_token_id\": \"x\"}", 21);
     assert_bad_file(run("generate", "--model", folder, "--prompt", "Hello"), "generation_config.json");
 }
@@ -249,6 +276,8 @@ static void what_cannot_be_is_said(void **state) {
     assert_int_equal(run("generate", "--model", TALKING, "--prompt", "a", "--temperature", "nan"), 1);
     assert_int_equal(run("generate", "--model", TALKING, "--prompt", "a", "--seed", "-1"), 1);
     assert_int_equal(run("generate", "--model", TALKING, "--prompt", "a", "--logits", TALKING "/config.json"), 1);
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", "a", "--logits", TALKING "/chat_template.jinja"), 1);
+    assert_int_equal(run("generate", "--model", TALKING, "--prompt", "a", "--logits", "-"), 1);
     assert_bad_file(run("generate", "--model", TALKING, "--prompt", "a", "--think"), "no thinking");
     assert_bad_file(run("generate", "--model", TALKING, "--prompt", "a <video>"), "videos");
     assert_bad_file(run("generate", "--model", TALKING, "--prompt", "a", "--image", "no_such_picture.png"), "no_such_picture");
@@ -307,6 +336,20 @@ static void a_session_is_kept_in_a_file(void **state) {
     assert_non_null(strstr(said_out, "a black cross\nblack\n"));
     assert_int_equal(chat("/load no_such_file\nHello\n"), 2);
     assert_string_equal(said_out, "I see no picture.\n");
+    /* A file of the model is no place to save one, in a copy, lest the test should break the model. */
+    snprintf(input, sizeof input, "%s/config.json", talking_without("config.json"));
+    copy(TALKING "/config.json", input);
+    bytes = read_all(input, file, sizeof file);
+    snprintf(input, sizeof input, "Hello\n/save %s/config.json\n", in_scratch("talking"));
+    write_all(in_scratch("input"), input, strlen(input));
+    assert_int_equal(run_from(in_scratch("input"), "chat", "--model", in_scratch("talking"), "--greedy", NULL), 1);
+    assert_non_null(strstr(said_err, "would replace a file of the model"));
+    {
+        char now[4096];
+        snprintf(input, sizeof input, "%s/config.json", in_scratch("talking"));
+        assert_int_equal(read_all(input, now, sizeof now), bytes);
+        assert_memory_equal(now, file, bytes);
+    }
 }
 
 static void what_a_conversation_cannot_take_changes_nothing(void **state) {
@@ -377,6 +420,7 @@ int main(void) {
         cmocka_unit_test(pictures_stand_where_the_prompt_says),
         cmocka_unit_test(ids_are_the_whole_prompt),
         cmocka_unit_test(chance_has_a_seed),
+        cmocka_unit_test(prompts_may_be_empty),
         cmocka_unit_test(the_model_says_how_it_wants_to_generate),
         cmocka_unit_test(what_cannot_be_is_said),
         cmocka_unit_test(a_conversation_keeps_its_pictures),

@@ -57,7 +57,8 @@ void cli_list_free(cli_list *list);
 
 typedef enum cli_kind {
     CLI_FLAG,    /* int: set to 1 */
-    CLI_TEXT,    /* const char * */
+    CLI_TEXT,    /* const char *, not empty */
+    CLI_ANY_TEXT,/* the same, or empty */
     CLI_TEXTS,   /* cli_list: each use adds one */
     CLI_COUNT,   /* uint32_t in [1, 2^20] */
     CLI_THREADS, /* uint32_t in [1, 1024] */
@@ -184,8 +185,10 @@ float *cli_encode_text_list(const cli_text_options *options, const cli_list *lis
 
 /* ---- pictures (megavit_pictures.c) ---- */
 
-/* Opens a file and tells its size; -1 with the reason. Only regular files, so that it does not block. Any thread. */
-int cli_file_open(const char *name, size_t *bytes, decode_reason *why);
+#define CLI_PICTURE_BYTES ((size_t)1 << 30) /* no picture of so many pixels as decoders take needs so many */
+/* Opens a file of fewer than `most` bytes and tells its size; -1 with the reason. Only regular files, so that it does not block. Any
+   thread. */
+int cli_file_open(const char *name, size_t most, size_t *bytes, decode_reason *why);
 /* Reads all of them into memory to be freed, and closes the descriptor; 0 with the reason. Any thread. */
 int cli_file_take(int descriptor, size_t bytes, decode_bytes *file, decode_reason *why);
 /* Who reads it; NULL with the reason. The name matters for Targa files alone, which have no signature. */
@@ -318,8 +321,8 @@ int cli_session_encode(cli_session *session, cli_list *pictures, const mgv_outpu
 
 /* ---- files that we write (megavit_write.c) ---- */
 
-/* CLI_USAGE, after saying so, if this output would replace what is read: a picture, packed weights, a .json or .safetensors file of the
-   model's directory. output, packed and pictures may be NULL. CLI_DONE otherwise. */
+/* CLI_USAGE, after saying so, if this output would replace what is read: a picture, packed weights, a .json, .safetensors or other file of
+   the model's own in its directory. output, packed and pictures may be NULL. CLI_DONE otherwise. */
 int cli_check_output(const char *output, const char *model, const char *packed, const cli_list *pictures);
 
 /* A file that appears under its name only when it is whole; one that it replaces gives it its mode. */

@@ -197,8 +197,10 @@ static int command_save(chat *c, const char *name) {
     mgv_error error;
     void *data = NULL;
     cli_file *file;
-    mgv_result result = mgv_session_saved_bytes(c->l.session, &bytes, &error);
-    int status;
+    mgv_result result;
+    int status = cli_check_output(name, c->l.name, NULL, &c->images);
+    if (status) return status;
+    result = mgv_session_saved_bytes(c->l.session, &bytes, &error);
     if (result == MGV_OK && !(data = malloc((size_t)bytes))) return cli_fail(CLI_MACHINE, name, "out of memory for %llu bytes", (unsigned long long)bytes);
     if (result == MGV_OK) result = mgv_session_save(c->l.session, data, bytes, &error);
     if (result != MGV_OK) {
@@ -224,7 +226,7 @@ static int command_load(chat *c, const char *name) {
     decode_reason why;
     size_t bytes = 0;
     uint32_t *base;
-    const int descriptor = cli_file_open(name, &bytes, &why);
+    const int descriptor = cli_file_open(name, SIZE_MAX, &bytes, &why);
     if (descriptor < 0 || !cli_file_take(descriptor, bytes, &file, &why))
         return cli_fail(why.no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "%s", why.text);
     result = mgv_session_restore(c->l.session, file.data, file.length, &error);

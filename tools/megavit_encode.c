@@ -135,7 +135,7 @@ static void make_ready(void *user, pipeline *p, size_t item, uint32_t slot) {
     size_t bytes = 0;
     int descriptor;
     memset(r, 0, sizeof *r);
-    descriptor = cli_file_open(s->pictures->items[item], &bytes, &why);
+    descriptor = cli_file_open(s->pictures->items[item], CLI_PICTURE_BYTES, &bytes, &why);
     if (descriptor < 0) {
         fail_ready(r, "", &why);
         return;

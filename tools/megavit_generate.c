@@ -227,6 +227,10 @@ static int check(const cli_command *command, const generate_options *options) {
     if (options->ids && (options->raw || options->think)) return cli_usage(command, "--ids are the whole prompt: --raw and --think add nothing");
     if (options->raw && options->think) return cli_usage(command, "--raw and --think: it is either or");
     if (!options->ids && !options->prompt && !options->images.count) return cli_usage(command, "there is neither a prompt nor a picture");
+    if (options->raw && options->prompt && !*options->prompt && !options->images.count)
+        return cli_usage(command, "there is nothing to go on with");
+    if (options->logits && strcmp(options->logits, "-") == 0)
+        return cli_usage(command, "--logits needs a file: the text goes to standard output");
     if (language_check_sampling(command, &options->sampling)) return CLI_USAGE;
     if (options->logits && options->ids && cli_check_output(options->logits, options->session.model, options->ids, &read)) return CLI_USAGE;
     return cli_check_output(options->logits, options->session.model, NULL, &read);
@@ -237,7 +241,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     const cli_option table[] = {
         {"--model", CLI_TEXT, &options.session.model, "DIR", "the model: a directory as Hugging Face stores it"},
         {"--image", CLI_TEXTS, &options.images, "FILE", "a picture; may be given several times"},
-        {"--prompt", CLI_TEXT, &options.prompt, "TEXT", "what is asked; pictures stand where <image> is, else in front"},
+        {"--prompt", CLI_ANY_TEXT, &options.prompt, "TEXT", "what is asked; pictures stand where <image> is, else in front"},
         {"--ids", CLI_TEXT, &options.ids, "FILE.npy", "instead: the whole prompt, int64 [n], with the placeholders of pictures"},
         {"--raw", CLI_FLAG, &options.raw, NULL, "the prompt as it is, without the model's template"},
         {"--think", CLI_FLAG, &options.think, NULL, "let a model that can do so think first"},

@@ -1,4 +1,5 @@
 /* A language model at work: its session, its texts as ids and back, pictures for it. */
+#include <float.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,15 @@ static void set_sampling(language *l, const cli_sampling *wanted) {
         s->min_p = files->min_p;
     }
     if (wanted->top_k) s->top_k = wanted->top_k;
-    if (wanted->top_p >= 0) s->top_p = (float)wanted->top_p;
+    if (wanted->top_p >= 0) s->top_p = wanted->top_p > (double)FLT_MIN ? (float)wanted->top_p : FLT_MIN; /* 0 would be all */
+}
+
+/* What is asked for and not done. */
+static void say_undone(const language *l, const cli_sampling *wanted) {
+    if (l->generation.undone[0])
+        cli_fail(0, l->name, "generation_config.json sets %s, which megavit does not do: the text is chosen without", l->generation.undone);
+    if (!wanted->greedy && wanted->temperature < 0 && !l->generation.do_sample && (wanted->top_p >= 0 || wanted->top_k))
+        cli_fail(0, NULL, "--top-p and --top-k choose nothing without --temperature: of this model the likeliest id is taken");
 }
 
 int language_check_sampling(const cli_command *command, const cli_sampling *s) {
@@ -42,6 +51,7 @@ int language_open(language *l, const cli_session_options *options, const cli_sam
     l->info = *cli_session_info(l->vision);
     mgv_model_get_generation(cli_session_model(l->vision), &l->generation);
     set_sampling(l, sampling);
+    say_undone(l, sampling);
     return 0;
 }
 

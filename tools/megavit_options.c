@@ -89,7 +89,8 @@ static int set_option(const cli_command *command, const cli_option *option, cons
     char *rest;
     uint64_t count;
     switch (option->kind) {
-    case CLI_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
+    case CLI_TEXT:
+    case CLI_ANY_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
     case CLI_COUNT:
     case CLI_THREADS:
     case CLI_PIXELS:
@@ -109,7 +110,7 @@ static int set_option(const cli_command *command, const cli_option *option, cons
     case CLI_REAL:
         *(double *)option->value = strtod(text, &rest);
         if (rest != text && !*rest && *(double *)option->value >= 0 && *(double *)option->value <= FLT_MAX) return CLI_GO_ON;
-        return cli_usage(command, "%s takes a number that is not below 0, not '%s'", option->name, text);
+        return cli_usage(command, "%s takes a number from 0 to 3e38, not '%s'", option->name, text);
     case CLI_WHOLE:
         *(uint64_t *)option->value = 0;
         if (strcmp(text, "0") == 0 || (cli_read_number(&end, (uint64_t)1 << 63, (uint64_t *)option->value) && !*end)) return CLI_GO_ON;
@@ -157,7 +158,7 @@ int cli_parse(const cli_command *command, const cli_option *options, cli_list *o
         }
         text = word[length] ? word + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!text) return cli_usage(command, "%s needs %s", option->name, option->argument);
-        if (!*text) return cli_usage(command, "%s is empty", option->name);
+        if (!*text && option->kind != CLI_ANY_TEXT) return cli_usage(command, "%s is empty", option->name);
         status = set_option(command, option, text);
         if (status != CLI_GO_ON) return status;
     }

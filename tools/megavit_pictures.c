@@ -9,14 +9,12 @@
 #include <unistd.h>
 #include "tools/cli.h"
 
-#define MAX_FILE_BYTES (1024u * 1024u * 1024u) /* no picture of so many pixels as decoders take needs more */
-
-int cli_file_open(const char *name, size_t *bytes, decode_reason *why) {
+int cli_file_open(const char *name, size_t most, size_t *bytes, decode_reason *why) {
     struct stat about;
     int descriptor = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (descriptor < 0 || fstat(descriptor, &about) != 0) decode_fail(why, "cannot open the picture: %s", strerror(errno));
+    if (descriptor < 0 || fstat(descriptor, &about) != 0) decode_fail(why, "cannot open the file: %s", strerror(errno));
     else if (!S_ISREG(about.st_mode)) decode_fail(why, "not a regular file");
-    else if ((uintmax_t)about.st_size > MAX_FILE_BYTES) decode_fail(why, "the file has more than %u bytes", MAX_FILE_BYTES);
+    else if ((uintmax_t)about.st_size >= most) decode_fail(why, "the file has %ju bytes or more", (uintmax_t)most);
     else {
         *bytes = (size_t)about.st_size;
         return descriptor;
@@ -32,7 +30,7 @@ static int read_whole(int descriptor, unsigned char *data, size_t bytes, decode_
         unsigned char more;
         ssize_t count = read(descriptor, done < bytes ? data + done : &more, done < bytes ? bytes - done : 1);
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return decode_fail(why, "cannot read the picture: %s", strerror(errno));
+        if (count < 0) return decode_fail(why, "cannot read the file: %s", strerror(errno));
         if (count == 0 && done == bytes) return 1;
         if (count == 0 || done == bytes) return decode_fail(why, "the file changed while it was read");
         done += (size_t)count;
@@ -93,7 +91,7 @@ int cli_picture_load(cli_picture *picture, const char *name) {
     decode_reason why;
     const decoder *by;
     size_t bytes = 0;
-    int descriptor = cli_file_open(name, &bytes, &why), good;
+    int descriptor = cli_file_open(name, CLI_PICTURE_BYTES, &bytes, &why), good;
     memset(picture, 0, sizeof *picture);
     if (descriptor < 0 || !cli_file_take(descriptor, bytes, &file, &why))
         return cli_fail(why.no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "%s", why.text);

@@ -71,13 +71,15 @@ static int ends_in(const char *name, const char *ending) {
 
 /* Whatever else lies in the directory is not the model: packed weights that are written anew, for one. */
 static int is_of_model(const struct stat *output, const char *directory) {
+    static const char *const endings[] = {".json", ".safetensors", ".jinja", ".tiktoken", "merges.txt"};
     const struct dirent *entry;
     struct stat about;
     DIR *stream = opendir(directory);
     int found = 0;
     while (stream && !found && (entry = readdir(stream)) != NULL)
-        found = (ends_in(entry->d_name, ".json") || ends_in(entry->d_name, ".safetensors")) &&
-                fstatat(dirfd(stream), entry->d_name, &about, 0) == 0 && same_file(output, &about);
+        for (size_t i = 0; i < sizeof endings / sizeof endings[0] && !found; i++)
+            found = ends_in(entry->d_name, endings[i]) && fstatat(dirfd(stream), entry->d_name, &about, 0) == 0 &&
+                    same_file(output, &about);
     if (stream) closedir(stream);
     return found;
 }
