@@ -1,4 +1,6 @@
 /* The machine model's memory: shadow cells, vector clocks, reports, and the hooks through which compiled kernels are seen. */
+#include <fcntl.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,25 +219,58 @@ static bool has_fenced(const Observer &who, const Event &e, bool shared) {
 
 /* ---- reports ---- */
 
+/* addr2line over this program, which reads addresses and answers each: once started it has the program's tables, which take it a second.
+   Null where it is not there. */
+struct Lines {
+    FILE *ask, *answer;
+};
+static Lines start_lines(void) {
+    int to[2], from[2];
+    pid_t child;
+    char path[256];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0 || pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC)) return {};
+    path[n] = 0;
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, to[0], 0);
+    posix_spawn_file_actions_adddup2(&files, from[1], 1);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    char name[] = "addr2line", addresses[] = "-a", inlined[] = "-i", file[] = "-e";
+    char *const arguments[] = {name, addresses, inlined, file, path, nullptr};
+    const int failed = posix_spawnp(&child, name, &files, nullptr, arguments, environ);
+    posix_spawn_file_actions_destroy(&files);
+    close(to[0]);
+    close(from[1]);
+    if (!failed) return {fdopen(to[1], "w"), fdopen(from[0], "r")};
+    close(to[1]);
+    close(from[0]);
+    return {};
+}
+
+/* Every address is answered by itself, in hexadecimal, and the lines it lies in; the highest of all, asked after it, says that these were
+   all. */
 std::string source_line(uint32_t pc) {
     static std::map<uint32_t, std::string> known;
+    static const Lines lines = start_lines();
     if (!pc) return "";
     auto found = known.find(pc);
     if (found != known.end()) return found->second;
-    char command[512], line[1024], path[256];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[n > 0 ? n : 0] = 0;
-    snprintf(command, sizeof command, "addr2line -i -e %s 0x%x 2>/dev/null", path, pc - 1);
+    char line[1024];
     std::string text;
-    if (FILE *pipe = popen(command, "r")) {
-        while (fgets(line, sizeof line, pipe)) {
+    if (lines.ask && fprintf(lines.ask, "%x\nffffffffffffffff\n", pc - 1) > 0 && !fflush(lines.ask)) {
+        for (int addresses = 0; addresses < 2 && fgets(line, sizeof line, lines.answer);) {
             std::string at = line;
+            if (at.compare(0, 2, "0x") == 0) {
+                addresses++;
+                continue;
+            }
             at = at.substr(0, at.find_first_of("\n ")); /* cuts "(discriminator n)" */
             at = at.substr(at.rfind('/') + 1);
             if (at.compare(0, 6, "ptx.h:") == 0 || at == "??:0" || at == "??:?") continue;
             text += (text.empty() ? "" : " < ") + at;
         }
-        pclose(pipe);
+        if (!fgets(line, sizeof line, lines.answer)) text.clear(); /* the highest lies nowhere */
     }
     return known[pc] = text.empty() ? format_text("pc 0x%x", pc) : text;
 }
