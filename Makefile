@@ -212,7 +212,8 @@ test-tsan:
 	  TEST_SOURCES="$(patsubst %,tests/test_%.c,races threads pipeline pictures prepare start card_pipeline)"
 
 # Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
-# Tests run the program as a user who may write nothing, and that is no reason for it to complain about its profile.
+# Tests run the program as a user who may write nothing, and that is no reason for it to complain about its profile. SINCE=COMMIT: what is new
+# since then apart.
 LLVM_COV ?= $(firstword $(shell command -v llvm-cov llvm-cov-14) llvm-cov)
 LLVM_PROFDATA ?= $(firstword $(shell command -v llvm-profdata llvm-profdata-14) llvm-profdata)
 COVERED := $(TEST_SOURCES:tests/%.c=build/coverage/tests/%) build/coverage/megavit
@@ -221,7 +222,7 @@ coverage:
 	@umask 0; status=0; LLVM_PROFILE_FILE=$(CURDIR)/build/coverage/profile/%4m.profraw $(MAKE) --no-print-directory test BUILD=build/coverage CC=$(CLANG) \
 	  CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" TEST_SCRIPTS= EXAMPLES= || status=1; \
 	$(LLVM_PROFDATA) merge -sparse -o build/coverage/all.profdata build/coverage/profile/*.profraw && \
-	$(PYTHON) tests/coverage.py $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED) && exit $$status
+	$(PYTHON) tests/coverage.py $(SINCE:%=--since=%) $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED) && exit $$status
 
 test-clang:
 	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh

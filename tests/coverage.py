@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""coverage.py LLVM_COV PROFILE OUTPUT PROGRAM...: lines and branches of megavit.h and tools/ that the tests reach, all together.
+"""coverage.py [--since=COMMIT] LLVM_COV PROFILE OUTPUT PROGRAM...: lines and branches of megavit.h and tools/ that the tests reach, all together.
 
-The header is compiled into every test: what one of them reaches is reached. What none reaches is written to OUTPUT, by function and line."""
+The header is compiled into every test: what one of them reaches is reached. What none reaches is written to OUTPUT, by function and line,
+and at its end the functions that miss most branches. Of the lines that are new since COMMIT the shares are counted apart."""
 import collections
 import os
+import re
 import subprocess
 import sys
 
+since = sys.argv.pop(1).removeprefix('--since=') if sys.argv[1].startswith('--since=') else ''
 llvm_cov, profile, output, programs = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 root = os.getcwd() + '/'
 lines = collections.defaultdict(collections.Counter)     # file -> line -> times
@@ -22,6 +25,19 @@ def macro_lines(name):
         if inside:
             found.add(number)
         inside = inside and line.rstrip('\n').endswith('\\')
+    return found
+
+
+def new_lines(commit):
+    """(file, line) of every line that the files have and had not at the commit."""
+    diff = subprocess.run(['git', 'diff', '-U0', commit, '--', 'megavit.h', 'tools'], check=True, capture_output=True, text=True).stdout
+    found, name = set(), None
+    for line in diff.splitlines():
+        if line.startswith('+++ '):
+            name = line.removeprefix('+++ b/')
+        elif hunk := re.match(r'@@ -\S+ \+(\d+)(?:,(\d+))? @@', line):
+            first, count = int(hunk[1]), int(hunk[2] or 1)
+            found.update((name, number) for number in range(first, first + count))
     return found
 
 
@@ -67,16 +83,31 @@ for name in sorted(lines):
 tools = [name for name in lines if name.startswith('tools/')]
 print(f'{"tools/, together":32} {share({(n, k): v for n in tools for k, v in lines[n].items()}):7.2f}% '
       f'{share({(n, k): v for n in tools for k, v in branches[n].items()}):8.2f}%')
+if since:
+    new = new_lines(since)
+    for title, names in ('megavit.h', ['megavit.h']), ('tools/', tools):
+        print(f'{"new since " + since + ", " + title:32} '
+              f'{share({(n, k): v for n in names for k, v in lines[n].items() if (n, k) in new}):7.2f}% '
+              f'{share({(n, k): v for n in names for k, v in branches[n].items() if (n, line_of(k)) in new}):8.2f}%')
 
+most = collections.Counter()
 with open(output, 'w') as missed:
     for name in sorted(lines):
         source = open(name).read().split('\n')
         starts = sorted(functions[name])
+
+        def function_of(line):
+            return functions[name][max((s for s in starts if s <= line), default=starts[0])] if starts else '?'
+
         places = {line: 'line' for line, times in lines[name].items() if times == 0}
         for branch, times in branches[name].items():
             if times == 0:
                 places.setdefault(line_of(branch), 'branch')
+                most[name, function_of(line_of(branch))] += 1
         for line in sorted(places):
-            function = functions[name][max((s for s in starts if s <= line), default=starts[0])] if starts else '?'
-            missed.write(f'{name}:{line}: {function}: {places[line]}: {source[line - 1].strip()}\n')
+            mark = ' (new)' if since and (name, line) in new else ''
+            missed.write(f'{name}:{line}: {function_of(line)}: {places[line]}{mark}: {source[line - 1].strip()}\n')
+    missed.write('\nbranches missed, by function:\n')
+    for (name, function), count in most.most_common():
+        missed.write(f'{count:5} {name}: {function}\n')
 print(f'what is missed, by name: {output}')
