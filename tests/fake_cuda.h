@@ -43,7 +43,7 @@ typedef struct fake_cuda {
     int driver, runtime, devices, device, major, minor, multiprocessors, shared, cooperative;
     uint32_t description[5];
     size_t description_bytes;
-    int copying;               /* Memcpy returned, and its last bytes may still be on their way to the device */
+    int copying;               /* Memcpy of what is not pinned returned, and its last bytes may still be on their way to the device */
     int held;                  /* what is on the stream has not been done yet: events are not ready */
     uint32_t *abort_word;      /* of the last launch */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
@@ -176,7 +176,7 @@ static inline void fake_copy(void *to, const void *from, size_t bytes, enum cuda
 static cudaError_t fake_Memcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     FAKE_CALL("Memcpy");
     fake_copy(to, from, bytes, kind);
-    if (kind == cudaMemcpyHostToDevice) fake.copying = 1;
+    if (kind == cudaMemcpyHostToDevice && !fake_find(from, bytes)) fake.copying = 1;
     return cudaSuccess;
 }
 static cudaError_t fake_MemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
@@ -261,7 +261,7 @@ static cudaError_t fake_StreamDestroy(cudaStream_t stream) {
 }
 static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("StreamSynchronize");
-    assert_null(stream);
+    assert_true(!stream || stream == (cudaStream_t)(void *)&fake.streams);
     fake.copying = 0;
     return cudaSuccess;
 }

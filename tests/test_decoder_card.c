@@ -1,0 +1,859 @@
+/* Sessions of a language model on a GPU without one: every CUDA call through a table (tests/fake_cuda.h), and in the kernel's place one
+   whose logits tell which ids, or rows of pictures, its session has kept. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_CUDA
+#define MEGAVIT_NO_CUDART
+#define MEGAVIT_TEXT
+#include "megavit.h"
+
+#include "support.h"
+#include "fake_cuda.h"
+#include "rule.h"
+
+#include <math.h>
+
+/* ---- models ---- */
+
+typedef struct shape {
+    const char *type; /* model_type of the language model */
+    uint32_t hidden, intermediate, heads, key_heads, head_dim, vocabulary;
+    int tied, sees, bias;
+} shape;
+enum { LAYERS = 2, PLACEHOLDER = 60, MOST_IDS = 200 };
+static const shape small = {"qwen3", 32, 64, 4, 2, 128, 67, 1, 0, 0}, untied = {"qwen3", 48, 32, 4, 1, 128, 50, 0, 0, 0},
+                   seeing = {"qwen3_vl_text", 32, 64, 4, 2, 128, 67, 1, 1, 0};
+
+typedef struct checkpoint {
+    char header[16000];
+    uint16_t *data;
+    size_t count, room;
+} checkpoint;
+
+/* A tensor of bf16; its dimensions end with 0. */
+static void add(checkpoint *c, const char *name, const uint32_t *dims) {
+    const uint64_t seed = rule_seed(name);
+    const size_t begin = c->count;
+    size_t i, length = 1, used = strlen(c->header);
+    used += (size_t)snprintf(c->header + used, sizeof c->header - used, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", used > 1 ? "," : "",
+                             name);
+    for (i = 0; dims[i]; i++) {
+        length *= dims[i];
+        used += (size_t)snprintf(c->header + used, sizeof c->header - used, "%s%u", i ? "," : "", dims[i]);
+    }
+    snprintf(c->header + used, sizeof c->header - used, "],\"data_offsets\":[%lu,%lu]}", 2 * (unsigned long)begin,
+             2 * (unsigned long)(begin + length));
+    if (begin + length > c->room) {
+        c->room = 2 * (begin + length);
+        c->data = (uint16_t *)realloc(c->data, c->room * sizeof *c->data);
+        assert_non_null(c->data);
+    }
+    for (i = 0; i < length; i++) c->data[begin + i] = mgv__bf16_round((float)(rule_bits(seed, i) >> 40) / 16777216.0f - 0.5f);
+    c->count += length;
+}
+static void add_part(checkpoint *c, const char *before, uint32_t layer, const char *part, const char *kind, uint32_t rows,
+                     uint32_t columns) {
+    char name[200];
+    const uint32_t dims[3] = {rows, columns, 0};
+    snprintf(name, sizeof name, "%s%u.%s.%s", before, layer, part, kind);
+    add(c, name, dims);
+}
+static void add_linear(checkpoint *c, const char *before, uint32_t layer, const char *part, uint32_t rows, uint32_t columns, int bias) {
+    add_part(c, before, layer, part, "weight", rows, columns);
+    if (bias) add_part(c, before, layer, part, "bias", rows, 0);
+}
+static void add_tower(checkpoint *c, uint32_t out) {
+    static const char visual[] = "model.visual.";
+    const uint32_t patch[] = {32, 3, 2, 16, 16, 0}, width[] = {32, 0}, positions[] = {144, 32, 0};
+    const uint32_t merged[] = {128, 0}, wide[] = {128, 128, 0}, last[] = {out, 128, 0}, last_bias[] = {out, 0};
+    uint32_t i;
+    add(c, "model.visual.patch_embed.proj.weight", patch);
+    add(c, "model.visual.patch_embed.proj.bias", width);
+    add(c, "model.visual.pos_embed.weight", positions);
+    for (i = 0; i < 2; i++) {
+        char blocks[64], mergers[64];
+        snprintf(blocks, sizeof blocks, "%sblocks.", visual);
+        snprintf(mergers, sizeof mergers, "%sdeepstack_merger_list.", visual);
+        add_linear(c, blocks, i, "norm1", 32, 0, 1);
+        add_linear(c, blocks, i, "norm2", 32, 0, 1);
+        add_linear(c, blocks, i, "attn.qkv", 96, 32, 1);
+        add_linear(c, blocks, i, "attn.proj", 32, 32, 1);
+        add_linear(c, blocks, i, "mlp.linear_fc1", 40, 32, 1);
+        add_linear(c, blocks, i, "mlp.linear_fc2", 32, 40, 1);
+        add_linear(c, mergers, i, "norm", 128, 0, 1);
+        add_linear(c, mergers, i, "linear_fc1", 128, 128, 1);
+        add_linear(c, mergers, i, "linear_fc2", out, 128, 1);
+    }
+    add(c, "model.visual.merger.norm.weight", width);
+    add(c, "model.visual.merger.norm.bias", width);
+    add(c, "model.visual.merger.linear_fc1.weight", wide);
+    add(c, "model.visual.merger.linear_fc1.bias", merged);
+    add(c, "model.visual.merger.linear_fc2.weight", last);
+    add(c, "model.visual.merger.linear_fc2.bias", last_bias);
+}
+static void add_language(checkpoint *c, const shape *s) {
+    const char *m = s->sees ? "model.language_model." : "model.";
+    const uint32_t embedding[] = {s->vocabulary, s->hidden, 0}, width[] = {s->hidden, 0};
+    char name[100], layers[100];
+    uint32_t i;
+    snprintf(name, sizeof name, "%sembed_tokens.weight", m);
+    add(c, name, embedding);
+    snprintf(layers, sizeof layers, "%slayers.", m);
+    for (i = 0; i < LAYERS; i++) {
+        add_linear(c, layers, i, "input_layernorm", s->hidden, 0, 0);
+        add_linear(c, layers, i, "post_attention_layernorm", s->hidden, 0, 0);
+        add_linear(c, layers, i, "self_attn.q_norm", s->head_dim, 0, 0);
+        add_linear(c, layers, i, "self_attn.k_norm", s->head_dim, 0, 0);
+        add_linear(c, layers, i, "self_attn.q_proj", s->heads * s->head_dim, s->hidden, s->bias);
+        add_linear(c, layers, i, "self_attn.k_proj", s->key_heads * s->head_dim, s->hidden, s->bias);
+        add_linear(c, layers, i, "self_attn.v_proj", s->key_heads * s->head_dim, s->hidden, s->bias);
+        add_linear(c, layers, i, "self_attn.o_proj", s->hidden, s->heads * s->head_dim, s->bias);
+        add_linear(c, layers, i, "mlp.gate_proj", s->intermediate, s->hidden, 0);
+        add_linear(c, layers, i, "mlp.up_proj", s->intermediate, s->hidden, 0);
+        add_linear(c, layers, i, "mlp.down_proj", s->hidden, s->intermediate, 0);
+    }
+    snprintf(name, sizeof name, "%snorm.weight", m);
+    add(c, name, width);
+    if (!s->tied) add(c, "lm_head.weight", embedding);
+}
+
+/* A model and the memory that it lies in. */
+typedef struct held_model {
+    mgv_model *model;
+    uint8_t *file;
+    char config[2000];
+} held_model;
+
+static void describe(const shape *s, char *config, size_t room) {
+    char text[700];
+    snprintf(text, sizeof text, "{\"model_type\":\"%s\",\"hidden_size\":%u,\"intermediate_size\":%u,\"num_hidden_layers\":%u,"
+             "\"num_attention_heads\":%u,\"num_key_value_heads\":%u,\"head_dim\":%u,\"vocab_size\":%u,"
+             "\"tie_word_embeddings\":%s,\"attention_bias\":%s%s}",
+             s->type, s->hidden, s->intermediate, (unsigned)LAYERS, s->heads, s->key_heads, s->head_dim, s->vocabulary,
+             s->tied ? "true" : "false", s->bias ? "true" : "false",
+             s->sees ? ",\"rope_parameters\":{\"mrope_interleaved\":true,\"mrope_section\":[24,20,20],\"rope_theta\":5000000.0,"
+                       "\"rope_type\":\"default\"}" : "");
+    if (!s->sees) snprintf(config, room, "%s", text);
+    else snprintf(config, room, "{\"model_type\":\"qwen3_vl\",\"image_token_id\":%u,\"video_token_id\":%u,\"vision_start_token_id\":%u,"
+                  "\"vision_end_token_id\":%u,\"tie_word_embeddings\":true,\"vision_config\":{\"model_type\":\"qwen3_vl\","
+                  "\"hidden_size\":32,\"num_heads\":2,\"intermediate_size\":40,\"depth\":2,\"deepstack_visual_indexes\":[0,1],"
+                  "\"num_position_embeddings\":144,\"patch_size\":16,\"spatial_merge_size\":2,\"temporal_patch_size\":2,"
+                  "\"out_hidden_size\":%u},\"text_config\":%s}",
+                  (unsigned)PLACEHOLDER, PLACEHOLDER + 1u, PLACEHOLDER + 2u, PLACEHOLDER + 3u, s->hidden, text);
+}
+static void open_model(held_model *held, const shape *s) {
+    checkpoint *c = (checkpoint *)calloc(1, sizeof *c);
+    mgv_memory_file files[2];
+    mgv_model_desc desc;
+    mgv_error error;
+    uint64_t length;
+    size_t used;
+    assert_non_null(c);
+    strcpy(c->header, "{");
+    add_language(c, s);
+    if (s->sees) add_tower(c, s->hidden);
+    for (used = strlen(c->header), c->header[used++] = '}'; used % 8; used++) c->header[used] = ' ';
+    held->file = (uint8_t *)malloc(8 + used + 2 * c->count);
+    assert_non_null(held->file);
+    length = used;
+    memcpy(held->file, &length, 8);
+    memcpy(held->file + 8, c->header, used);
+    memcpy(held->file + 8 + used, c->data, 2 * c->count);
+    describe(s, held->config, sizeof held->config);
+    memset(files, 0, sizeof files);
+    files[0].name = "config.json";
+    files[0].data = held->config;
+    files[0].bytes = strlen(held->config);
+    files[1].name = "model.safetensors";
+    files[1].data = held->file;
+    files[1].bytes = 8 + used + 2 * c->count;
+    free(c->data);
+    free(c);
+    memset(&desc, 0, sizeof desc);
+    desc.tower = MGV_TOWER_LANGUAGE;
+    desc.memory_files = files;
+    desc.memory_file_count = 2;
+    if (mgv_model_open(&held->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+}
+static void close_model(held_model *held) {
+    mgv_model_close(held->model);
+    free(held->file);
+}
+
+/* ---- the card's kernel ---- */
+
+static uint32_t wait_that_ends;   /* how the next launches end, mgv__kernel_status.aborted */
+static int says_nan;              /* their last logit is none */
+static int counts_positions;      /* the rotary positions are the ids' places */
+
+/* What a session that has kept these numbers says of id `id`: each other one another number, and they are another for other numbers. */
+static float logit_of(const float *kept, uint32_t count, uint32_t id, uint32_t vocabulary) {
+    uint32_t i, sum = 7;
+    for (i = 0; i < count; i++) sum = (sum * 31 + (uint32_t)(int32_t)kept[i]) % 65521;
+    return (float)((id * 29 + sum) % vocabulary);
+}
+static uint32_t likeliest(const float *kept, uint32_t count, uint32_t vocabulary) {
+    uint32_t id;
+    for (id = 0; id < vocabulary && logit_of(kept, count, id, vocabulary) < (float)(vocabulary - 1); id++) continue;
+    return id;
+}
+
+/* What stands for an id: itself, or the sum of its picture's rows. */
+static float number_of(const mgv__decode_arguments *a, const mgv__decode_session *d, uint32_t session, uint32_t step, uint32_t id) {
+    const uint32_t row = step < d->given ? a->picture_rows[session * a->ids_pitch + step] : 0;
+    float sum = 0;
+    uint32_t i;
+    if (!row) return (float)id;
+    for (i = 0; i <= a->deepstack; i++) sum += d->pictures[((size_t)i * a->ids_pitch + row - 1) * a->width];
+    return sum;
+}
+/* Every layer and head of keys keeps the number, of values its negative. */
+static void keep(const mgv__decode_arguments *a, const mgv__decode_session *d, uint32_t position, float number) {
+    uint32_t i, k;
+    for (i = 0; i < a->layers * a->key_heads; i++)
+        for (k = 0; k < MGV__DECODE_HEAD_DIM; k++) {
+            const size_t at = ((size_t)i * d->capacity + position) * MGV__DECODE_HEAD_DIM + k;
+            d->keys[at] = mgv__bf16_round(number);
+            d->values[at] = mgv__bf16_round(-number);
+        }
+}
+static void recall(const mgv__decode_arguments *a, const mgv__decode_session *d, uint32_t count, float *kept) {
+    uint32_t i, k;
+    for (i = 0; i < count; i++) {
+        kept[i] = mgv__float_of_bf16(d->keys[(size_t)i * MGV__DECODE_HEAD_DIM]);
+        for (k = 0; k < a->layers * a->key_heads; k++) { /* all of them have come back from a file */
+            const size_t at = ((size_t)k * d->capacity + i) * MGV__DECODE_HEAD_DIM + 127;
+            assert_true(mgv__float_of_bf16(d->keys[at]) == kept[i] && mgv__float_of_bf16(d->values[at]) == -kept[i]);
+        }
+    }
+}
+
+static int is_stop(const mgv__decode_arguments *a, uint32_t id) {
+    uint32_t i;
+    for (i = 0; i < a->stop_count; i++)
+        if (a->stops[i] == id) return 1;
+    return 0;
+}
+static void decode(const mgv__decode_arguments *a, uint32_t session) {
+    const mgv__decode_session *d = &a->session[session];
+    uint32_t *chosen = a->chosen + session * a->ids_pitch;
+    float kept[MOST_IDS];
+    uint32_t i, id;
+    assert_true(d->given >= 1 && d->position + d->steps <= d->capacity && d->capacity <= MOST_IDS && d->steps <= a->ids_pitch);
+    recall(a, d, d->position, kept);
+    for (i = 0; i < d->steps; i++) {
+        const uint32_t position = d->position + i;
+        const float *turn = a->rotary + ((size_t)i * a->sessions + session) * MGV__DECODE_HEAD_DIM; /* of the pair that turns by 1 an id */
+        id = i < d->given ? a->ids[session * a->ids_pitch + i] : chosen[i - 1];
+        assert_true(id < a->vocabulary);
+        if (counts_positions) assert_true(fabs((double)turn[0] - cos(position)) < 1e-5 && fabs((double)turn[1] - sin(position)) < 1e-5);
+        kept[position] = number_of(a, d, session, i, id);
+        keep(a, d, position, kept[position]);
+        a->result[session].steps = i + 1;
+        if (i + 1 < d->given) continue;
+        for (id = 0; id < a->vocabulary; id++) d->logits[id] = logit_of(kept, position + 1, id, a->vocabulary);
+        chosen[i] = likeliest(kept, position + 1, a->vocabulary);
+        if (i + 1 < d->steps && is_stop(a, chosen[i])) break;
+    }
+    if (says_nan) {
+        d->logits[a->vocabulary - 1] = (float)NAN;
+        a->result[session].failed = 1;
+    }
+}
+/* Words have the generation of the launch that wrote them last, which comes before this one's. */
+static void decoder_kernel(const void *argument) {
+    const mgv__decode_arguments *a = (const mgv__decode_arguments *)argument;
+    uint64_t *const words[] = {a->rows[0], a->rows[1], a->squares[0], a->squares[1], a->qkv, a->parts, a->attended, a->hidden, a->best};
+    size_t i;
+    assert_int_equal(*a->aborted, 0);
+    assert_int_equal(a->status->aborted, 0);
+    for (i = 0; i < COUNT_OF(words); i++) {
+        assert_true(*words[i] < a->generation);
+        *words[i] = a->generation + a->steps * (a->layers + 1) - 1;
+    }
+    for (i = 0; i < a->sessions; i++) decode(a, (uint32_t)i);
+    a->status->aborted = wait_that_ends;
+    if (wait_that_ends) *a->aborted = 1;
+}
+
+static void make_card(void) {
+    fake_reset();
+    fake.description[1] = 100000;
+    fake.description[2] = sizeof(mgv__decode_arguments);
+    fake.description_bytes = 3 * sizeof fake.description[0];
+    fake.kernel = decoder_kernel;
+    mgv__cuda_test_calls = &fake_calls;
+    wait_that_ends = 0;
+    says_nan = 0;
+    counts_positions = 1;
+}
+
+/* ---- engines, sessions ---- */
+
+static char said[1000];
+static void hear(void *user, int32_t level, const char *message) {
+    (void)user;
+    (void)level;
+    snprintf(said, sizeof said, "%s", message);
+}
+static mgv_result make_engine(const held_model *held, mgv_backend backend, counting_allocator *counts, mgv_engine **engine,
+                              mgv_error *error) {
+    mgv_engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = backend;
+    desc.kernels = "stands for megavit.fatbin";
+    desc.max_width = desc.max_height = 128;
+    desc.max_tokens = 64;
+    desc.logger.log = hear;
+    if (counts) desc.allocator = counting_allocator_make(counts);
+    said[0] = 0;
+    return mgv_engine_create(engine, held->model, &desc, error);
+}
+static mgv_result make_session(mgv_engine *engine, uint32_t capacity, uint32_t block, mgv_session **session, mgv_error *error) {
+    mgv_session_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.capacity = capacity;
+    desc.block = block;
+    return mgv_session_create(session, engine, &desc, error);
+}
+
+typedef struct fixture {
+    held_model held;
+    mgv_engine *engine;
+    mgv_session *session;
+    mgv_error error;
+} fixture;
+
+static void begin(fixture *f, const shape *s, uint32_t capacity, uint32_t block) {
+    memset(f, 0, sizeof *f);
+    open_model(&f->held, s);
+    make_card();
+    if (make_engine(&f->held, MGV_BACKEND_CUDA, NULL, &f->engine, &f->error) != MGV_OK) fail_msg("%s", f->error.message);
+    if (make_session(f->engine, capacity, block, &f->session, &f->error) != MGV_OK) fail_msg("%s", f->error.message);
+}
+static void end(fixture *f) {
+    mgv_session_destroy(f->session);
+    assert_int_equal(mgv_engine_destroy(f->engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+    close_model(&f->held);
+}
+static mgv_result append(mgv_session *session, const uint32_t *ids, uint32_t count, mgv_error *error) {
+    mgv_append_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.ids = ids;
+    desc.id_count = count;
+    return mgv_session_append_blocking(session, &desc, error);
+}
+static mgv_result generate(mgv_session *session, uint32_t *ids, uint32_t most, const uint32_t *stops, uint32_t stop_count, uint32_t *count,
+                           int32_t *stopped, mgv_error *error) {
+    mgv_generate_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.ids = ids;
+    desc.id_capacity = most;
+    desc.stops = stops;
+    desc.stop_count = stop_count;
+    return mgv_session_generate(session, &desc, count, stopped, error);
+}
+/* The session's logits are those behind these numbers. */
+static void check_logits(const mgv_session *session, const float *kept, uint32_t count) {
+    const float *logits;
+    uint32_t vocabulary, id;
+    mgv_error error;
+    if (mgv_session_logits(session, &logits, &vocabulary, &error) != MGV_OK) fail_msg("%s", error.message);
+    for (id = 0; id < vocabulary; id++) assert_true(logits[id] == logit_of(kept, count, id, vocabulary));
+}
+static void rule_ids(uint32_t *ids, float *kept, uint32_t count) {
+    uint32_t i;
+    for (i = 0; i < count; i++) {
+        ids[i] = (uint32_t)(rule_bits(11, i) % 50);
+        kept[i] = (float)ids[i];
+    }
+}
+
+/* ---- tests ---- */
+
+/* Ids in blocks of any size, each a launch: the logits are those behind all of them. */
+static void test_append(void **state) {
+    static const uint32_t blocks[] = {0, 1, 7, 64, 1000};
+    uint32_t ids[MOST_IDS], b;
+    float kept[MOST_IDS];
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    for (b = 0; b < COUNT_OF(blocks); b++) {
+        fixture f;
+        const uint32_t block = blocks[b] == 0 || blocks[b] > 64 ? 64 : blocks[b];
+        begin(&f, b % 2 ? &untied : &small, 150, blocks[b]);
+        assert_int_equal(mgv_engine_backend(f.engine), MGV_BACKEND_CUDA);
+        assert_int_equal(append(f.session, ids, 131, &f.error), MGV_OK);
+        assert_int_equal(fake.launches, (131 + block - 1) / block);
+        assert_int_equal(fake.grid, 132);
+        check_logits(f.session, kept, 131);
+        assert_int_equal(mgv_session_rollback(f.session, 9, &f.error), MGV_OK);
+        assert_int_equal(append(f.session, ids + 9, 1, &f.error), MGV_OK);
+        check_logits(f.session, kept, 10);
+        end(&f);
+    }
+}
+
+/* All weights are on the card, each once, the head's also where the embedding is the same, and all vectors. */
+static void test_weights(void **state) {
+    const shape *shapes[] = {&small, &untied, &seeing};
+    size_t s;
+    (void)state;
+    for (s = 0; s < COUNT_OF(shapes); s++) {
+        fixture f;
+        const mgv__decode_plan *plan;
+        double there = 0, expected = 0;
+        uint64_t i;
+        uint32_t k, layer, part;
+        begin(&f, shapes[s], 10, 0);
+        plan = &f.engine->decoder->plan;
+        assert_int_equal(plan->embedding == plan->arguments.product[MGV__PRODUCT_HEAD].weights, shapes[s]->tied);
+        for (i = 0; i < plan->weight_bytes / 2; i++) {
+            uint16_t value;
+            memcpy(&value, f.engine->decoder->weights + 2 * i, 2);
+            there += (double)mgv__float_of_bf16(value) * mgv__float_of_bf16(value);
+        }
+        for (layer = 0; layer < LAYERS; layer++)
+            for (k = 0; k <= MGV__PRODUCTS; k++) {
+                const mgv__op *op = mgv__decode_product_op(plan->program, k, layer);
+                if (k >= MGV__PRODUCT_HEAD && (layer || (k == MGV__PRODUCTS && shapes[s]->tied))) continue;
+                for (part = 0; part < (op->part_count ? op->part_count : 1); part++) {
+                    const mgv__tensor *tensor = &plan->tensors[op->weight[part]];
+                    const uint32_t first = mgv__op_part_row(op, part);
+                    const uint32_t rows = op->part_count ? op->part_columns[part] : shapes[s]->vocabulary;
+                    for (i = first * tensor->shape[1]; i < (uint64_t)(first + rows) * tensor->shape[1]; i++)
+                        expected += (double)mgv__tensor_value(tensor, i) * mgv__tensor_value(tensor, i);
+                }
+            }
+        assert_true(fabs(there - expected) < 1e-9 * expected);
+        assert_int_equal(plan->vector_count, (2 * shapes[s]->hidden + 2 * 128) * LAYERS + shapes[s]->hidden);
+        end(&f);
+    }
+}
+
+/* Launches choose what single steps choose, stop at a stop, and at the session's end. */
+static void test_generate(void **state) {
+    fixture f;
+    uint32_t ids[MOST_IDS], one[100], made[100], count, i;
+    float kept[MOST_IDS];
+    int32_t stopped;
+    const mgv_sample_desc warm = {0, 0, 0.5f, 1, 0, 0, 1};
+    mgv_generate_desc desc;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 0);
+    assert_int_equal(append(f.session, ids, 5, &f.error), MGV_OK);
+    for (i = 0; i < 90; i++) {
+        assert_int_equal(mgv_session_sample(f.session, NULL, &one[i], &f.error), MGV_OK);
+        assert_int_equal(one[i], likeliest(kept, 5 + i, small.vocabulary));
+        assert_int_equal(mgv_session_step(f.session, one[i], &f.error), MGV_OK);
+        kept[5 + i] = (float)one[i];
+    }
+    assert_int_equal(mgv_session_rollback(f.session, 4, &f.error), MGV_OK);
+    assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
+    fake.launches = 0;
+    assert_int_equal(generate(f.session, made, 90, NULL, 0, &count, &stopped, &f.error), MGV_OK);
+    assert_int_equal(count, 90);
+    assert_false(stopped);
+    assert_int_equal(fake.launches, 2);
+    assert_memory_equal(made, one, sizeof one[0] * 90);
+    check_logits(f.session, kept, 95);
+    assert_int_equal(generate(f.session, made, 90, NULL, 0, &count, &stopped, &f.error), MGV_OK); /* five more fit in */
+    assert_true(count == 5 && !stopped);
+    assert_int_equal(mgv_session_rollback(f.session, 4, &f.error), MGV_OK); /* a stop is given and not appended */
+    assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
+    for (i = 0; one[i] != one[20]; i++) continue;
+    assert_int_equal(generate(f.session, made, 90, &one[20], 1, &count, &stopped, &f.error), MGV_OK);
+    assert_true(count == i + 1 && stopped);
+    assert_memory_equal(made, one, sizeof one[0] * count);
+    check_logits(f.session, kept, 5 + i);
+    assert_int_equal(mgv_session_rollback(f.session, 4, &f.error), MGV_OK); /* what the kernel does not do, is done id by id */
+    assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
+    memset(&desc, 0, sizeof desc);
+    desc.ids = made;
+    desc.id_capacity = 6;
+    desc.sampling = &warm;
+    assert_int_equal(mgv_session_generate(f.session, &desc, &count, &stopped, &f.error), MGV_OK);
+    for (i = 0; i < 6; i++) kept[5 + i] = (float)made[i];
+    check_logits(f.session, kept, 11);
+    end(&f);
+}
+
+/* A file of a session that was on the card, on the card and on the CPU. */
+static void test_files(void **state) {
+    fixture f;
+    uint32_t ids[MOST_IDS];
+    float kept[MOST_IDS];
+    uint64_t bytes = 0, again = 0, n;
+    uint8_t *file, *second;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 190, 0);
+    assert_int_equal(append(f.session, ids, 170, &f.error), MGV_OK);
+    assert_int_equal(mgv_session_saved_bytes(f.session, &bytes, &f.error), MGV_OK);
+    file = (uint8_t *)malloc((size_t)bytes);
+    second = (uint8_t *)malloc((size_t)bytes);
+    assert_true(file && second);
+    assert_int_equal(mgv_session_save(f.session, file, bytes, &f.error), MGV_OK);
+    assert_int_equal(append(f.session, ids, 3, &f.error), MGV_OK);
+    assert_int_equal(mgv_session_restore(f.session, file, bytes, &f.error), MGV_OK);
+    check_logits(f.session, kept, 170);
+    assert_int_equal(mgv_session_step(f.session, ids[170], &f.error), MGV_OK);
+    check_logits(f.session, kept, 171);
+    assert_int_equal(mgv_session_restore(f.session, file, bytes, &f.error), MGV_OK);
+    assert_int_equal(mgv_session_saved_bytes(f.session, &again, &f.error), MGV_OK);
+    assert_int_equal(again, bytes);
+    assert_int_equal(mgv_session_save(f.session, second, bytes, &f.error), MGV_OK);
+    assert_memory_equal(file, second, bytes);
+    for (n = 1; n < 4; n++) { /* a copy that fails: saving changes nothing, restoring leaves no session of two halves */
+        fake.failed = NULL;
+        fake.fail_at = fake.calls + 2 + n;
+        assert_int_equal(mgv_session_save(f.session, second, bytes, &f.error), MGV_ERROR_DEVICE);
+        assert_non_null(strstr(f.error.message, "saving a session"));
+        fake.fail_at = 0;
+        check_logits(f.session, kept, 170);
+    }
+    fake.fail_at = fake.calls + 5;
+    assert_int_equal(mgv_session_restore(f.session, file, bytes, &f.error), MGV_ERROR_DEVICE);
+    assert_non_null(strstr(f.error.message, "restoring a session"));
+    fake.fail_at = 0;
+    assert_int_equal(f.session->position, 0);
+    assert_int_equal(mgv_session_restore(f.session, file, bytes, &f.error), MGV_OK);
+    check_logits(f.session, kept, 170);
+    free(file);
+    free(second);
+    end(&f);
+}
+
+/* Rows of pictures stand for their placeholders, with what DeepStack adds, however a prompt is cut into blocks. */
+static void test_pictures(void **state) {
+    enum { TEXT = 5, ROWS = 6, COUNT = TEXT + 2 * ROWS + 3 };
+    static const uint32_t blocks[] = {64, 1, 4};
+    float *rows = (float *)calloc((size_t)2 * 3 * ROWS * seeing.hidden, sizeof *rows), kept[COUNT];
+    uint32_t ids[COUNT], i, k, b;
+    mgv_picture pictures[2];
+    (void)state;
+    assert_non_null(rows);
+    memset(pictures, 0, sizeof pictures);
+    rule_ids(ids, kept, COUNT);
+    for (k = 0; k < 2; k++) {
+        mgv_picture *p = &pictures[k];
+        float *own = rows + (size_t)k * 3 * ROWS * seeing.hidden;
+        p->grid.t = 1;
+        p->grid.h = 4;
+        p->grid.w = 6;
+        p->grid.width = 96;
+        p->grid.height = 64;
+        p->grid.tokens = 4 * ROWS;
+        p->grid.merged_tokens = ROWS;
+        p->tokens = own;
+        p->deepstack_count = 2;
+        for (i = 0; i < 2; i++) p->deepstack[i] = own + (size_t)(1 + i) * ROWS * seeing.hidden;
+        for (i = 0; i < 3 * ROWS; i++) own[(size_t)i * seeing.hidden] = (float)(30 * k + 3 * i);
+        for (i = 0; i < ROWS; i++) {
+            const uint32_t at = TEXT + k * (ROWS + 1) + i;
+            ids[at] = PLACEHOLDER;
+            kept[at] = (float)(90 * k + 9 * i + 9 * ROWS);
+        }
+    }
+    for (b = 0; b < COUNT_OF(blocks); b++) {
+        fixture f;
+        mgv_append_desc desc;
+        uint64_t n;
+        uint32_t failures = 0;
+        begin(&f, &seeing, 40, blocks[b]);
+        counts_positions = 0;
+        memset(&desc, 0, sizeof desc);
+        desc.ids = ids;
+        desc.id_count = COUNT;
+        desc.pictures = pictures;
+        desc.picture_count = 2;
+        if (mgv_session_append_blocking(f.session, &desc, &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+        check_logits(f.session, kept, COUNT);
+        assert_int_equal(mgv_session_rollback(f.session, 0, &f.error), MGV_OK);
+        for (n = 1;; n++) { /* nothing is kept of an append whose rows, or anything else, could not be sent */
+            fake.failed = NULL;
+            fake.fail_at = fake.calls + n;
+            if (mgv_session_append_blocking(f.session, &desc, &f.error) == MGV_OK) {
+                if (!fake.failed) break;
+                mgv_session_rollback(f.session, 0, &f.error); /* the thread's own state was not put back, which is nobody's error */
+                continue;
+            }
+            failures++;
+            assert_int_equal(strncmp(f.error.message, fake.failed, strlen(fake.failed)), 0);
+            assert_int_equal(f.session->position, 0);
+        }
+        fake.fail_at = 0;
+        assert_true(failures > 12);
+        check_logits(f.session, kept, COUNT);
+        end(&f);
+    }
+    free(rows);
+}
+
+/* A launch that is under way: who polls hears so, a cancelled append ends behind its block, and a session closes at any time. */
+static void test_under_way(void **state) {
+    fixture f;
+    uint32_t ids[MOST_IDS];
+    float kept[MOST_IDS];
+    mgv_append_desc desc;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 8);
+    memset(&desc, 0, sizeof desc);
+    desc.ids = ids;
+    desc.id_count = 20;
+    fake.held = 1;
+    assert_int_equal(mgv_session_append(f.session, &desc, &f.error), MGV_OK);
+    assert_int_equal(mgv_session_poll(f.session, &f.error), MGV_STATUS_RUNNING);
+    assert_int_equal(mgv_session_wait(f.session, 3, &f.error), MGV_ERROR_BUSY);
+    assert_int_equal(fake.launches, 1);
+    assert_int_equal(mgv_session_append(f.session, &desc, &f.error), MGV_ERROR_BUSY);
+    fake.held = 0;
+    assert_int_equal(mgv_session_wait(f.session, 10000, &f.error), MGV_OK);
+    assert_int_equal(fake.launches, 3);
+    check_logits(f.session, kept, 20);
+    fake.held = 1;
+    assert_int_equal(mgv_session_append(f.session, &desc, &f.error), MGV_OK);
+    assert_int_equal(mgv_session_poll(f.session, &f.error), MGV_STATUS_RUNNING);
+    mgv_session_cancel(f.session);
+    assert_int_equal(mgv_session_poll(f.session, &f.error), MGV_STATUS_RUNNING); /* the card has what it has */
+    fake.held = 0;
+    assert_int_equal(mgv_session_wait(f.session, 10000, &f.error), MGV_ERROR_CANCELLED);
+    assert_int_equal(fake.launches, 4);
+    assert_int_equal(f.session->position, 20);
+    assert_int_equal(append(f.session, ids + 20, 4, &f.error), MGV_OK);
+    check_logits(f.session, kept, 24);
+    assert_int_equal(mgv_session_append(f.session, &desc, &f.error), MGV_OK);
+    fake.held = 1;
+    mgv_session_poll(f.session, &f.error);
+    end(&f);
+}
+
+/* A kernel that gives up names what it waited for; logits that are no numbers are an error; the next launch is right. */
+static void test_bad_ends(void **state) {
+    fixture f;
+    uint32_t ids[MOST_IDS], made[8], count;
+    float kept[MOST_IDS];
+    int32_t stopped;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 0);
+    for (wait_that_ends = 1; wait_that_ends <= MGV__DECODE_WAITS; wait_that_ends++) {
+        assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_DEVICE);
+        assert_non_null(strstr(f.error.message, "the decoder gave up"));
+        if (wait_that_ends == MGV__DECODE_BEST) assert_non_null(strstr(f.error.message, "the other CTAs' best ids did not come"));
+        if (wait_that_ends == MGV__DECODE_WAITS) assert_non_null(strstr(f.error.message, ": ? did not come"));
+        assert_int_equal(f.session->position, 0);
+        assert_int_equal(mgv_session_sample(f.session, NULL, &count, &f.error), MGV_ERROR_ARGUMENT);
+    }
+    wait_that_ends = 0;
+    says_nan = 1;
+    assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_MODEL);
+    assert_non_null(strstr(f.error.message, "the logit of id 66 is NaN"));
+    says_nan = 0;
+    assert_int_equal(append(f.session, ids, 3, &f.error), MGV_OK);
+    check_logits(f.session, kept, 3);
+    says_nan = 1;
+    assert_int_equal(generate(f.session, made, 8, NULL, 0, &count, &stopped, &f.error), MGV_ERROR_MODEL);
+    assert_non_null(strstr(f.error.message, "NaN or infinite"));
+    says_nan = 0;
+    assert_int_equal(mgv_session_logits(f.session, &(const float *){NULL}, &count, &f.error), MGV_ERROR_ARGUMENT);
+    assert_int_equal(mgv_session_step(f.session, ids[3], &f.error), MGV_OK);
+    check_logits(f.session, kept, 4);
+    f.session->gpu->arguments.generation = 0x80000000u; /* tags that are used up: words are cleared and they begin anew */
+    assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
+    check_logits(f.session, kept, 5);
+    assert_int_equal(f.session->gpu->arguments.generation, 1 + LAYERS + 1);
+    end(&f);
+}
+
+/* Every call fails in turn, of engine, session, append and generate: the error names it, and at the end nothing is left. */
+static void test_every_call_fails(void **state) {
+    held_model held;
+    uint32_t ids[MOST_IDS], made[8], count, failures = 0;
+    float kept[MOST_IDS];
+    int32_t stopped;
+    uint64_t n;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    open_model(&held, &small);
+    for (n = 1;; n++) {
+        counting_allocator counts;
+        mgv_engine *engine = NULL;
+        mgv_session *session = NULL;
+        mgv_error error;
+        mgv_result result;
+        make_card();
+        fake.fail_at = n;
+        memset(&error, 0, sizeof error);
+        result = make_engine(&held, MGV_BACKEND_CUDA, &counts, &engine, &error);
+        if (result == MGV_OK) result = make_session(engine, 50, 0, &session, &error);
+        if (result == MGV_OK) result = append(session, ids, 3, &error);
+        if (result == MGV_OK) result = generate(session, made, 8, NULL, 0, &count, &stopped, &error);
+        if (result != MGV_OK) {
+            failures++;
+            assert_non_null(fake.failed);
+            assert_int_equal(result, MGV_ERROR_DEVICE);
+            if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0)
+                fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+        }
+        fake.fail_at = 0;
+        if (session) { /* it goes on */
+            mgv_session_rollback(session, 0, NULL);
+            if (append(session, ids, 4, &error) != MGV_OK) fail_msg("after a failed %s: %s", fake.failed, error.message);
+            check_logits(session, kept, 4);
+        }
+        mgv_session_destroy(session);
+        if (engine) assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        assert_int_equal(fake_alive(), 0);
+        assert_int_equal(counts.live_blocks, 0);
+        if (!fake.failed) break;
+    }
+    assert_true(failures > 40);
+    close_model(&held);
+}
+
+/* Memory for the host side runs out at every allocation in turn. */
+static void test_without_memory(void **state) {
+    held_model held;
+    uint64_t n;
+    mgv_result result = MGV_ERROR_NOMEM;
+    (void)state;
+    open_model(&held, &small);
+    for (n = 1; result != MGV_OK; n++) {
+        counting_allocator counts;
+        mgv_engine_desc desc;
+        mgv_engine *engine = NULL;
+        mgv_error error;
+        make_card();
+        memset(&desc, 0, sizeof desc);
+        desc.backend = MGV_BACKEND_CUDA;
+        desc.kernels = "stands for megavit.fatbin";
+        desc.allocator = counting_allocator_make(&counts);
+        counts.fail_at = n;
+        result = mgv_engine_create(&engine, held.model, &desc, &error);
+        if (result != MGV_OK) assert_int_equal(result, MGV_ERROR_NOMEM);
+        else assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        assert_int_equal(fake_alive(), 0);
+        assert_int_equal(counts.live_blocks, 0);
+    }
+    assert_true(n > 3);
+    close_model(&held);
+}
+
+/* Cards and kernels that will not do, each with its sentence; AUTO then decodes on the CPU and says why. */
+static void refuse(const held_model *held, mgv_result expected, const char *sentence) {
+    mgv_engine *engine = NULL;
+    mgv_error error;
+    const mgv_result result = make_engine(held, MGV_BACKEND_CUDA, NULL, &engine, &error);
+    if (result != expected || !strstr(error.message, sentence)) fail_msg("%s: %s", sentence, result == MGV_OK ? "taken" : error.message);
+    assert_null(engine);
+    assert_int_equal(fake_alive(), 0);
+    if (make_engine(held, MGV_BACKEND_AUTO, NULL, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+    if (!strstr(said, "the CPU decodes: ") || !strstr(said, sentence)) fail_msg("%s: the log says: %s", sentence, said);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+}
+static void test_refused_cards(void **state) {
+    held_model held;
+    (void)state;
+    open_model(&held, &small);
+    make_card();
+    fake.major = 10;
+    refuse(&held, MGV_ERROR_NO_DEVICE, "language models decode on Hopper GPUs");
+    make_card();
+    fake.major = 8;
+    refuse(&held, MGV_ERROR_NO_DEVICE, "GPU 0");
+    make_card();
+    fake.devices = 0;
+    refuse(&held, MGV_ERROR_NO_DEVICE, "cudaGetDeviceCount");
+    make_card();
+    fake.description_bytes = 20;
+    refuse(&held, MGV_ERROR_UNSUPPORTED, "the decoder's description has 20 bytes, not 12");
+    make_card();
+    fake.description[0]++;
+    refuse(&held, MGV_ERROR_UNSUPPORTED, "of another version than this header");
+    make_card();
+    fake.description[2]++;
+    refuse(&held, MGV_ERROR_UNSUPPORTED, "of another version than this header");
+    make_card();
+    fake.shared = 99999;
+    refuse(&held, MGV_ERROR_NO_DEVICE, "needs 100000 bytes of shared memory for a block; GPU 0 has 99999");
+    make_card();
+    fake.missing = "megavit_decode_description";
+    refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's description");
+    make_card();
+    fake.missing = "megavit_decode_12_2_sm_90a";
+    refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
+    make_card();
+    fake.most_bytes = 1000;
+    refuse(&held, MGV_ERROR_NOMEM, "allocating device memory for weights");
+    make_card();
+    mgv__cuda_test_calls = NULL;
+    refuse(&held, MGV_ERROR_NO_DEVICE, "this build has no CUDA runtime");
+    close_model(&held);
+}
+
+/* Models whose layers the kernel does not know. */
+static void test_refused_models(void **state) {
+    static const struct { shape shape; const char *sentence; int multiprocessors; } cases[] = {
+        {{"qwen3", 32, 64, 4, 2, 64, 67, 1, 0, 0}, "with heads of 128 columns, and this model's have 64", 132},
+        {{"qwen3", 32, 64, 2, 2, 128, 67, 1, 0, 0}, "this model has 2 and 2", 132},
+        {{"qwen3", 40, 64, 4, 2, 128, 67, 1, 0, 0}, "this model's have 40 and 64", 132},
+        {{"qwen3", 32, 48, 4, 2, 128, 67, 1, 0, 0}, "this model's have 32 and 48", 132},
+        {{"qwen3", 32, 64, 4, 2, 128, 67, 1, 0, 1}, "without biases in attention", 132},
+        {{"qwen3", 1040, 32, 4, 2, 128, 67, 1, 0, 0}, "2 multiprocessors are too few for rows of 1040 columns: 512 columns each", 2}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        held_model held;
+        open_model(&held, &cases[i].shape);
+        make_card();
+        fake.multiprocessors = cases[i].multiprocessors;
+        refuse(&held, cases[i].multiprocessors == 2 ? MGV_ERROR_ARGUMENT : MGV_ERROR_UNSUPPORTED, cases[i].sentence);
+        close_model(&held);
+    }
+}
+
+/* The thread's current device is as it was behind every call. */
+static void test_current_device(void **state) {
+    held_model held;
+    mgv_engine_desc desc;
+    mgv_engine *engine;
+    mgv_session *session;
+    mgv_error error;
+    uint32_t ids[3] = {1, 2, 3}, made[2], count;
+    int32_t stopped;
+    (void)state;
+    open_model(&held, &small);
+    make_card();
+    fake.devices = 2;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = MGV_BACKEND_CUDA;
+    desc.device = 1;
+    desc.kernels = "stands for megavit.fatbin";
+    assert_int_equal(mgv_engine_create(&engine, held.model, &desc, &error), MGV_OK);
+    assert_int_equal(fake.device, 0);
+    assert_int_equal(make_session(engine, 20, 0, &session, &error), MGV_OK);
+    assert_int_equal(fake.device, 0);
+    assert_int_equal(append(session, ids, 3, &error), MGV_OK);
+    assert_int_equal(fake.device, 0);
+    assert_int_equal(generate(session, made, 2, NULL, 0, &count, &stopped, &error), MGV_OK);
+    assert_int_equal(fake.device, 0);
+    mgv_session_destroy(session);
+    assert_int_equal(fake.device, 0);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+    close_model(&held);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_pictures), cmocka_unit_test(test_under_way), cmocka_unit_test(test_bad_ends),
+        cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
+        cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
