@@ -1628,7 +1628,7 @@ typedef struct mgv__decode_product {
 typedef struct mgv__decode_session {
     uint16_t *keys, *values;    /* bf16 [layers, key heads, capacity, 128] */
     float *logits;              /* [vocabulary] of the last id that the head has seen */
-    const float *pictures;      /* [1 + deepstack, ids_pitch, hidden]: rows instead of embeddings, and what layers add to them */
+    const float *row;           /* [hidden], of one step: what stands for the embedding; NULL: that of the id */
     uint32_t capacity;
     uint32_t position;          /* ids that it holds */
     uint32_t given;             /* ids to begin with, at least one; those behind them are chosen */
@@ -1652,7 +1652,6 @@ typedef struct mgv__decode_arguments {
     const float *vectors;       /* of each layer the norms' gamma before attention and before the MLP, of queries, of keys; then the last */
     const float *rotary;        /* [steps, sessions, 64, 2]: cosine and sine of each pair */
     const uint32_t *ids;        /* [sessions, ids_pitch]: those that are given */
-    const uint32_t *picture_rows; /* [sessions, ids_pitch]: 1 + the row of `pictures` that each of them stands for, 0: it is text */
     uint64_t *rows[2];          /* words [sessions, hidden / 2]: pairs of bf16 before attention, before the MLP */
     uint64_t *squares[2];       /* words [sessions, hidden / 8]: their sums of squares, without gamma */
     uint64_t *qkv;              /* words [sessions, heads of q, k, v * 128] */
@@ -1669,7 +1668,6 @@ typedef struct mgv__decode_arguments {
     uint32_t ids_pitch;
     uint32_t generation;        /* of the launch's first words */
     uint32_t layers, width, intermediate, heads, key_heads, vocabulary;
-    uint32_t deepstack;         /* layers behind which rows of pictures are added */
     float epsilon;
     float scale;                /* of scores, for powers of two */
     uint32_t poll_limit;
@@ -1680,10 +1678,46 @@ typedef struct mgv__decode_arguments {
     uint32_t stops[MGV__DECODE_STOPS]; /* ids behind which a session ends */
 } mgv__decode_arguments;
 
-/* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one. */
+/* ---- A prompt: a launch for many ids of one session (kernels/sm_90a/decode/prompt.cuh) ---- */
+enum {
+    MGV__PROMPT_WARPS = 8,      /* that work, */
+    MGV__PROMPT_THREADS = 32 * (MGV__PROMPT_WARPS + 4), /* and one that copies, three that rest: registers are shared out by four warps */
+    MGV__PROMPT_REGISTERS = 216, /* of a thread that works, */
+    MGV__PROMPT_COPY_REGISTERS = 56, /* and of the others */
+    MGV__PROMPT_ROWS = 128,     /* ids of a block */
+    MGV__PROMPT_MOST_BLOCKS = 8, /* of a launch */
+    MGV__PROMPT_MOST = MGV__PROMPT_ROWS * MGV__PROMPT_MOST_BLOCKS,
+    MGV__PROMPT_BLOCKS = 8,     /* blocks of weights of a tile */
+    MGV__PROMPT_STAGE_BYTES = 3 * 16384,
+    MGV__PROMPT_STAGES = 4,
+    MGV__PROMPT_KEYS = 64,      /* that attention takes at once */
+    MGV__PROMPT_SQUARES = 32    /* columns whose squares are added up where they are written */
+};
+/* Operations of a launch: embeddings, then those of each layer. */
+enum { MGV__PROMPT_EMBED = 0, MGV__PROMPT_QKV, MGV__PROMPT_ATTENTION, MGV__PROMPT_OUT, MGV__PROMPT_GATE_UP, MGV__PROMPT_DOWN,
+       MGV__PROMPT_LAYER_OPS = MGV__PROMPT_DOWN };
+
+/* The kernel's argument. */
+typedef struct mgv__prompt_arguments {
+    mgv__decode_arguments decode; /* of session 0; ids and rotary of `rows` ids; no words */
+    const float *pictures;      /* [1 + deepstack, picture_pitch, hidden]: rows instead of embeddings, and what layers add to them */
+    const uint32_t *picture_rows; /* [rows]: 1 + the row of them that an id stands for; 0: it is text */
+    float *residual;            /* [blocks, hidden, 128] */
+    float *squares[2];          /* [blocks, hidden / 32, 128]: before attention, before the MLP */
+    float *last;                /* [hidden]: of the last id, behind all layers */
+    uint16_t *x[2];             /* bf16 [blocks, prompt_place]: what QKV, gate and up read, times the norm's gamma */
+    uint16_t *queries;          /* bf16 [blocks, heads, 128, 128] */
+    uint16_t *attended, *hidden; /* bf16 [blocks, prompt_place] */
+    uint32_t *counters;         /* [1 + operations of all layers, MGV__PROMPT_MOST_BLOCKS]: tiles that are done */
+    uint32_t rows;              /* ids */
+    uint32_t picture_pitch, deepstack; /* deepstack: layers behind which rows of pictures are added */
+    uint32_t lost_signal;       /* test: 1 + the counter that is not counted on */
+} mgv__prompt_arguments;
+
+/* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one, and a prompt's. */
 enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN,
        MGV__DECODE_BEST,
-       MGV__DECODE_WEIGHTS, MGV__DECODE_WAITS };
+       MGV__DECODE_WEIGHTS, MGV__PROMPT_TILES, MGV__PROMPT_STAGE, MGV__DECODE_WAITS };
 
 /* Where weight (row, column) of 16 x 16 fragments lies, in bytes from the first block on. Lane 4 g + t has of rows g and g + 8 columns 4 t
    to 4 t + 3: a0 and a2 of the one, a1 and a3 of the other (mma_m16n8k16_bf16, whose columns stand in another order). */
@@ -1744,7 +1778,7 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda decoder tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against their twins on the CPU  < files config ops model cpu plan order engine cuda encode
-     >>session      a language model at work: ids, sampling, files  < config ops geometry model cpu order decode engine cuda decoder encode
+     >>session      a language model at work: ids, sampling, files  < config ops geometry model cpu order engine cuda decoder encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model tokenizer
@@ -14513,7 +14547,6 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
     a->heads = c->heads;
     a->key_heads = c->key_heads;
     a->vocabulary = c->vocabulary;
-    a->deepstack = c->deepstack_count;
     a->epsilon = c->epsilon;
     a->scale = (float)mgv__softmax_scale(1 / sqrt((double)c->head_dim));
     for (kind = 0; kind < MGV__PRODUCTS; kind++) {
@@ -14643,6 +14676,32 @@ static uint64_t mgv__decode_place_words(mgv__decode_arguments *a, uint64_t *base
     for (i = 0; i < 9; i++) {
         *places[i] = base ? base + used : NULL;
         used += (counts[i] * sessions + 15) / 16 * 16;
+    }
+    return used;
+}
+
+/* Gives each buffer of a prompt's launch its place behind `base`, for so many blocks of ids; returns the bytes. base NULL: only counts. */
+static uint64_t mgv__prompt_place_buffers(mgv__prompt_arguments *a, uint8_t *base, uint32_t blocks) {
+    const mgv__decode_arguments *d = &a->decode;
+    const uint64_t rows = (uint64_t)blocks * MGV__PROMPT_ROWS, parts = mgv__ceil_div(d->width, MGV__PROMPT_SQUARES);
+    void **const places[] = {(void **)&a->residual, (void **)&a->squares[0], (void **)&a->squares[1], (void **)&a->last,
+                             (void **)&a->x[0], (void **)&a->x[1], (void **)&a->attended, (void **)&a->hidden,
+                             (void **)&a->queries, (void **)&a->counters};
+    static const uint32_t products[] = {MGV__PRODUCT_QKV, MGV__PRODUCT_GATE_UP, MGV__PRODUCT_OUT, MGV__PRODUCT_DOWN};
+    uint64_t bytes[sizeof places / sizeof places[0]], used = 0;
+    size_t i;
+    bytes[0] = rows * d->width * 4;
+    bytes[1] = bytes[2] = rows * parts * 4;
+    bytes[3] = (uint64_t)d->width * 4;
+    for (i = 0; i < 4; i++) {
+        const mgv__decode_product *p = &d->product[products[i]];
+        bytes[4 + i] = rows * p->slices * MGV__DECODE_WARPS * 16 * (1 + p->split) * 2;
+    }
+    bytes[8] = rows * d->heads * MGV__DECODE_HEAD_DIM * 2;
+    bytes[9] = (1 + (uint64_t)d->layers * MGV__PROMPT_LAYER_OPS) * MGV__PROMPT_MOST_BLOCKS * 4;
+    for (i = 0; i < sizeof places / sizeof places[0]; i++) {
+        *places[i] = base ? base + used : NULL;
+        used += (bytes[i] + 255) / 256 * 256;
     }
     return used;
 }
@@ -16517,7 +16576,8 @@ static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_i
 enum {
     MGV__DECODE_STEPS = 64,              /* ids of a launch at most: the card is not taken for long */
     MGV__DECODE_POLL_LIMIT = 400000,     /* about a quarter of a second */
-    MGV__DECODE_PACE = 0
+    MGV__DECODE_PACE = 0,
+    MGV__DECODE_TURNS = 4096
 };
 
 /* What an engine has: weights, which nothing changes. */
@@ -16528,8 +16588,10 @@ typedef struct mgv__decoder {
     int32_t device;
     uint32_t ctas, shared_bytes;
     cudaLibrary_t library;
-    cudaKernel_t kernel;
+    cudaKernel_t kernel, prompt_kernel;
+    uint32_t prompt_shared_bytes;
     uint8_t *weights;                    /* on the device; behind them the vectors */
+    float *turns;                        /* [MGV__DECODE_TURNS, 64, 2]: what mgv__decode_turn says of the first positions of text */
 } mgv__decoder;
 
 /* What a session has. */
@@ -16540,21 +16602,25 @@ typedef struct mgv__decoder_state {
     uint8_t *block;                      /* on the device: words, ids, rotary, then keys, values, logits */
     uint8_t *pinned;                     /* what goes there, and what comes back */
     uint32_t *ids;                       /* pinned [sessions, MGV__DECODE_STEPS] */
-    uint32_t *picture_rows;              /* the same */
     float *rotary;                       /* pinned [MGV__DECODE_STEPS, sessions, 64, 2] */
     mgv__kernel_status *status;          /* pinned, as the next ones */
     mgv__decode_result *result;          /* [sessions] */
     uint32_t *chosen;                    /* [sessions, MGV__DECODE_STEPS] */
     float *logits;                       /* [vocabulary] */
-    uint8_t *upload;                     /* device: where ids, picture rows and rotary go */
-    float *pictures;                     /* device [1 + deepstack, MGV__DECODE_STEPS, hidden]; NULL: a model without a vision tower */
+    uint8_t *upload;                     /* device: where ids and rotary go */
+    float *pictures;                     /* device [1 + deepstack, prompt_rows, hidden]; NULL: a model without a vision tower */
     uint64_t words;                      /* of words */
     mgv__decode_session session;
     mgv__decode_arguments arguments;
+    uint8_t *prompt_block;               /* device: a prompt's buffers, then its ids, picture rows, rotary */
+    uint8_t *prompt_upload, *prompt_pinned; /* of those three: there, and on the host */
+    uint32_t prompt_rows;                /* ids of a launch at most */
+    mgv__kernel_status *prompt_status;   /* pinned */
+    mgv__prompt_arguments prompt;
 } mgv__decoder_state;
 
 enum { MGV__DECODE_IDS_BYTES = MGV__DECODE_SESSIONS * MGV__DECODE_STEPS * 4,
-       MGV__DECODE_UPLOAD_BYTES = 2 * MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
+       MGV__DECODE_UPLOAD_BYTES = MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
 
 static void mgv__decoder_destroy(mgv__decoder *decoder) {
     mgv_allocator allocator;
@@ -16562,17 +16628,40 @@ static void mgv__decoder_destroy(mgv__decoder *decoder) {
     allocator = decoder->allocator;
     if (decoder->weights) decoder->calls->Free(decoder->weights);
     if (decoder->library) decoder->calls->LibraryUnload(decoder->library);
+    mgv__free(&allocator, decoder->turns);
     mgv__free(&allocator, decoder);
 }
 
-/* The card, the kernel of the model's sizes. */
+/* A kernel of the library, which its description says to be this header's. */
+static mgv_result mgv__decoder_find(mgv__decoder *decoder, const char *name, const char *described, size_t argument_bytes,
+                                    uint32_t shared_limit, cudaKernel_t *kernel, uint32_t *shared_bytes, mgv_error *error) {
+    uint32_t description[3];
+    void *address;
+    size_t bytes;
+    MGV__CUDA_TRY(decoder->calls, LibraryGetGlobal, (&address, &bytes, decoder->library, described),
+                  "looking for the decoder's description");
+    if (bytes != sizeof description)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the decoder's description has %u bytes, not %u", (uint64_t)bytes,
+                         (uint64_t)sizeof description);
+    MGV__CUDA_TRY(decoder->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost),
+                  "reading the decoder's description");
+    if (description[0] != MGV__KERNEL_VERSION || description[2] != argument_bytes)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of another version than this header: take both from one release");
+    *shared_bytes = description[1];
+    if (*shared_bytes > shared_limit)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
+                         (uint64_t)*shared_bytes, (int64_t)decoder->device, (uint64_t)shared_limit);
+    MGV__CUDA_TRY(decoder->calls, LibraryGetKernel, (kernel, decoder->library, name), "looking for the decoder's kernel");
+    MGV__CUDA_TRY(decoder->calls, FuncSetAttribute, ((const void *)*kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     (int)*shared_bytes), "reserving shared memory");
+    return MGV_OK;
+}
+
+/* The card, the kernels of the model's sizes. */
 static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc *desc, mgv_error *error) {
     const mgv__decode_kernel *kernel = mgv__decode_kernel_for(decoder->plan.config);
     const uint32_t residual = MGV__DECODE_RESIDUAL / (8 * MGV__DECODE_SESSIONS); /* blocks of 8 columns that a CTA keeps */
-    uint32_t description[3];
     mgv__cuda card;
-    void *address;
-    size_t bytes;
     mgv_result result;
     memset((void *)&card, 0, sizeof card);
     card.calls = decoder->calls;
@@ -16588,23 +16677,11 @@ static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc 
                          (uint64_t)decoder->ctas,
                          (uint64_t)decoder->plan.config->hidden, (uint64_t)residual * 8);
     MGV__CUDA_TRY(decoder->calls, LibraryLoadData, (&decoder->library, desc->kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
-    MGV__CUDA_TRY(decoder->calls, LibraryGetGlobal, (&address, &bytes, decoder->library, "megavit_decode_description"),
-                  "looking for the decoder's description");
-    if (bytes != sizeof description)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the decoder's description has %u bytes, not %u", (uint64_t)bytes,
-                         (uint64_t)sizeof description);
-    MGV__CUDA_TRY(decoder->calls, Memcpy, (description, address, sizeof description, cudaMemcpyDeviceToHost),
-                  "reading the decoder's description");
-    if (description[0] != MGV__KERNEL_VERSION || description[2] != sizeof(mgv__decode_arguments))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels are of another version than this header: take both from one release");
-    decoder->shared_bytes = description[1];
-    if (decoder->shared_bytes > card.shared_limit)
-        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "the kernel needs %u bytes of shared memory for a block; GPU %i has %u",
-                         (uint64_t)decoder->shared_bytes, (int64_t)decoder->device, (uint64_t)card.shared_limit);
-    MGV__CUDA_TRY(decoder->calls, LibraryGetKernel, (&decoder->kernel, decoder->library, kernel->name), "looking for the decoder's kernel");
-    MGV__CUDA_TRY(decoder->calls, FuncSetAttribute, ((const void *)decoder->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     (int)decoder->shared_bytes), "reserving shared memory");
-    return MGV_OK;
+    result = mgv__decoder_find(decoder, kernel->name, "megavit_decode_description", sizeof(mgv__decode_arguments), card.shared_limit,
+                               &decoder->kernel, &decoder->shared_bytes, error);
+    if (result != MGV_OK) return result;
+    return mgv__decoder_find(decoder, "megavit_prompt_sm_90a", "megavit_prompt_description", sizeof(mgv__prompt_arguments),
+                             card.shared_limit, &decoder->prompt_kernel, &decoder->prompt_shared_bytes, error);
 }
 
 /* One product's weights, as many blocks at a time as the window holds. */
@@ -16668,6 +16745,30 @@ static mgv_result mgv__decoder_init(mgv__decoder *decoder, const mgv__cuda_desc 
     return result;
 }
 
+/* Sines cost more than what the card makes of them. */
+static mgv_result mgv__decoder_make_turns(mgv__decoder *decoder, mgv_error *error) {
+    const size_t bytes = (size_t)MGV__DECODE_TURNS * MGV__DECODE_HEAD_DIM * sizeof(float);
+    uint32_t i;
+    decoder->turns = (float *)mgv__alloc(&decoder->allocator, bytes);
+    if (!decoder->turns) return mgv__fail_nomem(error, "the decoder's rotary positions", bytes);
+    for (i = 0; i < MGV__DECODE_TURNS; i++) {
+        const float at = (float)i, where[3] = {at, at, at};
+        mgv__decode_turn(decoder->plan.program, where, decoder->turns + (size_t)i * MGV__DECODE_HEAD_DIM);
+    }
+    return MGV_OK;
+}
+/* mgv__decode_turn at a position (t, h, w). */
+static void mgv__decoder_turn(const mgv__decoder *decoder, const float position[3], float *out) {
+    const uint8_t *axis = decoder->plan.program->rotary.axis;
+    uint32_t i;
+    if (position[0] >= MGV__DECODE_TURNS || position[1] >= MGV__DECODE_TURNS || position[2] >= MGV__DECODE_TURNS) {
+        mgv__decode_turn(decoder->plan.program, position, out);
+        return;
+    }
+    for (i = 0; i < MGV__DECODE_HEAD_DIM / 2; i++)
+        memcpy(out + 2 * i, decoder->turns + (size_t)position[axis[i]] * MGV__DECODE_HEAD_DIM + 2 * i, 2 * sizeof *out);
+}
+
 /* The current device is desc's then. */
 static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *desc, const mgv__config *config,
                                       const mgv__program *program,
@@ -16680,6 +16781,7 @@ static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *
     decoder->allocator = desc->allocator;
     decoder->calls = desc->calls ? desc->calls : MGV__CUDA_RUNTIME;
     result = mgv__decode_layout(&decoder->plan, config, program, tensors, error);
+    if (result == MGV_OK) result = mgv__decoder_make_turns(decoder, error);
     if (result == MGV_OK) result = mgv__decoder_init(decoder, desc, error);
     if (result != MGV_OK) {
         mgv__decoder_destroy(decoder);
@@ -16721,6 +16823,8 @@ static void mgv__decoder_close(mgv__decoder_state *state) {
     if (state->stream) calls->StreamDestroy(state->stream);
     if (state->block) calls->Free(state->block);
     if (state->pictures) calls->Free(state->pictures);
+    if (state->prompt_block) calls->Free(state->prompt_block);
+    if (state->prompt_pinned) calls->FreeHost(state->prompt_pinned);
     if (state->pinned) calls->FreeHost(state->pinned);
     memset((void *)state, 0, sizeof *state);
 }
@@ -16749,8 +16853,7 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     a->aborted = (uint32_t *)(void *)(state->block + words - 256);
     state->upload = at = state->block + words;
     a->ids = (const uint32_t *)(void *)at;
-    a->picture_rows = (const uint32_t *)(void *)(at + MGV__DECODE_IDS_BYTES);
-    a->rotary = (const float *)(void *)(at + 2 * MGV__DECODE_IDS_BYTES);
+    a->rotary = (const float *)(void *)(at + MGV__DECODE_IDS_BYTES);
     at += MGV__DECODE_UPLOAD_BYTES;
     state->session.keys = (uint16_t *)(void *)at;
     state->session.values = (uint16_t *)(void *)(at + cache);
@@ -16761,8 +16864,7 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     memset(state->pinned, 0, (size_t)(MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES + logits + 512));
     at = state->pinned;
     state->ids = (uint32_t *)(void *)at;
-    state->picture_rows = (uint32_t *)(void *)(at + MGV__DECODE_IDS_BYTES);
-    state->rotary = (float *)(void *)(at + 2 * MGV__DECODE_IDS_BYTES);
+    state->rotary = (float *)(void *)(at + MGV__DECODE_IDS_BYTES);
     at += MGV__DECODE_UPLOAD_BYTES;
     a->chosen = state->chosen = (uint32_t *)(void *)at;
     at += MGV__DECODE_IDS_BYTES;
@@ -16776,14 +16878,45 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     a->generation = 1;
     a->poll_limit = MGV__DECODE_POLL_LIMIT;
     a->pace = MGV__DECODE_PACE;
-    if (c->has_tower) {
-        MGV__CUDA_TRY(calls, Malloc, ((void **)&state->pictures, (size_t)(1 + a->deepstack) * MGV__DECODE_STEPS * c->hidden * 4),
-                      "allocating device memory for a session's pictures");
-        state->session.pictures = state->pictures;
-    }
     MGV__CUDA_TRY(calls, EventCreateWithFlags, (&state->done, cudaEventDisableTiming), "making an event");
     MGV__CUDA_TRY(calls, StreamCreateWithFlags, (&state->stream, cudaStreamNonBlocking), "making a stream");
     MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a session's words"); /* no other stream waits for it */
+    return MGV_OK;
+}
+
+/* Where a prompt's ids, picture rows and rotary lie behind each other: bytes before part `part`, and of all, for `rows` ids. */
+static size_t mgv__prompt_upload(uint32_t rows, uint32_t part) {
+    return (size_t)rows * 4 * (part < 3 ? part : 2 + (size_t)MGV__DECODE_HEAD_DIM);
+}
+/* What a session has for prompts. Rows that no id has are read, though nothing comes of them, and must be numbers. */
+static mgv_result mgv__decoder_open_prompt(mgv__decoder_state *state, uint32_t capacity, mgv_error *error) {
+    const mgv__config *c = state->decoder->plan.config;
+    const mgv__cuda_calls *calls = state->decoder->calls;
+    mgv__prompt_arguments *a = &state->prompt;
+    const uint32_t blocks = mgv__min_u32(mgv__ceil_div(capacity, MGV__PROMPT_ROWS), MGV__PROMPT_MOST_BLOCKS);
+    const uint32_t rows = state->prompt_rows = blocks * MGV__PROMPT_ROWS;
+    const size_t upload = mgv__prompt_upload(rows, 3);
+    uint64_t bytes;
+    a->decode = state->arguments;
+    a->decode.session[0] = state->session;
+    bytes = mgv__prompt_place_buffers(a, NULL, blocks);
+    MGV__CUDA_TRY(calls, Malloc, ((void **)&state->prompt_block, (size_t)bytes + upload), "allocating device memory for prompts");
+    MGV__CUDA_TRY(calls, Memset, (state->prompt_block, 0, (size_t)bytes), "clearing it");
+    mgv__prompt_place_buffers(a, state->prompt_block, blocks);
+    state->prompt_upload = state->prompt_block + bytes;
+    a->decode.ids = (const uint32_t *)(void *)state->prompt_upload;
+    a->picture_rows = (const uint32_t *)(void *)(state->prompt_upload + mgv__prompt_upload(rows, 1));
+    a->decode.rotary = (const float *)(void *)(state->prompt_upload + mgv__prompt_upload(rows, 2));
+    a->picture_pitch = rows;
+    a->deepstack = c->deepstack_count;
+    MGV__CUDA_TRY(calls, MallocHost, ((void **)&state->prompt_pinned, upload + 256), "allocating pinned memory for prompts");
+    memset(state->prompt_pinned, 0, upload + 256);
+    a->decode.status = state->prompt_status = (mgv__kernel_status *)(void *)(state->prompt_pinned + upload);
+    if (c->has_tower)
+        MGV__CUDA_TRY(calls, Malloc, ((void **)&state->pictures, (size_t)(1 + a->deepstack) * rows * c->hidden * 4),
+                      "allocating device memory for a session's pictures");
+    a->pictures = state->pictures;
+    MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a prompt's buffers"); /* no other stream waits for it */
     return MGV_OK;
 }
 
@@ -16792,6 +16925,7 @@ static mgv_result mgv__decoder_open(mgv__decoder_state *state, const mgv__decode
     memset((void *)state, 0, sizeof *state);
     state->decoder = decoder;
     result = mgv__decoder_open_parts(state, capacity, error);
+    if (result == MGV_OK) result = mgv__decoder_open_prompt(state, capacity, error);
     if (result != MGV_OK) mgv__decoder_close(state);
     return result;
 }
@@ -16804,24 +16938,44 @@ static mgv_result mgv__decoder_take_rows(mgv__decoder_state *state, const mgv_pi
     const mgv__cuda_calls *calls = state->decoder->calls;
     const size_t width = state->arguments.width;
     uint32_t i;
-    for (i = 0; i <= state->arguments.deepstack; i++) {
+    for (i = 0; i <= state->prompt.deepstack; i++) {
         const float *rows = i ? picture->deepstack[i - 1] : picture->tokens;
-        MGV__CUDA_TRY(calls, MemcpyAsync, (state->pictures + ((size_t)i * MGV__DECODE_STEPS + at) * width, rows + row * width,
+        MGV__CUDA_TRY(calls, MemcpyAsync, (state->pictures + ((size_t)i * state->prompt_rows + at) * width, rows + row * width,
                                            count * width * sizeof(float), cudaMemcpyDefault, state->stream), "sending a picture's rows");
     }
     return MGV_OK;
 }
 
-/* Starts a launch for `count` sessions, whose state->ids, state->picture_rows and state->rotary are filled in. Words are those of
-   `state`, and its stream is used. */
+/* All CTAs run at once: they wait for each other. */
+static mgv_result mgv__decoder_launch(mgv__decoder_state *state, cudaKernel_t kernel, uint32_t threads, uint32_t shared_bytes,
+                                      void *argument, mgv_error *error) {
+    cudaLaunchConfig_t config;
+    cudaLaunchAttribute cooperative;
+    void *parameters[1];
+    memset((void *)&config, 0, sizeof config);
+    memset((void *)&cooperative, 0, sizeof cooperative);
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
+    config.gridDim.x = state->decoder->ctas;
+    config.gridDim.y = config.gridDim.z = config.blockDim.y = config.blockDim.z = 1;
+    config.blockDim.x = threads;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = state->stream;
+    config.attrs = &cooperative;
+    config.numAttrs = 1;
+    parameters[0] = argument;
+    MGV__CUDA_TRY(state->decoder->calls, LaunchKernelExC, (&config, (const void *)kernel, parameters), "launching the decoder");
+    return MGV_OK;
+}
+
+/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`, and its stream
+   is used. */
 static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, const uint32_t *stops,
                                      uint32_t stop_count, mgv_error *error) {
     const mgv__decoder *decoder = state->decoder;
     const mgv__cuda_calls *calls = decoder->calls;
     mgv__decode_arguments *a = &state->arguments;
-    cudaLaunchConfig_t config;
-    cudaLaunchAttribute cooperative;
-    void *parameters[1];
+    mgv_result result;
     uint32_t i;
     a->sessions = count;
     a->steps = 0;
@@ -16839,22 +16993,56 @@ static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decod
     }
     MGV__CUDA_TRY(calls, MemsetAsync, (a->aborted, 0, 4, state->stream), "clearing the abort word");
     MGV__CUDA_TRY(calls, MemcpyAsync,
-                  (state->upload, state->pinned, 2 * MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
+                  (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
                                        cudaMemcpyHostToDevice, state->stream), "sending ids");
-    memset((void *)&config, 0, sizeof config);
-    memset((void *)&cooperative, 0, sizeof cooperative);
-    cooperative.id = cudaLaunchAttributeCooperative;
-    cooperative.val.cooperative = 1;
-    config.gridDim.x = decoder->ctas;
-    config.gridDim.y = config.gridDim.z = config.blockDim.y = config.blockDim.z = 1;
-    config.blockDim.x = MGV__DECODE_THREADS;
-    config.dynamicSmemBytes = decoder->shared_bytes;
-    config.stream = state->stream;
-    config.attrs = &cooperative;
-    config.numAttrs = 1;
-    parameters[0] = a;
-    MGV__CUDA_TRY(calls, LaunchKernelExC, (&config, (const void *)decoder->kernel, parameters), "launching the decoder");
+    result = mgv__decoder_launch(state, decoder->kernel, MGV__DECODE_THREADS, decoder->shared_bytes, a, error);
+    if (result != MGV_OK) return result;
     a->generation += a->steps * (a->layers + 1);
+    MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
+    return MGV_OK;
+}
+
+/* Where the prompt's ids, picture rows or rotary are filled in: part 0, 1, 2. */
+static void *mgv__decoder_prompt_part(mgv__decoder_state *state, uint32_t part) {
+    return state->prompt_pinned + mgv__prompt_upload(state->prompt_rows, part);
+}
+/* The head for the row that a prompt's launch leaves: a step without layers, whose embedding it is. */
+static mgv_result mgv__decoder_start_head(mgv__decoder_state *state, mgv_error *error) {
+    mgv__decode_arguments *a = &state->arguments;
+    const mgv__decode_arguments whole = *a;
+    mgv__decode_session session = state->session;
+    mgv_result result;
+    session.row = state->prompt.last;
+    session.given = session.steps = 1;
+    a->vectors += (size_t)a->layers * mgv__decode_vectors(a);
+    a->layers = 0;
+    result = mgv__decoder_start(state, &session, 1, NULL, 0, error);
+    a->vectors = whole.vectors;
+    a->layers = whole.layers;
+    return result;
+}
+/* Starts a launch for `rows` ids behind the `position` that the session holds, whose parts are filled in; with_head: and the head for the
+   last one. */
+static mgv_result mgv__decoder_start_prompt(mgv__decoder_state *state, uint32_t position, uint32_t rows, int with_head,
+                                            mgv_error *error) {
+    const mgv__decoder *decoder = state->decoder;
+    const mgv__cuda_calls *calls = decoder->calls;
+    mgv__prompt_arguments *a = &state->prompt;
+    mgv_result result;
+    uint32_t part;
+    a->rows = rows;
+    a->decode.session[0].position = position;
+    memset(state->prompt_status, 0, sizeof *state->prompt_status);
+    for (part = 0; part < 3; part++)
+        MGV__CUDA_TRY(calls, MemcpyAsync,
+                      (state->prompt_upload + mgv__prompt_upload(state->prompt_rows, part), mgv__decoder_prompt_part(state, part),
+                       (size_t)rows * (part < 2 ? 4 : 4 * MGV__DECODE_HEAD_DIM), cudaMemcpyHostToDevice, state->stream), "sending ids");
+    MGV__CUDA_TRY(calls, MemsetAsync, (a->counters, 0, (1 + (size_t)a->decode.layers * MGV__PROMPT_LAYER_OPS) * MGV__PROMPT_MOST_BLOCKS * 4,
+                                       state->stream), "clearing counters");
+    MGV__CUDA_TRY(calls, MemsetAsync, (a->decode.aborted, 0, 4, state->stream), "clearing the abort word");
+    result = mgv__decoder_launch(state, decoder->prompt_kernel, MGV__PROMPT_THREADS, decoder->prompt_shared_bytes, a, error);
+    if (result != MGV_OK) return result;
+    if (with_head) return mgv__decoder_start_head(state, error);
     MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
     return MGV_OK;
 }
@@ -16863,14 +17051,16 @@ static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decod
 static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error) {
     static const char *const waits[MGV__DECODE_WAITS] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention",
                                                          "hidden values",
-                                                         "the other CTAs' best ids", "weights"};
+                                                         "the other CTAs' best ids", "weights", "tiles of the operation before",
+                                                         "a stage of copies"};
     const mgv__kernel_status *s = state->status;
     const cudaError_t code = state->decoder->calls->EventQuery(state->done);
     if (code == cudaErrorNotReady) return MGV_ERROR_BUSY;
     if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaEventQuery", "decoding");
+    if (state->prompt_status->aborted) s = state->prompt_status;
     if (!s->aborted) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at step %u, CTA %u, warp %u: %s did not come in %u looks",
-                     (uint64_t)s->op,
+    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at %s %u, CTA %u, warp %u: %s did not come in %u looks",
+                     s == state->status ? "step" : "operation", (uint64_t)s->op,
                      (uint64_t)s->cta, (uint64_t)s->index, s->aborted < MGV__DECODE_WAITS ? waits[s->aborted] : "?", (uint64_t)s->seen);
 }
 
@@ -18139,7 +18329,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
 #define MGV__SESSION_GPU 1
 #endif
 
-enum { MGV__DEFAULT_CAPACITY = 4096, MGV__DEFAULT_BLOCK = 512 };
+enum { MGV__DEFAULT_CAPACITY = 4096, MGV__DEFAULT_BLOCK = 512, MGV__DEFAULT_GPU_BLOCK = 1024 };
 
 /* An id that may be chosen. */
 typedef struct mgv__candidate {
@@ -18156,6 +18346,7 @@ typedef struct mgv__append {
     uint32_t op;       /* that runs next */
     int prepared;      /* the block's rows are described in `geometry` */
     int launched;      /* and a GPU has them */
+    int step;          /* one id, which a GPU takes as it takes those that it chooses */
     uint32_t next;     /* the rotary position of the first id behind those that are described */
     uint32_t picture, picture_row; /* that the next placeholder belongs to */
     uint32_t picture_count;        /* behind them placeholders are ids as any other */
@@ -18273,10 +18464,10 @@ static mgv_result mgv__session_take_desc(mgv_session_desc *out, const mgv_engine
     if (!out->capacity) out->capacity = MGV__DEFAULT_CAPACITY;
     if (out->capacity > 1u << 24) /* positions are floats */
         return mgv__fail(error, MGV_ERROR_CAPACITY, "a session of %u ids; the limit is %u", (uint64_t)out->capacity, (uint64_t)1 << 24);
-    if (!out->block) out->block = MGV__DEFAULT_BLOCK;
+    if (!out->block) out->block = engine->decoder ? MGV__DEFAULT_GPU_BLOCK : MGV__DEFAULT_BLOCK;
     if (out->block > out->capacity) out->block = out->capacity;
 #ifdef MGV__SESSION_GPU
-    if (engine->decoder && out->block > MGV__DECODE_STEPS) out->block = MGV__DECODE_STEPS;
+    if (engine->decoder && out->block > MGV__PROMPT_MOST) out->block = MGV__PROMPT_MOST;
 #endif
     return mgv__allocator_check(&out->allocator, error);
 }
@@ -18537,6 +18728,7 @@ static mgv_result mgv__session_take(mgv_session *session, const mgv_append_desc 
     append->end = session->position + (uint32_t)d.id_count;
     append->next = mgv__session_next(session);
     append->picture_count = d.picture_count;
+    append->step = chosen;
     return MGV_OK;
 }
 
@@ -18700,35 +18892,55 @@ static int mgv__session_gpu_look(mgv_session *session) {
 static mgv_result mgv__session_gpu_take_pictures(mgv_session *session, mgv_error *error) {
     const mgv__picture_row *rows = session->picture_rows;
     const uint32_t count = session->append.rows;
+    uint32_t *out = (uint32_t *)mgv__decoder_prompt_part(session->gpu, 1);
     mgv__gpu gpu;
     mgv__gpu_thread thread;
     uint32_t first, end;
     mgv_result result = mgv__decoder_enter(session->gpu->decoder, &gpu, &thread, error);
     for (first = 0; first < count && result == MGV_OK; first = end) {
         for (end = first; end < count && rows[end].picture == rows[first].picture; end++)
-            session->gpu->picture_rows[end] = rows[first].picture == UINT32_MAX ? 0 : 1 + end;
+            out[end] = rows[first].picture == UINT32_MAX ? 0 : 1 + end;
         if (rows[first].picture == UINT32_MAX) continue;
         result = mgv__decoder_take_rows(session->gpu, &session->pictures[rows[first].picture], rows[first].row, first, end - first, error);
     }
     mgv__gpu_leave(&gpu, &thread);
     return result;
 }
+/* A block of a prompt. */
+static mgv_result mgv__session_gpu_block(mgv_session *session, mgv_error *error) {
+    const mgv__append *append = &session->append;
+    mgv__decoder_state *state = session->gpu;
+    float *rotary = (float *)mgv__decoder_prompt_part(state, 2);
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    uint32_t i;
+    mgv_result result = mgv__session_gpu_take_pictures(session, error);
+    if (result != MGV_OK) return result;
+    memcpy(mgv__decoder_prompt_part(state, 0), session->ids + append->at, append->rows * sizeof *session->ids);
+    for (i = 0; i < append->rows; i++)
+        mgv__decoder_turn(state->decoder, session->positions + (size_t)i * 3, rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+    result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
+    if (result == MGV_OK)
+        result = mgv__decoder_start_prompt(state, append->at, append->rows, append->at + append->rows == append->end, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
+}
+/* One id that was chosen: the kernel that chooses them takes it. */
+static mgv_result mgv__session_gpu_step(mgv_session *session, mgv_error *error) {
+    session->gpu->ids[0] = session->ids[session->append.at];
+    mgv__decoder_turn(session->gpu->decoder, session->positions, session->gpu->rotary);
+    return mgv__session_gpu_start(session, session->append.at, 1, 1, NULL, 0, error);
+}
 static void mgv__session_gpu_work(mgv_session *session) {
     mgv__append *append = &session->append;
-    uint32_t i;
+    mgv_result result;
     if (append->at == append->end) {
         mgv__session_finish(session);
         return;
     }
     mgv__session_describe(session);
-    memcpy(session->gpu->ids, session->ids + append->at, append->rows * sizeof *session->ids);
-    for (i = 0; i < append->rows; i++)
-        mgv__decode_turn(&session->model->program, session->positions + (size_t)i * 3,
-                         session->gpu->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
-    /* logits are wanted of the last id alone */
-    if (mgv__session_gpu_take_pictures(session, &append->error) != MGV_OK ||
-        mgv__session_gpu_start(session, append->at, append->rows + (append->at + append->rows < append->end), append->rows, NULL, 0,
-                               &append->error) != MGV_OK) {
+    result = append->step ? mgv__session_gpu_step(session, &append->error) : mgv__session_gpu_block(session, &append->error);
+    if (result != MGV_OK) {
         mgv__session_gpu_failed(session);
         return;
     }
@@ -19030,10 +19242,9 @@ static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_gene
     uint32_t i, steps;
     mgv_result result;
     state->ids[0] = first;
-    state->picture_rows[0] = 0;
     for (i = 0; i < most; i++) {
         const float at = (float)(next + i), where[3] = {at, at, at};
-        mgv__decode_turn(&session->model->program, where, state->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+        mgv__decoder_turn(state->decoder, where, state->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
     }
     result = mgv__session_gpu_start(session, position, 1, most, desc->stops, desc->stop_count, error);
     while (result == MGV_OK && (result = mgv__session_gpu_end(session, 1, error)) == MGV_ERROR_BUSY) result = MGV_OK;
@@ -19144,7 +19355,7 @@ static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_
                                              mgv_error *error) {
     const mgv__cuda_calls *calls = session->gpu->decoder->calls;
     uint16_t *window = (uint16_t *)(void *)session->gpu->rotary; /* pinned, and free between launches */
-    const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - 2 * MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
+    const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
     uint32_t first, now, i;
     for (first = 0; first < count; first += now) {
         const size_t at = (size_t)first * MGV__DECODE_HEAD_DIM;

@@ -1,4 +1,4 @@
 /* megavit: decoding by itself, as the machine model compiles it. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
-#include "sm_90a/decode/kernel.cuh"
+#include "sm_90a/decode/prompt.cuh"

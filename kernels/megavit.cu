@@ -6,7 +6,7 @@
    Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
    gemm, gemm_layers, towers, attention, attention_online, attention_ranges, rows, mergers; sm_90a/patches; sm_90a/siglip_head/ gemv, pool,
    pool_sums, pool_tokens; then sm_90a/latency/kernels.
-   Decoding shares only ptx.cuh with all that: sm_90a/decode/kernel. Images for Blackwell hold sm_100a/kernel.cuh
+   Decoding and prompts share only ptx.cuh with that: sm_90a/decode/ kernel, prompt. Images for Blackwell hold sm_100a/kernel.cuh
    instead. */
 #define MEGAVIT_KERNELS
 #include "../megavit.h"
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
 
 #include "sm_90a/latency/kernels.cuh"
 #ifdef __CUDACC__ /* the machine model has it in a file of its own */
-#include "sm_90a/decode/kernel.cuh"
+#include "sm_90a/decode/prompt.cuh"
 #endif
 
 /* What the host checks before it trusts this file. */

@@ -427,7 +427,7 @@ static void choose_lanes(Warp *warp) {
 
 static void build(const Launch &l) {
     const uint32_t warps = l.block / 32;
-    world->capacity = l.grid * l.block + l.grid * (9 * warps + 192); /* a warp's matrix products, its st.async to eight mbarriers; copies */
+    world->capacity = l.grid * l.block + l.grid * (9 * warps + MOST_COPIES); /* a warp's matrix products, its st.async to eight mbarriers; copies */
     for (unsigned i = 0; i < l.grid / l.cluster; i++) {
         world->cluster.emplace_back(new Cluster());
         Cluster &c = *world->cluster.back();
@@ -1307,11 +1307,11 @@ Slot &take_slot(Cta *cta, const Observer &issuer) {
             slot.clock++;
             return slot;
         }
-    if (cta->slot.size() >= 190) {
-        report("limit", "more than 190 pieces of asynchronous work of one CTA that nobody has waited for");
+    if (cta->slot.size() >= MOST_COPIES) {
+        report("limit", "more than %u pieces of asynchronous work of one CTA that nobody has waited for", MOST_COPIES);
         stop_launch();
     }
-    cta->slot.reserve(192);
+    cta->slot.reserve(MOST_COPIES);
     cta->slot.push_back({new_component(), 1, true});
     return cta->slot.back();
 }

@@ -79,6 +79,8 @@ enum class Op : uint8_t {
 };
 const char *op_text(Op op);
 
+constexpr unsigned MOST_COPIES = 640; /* pieces of asynchronous work that a CTA has under way: four stages of keys and values, row by row */
+
 /* ---- vector clocks: immutable arrays with one number for each thread and each slot of asynchronous work, shared and counted ---- */
 
 struct Base {

@@ -17,7 +17,8 @@
 
 extern "C" void megavit_decode_12_2_sm_90a(const mgv__decode_arguments arguments);
 extern "C" void megavit_decode_24_4_sm_90a(const mgv__decode_arguments arguments);
-extern "C" const uint32_t megavit_decode_description[3];
+extern "C" void megavit_prompt_sm_90a(const mgv__prompt_arguments arguments);
+extern "C" const uint32_t megavit_decode_description[3], megavit_prompt_description[3];
 
 namespace {
 
@@ -204,8 +205,10 @@ void make_card(uint32_t ctas) {
     machine::runtime.multiprocessors = ctas;
     machine::runtime.kernels = {
         {"megavit_decode_12_2_sm_90a", 96, [](void **arguments) { megavit_decode_12_2_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
-        {"megavit_decode_24_4_sm_90a", 96, [](void **arguments) { megavit_decode_24_4_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }}};
-    machine::runtime.globals = {{"megavit_decode_description", {megavit_decode_description, sizeof megavit_decode_description}}};
+        {"megavit_decode_24_4_sm_90a", 96, [](void **arguments) { megavit_decode_24_4_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
+        {"megavit_prompt_sm_90a", 168, [](void **arguments) { megavit_prompt_sm_90a(*(const mgv__prompt_arguments *)arguments[0]); }}};
+    machine::runtime.globals = {{"megavit_decode_description", {megavit_decode_description, sizeof megavit_decode_description}},
+                                {"megavit_prompt_description", {megavit_prompt_description, sizeof megavit_prompt_description}}};
 }
 
 /* What may be written, and what host memory holds. */
@@ -214,6 +217,9 @@ void name_parts(const mgv__decoder *decoder, const mgv__decoder_state &state, ui
     machine::global_fill(state.pinned, 0, 512 + MGV__DECODE_UPLOAD_BYTES + MGV__DECODE_IDS_BYTES);
     machine::global_read_only(decoder->weights);
     if (state.pictures) machine::global_read_only(state.pictures);
+    machine::global_part(state.prompt_block, (size_t)(state.prompt_upload - state.prompt_block), "a prompt's buffers", false);
+    machine::global_part(state.prompt_upload, mgv__prompt_upload(state.prompt_rows, 3), "a prompt's ids", true);
+    machine::global_fill(state.prompt_pinned, 0, mgv__prompt_upload(state.prompt_rows, 3) + 256);
     machine::global_part(state.block, (size_t)(state.upload - state.block), "words", false);
     machine::global_part(state.upload, MGV__DECODE_UPLOAD_BYTES, "ids and rotary", true);
     machine::global_part(state.session.keys, cache, "keys", false);
@@ -392,6 +398,96 @@ void test_lost(const Shape &shape, uint32_t before) {
     mgv_model_close(model);
 }
 
+/* ---- prompts ---- */
+
+/* Ids behind the `position` held, by the prompt's kernel; then the head. */
+Run prompt(Gpu &gpu, const std::vector<uint32_t> &ids, uint32_t position, const machine::Options &options, bool with_head) {
+    Run run;
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    memcpy(mgv__decoder_prompt_part(&gpu.state, 0), ids.data(), ids.size() * 4);
+    memset(mgv__decoder_prompt_part(&gpu.state, 1), 0, ids.size() * 4);
+    for (uint32_t i = 0; i < ids.size(); i++) {
+        const float at = (float)(position + i), where[3] = {at, at, at};
+        mgv__decoder_turn(gpu.decoder, where, (float *)mgv__decoder_prompt_part(&gpu.state, 2) + i * 128);
+    }
+    machine::runtime.options = options;
+    mgv_result result = mgv__decoder_start_prompt(&gpu.state, position, (uint32_t)ids.size(), 0, &error);
+    if (result == MGV_OK) result = mgv__decoder_look(&gpu.state, &error);
+    run.machine = machine::runtime.last;
+    arithmetic_runs++;
+    if (result == MGV_OK && run.machine.reports.empty() && with_head) {
+        result = mgv__decoder_start_head(&gpu.state, &error);
+        if (result == MGV_OK) result = mgv__decoder_look(&gpu.state, &error);
+        run.machine = machine::runtime.last;
+        arithmetic_runs++;
+    }
+    if (result != MGV_OK) run.verdict = error.message;
+    run.logits.assign(gpu.state.session.logits, gpu.state.session.logits + gpu.state.arguments.vocabulary);
+    return run;
+}
+
+/* Keys and values of the first `count` ids. */
+std::vector<uint16_t> cache_of(const Gpu &gpu, uint32_t count, uint32_t capacity) {
+    const mgv__config &c = *gpu.decoder->plan.config;
+    std::vector<uint16_t> rows;
+    for (const uint16_t *from : {gpu.state.session.keys, gpu.state.session.values})
+        for (uint32_t i = 0; i < c.layers * c.key_heads; i++)
+            rows.insert(rows.end(), from + (size_t)i * capacity * 128, from + ((size_t)i * capacity + count) * 128);
+    return rows;
+}
+
+/* A prompt cut at some ids, in every grid: no report, logits within bf16's bound, the same bits of logits, keys and values; and an id that
+   the decoder's kernel appends behind it. */
+void test_prompt(const char *name, const Shape &shape, const std::vector<uint32_t> &ends, const std::vector<std::vector<uint32_t>> &cuts,
+                 const std::vector<uint32_t> &grids) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    const uint32_t count = ends.back(), capacity = count + 1;
+    const std::vector<uint32_t> ids = rule_ids(capacity, shape.vocabulary, count);
+    Reference reference = run_on_cpu(model, ids, count - 1);
+    std::vector<float> first, behind;
+    std::vector<uint16_t> cache;
+    std::string why;
+    double error = 0, next = 0;
+    unsigned seed = 0;
+    for (uint32_t grid : grids)
+        for (const std::vector<uint32_t> &cut : cuts) {
+            Gpu gpu;
+            if (!why.empty()) break;
+            if (!open_gpu(gpu, model, grid, capacity)) return;
+            machine::Options options = options_of(++seed, false);
+            options.hardware_sums = false;
+            Run run;
+            for (uint32_t at = 0, i = 0; at < count && why.empty(); i++) {
+                const uint32_t end = i < cut.size() ? cut[i] : count;
+                run = prompt(gpu, std::vector<uint32_t>(ids.begin() + at, ids.begin() + end), at, options, end == count);
+                why = wrong(run);
+                at = end;
+            }
+            error = relative_l2(run.logits.data(), reference.logits[0].data(), run.logits.size());
+            if (why.empty() && !(error < 0.02)) why = "relative error " + std::to_string(error);
+            const std::vector<uint16_t> kept = cache_of(gpu, count, capacity);
+            const std::vector<float> logits = run.logits;
+            if (why.empty()) run = launch(gpu, {ids[count]}, count, 1, options);
+            if (why.empty()) why = wrong(run);
+            next = relative_l2(run.logits.data(), reference.logits[1].data(), run.logits.size());
+            if (why.empty() && !(next < 0.02)) why = "behind the prompt: relative error " + std::to_string(next);
+            if (first.empty()) {
+                first = logits;
+                behind = run.logits;
+                cache = kept;
+            }
+            if (why.empty() && (logits != first || behind != run.logits)) why = "other bits than in the first run";
+            if (why.empty() && cache != kept) why = "another cache than in the first run";
+            if (!why.empty()) why = std::to_string(grid) + " CTAs, seed " + std::to_string(seed) + ": " + why;
+            close_gpu(gpu);
+        }
+    ok(why.empty(), std::string(name) + ": relative error " + std::to_string(error) + ", of the id behind it " + std::to_string(next), why);
+    close_reference(reference);
+    mgv_model_close(model);
+}
+
 /* ---- the public functions ---- */
 
 struct Session {
@@ -441,7 +537,7 @@ void test_sessions(const Shape &shape) {
     append.ids = ids.data();
     append.id_count = 70;
     ok(mgv_engine_backend(gpu.engine) == MGV_BACKEND_CUDA, "the engine's backend is the GPU");
-    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "70 ids, which are two launches", error.message);
+    ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "70 ids", error.message);
     ok(machine::runtime.last.reports.empty(), "nothing to report", machine::runtime.last.text());
     mgv_session_append_blocking(cpu.session, &append, &error);
     std::vector<float> mine = logits_of(gpu), theirs = logits_of(cpu);
@@ -600,6 +696,11 @@ int main(int count, char **arguments) {
         test_arithmetic("two segments", pair, 127, 3, {4, 6}, 2);
     }
     if (only.empty() || only == "lost") test_lost(pair, 128);
+    if (only.empty() || only == "prompt") {
+        test_prompt("a short prompt", pair, {21}, {{}, {1}, {8, 9}}, {4, 2});
+        test_prompt("a prompt of two blocks", pair, {147}, {{}, {64, 70}}, {4});
+        test_prompt("a prompt, four heads of queries for one of keys", four, {75}, {{}, {67}}, {6});
+    }
     if (only.empty() || only == "sessions") test_sessions(pair);
     if (only.empty() || only == "pictures") test_pictures(seeing);
     return finish("decoder");

@@ -89,9 +89,9 @@ DEVICE void decode_embed(Decoder &self) {
     const uint32_t end = mgv__decode_first(a.width / 8, blockIdx.x + 1, gridDim.x);
     const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16);
     if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
-    const uint32_t picture = session < a.sessions ? decode_picture_row(self, session) : 0;
+    const float *const row_given = session < a.sessions ? a.session[session].row : NULL;
     uint32_t id = 0;
-    if (session < a.sessions && !picture)
+    if (session < a.sessions && !row_given)
         id = self.step < a.session[session].given ? ld_global_nc_u32(a.ids + session * a.ids_pitch + self.step)
                                                 : self.shared->token[session][0];
 #pragma unroll 1
@@ -100,8 +100,8 @@ DEVICE void decode_embed(Decoder &self) {
         const uint32_t valid = session < a.sessions && block < end && self.lane % 16 < 8 && (self.alive >> session & 1);
         float value = 0, gamma = 0;
         if (valid) {
-            if (picture) {
-                value = decode_picture(self, session, 0, picture, block * 8 + row);
+            if (row_given) {
+                value = ld_relaxed_gpu_f32(row_given + block * 8 + row);
             } else {
                 const uint64_t place = mgv__decode_place(a.product[MGV__PRODUCT_HEAD].slices, id, block * 8 + row);
                 const uint32_t pair = ld_global_nc_u32(a.embedding + place / 4 * 4);

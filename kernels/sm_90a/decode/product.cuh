@@ -142,18 +142,6 @@ DEVICE void decode_put_rows(const Decoder &self, uint32_t which, uint32_t sessio
         decode_put(self, MGV__DECODE_SQUARES, a.squares[which] + session * (a.width / 8) + block, __float_as_uint(square), tag);
 }
 
-/* 1 + the row of the session's pictures that the step's id stands for; 0: it is text. */
-DEVICE uint32_t decode_picture_row(const Decoder &self, uint32_t session) {
-    const mgv__decode_arguments &a = self.arguments;
-    if (self.step >= a.session[session].given) return 0;
-    return ld_global_nc_u32(a.picture_rows + session * a.ids_pitch + self.step);
-}
-/* A column of it; which: 0: the embedding, N: what layer N - 1 adds. */
-DEVICE float decode_picture(const Decoder &self, uint32_t session, uint32_t which, uint32_t picture, uint32_t column) {
-    const mgv__decode_arguments &a = self.arguments;
-    return ld_global_nc_f32(a.session[session].pictures + (uint64_t)(which * a.ids_pitch + picture - 1) * a.width + column);
-}
-
 /* The best of those that this thread has seen: the largest logit, of equal ones the smaller id. */
 struct DecodeBest {
     uint32_t key, id;
@@ -180,14 +168,7 @@ DEVICE void decode_finish(Decoder &self, const DecodeProduct &product, uint32_t 
         const uint32_t which = product.kind == MGV__PRODUCT_OUT, first = mgv__decode_first(a.width / 8, blockIdx.x, gridDim.x);
         float *const residual = &self.shared->residual[((block - first) * MGV__DECODE_SESSIONS + session) * 8 + row % 8];
         v += shfl_bfly_f32(v, 8);
-        if (valid && row < 8) {
-            v += *residual;
-            if (!which && product.layer < a.deepstack) {
-                const uint32_t picture = decode_picture_row(self, session);
-                if (picture) v += decode_picture(self, session, 1 + product.layer, picture, block * 8 + row);
-            }
-            *residual = v;
-        }
+        if (valid && row < 8) *residual = v += *residual;
         decode_put_rows(self, which, session, block, v, gamma, valid && row < 8, decode_tag(self, product.layer + 1 - which));
         return;
     }
