@@ -132,7 +132,8 @@ static void add_attention(mgv__hash *hash, const mgv__plan *plan, const mgv__ker
     const int latency = plan->regime == MGV__LATENCY;
     add_map(hash, plan, latency ? of->query_map : of->key_map);
     add_map(hash, plan, latency ? of->key_map : of->query_map);
-    if (k->kind == MGV__KERNEL_ATTENTION_ONLINE && of->key_rest_map != MGV__NO_MAP) {
+    if (k->kind == MGV__KERNEL_ATTENTION_RANGES) add(hash, of->range);
+    if ((k->kind == MGV__KERNEL_ATTENTION_ONLINE || k->kind == MGV__KERNEL_ATTENTION_RANGES) && of->key_rest_map != MGV__NO_MAP) {
         add_map(hash, plan, of->key_rest_map);
         add_map(hash, plan, of->query_rest_map);
     }
@@ -178,7 +179,17 @@ static void add_op(mgv__hash *hash, const mgv__plan *plan, const mgv__kernel_op 
             add(hash, k->stats_in);
         }
         add(hash, k->stats_columns);
-    }
+    } else if (k->kind == MGV__KERNEL_MERGE) {
+        add_buffer(hash, plan, k->of.merge.source);
+        add(hash, k->of.merge.rows);
+        add(hash, k->of.merge.target);
+        add(hash, k->of.merge.fold);
+        if (k->flags & MGV__KERNEL_FOLD_NORM) {
+            add(hash, k->of.merge.gamma);
+            add(hash, k->stats_in);
+        }
+        add(hash, k->stats_columns);
+    } else if (k->kind == MGV__KERNEL_PATCHES_OF_TOKENS) add(hash, k->of.patches.frames);
 }
 
 /* Operations, segments, and where tiles are dealt the lists. */
@@ -212,7 +223,7 @@ static void add_figure(mgv__hash *hash, double value) {
 }
 
 /* What mgv_model_get_schedule says, but for labels. */
-static uint64_t hash_figures(const mgv_model *model, uint32_t images) {
+static uint64_t hash_figures(const mgv_model *model, uint32_t images, uint32_t tokens) {
     static mgv_schedule_op ops[MGV__PLAN_MAX_OPS];
     mgv_schedule_info info;
     mgv_schedule_desc desc;
@@ -222,6 +233,7 @@ static uint64_t hash_figures(const mgv_model *model, uint32_t images) {
     memset(&desc, 0, sizeof desc);
     desc.struct_size = sizeof desc;
     desc.image_count = images;
+    desc.tokens = tokens;
     if (mgv_model_get_schedule(model, &desc, &info, ops, MGV__PLAN_MAX_OPS, &error) != MGV_OK) fail_msg("%s", error.message);
     mgv__hash_begin(&hash);
     mgv__hash_text(&hash, info.regime);
@@ -326,10 +338,38 @@ static void tell_model(const char *name, const mgv_model *model, int with_packed
         schedules(model, rows, hashes);
         tell_hashes(name, rows ? "schedules with rows" : "schedules", hashes, BATCHES);
     }
-    for (i = 0; i < BATCHES; i++) hashes[i] = hash_figures(model, batches[i]);
+    for (i = 0; i < BATCHES; i++) hashes[i] = hash_figures(model, batches[i], 0);
     tell_hashes(name, "figures", hashes, BATCHES);
     if (with_packed) {
         mgv__plan *plan = make_plan(model, 3);
+        hashes[0] = hash_packed(plan, model);
+        mgv__plan_free(&model->allocator, plan);
+        tell_hashes(name, "packed", hashes, 1);
+    }
+}
+
+/* Of a tower that takes pictures of any size: one picture of so many tokens. */
+static const uint32_t token_counts[BATCHES] = {4, 64, 256, 1024, 4096, 16384};
+static void tell_tower(const char *name, const mgv_model *model, int with_packed) {
+    uint64_t hashes[BATCHES];
+    mgv_error error;
+    uint32_t i;
+    for (i = 0; i < BATCHES; i++) {
+        mgv__plan *plan = make_plan(model, token_counts[i]);
+        assert_true(plan->varlen);
+        plan->all_mergers = 1;
+        plan->keys[MGV__RANGE_FRAME] = token_counts[i];
+        plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(&model->config, token_counts[i]);
+        mgv__plan_schedule(plan, token_counts[i], CLUSTERS);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        hashes[i] = hash_schedule(plan);
+        mgv__plan_free(&model->allocator, plan);
+    }
+    tell_hashes(name, "schedules", hashes, BATCHES);
+    for (i = 0; i < BATCHES; i++) hashes[i] = hash_figures(model, 1, token_counts[i]);
+    tell_hashes(name, "figures", hashes, BATCHES);
+    if (with_packed) {
+        mgv__plan *plan = make_plan(model, token_counts[0]);
         hashes[0] = hash_packed(plan, model);
         mgv__plan_free(&model->allocator, plan);
         tell_hashes(name, "packed", hashes, 1);
@@ -431,6 +471,41 @@ static void test_golden_models(void **state) {
     }
 }
 
+static void tower_config(mgv__config *config, mgv_family family, const shape *s) {
+    config_of(config, s, 0, s->layers, 0);
+    config->family = family;
+    config->merge = config->temporal_patch = 2;
+    config->position_side = 48;
+    config->out_hidden = 2048;
+    config->rope_theta = 10000;
+}
+/* Towers for pictures of any size, as they are published (Qwen3-VL 2B and 8B, without DeepStack) and small, with all that there is of
+   them. */
+static void test_towers(void **state) {
+    static const shape published[] = {{"qwen3-2b", 1024, 4096, 24, 16, 16}, {"qwen3-8b", 1152, 4304, 27, 16, 16}};
+    static const char *const small[] = {"qwen3_base", "qwen3_head_dim_72", "qwen3_5_base", "qwen2_5_base", "qwen2_vl_base"};
+    plan_model *m = (plan_model *)malloc(sizeof *m);
+    uint32_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(published); i++) {
+        mgv__config config;
+        tower_config(&config, MGV_FAMILY_QWEN3_VL, &published[i]);
+        plan_model_make(m, &config, 0);
+        tell_tower(published[i].name, &m->model, 0);
+        plan_model_free(m);
+    }
+    for (i = 0; i < COUNT_OF(small); i++) {
+        golden g;
+        mgv_model *model;
+        golden_open(&g, small[i]);
+        model = golden_open_model(&g, "", 1);
+        tell_tower(small[i], model, 1);
+        mgv_model_close(model);
+        golden_close(&g);
+    }
+    free(m);
+}
+
 /* What operations are called changes nothing. */
 static void test_labels_are_only_names(void **state) {
     plan_model *m = (plan_model *)malloc(sizeof *m);
@@ -447,7 +522,7 @@ static void test_labels_are_only_names(void **state) {
         for (i = 0; pass && i < m->model.program.op_count; i++) m->model.program.ops[i].label = i % 2 ? "x" : "qkv";
         schedules(&m->model, 0, hashes[0]);
         schedules(&m->model, 1, hashes[1]);
-        for (i = 0; i < BATCHES; i++) hashes[2][i] = hash_figures(&m->model, batches[i]);
+        for (i = 0; i < BATCHES; i++) hashes[2][i] = hash_figures(&m->model, batches[i], 0);
         plan = make_plan(&m->model, 3);
         if (pass) assert_int_equal(hash_packed(plan, &m->model), packed);
         else packed = hash_packed(plan, &m->model);
@@ -459,7 +534,7 @@ static void test_labels_are_only_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_golden_models),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_golden_models), cmocka_unit_test(test_towers),
                                        cmocka_unit_test(test_labels_are_only_names)};
     int failed;
     begin_lines();

@@ -141,16 +141,17 @@ class Model:
 class Engine:
     """One device and all the memory it will need. max_width and max_height: of the largest picture; 0: 4096. row_outputs: 1 where tokens,
     layers or DeepStack's rows are asked of a GPU into NumPy arrays. schedule_images: max_images, say, where a picture's rows are to have
-    the same bits in any company. max_sms: multiprocessors of the card that it may use; 0: all."""
+    the same bits in any company. max_sms: multiprocessors of the card that it may use; 0: all.
+    kernels: the bytes of a megavit.fatbin, instead of those compiled into the library."""
 
     def __init__(self, model, backend="auto", device=0, max_images=1, max_tokens=0, max_width=0, max_height=0, threads=1,
-                 row_outputs=0, schedule_images=0, max_sms=0):
+                 row_outputs=0, schedule_images=0, max_sms=0, kernels=None):
         self._handle, self._threads = c_void_p(), c_void_p()
-        self.model = model  # outlives the engine
+        self.model, self._kernels = model, kernels and ctypes.create_string_buffer(kernels, len(kernels))  # outlive the engine
         self._kept = None   # pictures and rows of an encode under way
         desc = _sized(_EngineDesc, backend=BACKENDS[backend], device=device, max_images=max_images, max_tokens=max_tokens,
                       max_width=max_width, max_height=max_height, max_row_outputs=row_outputs, schedule_images=schedule_images,
-                      max_sms=max_sms)
+                      max_sms=max_sms, kernels=ctypes.cast(self._kernels, c_void_p) if kernels else None)
         if threads > 1:
             _call("mgv_threads_create", byref(self._threads), threads, None)
             desc.parallel = _library.mgv_threads_parallel_for(self._threads)

@@ -2,7 +2,8 @@
 on the card.
 usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so peers.py [--warm] PART...    with tests/gpu, and lean.py and common.py of the peers, on
 PYTHONPATH. Parts: sizes (30 pictures of 30 sizes), attention:LIBHARNESS:FATBIN, and the names of QWEN and SIGLIP below;
---warm: only compiles the peers of these parts, into PyTorch's cache on disk.
+--warm: only compiles the peers of these parts, into PyTorch's cache on disk; --beside=FATBIN: other kernels of ours take turns, too, and
+the last column is how much less time they take.
 
 The peer: fused QKV, cuDNN's attention or the better of PyTorch's others, blocks by torch.compile, all of an encode in one CUDA graph, with
 patches, positions, mergers and DeepStack as ours has them. A block takes the sum of the one before along, so that it is added where the
@@ -22,6 +23,7 @@ BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.E
 PAIRS, SECONDS = 5, 0.15
 torch.set_grad_enabled(False)
 only_warm = '--warm' in arguments
+beside = [a.partition('=')[2] for a in arguments if a.startswith('--beside=')]
 
 
 class Block(lean.Block):
@@ -50,7 +52,7 @@ class Cut(nn.Module):
         self.pe, self.pos = Lin(self.k, width), nn.Buffer(torch.randn(grid[0] * grid[1], width, device='cuda', dtype=bf))
     def forward(self, pixels):
         h, w = self.grid; p, m = self.p, self.m
-        if pixels.dim() == 4: # uint8 [B, H, W, 3]
+        if pixels.shape[-1] == 3: # uint8 [B, H, W, 3], else [B, patches, 3, pixels]
             pixels = pixels[:, :h * p, :w * p].reshape(-1, h // m, m, p, w // m, m, p, 3).permute(0, 1, 4, 2, 5, 7, 3, 6)
             pixels = pixels.reshape(-1, h * w, 3, p * p)
         x = (pixels.to(bf) - 127.5) * (1 / 127.5)
@@ -87,7 +89,7 @@ class Head(nn.Module):
 
 QWEN = {  # width, MLP, heads, layers, patch, out, DeepStack behind these layers, window, layers of full attention, gated
     'qwen3-2b': (1024, 4096, 16, 24, 16, 2048, (5, 11, 17), 0, (), False),
-    'qwen3-8b': (1152, 4304, 16, 27, 16, 3584, (8, 16, 24), 0, (), False),
+    'qwen3-8b': (1152, 4304, 16, 27, 16, 4096, (8, 16, 24), 0, (), False),
     'qwen2.5-7b': (1280, 3420, 16, 32, 14, 3584, (), 64, (7, 15, 23, 31), True)}
 SIGLIP = {  # width, MLP, heads, layers, pixels, patch
     'base-224': (768, 3072, 12, 12, 224, 16), 'base-512': (768, 3072, 12, 12, 512, 16), 'so400m-224': (1152, 4304, 16, 27, 224, 14),
@@ -154,13 +156,16 @@ def segment(call, wait):
     return statistics.median(a.elapsed_time(b) for a, b in pairs)
 
 
-def pairs(what, ours, theirs, wait, note=''):
-    """Both sides in turns; prints the line."""
-    for _ in range(3): ours(); theirs(); torch.cuda.synchronize()
-    a, b = [], []
-    for _ in range(PAIRS): a.append(segment(ours, wait)); b.append(segment(theirs, wait))
-    ratio = statistics.median(y / x for x, y in zip(a, b))
-    print(f'| {what} | {statistics.median(a):.3f} | {statistics.median(b):.3f} | **{ratio:.2f}** | {note} |', flush=True)
+def pairs(what, ours, theirs, wait, note='', others=()):
+    """All sides in turns; prints the line. others: the same of other kernels, if any."""
+    sides = [ours, theirs, *others]
+    for _ in range(3):
+        for side in sides: side(); torch.cuda.synchronize()
+    times = [[segment(side, wait) for side in sides] for _ in range(PAIRS)]
+    middle = lambda f: statistics.median(f(t) for t in times)
+    other = f' {middle(lambda t: t[2]):.3f}, {100 * middle(lambda t: t[2] / t[0] - 1):+.1f}% |' if others else ''
+    ratio = middle(lambda t: t[1] / t[0])
+    print(f'| {what} | {middle(lambda t: t[0]):.3f} | {middle(lambda t: t[1]):.3f} | **{ratio:.2f}** | {note} |{other}', flush=True)
 
 
 def turns(calls):
@@ -176,6 +181,7 @@ def save(model, directory):
 
 
 def engine_of(model, **limits): return megavit.Engine(model, backend='cuda', threads=16, **limits)
+def engines_beside(model, **limits): return [engine_of(model, kernels=pathlib.Path(f).read_bytes(), **limits) for f in beside]
 
 
 def qwen(name, sides=(16, 32, 64, 128), sizes=False):
@@ -191,7 +197,8 @@ def qwen(name, sides=(16, 32, 64, 128), sizes=False):
         save(model, where)
         opened = megavit.Model(where)
         if sizes: padded(name, opened, False, model)
-        engine = engine_of(opened, max_images=1, max_tokens=max(s * s for s in sides)) if sides else None
+        limits = dict(max_images=1, max_tokens=max((s * s for s in sides), default=0))
+        engine, more = (engine_of(opened, **limits), engines_beside(opened, **limits)) if sides else (None, [])
         for side in sides:
             try:
                 pixels = torch.from_numpy(towers.picture(side, side, patch, 1)).cuda()
@@ -204,7 +211,14 @@ def qwen(name, sides=(16, 32, 64, 128), sizes=False):
                     half = towers.reference(name, model, [pixels.cpu().numpy()], bf)[0]
                     bound = f'; transformers bf16 {towers.off(half, want):.1e}'
                 assert error < 0.03, error
-                pairs(f'{name} {side * side} patches', encode.launch, peer.launch, True, f'tokens {error:.1e} from fp32{bound}')
+                others = [towers.Prepared(e, [pixels], outputs) for e in more]
+                for other in others:
+                    other.launch(); other.engine.wait()
+                    off = towers.off(other.rows[0].cpu(), want)
+                    assert off < 0.03, off
+                    bound += '; others ' + ('the same bits' if torch.equal(other.rows[0], encode.rows[0]) else f'{off:.1e}')
+                pairs(f'{name} {side * side} patches', encode.launch, peer.launch, True, f'tokens {error:.1e} from fp32{bound}',
+                      [o.launch for o in others])
                 del peer
             except Exception: traceback.print_exc(); print(f'| {name} {side * side} | failed |', flush=True)
             torch.cuda.empty_cache()
@@ -237,7 +251,8 @@ def padded(name, opened, warm, model=None):
     if warm: return
     pixels = [torch.from_numpy(towers.picture(h, w, patch, i)).cuda() for i, (h, w) in enumerate(grids)]
     outputs = [('tokens', 0)] + [('deepstack', i) for i in range(len(deep))]
-    engines = [engine_of(opened, max_images=30, max_tokens=sum(tokens)) for _ in range(2)]
+    limits = dict(max_images=30, max_tokens=sum(tokens))
+    engines = [engine_of(opened, **limits) for _ in range(2)]
     encodes = [towers.Prepared(engine, pixels, outputs) for engine in engines]
     for encode in encodes: encode.launch()
     for engine in engines: engine.wait()
@@ -247,8 +262,10 @@ def padded(name, opened, warm, model=None):
     assert error < 0.03, error
     def theirs():
         for peer in peers: peer.launch()
+    more = [e for _ in range(2) for e in engines_beside(opened, **limits)]
+    others = [turns([towers.Prepared(e, pixels, outputs).launch for e in more])] if more else []
     pairs(f'{name}, 30 sizes, {sum(tokens)} patches', turns([e.launch for e in encodes]), theirs, False,
-          f'tokens {error:.1e} from fp32; padded to {" + ".join("%d x %d" % (n, b) for b, n in budgets)}')
+          f'tokens {error:.1e} from fp32; padded to {" + ".join("%d x %d" % (n, b) for b, n in budgets)}', others)
 
 
 def siglip(name, batches=(1, 3, 8)):
@@ -280,13 +297,41 @@ def siglip(name, batches=(1, 3, 8)):
             torch.cuda.empty_cache()
 
 
+class Alone:
+    """The first layer's attention of a tower alone, over what the layer gave it: harness.c."""
+    def __init__(self, lib, where, kernels, pixels, side, n, rows):
+        message = ctypes.create_string_buffer(1024)
+        self.lib, self.stream = lib, torch.cuda.current_stream().cuda_stream
+        self.h = lib.harness_alone(where.encode(), kernels.encode(), pixels.data_ptr(), side, side, n, rows.data_ptr(), rows.numel(),
+                                   message)
+        if not self.h: raise RuntimeError(message.value.decode())
+
+    def launch(self): self.lib.harness_alone_launch(self.h, self.stream)
+
+    def read(self, buffer, tensor):
+        torch.cuda.synchronize()
+        self.lib.harness_copy(tensor.data_ptr(), self.lib.harness_alone_buffer(self.h, buffer), tensor.numel() * 2)
+        return tensor
+
+    def error(self, qkv, heads, d):
+        """Of the first and the last head's rows, from float64, after a launch over NaN."""
+        n, parts = qkv.shape[0], []
+        got = torch.full((n, heads * d), float('nan'), device='cuda', dtype=bf)
+        torch.cuda.synchronize()
+        self.lib.harness_copy(self.lib.harness_alone_buffer(self.h, 3), got.data_ptr(), got.numel() * 2)
+        self.launch()
+        self.read(3, got)
+        if self.lib.harness_alone_verdict(self.h): raise RuntimeError('a launch gave up')
+        for head in (0, heads - 1):
+            q, k, v = (qkv.view(n, 3, heads, d)[:, i, head].double() for i in range(3))
+            parts.append(towers.off(got[:, head * d:head * d + d], (q @ k.T * math.log(2)).softmax(-1) @ v))
+        return max(parts)
+
+
 def attention(library, kernels, sides=(64, 128)):
-    """The first layer's attention alone, over what the layer gave it: the first head's rows against float64, its time beside SDPA's on the
-    same rows, strided as a fused QKV leaves them or not, whatever is fastest."""
-    lib, message = ctypes.CDLL(library), ctypes.create_string_buffer(1024)
-    P, U = ctypes.c_void_p, ctypes.c_uint32
+    """Alone, beside SDPA on the same rows, strided as a fused QKV leaves them or not, whatever is fastest."""
+    lib, P, U, S = ctypes.CDLL(library), ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p
     lib.harness_alone.restype = lib.harness_alone_buffer.restype = P
-    S = ctypes.c_char_p
     lib.harness_alone.argtypes = [S, S, P, U, U, U, P, ctypes.c_uint64, S]
     lib.harness_alone_launch.argtypes, lib.harness_alone_buffer.argtypes = [P, P], [P, U]
     lib.harness_alone_verdict.argtypes = lib.harness_alone_close.argtypes = [P]
@@ -301,27 +346,11 @@ def attention(library, kernels, sides=(64, 128)):
                 n, d = side * side, width // heads
                 pixels = torch.from_numpy(towers.picture(side, side, patch, 1)).cuda()
                 rows = torch.empty(n // 4, out, device='cuda')
-                a = lib.harness_alone(where.encode(), kernels.encode(), pixels.data_ptr(), side * patch, side * patch, n, rows.data_ptr(),
-                                      rows.numel(), message)
-                if not a:
-                    print('| attention', name, n, '| failed |', message.value.decode(), flush=True)
-                    continue
-                qkv, got = torch.empty(n, 3 * width, device='cuda', dtype=bf), torch.empty(n, width, device='cuda', dtype=bf)
-                place = lib.harness_alone_buffer(a, 3)
-                torch.cuda.synchronize()
-                lib.harness_copy(qkv.data_ptr(), lib.harness_alone_buffer(a, 2), qkv.numel() * 2)
-                got.fill_(float('nan')); torch.cuda.synchronize()
-                lib.harness_copy(place, got.data_ptr(), got.numel() * 2)
-                stream = torch.cuda.current_stream().cuda_stream
-                def ours(): lib.harness_alone_launch(a, stream)
-                ours(); torch.cuda.synchronize()
-                lib.harness_copy(got.data_ptr(), place, got.numel() * 2)
+                sides_of_ours = [Alone(lib, where, k, pixels, side * patch, n, rows) for k in (kernels, *beside)]
+                qkv = sides_of_ours[0].read(2, torch.empty(n, 3 * width, device='cuda', dtype=bf))
+                errors = [a.error(a.read(2, torch.empty_like(qkv)), heads, d) for a in sides_of_ours]
+                assert max(errors) < 0.01, errors
                 q, k, v = qkv.view(1, n, 3, heads, d).permute(2, 0, 3, 1, 4)
-                some = lambda t: t[:, :1].double()
-                scores = some(q) @ some(k).transpose(2, 3) * math.log(2)
-                want = (scores.softmax(-1) @ some(v)).transpose(1, 2).reshape(n, d)
-                error = towers.off(got[:, :d], want)
-                del scores
                 ways = {}
                 for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
                     for strided in (True, False):
@@ -333,11 +362,10 @@ def attention(library, kernels, sides=(64, 128)):
                         ways[(backend.name, strided)] = (min(segment(theirs, False) for _ in range(2)), theirs)
                 best = min(ways, key=lambda w: ways[w][0])
                 peers = ', '.join('%s%s %.3f' % (w[0].split('_')[0], ' strided' if w[1] else '', ways[w][0]) for w in ways)
-                pairs(f'attention, {n} tokens, head_dim {d}', ours, ways[best][1], False,
-                      f'{error:.1e} from float64; {4 * n * n * width / 1e9:.0f} GFLOP; peers {peers}')
-                if not error < 0.01 or lib.harness_alone_verdict(a):
-                    print(f'| attention {n} {d} | WRONG | {error} {lib.harness_alone_verdict(a)}', flush=True)
-                lib.harness_alone_close(a)
+                pairs(f'attention, {n} tokens, head_dim {d}', sides_of_ours[0].launch, ways[best][1], False,
+                      f'{max(errors):.1e} from float64; {4 * n * n * width / 1e9:.0f} GFLOP; peers {peers}',
+                      [a.launch for a in sides_of_ours[1:]])
+                for a in sides_of_ours: lib.harness_alone_close(a.h)
 
 
 for part in arguments[1:]:
