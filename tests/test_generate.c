@@ -334,6 +334,11 @@ static void a_session_is_kept_in_a_file(void **state) {
     write_all(kept, file, bytes);
     assert_int_equal(chat(input), 2);
     assert_non_null(strstr(said_out, "a black cross\nblack\n"));
+    /* what a picture's file may not have, a session's may: more than 1 GiB */
+    assert_int_equal(truncate(kept, ((off_t)1 << 30) + 8), 0);
+    assert_int_equal(chat(input), 2);
+    assert_non_null(strstr(said_err, "the session file has 1073741832 bytes"));
+    assert_int_equal(truncate(kept, 0), 0);
     assert_int_equal(chat("/load no_such_file\nHello\n"), 2);
     assert_string_equal(said_out, "I see no picture.\n");
     /* A file of the model is no place to save one, in a copy, lest the test should break the model. */
@@ -354,7 +359,19 @@ static void a_session_is_kept_in_a_file(void **state) {
 
 static void what_a_conversation_cannot_take_changes_nothing(void **state) {
     static char input[65536];
+    char thin[600];
+    uint8_t line[3 * 2000] = {0};
     (void)state;
+    /* a picture that no message can show does not stand in the way of the next ones */
+    snprintf(thin, sizeof thin, "%s", in_scratch("thin.ppm"));
+    snprintf(input, sizeof input, "P6 2000 1 255\n");
+    memcpy(input + strlen(input), line, sizeof line);
+    write_all(thin, input, 14 + sizeof line);
+    snprintf(input, sizeof input, "/image %s\nHello\n/image " PICTURES "black-cross.png\nIs it <image> or <image>?\nHello\n", thin);
+    assert_int_equal(chat(input), 2);
+    assert_string_equal(said_out, "I see no picture.\nI see no picture.\n");
+    assert_non_null(strstr(said_err, "200 times"));
+    assert_non_null(strstr(said_err, "taken back with its pictures"));
     assert_int_equal(chat("/nonsense\n/image\n/image no_such_picture\nHello\n"), 2);
     assert_string_equal(said_out, "I see no picture.\n");
     assert_int_equal(lines(said_err), 3);
@@ -413,8 +430,32 @@ static void control_c_does_not_end_it(void **state) {
     assert_non_null(strstr(said_out, "/save FILE"));
 }
 
+static void inspect_tells_of_language_models(void **state) {
+    static const char beams[] = "{\"do_sample\": true, \"top_k\": 20, \"top_p\": 0.5, \"num_beams\": 2}";
+    const char *folder = talking_without("generation_config.json");
+    char file[600];
+    (void)state;
+    snprintf(file, sizeof file, "%s/generation_config.json", folder);
+    assert_int_equal(run("inspect", TALKING), 0);
+    assert_non_null(strstr(said_out, "model     Qwen3-VL vision tower\n"));
+    assert_non_null(strstr(said_out, "language  Qwen3-VL: 3 layers, width 192, MLP 384, 4 heads of 64, 2 of keys and values; 512 ids, "));
+    assert_non_null(strstr(said_out, "chooses   the likeliest id; ends at 506, 504 (generation_config.json)\ntemplate  Qwen3-VL\n"));
+    assert_null(strstr(said_out, "not done"));
+    assert_int_equal(run("inspect", TEXT_MODEL), 0); /* without a tower */
+    assert_non_null(strstr(said_out, "language  Qwen3: 4 layers"));
+    assert_non_null(strstr(said_out, "no chat template"));
+    write_all(file, beams, strlen(beams));
+    assert_int_equal(run("inspect", folder), 0);
+    assert_non_null(strstr(said_out, "chooses   by chance, temperature 1, top-k 20, top-p 0.5, min-p 0; ends at 506 ("));
+    assert_non_null(strstr(said_out, "not done  num_beams\n"));
+    write_all(file, "{", 1);
+    assert_int_equal(run("inspect", folder), 0);
+    assert_non_null(strstr(said_out, "language  not to be used: "));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(inspect_tells_of_language_models),
         cmocka_unit_test(it_says_what_is_in_the_pictures),
         cmocka_unit_test(json_is_one_line_with_ids_and_text),
         cmocka_unit_test(pictures_stand_where_the_prompt_says),

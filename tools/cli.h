@@ -186,7 +186,7 @@ float *cli_encode_text_list(const cli_text_options *options, const cli_list *lis
 /* ---- pictures (megavit_pictures.c) ---- */
 
 #define CLI_PICTURE_BYTES ((size_t)1 << 30) /* no picture of so many pixels as decoders take needs so many */
-/* Opens a file of fewer than `most` bytes and tells its size; -1 with the reason. Only regular files, so that it does not block. Any
+/* Opens a file of at most `most` bytes and tells its size; -1 with the reason. Only regular files, so that it does not block. Any
    thread. */
 int cli_file_open(const char *name, size_t most, size_t *bytes, decode_reason *why);
 /* Reads all of them into memory to be freed, and closes the descriptor; 0 with the reason. Any thread. */

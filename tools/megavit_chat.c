@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "tools/language.h"
+#include "tools/session.h"
 
 enum { DEFAULT_TOKENS = 1024, DEFAULT_CAPACITY = 8192 };
 
@@ -155,7 +156,8 @@ static int answer(chat *c, language_text *text) {
     return status;
 }
 
-/* A message of the user, and the answer. What fails is taken back: the conversation is as before. */
+/* A message of the user, and the answer. What fails is taken back, its pictures with it: the conversation is as before. One that was
+   interrupted while it was read leaves its pictures for the next. */
 static int turn(chat *c, const char *line) {
     const uint32_t before = c->count, images = (uint32_t)c->images.count;
     language_picture *pictures = calloc(images ? images : 1, sizeof *pictures);
@@ -174,6 +176,8 @@ static int turn(chat *c, const char *line) {
     } else {
         drop_messages(c, before);
         if (stopped) puts("...");
+        else if (images) cli_fail(0, NULL, "the message is taken back with its pictures; /image shows them again");
+        if (!stopped) drop_images(c);
     }
     language_free_pictures(pictures, images);
     free(pictures);
@@ -184,10 +188,14 @@ static int turn(chat *c, const char *line) {
 /* ---- commands ---- */
 
 static int command_image(chat *c, const char *name) {
+    char reason[512];
     cli_picture picture;
+    mgv_grid grid;
     int status;
     if (!c->l.info.patch) return cli_fail(CLI_BAD_FILE, NULL, "this model sees no pictures: it has no vision tower");
     status = cli_picture_load(&picture, name);
+    if (!status && session_grid(c->l.vision, &picture.image, &grid, reason, sizeof reason))
+        status = cli_fail(CLI_BAD_FILE, name, "%s", reason);
     cli_picture_free(&picture);
     return status ? status : cli_list_add(&c->images, name);
 }
@@ -226,7 +234,7 @@ static int command_load(chat *c, const char *name) {
     decode_reason why;
     size_t bytes = 0;
     uint32_t *base;
-    const int descriptor = cli_file_open(name, SIZE_MAX, &bytes, &why);
+    const int descriptor = cli_file_open(name, SIZE_MAX - 1, &bytes, &why);
     if (descriptor < 0 || !cli_file_take(descriptor, bytes, &file, &why))
         return cli_fail(why.no_memory ? CLI_MACHINE : CLI_BAD_FILE, name, "%s", why.text);
     result = mgv_session_restore(c->l.session, file.data, file.length, &error);

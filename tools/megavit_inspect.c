@@ -166,12 +166,67 @@ static mgv_result print_texts(const char *path, mgv_error *error) {
     return result;
 }
 
+/* How its files want a text to be chosen, and what they ask for that is not done. */
+static void print_generation(const mgv_generation_info *g) {
+    printf("chooses   ");
+    if (g->do_sample)
+        printf("by chance, temperature %g, top-k %u, top-p %g, min-p %g", (double)g->temperature, g->top_k, (double)g->top_p,
+               (double)g->min_p);
+    else printf("the likeliest id");
+    if (g->repetition_penalty != 1.0f) printf(", repetition penalty %g", (double)g->repetition_penalty);
+    for (uint32_t i = 0; i < g->stop_count; i++) printf("%s%u", i ? ", " : "; ends at ", g->stop_ids[i]);
+    printf(" (%s)\n", g->from);
+    if (g->undone[0]) printf("not done  %s\n", g->undone);
+}
+static void print_template(const mgv_model_desc *desc) {
+    static const char *const names[MGV_CHATS] = {"none", "Qwen3", "Qwen3-VL", "Qwen3 Instruct 2507", "Qwen3 Thinking 2507",
+                                                 "Qwen3-VL Thinking"};
+    mgv_chat chat;
+    mgv_error error;
+    printf("template  ");
+    if (mgv_chat_open(&chat, desc, &error) == MGV_OK) printf("%s", names[chat]);
+    else cli_print_text(stdout, error.message);
+    putchar('\n');
+}
+/* The language model of a directory, or why it cannot be used. */
+static mgv_result print_language(const char *path, mgv_error *error) {
+    mgv_model *model = NULL;
+    mgv_model_desc desc = {0};
+    mgv_model_info info;
+    mgv_generation_info generation;
+    mgv_result result;
+    desc.path = path;
+    desc.tower = MGV_TOWER_LANGUAGE;
+    desc.logger = cli_logger();
+    result = mgv_model_open(&model, &desc, error);
+    if (result == MGV_OK) result = mgv_model_get_info(model, &info);
+    if (result == MGV_OK) result = mgv_model_get_generation(model, &generation);
+    if (result == MGV_OK) {
+        printf("language  %s: %u layers, width %u, MLP %u, %u heads of %u, %u of keys and values; %u ids, made for %u of them in a text\n",
+               info.family_name, info.layers, info.hidden, info.intermediate, info.heads, info.head_dim, info.key_value_heads,
+               info.vocabulary, info.max_positions);
+        printf("weights   %llu parameters, %llu bytes in memory, %s, %s\n", (unsigned long long)info.parameters,
+               (unsigned long long)info.bytes, info.dtype == MGV_DTYPE_NONE ? "mixed" : mgv_dtype_name(info.dtype),
+               info.patch ? "the tower's among them" : "no tower");
+        print_generation(&generation);
+        print_template(&desc);
+    }
+    mgv_model_close(model);
+    return result;
+}
+
+static void print_refusal(const char *what, const mgv_error *error) {
+    printf("%-10snot to be used: ", what);
+    cli_print_text(stdout, error->message);
+    putchar('\n');
+}
+
 static int inspect_model(const char *path) {
     mgv_model *model = NULL;
     mgv_model_desc desc;
     mgv_model_info info;
     mgv_preprocessing_info rules;
-    mgv_error error, of_texts;
+    mgv_error error, other;
     mgv_result result;
     totals sum;
     memset(&desc, 0, sizeof desc);
@@ -179,17 +234,17 @@ static int inspect_model(const char *path) {
     desc.path = path;
     desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
-    if (result == MGV_ERROR_UNSUPPORTED && print_texts(path, &of_texts) == MGV_OK) return CLI_DONE; /* a text tower alone */
+    if (result == MGV_ERROR_UNSUPPORTED) { /* a text tower or a language model alone */
+        if (print_texts(path, &other) == MGV_OK || print_language(path, &other) == MGV_OK) return CLI_DONE;
+        if (other.code != MGV_ERROR_UNSUPPORTED) return cli_fail_library(path, other.code, &other);
+    }
     if (result == MGV_OK) result = mgv_model_get_info(model, &info);
     if (result == MGV_OK) result = mgv_model_get_preprocessing(model, &rules);
     if (result != MGV_OK) return cli_fail_library(path, result, &error);
     print_model(&info);
     print_preprocessing(&rules);
-    if (info.has_text && print_texts(path, &of_texts) != MGV_OK) {
-        printf("texts     not to be used: ");
-        cli_print_text(stdout, of_texts.message);
-        putchar('\n');
-    }
+    if (info.has_text && print_texts(path, &other) != MGV_OK) print_refusal("texts", &other);
+    if (info.has_language && print_language(path, &other) != MGV_OK) print_refusal("language", &other);
     putchar('\n');
     print_table_head();
     for (uint32_t i = 0; i < info.tensor_count; i++) {
@@ -226,5 +281,5 @@ static int run(const cli_command *command, int argc, char **argv) {
 const cli_command cli_inspect = {
     "inspect", "PATH", "what is in a safetensors file or a model's directory",
     "PATH is a safetensors file, which is checked whole but for the values of its tensors, or a model's directory, which is\n"
-    "opened as for use. Only the tensors of a vision tower are listed for a directory. Exit code 0: all of it is valid.\n",
+    "opened as for use, whole. Only the tensors of a vision tower are listed for a directory. Exit code 0: all of it is valid.\n",
     run};

@@ -14,7 +14,7 @@ int cli_file_open(const char *name, size_t most, size_t *bytes, decode_reason *w
     int descriptor = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (descriptor < 0 || fstat(descriptor, &about) != 0) decode_fail(why, "cannot open the file: %s", strerror(errno));
     else if (!S_ISREG(about.st_mode)) decode_fail(why, "not a regular file");
-    else if ((uintmax_t)about.st_size >= most) decode_fail(why, "the file has %ju bytes or more", (uintmax_t)most);
+    else if ((uintmax_t)about.st_size > most) decode_fail(why, "the file has more than %ju bytes", (uintmax_t)most);
     else {
         *bytes = (size_t)about.st_size;
         return descriptor;
