@@ -709,8 +709,8 @@ enum {
                              capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
     MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper:
-                             Qwen-VL, NaFlex without its pooling head, pictures of any size in one launch, DINOv3 where its
-                             processor makes bytes, and Qwen3's texts, see Sessions. bf16 weights and
+                             DINOv3, whose pictures the host resizes in floats; Qwen-VL, NaFlex, pictures of any size in one
+                             launch; and Qwen3's texts, see Sessions. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
 
@@ -1275,7 +1275,8 @@ enum {
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised; PICK: one row of
                               each image, into a buffer; STATS: normalised where they lie */
     MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
-    MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left */
+    MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left; of pictures of
+                              any size its rows are these pictures (picture_rows) */
     MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
     MGV__KERNEL_POOL_JOIN, /* these together, one head of one image a CTA */
     MGV__KERNEL_POOL_HEADS, /* latency regime: two heads of one image a cluster, up to their values */
@@ -1589,7 +1590,8 @@ typedef struct mgv__kernel_arguments {
     const uint32_t *unit_rows;  /* [merged rows]: which row of the output is each */
     const uint32_t *places;     /* ROTARY: of each row, the entries of its two coordinates in the table of cosines and sines, */
     uint32_t place_words;       /* so many words from one row's to the next one's */
-    uint32_t reserved[3];       /* to a multiple of 64 bytes */
+    uint32_t reserved;          /* to a multiple of 64 bytes */
+    const uint32_t *picture_rows; /* [pictures of any size + 1]: the first token of each, and how many there are in all; null: one size */
 } mgv__kernel_arguments;
 
 /* ---- A language model's decoder: one launch for many ids (kernels/sm_90a/decode/) ---- */
@@ -1777,7 +1779,7 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>decoder      the decoder's kernel on a GPU  < files config ops model decode cuda
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda decoder tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
-     >>validation   the GPU's operations against their twins on the CPU  < files config ops model cpu plan order engine cuda encode
+     >>validation   the GPU's operations against the CPU's  < files config pixels ops geometry model cpu plan order engine cuda encode
      >>session      a language model at work: ids, sampling, files  < config ops geometry model cpu order engine cuda decoder encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
@@ -10940,6 +10942,8 @@ struct mgv__plan {
     int32_t merger_output[MGV__PLAN_MERGERS]; /* of each, as in mgv__row_outputs */
     int32_t all_mergers;                    /* validation: those that no output asks for, too */
     uint32_t tokens, patch_columns, patch_pitch;
+    uint32_t patches_given;                 /* of the schedule: rows of patches are there before the launch */
+    uint32_t max_pictures, pictures;        /* varlen: that there is room for; of the schedule: rows of some operations are pictures */
     uint32_t max_images;
     uint32_t room_images, room_tiles;       /* of the buffers and their counters: images, MGV__GROUP_TILES */
     uint32_t layout_group_images, layout_groups; /* groups of the largest batch, for which there is room */
@@ -11044,6 +11048,18 @@ static int mgv__plan_is_pool_few(uint32_t kind) {
 static int mgv__plan_is_pool(uint32_t kind) {
     return kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || mgv__plan_is_pool_few(kind);
 }
+/* Pictures that there is room for, and those among so many images of the plan: where these are of any size they count tokens. */
+static uint32_t mgv__plan_room_pictures(const mgv__plan *plan) { return plan->varlen ? plan->max_pictures : plan->room_images; }
+static uint32_t mgv__plan_pictures(const mgv__plan *plan, uint32_t images) { return plan->varlen ? plan->pictures : images; }
+/* Tiles of pictures that wait for and read the rows which the encode says are theirs. */
+static int mgv__plan_of_ranges(const mgv__plan *plan, const mgv__kernel_op *k) {
+    return plan->varlen && k->kind == MGV__KERNEL_POOL_SUMS;
+}
+/* Counters of a group of a buffer. */
+static uint32_t mgv__plan_counter_stride(const mgv__plan *plan, uint32_t by_image) {
+    if (by_image) return plan->varlen ? plan->max_pictures : plan->group_images;
+    return plan->group_tiles;
+}
 /* Buffers that have one row an image. */
 static int mgv__plan_rows_are_images(uint32_t buffer) { return buffer >= MGV__DEVICE_WEIGHTED && buffer <= MGV__DEVICE_POOLED; }
 /* Of these, those of f16 instead of bf16. What the pooling head rounds no later operation averages over tokens: with bf16 it would be half
@@ -11081,7 +11097,7 @@ static void mgv__plan_buffer(mgv__plan *plan, uint32_t number, uint64_t rows, ui
     buffer->element_bytes = element_bytes;
     buffer->bytes = rows * pitch * element_bytes;
     buffer->counter = plan->counter_count;
-    buffer->counter_stride = by_image ? plan->group_images : plan->group_tiles;
+    buffer->counter_stride = mgv__plan_counter_stride(plan, by_image);
     plan->counter_count += buffer->counter_stride * plan->groups;
     plan->counter_count = mgv__ceil_div(plan->counter_count, MGV__PLAN_COUNTERS_APART) * MGV__PLAN_COUNTERS_APART;
 }
@@ -11165,15 +11181,15 @@ static int mgv__plan_is_online(const mgv__plan *plan) {
 
 /* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns a math group. */
 static int mgv__plan_pools_online(const mgv__plan *plan) {
-    return plan->tokens > MGV__MAX_KEYS || mgv__ceil_div(plan->width, 64) < MGV__MATH_GROUPS;
+    return plan->varlen || plan->tokens > MGV__MAX_KEYS || mgv__ceil_div(plan->width, 64) < MGV__MATH_GROUPS;
 }
 
 /* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
    and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
 static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
-    return plan->pools && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS && plan->tokens <= MGV__MAX_KEYS &&
-           !mgv__plan_is_ragged(plan);
+    return plan->pools && !plan->varlen && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS &&
+           plan->tokens <= MGV__MAX_KEYS && !mgv__plan_is_ragged(plan);
 }
 
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
@@ -11472,16 +11488,16 @@ static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_cou
                          "model has %u columns of these three, %u of the stream, MLPs of %u and %u",
                          (uint64_t)b[MGV__DEVICE_QKV].columns, (uint64_t)plan->width, (uint64_t)mlp,
                          (uint64_t)b[MGV__DEVICE_HEAD_MLP].columns);
-    if (varlen && (plan->pools || plan->picks || c->prefix))
+    if (varlen && (plan->picks || c->prefix))
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
-                         "the GPU kernel has no pooling head and no class token for pictures of several sizes; "
-                         "use the CPU backend");
+                         "the GPU kernel has no class token for pictures of several sizes; use the CPU backend");
     if (c->temporal_patch > 2 || (!varlen && c->temporal_patch > 1))
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel runs patches of one frame, or of two in clips of any size, not of %u; "
                          "use the CPU backend", (uint64_t)c->temporal_patch);
-    if (c->pixels.in_floats)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel takes pictures of bytes, and %s makes floats; use the CPU backend",
+    if (c->pixels.in_floats && varlen)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                         "the GPU kernel takes pictures of several sizes as bytes, and %s makes floats; use the CPU backend",
                          c->pixels_from.processor);
     if (c->patch % 2)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel wants patches of an even side, not %u", (uint64_t)c->patch);
@@ -11757,6 +11773,7 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
     const int32_t layer = plan->program->ops[i].layer;
     const int online = mgv__plan_pools_online(plan);
     mgv__plan_op *scores, *sums, *values;
+    uint32_t norm;
     if (online) {
         scores = mgv__plan_gemm(plan, "head scores", layer, MGV__DEVICE_STREAM, MGV__DEVICE_SCORES, MGV__PACK_HIDDEN,
                                 MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT);
@@ -11767,14 +11784,20 @@ static void mgv__lower_pool(mgv__lowering *l, uint32_t i) {
         plan->pack_rows[MGV__PACK_SCORES] = plan->heads;
     }
     scores->packs = MGV__PACKS_SCORES;
+    mgv__lower_range(l, scores, i)->is_part = 1;
+    norm = scores->norm;
+    if (plan->varlen) { /* from here on rows are pictures, and those that are copied are not */
+        mgv__lower_keep_norm(plan, norm);
+        mgv__lower_last_taps(l);
+    }
     sums = mgv__plan_push(plan, "head sums", layer, online ? MGV__KERNEL_POOL_SUMS : MGV__KERNEL_POOL_JOIN,
                           online ? MGV__DEVICE_SCORES : MGV__DEVICE_PARTS, MGV__DEVICE_WEIGHTED);
-    mgv__lower_range(l, scores, i)->is_part = 1;
     mgv__lower_range(l, sums, i)->is_part = 1;
-    mgv__lower_keep_norm(plan, sums->norm);
+    mgv__lower_keep_norm(plan, norm);
     sums->bias = plan->norm;
+    sums->of_images = plan->varlen != 0;
     if (!online) sums->column_sums = scores->column_sums;
-    mgv__lower_last_taps(l);
+    if (!plan->varlen) mgv__lower_last_taps(l);
     values = mgv__plan_gemm(plan, "head values", layer, MGV__DEVICE_WEIGHTED, MGV__DEVICE_HEAD_ATTENDED, MGV__PACK_HIDDEN,
                             MGV__KERNEL_HALF);
     mgv__lower_range(l, values, i);
@@ -11841,7 +11864,7 @@ static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lower_mergers(plan);
     for (i = 0; i < plan->op_count; i++) {
         plan->head_ops += plan->ops[i].of_images != 0;
-        if (plan->ops[i].of_images) plan->ops[i].kernel.rows_per_group = plan->max_images;
+        if (plan->ops[i].of_images) plan->ops[i].kernel.rows_per_group = plan->varlen ? plan->max_pictures : plan->max_images;
     }
 }
 
@@ -11882,7 +11905,7 @@ static void mgv__plan_set_groups(mgv__plan *plan, uint32_t group_images, uint32_
     plan->groups = groups;
     plan->group_tiles = mgv__plan_group_tiles(plan, group_images);
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++)
-        plan->buffers[i].counter_stride = plan->buffers[i].by_image ? plan->group_images : plan->group_tiles;
+        plan->buffers[i].counter_stride = mgv__plan_counter_stride(plan, plan->buffers[i].by_image);
     for (i = 0; i + plan->head_ops < plan->op_count; i++)
         plan->ops[i].kernel.rows_per_group = (uint32_t)(plan->ops[i].merged ? rows_per_group / plan->fold : rows_per_group);
     plan->map_count = 0;
@@ -11914,7 +11937,7 @@ static void mgv__plan_group(mgv__plan *plan, uint32_t images) {
    outputs; a schedule that has more all the same is not dealt. */
 static uint32_t mgv__plan_most_tiles(const mgv__plan *plan) {
     const uint64_t units = (uint64_t)plan->layout_groups * mgv__ceil_div(plan->layout_group_images * plan->tokens, 2 * MGV__GEMM_ROWS);
-    uint64_t tiles = 16 * (units + (plan->varlen ? 0 : plan->room_images));
+    uint64_t tiles = 16 * (units + mgv__plan_room_pictures(plan));
     uint32_t i;
     for (i = 0; i < plan->op_count; i++) {
         const mgv__plan_op *op = &plan->ops[i];
@@ -11938,7 +11961,8 @@ static mgv_result mgv__plan_check_rows(const mgv__plan *plan, uint64_t rows, uin
 
 /* Where rows of a buffer lie on the device. */
 static void mgv__plan_place_rows(mgv__plan *plan) {
-    const uint64_t images = plan->room_images, rows = images * plan->tokens, head_rows = plan->pools ? images : 0;
+    const uint64_t images = mgv__plan_room_pictures(plan), rows = (uint64_t)plan->room_images * plan->tokens;
+    const uint64_t head_rows = plan->pools ? images : 0;
     const uint32_t width = plan->width, mlp = plan->mlp, parts_columns = plan->heads * (width + 4); /* maximum, sum, mean behind sums */
     uint64_t parts = 0;
     uint32_t i;
@@ -11975,13 +11999,14 @@ enum { MGV__PIXELS_APART = 16 /* pictures begin at multiples of so many bytes: w
 
 /* Where tables lie in one block of memory, in bytes; samples come last, so that no more is sent than there are. */
 typedef struct mgv__tables_layout {
-    size_t unit_rows, samples, bytes; /* behind the tokens */
+    size_t unit_rows, picture_rows, samples, bytes; /* behind the tokens */
 } mgv__tables_layout;
-static mgv__tables_layout mgv__tables_of(const mgv__config *config, uint32_t tokens) {
+static mgv__tables_layout mgv__tables_of(const mgv__config *config, uint32_t tokens, uint32_t pictures) {
     const uint64_t taps = config->position_side ? mgv__axis_sample_count(config->interpolation, config->position_side, 1) : 0;
     mgv__tables_layout layout;
     layout.unit_rows = (size_t)tokens * sizeof(mgv__kernel_token);
-    layout.samples = (layout.unit_rows + (size_t)tokens * sizeof(uint32_t) + 7) / 8 * 8;
+    layout.picture_rows = layout.unit_rows + (size_t)tokens * sizeof(uint32_t);
+    layout.samples = (layout.picture_rows + ((size_t)pictures + 1) * sizeof(uint32_t) + 7) / 8 * 8;
     layout.bytes = layout.samples + (size_t)(2 * taps) * tokens * sizeof(mgv__kernel_sample); /* no axis has more patches than tokens */
     return layout;
 }
@@ -11990,9 +12015,9 @@ typedef struct mgv__tables {
     const mgv__config *config;
     void *scratch;             /* mgv__geometry_scratch_bytes of as many tokens as there are */
     mgv__kernel_token *tokens;
-    uint32_t *unit_rows;
+    uint32_t *unit_rows, *picture_rows;
     mgv__kernel_sample *samples;
-    uint32_t token_count, unit_count, sample_count;
+    uint32_t token_count, unit_count, sample_count, picture_count;
     double pairs[MGV__RANGE_KIND_COUNT]; /* of queries and keys */
 } mgv__tables;
 
@@ -12052,6 +12077,7 @@ static void mgv__tables_add(mgv__tables *tables, const mgv__batch_picture *pictu
     mgv__tables_add_ranges(tables, &geometry, geometry.order ? MGV__RANGE_WINDOW : MGV__RANGE_FRAME, MGV__RANGE_WINDOW);
     tables->unit_count += grid->tokens / unit_rows;
     tables->token_count += grid->tokens;
+    tables->picture_rows[++tables->picture_count] = tables->token_count;
 }
 MGV__STATIC_ASSERT((int)MGV__RANGE_KIND_COUNT == (int)MGV__TOKEN_RANGES, tokens_have_all_ranges);
 
@@ -12078,7 +12104,7 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) plan->buffers[i].offset = mgv__plan_place(&at, 1024, plan->buffers[i].bytes, 1);
     plan->stats_offset = mgv__plan_place(&at, 1024, mgv__plan_stream_stats(plan), 4);
     /* the head's: by a GEMV's strips; by parts of 64 columns of 64 images together, which are those of eight images */
-    at += (uint64_t)(plan->room_images < 8 ? 8 : plan->room_images) * mgv__ceil_div(plan->width, 64) * 64;
+    at += (uint64_t)(mgv__plan_room_pictures(plan) < 8 ? 8 : mgv__plan_room_pictures(plan)) * mgv__ceil_div(plan->width, 64) * 64;
     plan->vectors_offset = mgv__plan_place(&at, 1024, plan->vector_count, 4);
     plan->weights_offset = mgv__plan_place(&at, 1024, plan->weight_bytes, 1);
     plan->counters_bytes = 0;
@@ -12097,7 +12123,7 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     plan->pixels_offset = plan->ops_offset + MGV__PLAN_SCHEDULES * plan->schedule_bytes;
     plan->arena_bytes = plan->pixels_offset + plan->max_images * image_bytes;
     if (!plan->varlen) return;
-    plan->tables_bytes = mgv__tables_of(plan->config, plan->max_images).bytes;
+    plan->tables_bytes = mgv__tables_of(plan->config, plan->max_images, plan->max_pictures).bytes;
     plan->tables_offset = mgv__plan_place(&plan->arena_bytes, 1024, plan->tables_bytes, 1);
 }
 
@@ -12115,9 +12141,10 @@ static mgv_result mgv__plan_check_kernels(const mgv__plan *plan, mgv_error *erro
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernel for %s runs towers of SigLIP, CLIP and DINOv2 alone", plan->machine->name);
 }
 
-/* Fixes everything that does not depend on the number of images and the outputs of one encode. */
+/* Fixes everything that does not depend on the number of images and the outputs of one encode. max_pictures: where these are of any size;
+   max_images is of their tokens. */
 static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
-                                   uint32_t max_images, uint32_t group_images, mgv_error *error) {
+                                   uint32_t max_images, uint32_t max_pictures, uint32_t group_images, mgv_error *error) {
     mgv_result result;
     uint32_t i;
     memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
@@ -12136,6 +12163,7 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->fold = plan->mergers ? config->merge * config->merge : 1;
     plan->patch_pitch = mgv__ceil_div(plan->patch_columns, 8) * 8;
     plan->max_images = max_images;
+    plan->max_pictures = plan->pictures = mgv__min_u32(max_pictures, max_images); /* a picture has a token at least */
     plan->split_least = plan->mlp > MGV__PLAN_SPLIT_LONG ? MGV__PLAN_SPLIT_LONG_LEAST : MGV__PLAN_SPLIT_LEAST;
     /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
        tile before has lent. */
@@ -12284,8 +12312,9 @@ static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
     const uint64_t tokens = plan->varlen ? images : plan->tokens;
     mgv__views *views = &plan->views;
     if (plan->varlen) images = 1;
-    else views->pool_tokens = mgv__plan_map(plan, MGV__DEVICE_STREAM, plan->tokens, images,
-                                       mgv__plan_pools_online(plan) ? (uint32_t)MGV__ONLINE_KEYS : keys);
+    if (plan->pools || !plan->varlen)
+        views->pool_tokens = mgv__plan_map(plan, MGV__DEVICE_STREAM, tokens, images,
+                                           mgv__plan_pools_online(plan) ? (uint32_t)MGV__ONLINE_KEYS : keys);
     if (!mgv__plan_is_online(plan)) {
         views->keys = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, keys);
         views->queries = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64);
@@ -12299,7 +12328,7 @@ static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
 
 /* Weighted sums: (column, head, image). */
 static uint32_t mgv__sm90_weighted_map(mgv__plan *plan) {
-    mgv__map_desc m = mgv__plan_rows_view(plan, MGV__DEVICE_WEIGHTED, plan->heads, plan->room_images, MGV__CHUNK_ROWS);
+    mgv__map_desc m = mgv__plan_rows_view(plan, MGV__DEVICE_WEIGHTED, plan->heads, mgv__plan_room_pictures(plan), MGV__CHUNK_ROWS);
     m.dims[0] = plan->width;
     m.strides[0] = (uint64_t)plan->width * 2;
     m.strides[1] = (uint64_t)plan->buffers[MGV__DEVICE_WEIGHTED].pitch * 2;
@@ -12312,7 +12341,7 @@ static uint64_t mgv__plan_group_rows(const mgv__plan *plan, uint32_t buffer) {
 }
 /* Boxes in which rows of a buffer are stored. */
 static uint32_t mgv__sm90_store_map(mgv__plan *plan, uint32_t buffer) {
-    const uint64_t images = plan->room_images, rows_per_group = mgv__plan_group_rows(plan, buffer);
+    const uint64_t images = mgv__plan_room_pictures(plan), rows_per_group = mgv__plan_group_rows(plan, buffer);
     switch (buffer) {
     case MGV__DEVICE_PATCHES: return MGV__NO_MAP;
     case MGV__DEVICE_ATTENDED:
@@ -12340,8 +12369,8 @@ static void mgv__sm90_maps(mgv__plan *plan) {
         const int head = mgv__plan_rows_are_images(i);
         if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
         if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES && mgv__merger_buffer(i) != MGV__MERGER_ROWS)
-            views->a[i] = mgv__plan_map(plan, i, head ? plan->room_images : mgv__plan_group_rows(plan, i), head ? 1 : plan->groups,
-                                        MGV__GEMM_ROWS);
+            views->a[i] = mgv__plan_map(plan, i, head ? mgv__plan_room_pictures(plan) : mgv__plan_group_rows(plan, i),
+                                        head ? 1 : plan->groups, MGV__GEMM_ROWS);
         if (mgv__merger_buffer(i) != MGV__MERGER_NORMED) views->store[i] = mgv__sm90_store_map(plan, i);
     }
     mgv__sm90_attention_maps(plan, plan->varlen ? plan->group_images : plan->room_images);
@@ -12941,11 +12970,11 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         const mgv__device_buffer *source, *target;
         uint32_t signals = 0;
         k->flags = (k->flags & ~of_batch) | plan->ablations;
-        k->rows_total = op->of_images ? images : images * plan->tokens / (op->merged ? plan->fold : 1);
+        k->rows_total = op->of_images ? mgv__plan_pictures(plan, images) : images * plan->tokens / (op->merged ? plan->fold : 1);
         k->kind = op->kind;
         memset(&k->of, 0, sizeof k->of);
         mgv__plan_regime(plan)->choose(plan, op);
-        if (!mgv__plan_wants_merger(plan, op)) k->column_tiles = 0;
+        if (!mgv__plan_wants_merger(plan, op) || (plan->patches_given && op->target == MGV__DEVICE_PATCHES)) k->column_tiles = 0;
         source = &plan->buffers[mgv__plan_waits(op)];
         target = &plan->buffers[op->target];
         if (op->source == MGV__DEVICE_STREAM) k->stats_columns = stats_columns;
@@ -12957,6 +12986,7 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
             k->wait_divisor = !source->by_image ? mgv__plan_row_tile(plan) : op->of_images ? 1 : plan->tokens;
             if (op->merged && mgv__plan_waits(op) == MGV__DEVICE_STREAM) k->wait_divisor /= plan->fold; /* of its own rows */
             k->wait_threshold = written[mgv__plan_waits(op)];
+            if (plan->patches_given && op->source == MGV__DEVICE_PATCHES) k->wait_divisor = 0;
         }
         k->signal_counter = target->counter;
         k->signal_stride = target->counter_stride;
@@ -13106,9 +13136,15 @@ static mgv_result mgv__plan_check_flags(const mgv__plan *plan, mgv_error *error)
 static uint32_t mgv__plan_wait_of(const mgv__kernel_op *k, uint32_t group, uint32_t row) {
     return k->wait_counter + group * k->wait_stride + row / k->wait_divisor;
 }
-/* The first and the last row that a tile of rows [first, end) waits for. */
-static void mgv__plan_wait_rows(const mgv__kernel_op *k, uint32_t group, uint32_t first, uint32_t end, uint32_t *from, uint32_t *to) {
+/* The first and the last row that a tile of rows [first, end) waits for, at most: which rows are a picture's the plan does not know. */
+static void mgv__plan_wait_rows(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t group, uint32_t first, uint32_t end,
+                                uint32_t *from, uint32_t *to) {
     const int all = (k->flags & MGV__KERNEL_WAIT_ALL) != 0;
+    if (mgv__plan_of_ranges(plan, k)) {
+        *from = 0;
+        *to = plan->images - 1;
+        return;
+    }
     *from = all ? 0 : first;
     *to = (all ? mgv__rows_of_group(k, group) : end) - 1;
 }
@@ -13126,7 +13162,7 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
     mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &end);
     if (first >= end) return MGV_OK;
     if (k->wait_divisor) {
-        mgv__plan_wait_rows(k, segment->group, first, end, &i, &last);
+        mgv__plan_wait_rows(plan, k, segment->group, first, end, &i, &last);
         i = mgv__plan_wait_of(k, segment->group, i);
         last = mgv__plan_wait_of(k, segment->group, last);
         for (; i <= last; i++)
@@ -13387,6 +13423,12 @@ static void mgv__pack_entries(const mgv__packer *p, const mgv__plan_op *op) {
     for (i = 0; i < count; i++) p->vectors[op->table + i] = mgv__tensor_value(table, i);
 }
 
+/* Where in a row of patches as the model has it, (channel, frame, y, x) or as it is, the kernel's column is. */
+static uint32_t mgv__pack_patch_column(const mgv__config *config, uint32_t column) {
+    const uint32_t pixels = config->temporal_patch * config->patch * config->patch;
+    return config->pixels.channels_last ? column : column % 3 * pixels + column / 3;
+}
+
 /* Patch embedding: from (channel, frame, y, x), or as it is, to (frame, y, x, channel), the order of pixels in memory; A holds the bytes
    themselves, so value = byte * rescale / std - mean / std goes into weights and bias. */
 static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
@@ -13403,7 +13445,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
         const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1),
                      zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
         for (i = 0; i < pixel_count; i++) {
-            const uint64_t in_row = pixels->channels_last ? (uint64_t)i * 3 + channel : (uint64_t)channel * pixel_count + i;
+            const uint32_t in_row = mgv__pack_patch_column(plan->config, i * 3 + channel);
             uint16_t *w = &out[i * 3 + channel];
             *w = mgv__bf16_round((float)(mgv__tensor_value(weight, (uint64_t)row * 3 * pixel_count + in_row) * scale));
             bias -= mgv__float_of_bf16(*w) * (zero - (int)MGV__PIXEL_MIDDLE);
@@ -13620,6 +13662,7 @@ static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_
 }
 /* Keys of a query. */
 static uint32_t mgv__attention_range(const mgv__plan *plan, const mgv__kernel_op *k) {
+    if (mgv__plan_of_ranges(plan, k)) return mgv__ceil_div(plan->images, plan->pictures); /* tokens of a picture */
     return plan->varlen && mgv__plan_is_attention(k->kind) ? plan->keys[k->of.attention.range] : plan->tokens;
 }
 /* Keys of a tile and columns of a head, as they are multiplied. */
@@ -13670,7 +13713,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     if (k->kind == MGV__KERNEL_ROWS || k->kind == MGV__KERNEL_MERGE) clocks.edge = 2500; /* its stores go on beside the next tile */
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
     if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
-        const double tokens = mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
+        const double tokens = mgv__ceil_div(mgv__attention_range(plan, k), MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
         *flops = 2 * 64 * tokens * 64 * (uint32_t)MGV__MATH_GROUPS;
         clocks.feed = tokens * (k->inner / 8.0 + 4.0 * k->heads + 128) * (uint32_t)MGV__MATH_GROUPS / 32;
         clocks.edge = 5000 + tokens * 64 * (uint32_t)MGV__MATH_GROUPS * (1.0 / 16 + 5.0 / 128);
@@ -13694,6 +13737,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     mgv__schedule_bytes b;
     memset(&b, 0, sizeof b);
     if (k->column_tiles == 0) return b;
+    if (mgv__plan_of_ranges(plan, k)) rows *= mgv__attention_range(plan, k);
     b.source = rows * source->columns * source->element_bytes;
     b.target = rows * target->columns * target->element_bytes;
     if (mgv__plan_is_pool_few(k->kind)) {
@@ -13773,7 +13817,8 @@ static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op)
     if (k->column_tiles == 0) return 0;
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
     if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * mgv__attention_range(plan, k) * k->inner;
-    if (k->kind == MGV__KERNEL_POOL_SUMS) return 2.0 * k->rows_total * k->heads * k->inner; /* the scores have been counted */
+    if (k->kind == MGV__KERNEL_POOL_SUMS) /* the scores have been counted */
+        return 2.0 * k->rows_total * (mgv__plan_of_ranges(plan, k) ? mgv__attention_range(plan, k) : 1u) * k->heads * k->inner;
     if (k->kind == MGV__KERNEL_POOL_HEADS) return pooled + 2.0 * k->rows_total / k->tokens * k->inner * k->inner;
     return k->kind == MGV__KERNEL_POOL || k->kind == MGV__KERNEL_POOL_TOKENS ? pooled : 0;
 }
@@ -13905,7 +13950,7 @@ static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const m
         if (first >= behind) continue;
         unit.signals[unit.count++] = mgv__plan_signal_of(plan, k, segment->group, first);
         if (!k->wait_divisor) continue;
-        mgv__plan_wait_rows(k, segment->group, first, behind, &i, &last);
+        mgv__plan_wait_rows(plan, k, segment->group, first, behind, &i, &last);
         last = mgv__plan_wait_of(k, segment->group, last);
         for (i = mgv__plan_wait_of(k, segment->group, i); i <= last; i++)
             unit.ready = mgv__max_double(unit.ready, written[i] + plan->machine->costs.handoff_us);
@@ -14076,7 +14121,8 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
 
 /* A plan with room for its schedules, or NULL. */
 static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__machine *machine, const mgv__config *config,
-                                     const mgv__program *program, uint32_t max_images, mgv_result *result, mgv_error *error) {
+                                     const mgv__program *program, uint32_t max_images, uint32_t max_pictures, mgv_result *result,
+                                     mgv_error *error) {
     mgv__plan *plan;
     if (config->language) {
         *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "plans are of towers: a language model decodes by a kernel of its own");
@@ -14089,7 +14135,7 @@ static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__
     }
     (void)mgv__plan_want; /* without >>cuda nobody asks for rows, nor for pictures of any size */
     (void)mgv__tables_add;
-    *result = mgv__plan_layout(plan, machine, config, program, max_images, 0, error);
+    *result = mgv__plan_layout(plan, machine, config, program, max_images, max_pictures, 0, error);
     if (*result == MGV_OK) *result = mgv__plan_take_room(allocator, plan, error);
     if (*result == MGV_OK) return plan;
     mgv__plan_free(allocator, plan);
@@ -14097,7 +14143,7 @@ static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__
 }
 static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
                                  uint32_t max_images, mgv_result *result, mgv_error *error) {
-    return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, result, error);
+    return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, max_images, result, error);
 }
 
 static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
@@ -14121,7 +14167,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (units > UINT32_MAX)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count", (uint64_t)images,
                          (uint64_t)each);
-    plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program, (uint32_t)units, &result, error);
+    plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program, (uint32_t)units, images, &result, error);
     if (!plan) return result;
     plan->schedule_images = plan->varlen ? 0 : desc->schedule_images; /* tokens of an engine's max_tokens are not known here */
     plan->all_mergers = 1;
@@ -14415,7 +14461,7 @@ static mgv_result mgv__model_pack(const mgv_model *model, const mgv__machine *ma
     mgv_result result;
     mgv__plan *plan;
     plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program,
-                              mgv__plan_units_of(&model->config, 1, model->config.merge * model->config.merge), &result, error);
+                              mgv__plan_units_of(&model->config, 1, model->config.merge * model->config.merge), 1, &result, error);
     if (!plan) return result;
     mgv__packed_describe(&header, plan, model->hash);
     *bytes = MGV__PACKED_HEADER + header.block_bytes;
@@ -15050,7 +15096,8 @@ MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model,
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     {
         const uint32_t units = mgv__plan_units_of(&model->config, d.max_images, d.max_tokens);
-        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, units, &result, error);
+        mgv__plan *plan = mgv__plan_make_for(&model->allocator, MGV__MACHINE_DEFAULT, &model->config, &model->program, units, d.max_images,
+                                             &result, error);
         if (plan) *bytes = mgv__plan_device_bytes(plan);
         mgv__plan_free(&model->allocator, plan);
         return result;
@@ -15335,7 +15382,8 @@ enum { MGV__CUDA_DRIVER_VERSION = 12000 }; /* the first with what the header cal
 typedef struct mgv__cuda_desc {
     const mgv__cuda_calls *calls; /* NULL: of the CUDA runtime */
     int32_t device;
-    uint32_t max_images;
+    uint32_t max_images;     /* of pictures of any size, their tokens */
+    uint32_t max_pictures;   /* of any size; 0: as many as tokens */
     uint32_t schedule_images; /* as in mgv_engine_desc */
     uint32_t group_images;   /* 0: chosen */
     uint32_t lanes;          /* 0: groups do not take turns */
@@ -15352,7 +15400,7 @@ typedef struct mgv__cuda_desc {
 
 /* A schedule on the device: of it, what a launch has to know. */
 typedef struct mgv__sent_schedule {
-    uint32_t images;                /* 0: none */
+    uint32_t images, pictures, patches_given; /* images 0: none */
     uint32_t total_tiles, dealt, regime, kernel, clusters;
     mgv__row_outputs outputs;
     int32_t captured;               /* in a CUDA graph, so it stays */
@@ -15710,7 +15758,8 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
     if (!plan) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the plan");
-    result = mgv__plan_layout(plan, cuda->machine, config, program, desc->max_images, desc->group_images, error);
+    result = mgv__plan_layout(plan, cuda->machine, config, program, desc->max_images,
+                              desc->max_pictures ? desc->max_pictures : desc->max_images, desc->group_images, error);
     if (result != MGV_OK) return result;
     plan->lanes = desc->lanes;
     plan->schedule_images = desc->schedule_images;
@@ -15783,7 +15832,9 @@ static mgv_result mgv__cuda_create(mgv__cuda **out, const mgv__cuda_desc *desc, 
 static mgv__sent_schedule *mgv__cuda_find_schedule(mgv__cuda *cuda, uint32_t images) {
     uint32_t i;
     for (i = 0; i < MGV__PLAN_SCHEDULES; i++)
-        if (cuda->schedules[i].images == images && mgv__row_outputs_equal(&cuda->schedules[i].outputs, &cuda->outputs))
+        if (cuda->schedules[i].images == images && cuda->schedules[i].pictures == cuda->plan->pictures &&
+            cuda->schedules[i].patches_given == cuda->plan->patches_given &&
+            mgv__row_outputs_equal(&cuda->schedules[i].outputs, &cuda->outputs))
             return &cuda->schedules[i];
     return NULL;
 }
@@ -15850,6 +15901,8 @@ static mgv_result mgv__cuda_schedule(mgv__cuda *cuda, uint32_t images, cudaStrea
         MGV__CUDA_TRY(cuda->calls, MemcpyAsync, (place + plan->deal_offset, deal, mgv__plan_deal_words(plan) * sizeof *deal,
                                                  cudaMemcpyHostToDevice, stream), "sending the schedule");
     schedule->images = images; /* all parts are on their way */
+    schedule->pictures = plan->pictures;
+    schedule->patches_given = plan->patches_given;
     schedule->outputs = cuda->outputs;
     schedule->total_tiles = plan->segments[plan->segment_count].first_tile;
     schedule->dealt = plan->dealt;
@@ -15925,17 +15978,21 @@ static mgv_result mgv__cuda_place_pictures(mgv__cuda *cuda, const mgv__batch_pic
     mgv__tables tables;
     uint32_t i, tokens = 0;
     for (i = 0; i < count; i++) tokens += pictures[i].grid.tokens;
-    layout = mgv__tables_of(plan->config, tokens);
+    layout = mgv__tables_of(plan->config, tokens, count);
+    if (plan->pools) plan->pictures = count;
     memset(&tables, 0, sizeof tables);
     tables.config = plan->config;
     tables.scratch = cuda->geometry_scratch;
     tables.tokens = (mgv__kernel_token *)(void *)host;
     tables.unit_rows = (uint32_t *)(void *)(host + layout.unit_rows);
+    tables.picture_rows = (uint32_t *)(void *)(host + layout.picture_rows);
+    tables.picture_rows[0] = 0;
     tables.samples = (mgv__kernel_sample *)(void *)(host + layout.samples);
     for (i = 0; i < count; i++) mgv__tables_add(&tables, &pictures[i]);
     for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = (uint32_t)(tables.pairs[i] / tokens + 0.5);
     cuda->arguments.tokens = (const mgv__kernel_token *)(const void *)device;
     cuda->arguments.unit_rows = (const uint32_t *)(const void *)(device + layout.unit_rows);
+    cuda->arguments.picture_rows = (const uint32_t *)(const void *)(device + layout.picture_rows);
     cuda->arguments.samples = (const mgv__kernel_sample *)(const void *)(device + layout.samples);
     cuda->arguments.places = (const uint32_t *)(const void *)(device + offsetof(mgv__kernel_token, place));
     cuda->arguments.place_words = sizeof(mgv__kernel_token) / sizeof(uint32_t);
@@ -16008,7 +16065,8 @@ typedef struct mgv__gpu {
     cudaEvent_t started;       /* the stream has come to our work; cuda->done: and has finished it */
     float *pinned_rows;        /* [max_row_outputs, max_images, tokens, hidden] on the host: token and layer outputs on their way back */
     const float *staged[MGV__MAX_OUTPUTS]; /* where the rows of an output wait until they are handed out; NULL: they are there, or pooled */
-    uint8_t *pinned_pixels;    /* [max_images, S, S, 3] on the host: resized pictures on their way */
+    uint8_t *pinned_pixels;    /* [max_images, S, S, 3] on the host: resized pictures on their way; of floats, rows of patches */
+    float *patches;            /* of one picture, where the model's are of floats */
     uint8_t *device_pixels;    /* the same on the card, in the arena */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
     uint64_t image_bytes;
@@ -16055,6 +16113,7 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     mgv__cuda_destroy(gpu->cuda);
     mgv__gpu_leave(gpu, &thread);
     mgv__free(allocator, gpu->pictures);
+    mgv__free(allocator, gpu->patches);
     mgv__free(allocator, gpu);
 }
 
@@ -16065,6 +16124,9 @@ static uint64_t mgv__gpu_row_floats(const mgv_model *model, const mgv_engine_des
     const uint64_t merged = model->config.out_hidden / (merge * merge);
     return units * each * (merged > model->config.hidden ? merged : model->config.hidden);
 }
+
+/* Bytes of one picture's rows of patches. */
+static uint64_t mgv__gpu_patch_bytes(const mgv__plan *plan) { return (uint64_t)plan->tokens * plan->patch_pitch * sizeof(uint16_t); }
 
 static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     const mgv__plan *plan = gpu->cuda->plan;
@@ -16089,6 +16151,11 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
         if (!gpu->pictures)
             return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for %u pictures", (uint64_t)desc->max_images);
     }
+    if (model->config.pixels.in_floats) {
+        bytes = (size_t)(mgv__gpu_patch_bytes(plan) * desc->max_images); /* no more than the arena's */
+        gpu->patches = (float *)mgv__alloc(&desc->allocator, (size_t)plan->tokens * plan->patch_columns * sizeof(float));
+        if (!gpu->patches) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the patches of a picture");
+    }
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pixels, bytes), "allocating pinned memory for pictures");
     gpu->device_pixels = gpu->cuda->arena + gpu->cuda->plan->pixels_offset;
     MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_pooled, (size_t)pooled * sizeof(float)),
@@ -16103,6 +16170,7 @@ static mgv_result mgv__gpu_take_desc(mgv__cuda_desc *out, const mgv_model *model
     memset(out, 0, sizeof *out);
     out->device = desc->device;
     out->max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
+    out->max_pictures = desc->max_images;
     /* Where pictures have any size a plan counts tokens, and all that the engine holds are no fewer than any encode has. */
     out->schedule_images = model->config.image_size || !desc->schedule_images ? desc->schedule_images : out->max_images;
     out->max_clusters = desc->max_sms / MGV__CLUSTER;
@@ -16336,6 +16404,49 @@ static mgv_result mgv__gpu_send_pictures(mgv_engine *engine, mgv__gpu *gpu, cuda
     }
     return mgv__cuda_place_pictures(gpu->cuda, gpu->pictures, engine->job.image_count, stream, error);
 }
+/* A picture of floats as rows of patches: what a byte would be there, which lies between two of them, rounded to bf16. */
+static void mgv__gpu_make_patches(const mgv_engine *engine, const mgv__gpu *gpu, const mgv_image *image, uint16_t *rows) {
+    const mgv__config *c = &engine->model->config;
+    const mgv__pixels_config *pixels = &c->pixels;
+    const mgv__plan *plan = gpu->cuda->plan;
+    mgv_grid grid;
+    uint32_t row, i;
+    mgv__picture_grid(c, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL); /* checked before */
+    mgv__pixels_prepare(pixels, engine->desc.resize, image, &grid, engine->pixels_scratch, &engine->desc.parallel, gpu->patches,
+                        MGV__PIXELS_PATCHES);
+    memset(rows, 0, (size_t)mgv__gpu_patch_bytes(plan)); /* class and register tokens have no pixels */
+    rows += (size_t)plan->prefix * plan->patch_pitch;
+    for (row = 0; row < plan->tokens - plan->prefix; row++, rows += plan->patch_pitch)
+        for (i = 0; i < plan->patch_columns; i++) {
+            double value = gpu->patches[(size_t)row * plan->patch_columns + mgv__pack_patch_column(c, i)];
+            if (pixels->do_normalize) value = value * pixels->std[i % 3] + pixels->mean[i % 3];
+            rows[i] = mgv__bf16_round((float)(value / pixels->rescale_factor - (int)MGV__PIXEL_MIDDLE));
+        }
+}
+/* Pictures that become floats when they are resized: those of host memory. The card's are of the model's size, and stay bytes. */
+static mgv_result mgv__gpu_find_floats(const mgv_engine *engine, mgv__gpu *gpu, mgv_error *error) {
+    uint32_t i, given = 0;
+    if (engine->model->config.pixels.in_floats && !gpu->capturing)
+        for (i = 0; i < engine->job.image_count; i++) given += engine->images[i].place == MGV_PLACE_HOST;
+    gpu->cuda->plan->patches_given = given != 0;
+    if (given == 0 || given == engine->job.image_count) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                     "%u of %u pictures are in host memory: %s makes floats of these; pictures in device memory need another encode",
+                     (uint64_t)given, (uint64_t)engine->job.image_count, engine->model->config.pixels_from.processor);
+}
+static mgv_result mgv__gpu_send_patches(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
+    const mgv__cuda *cuda = gpu->cuda;
+    const size_t each = (size_t)mgv__gpu_patch_bytes(cuda->plan);
+    uint32_t i;
+    for (i = 0; i < engine->job.image_count; i++) {
+        uint8_t *rows = gpu->pinned_pixels + i * each;
+        mgv__gpu_make_patches(engine, gpu, &engine->images[i], (uint16_t *)(void *)rows);
+        MGV__CUDA_TRY(gpu->calls, MemcpyAsync, (cuda->arena + cuda->plan->buffers[MGV__DEVICE_PATCHES].offset + i * each, rows, each,
+                                                cudaMemcpyDefault, stream),
+                      "sending the pictures");
+    }
+    return MGV_OK;
+}
 /* The pictures on the card, one after the other: where they already lie so, or in device_pixels. */
 static mgv_result mgv__gpu_send_pixels(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, const uint8_t **device_pixels,
                                        mgv_error *error) {
@@ -16415,7 +16526,9 @@ static mgv_result mgv__gpu_enqueue(mgv_engine *engine, mgv__gpu *gpu, cudaStream
     mgv_result result;
     if (!gpu->capturing) MGV__CUDA_TRY(gpu->calls, EventRecordWithFlags, (gpu->started, stream, flags), "recording an event");
     gpu->enqueued = 1;
-    result = gpu->pictures ? mgv__gpu_send_pictures(engine, gpu, stream, error) : mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
+    if (gpu->pictures) result = mgv__gpu_send_pictures(engine, gpu, stream, error);
+    else if (gpu->cuda->plan->patches_given) result = mgv__gpu_send_patches(engine, gpu, stream, error);
+    else result = mgv__gpu_send_pixels(engine, gpu, stream, &pixels, error);
     mgv__gpu_place_pooled(engine, gpu);
     if (result == MGV_OK) result = mgv__cuda_launch(gpu->cuda, units, pixels, gpu->capturing, stream, error);
     if (result == MGV_OK) result = mgv__gpu_fetch_pooled(engine, gpu, stream, error);
@@ -16449,6 +16562,7 @@ static mgv_result mgv__gpu_start(mgv_engine *engine, void *stream, mgv_error *er
     result = mgv__gpu_enter(gpu, &thread, &why);
     if (result == MGV_OK) result = mgv__gpu_check_stream(engine, gpu, (cudaStream_t)stream, &why);
     if (result == MGV_OK) result = mgv__gpu_take_outputs(engine, gpu, &why);
+    if (result == MGV_OK) result = mgv__gpu_find_floats(engine, gpu, &why);
     if (result == MGV_OK && gpu->capturing) result = mgv__gpu_check_capture(engine, gpu, &why);
     if (result == MGV_OK) result = mgv__gpu_enqueue(engine, gpu, (cudaStream_t)stream, &why);
     if (result != MGV_OK && gpu->enqueued && !gpu->capturing) mgv__gpu_abandon(engine, gpu, (cudaStream_t)stream, result, &why);
@@ -17904,13 +18018,16 @@ static void mgv__cuda_limit(mgv__cuda *cuda, uint32_t limit) {
     memset(cuda->schedules, 0, sizeof cuda->schedules);
 }
 
-/* Runs the list up to and with operation `last`, on buffers and statistics that hold nothing but NaN, and waits. */
+/* Runs the list up to and with operation `last`, on buffers and statistics that hold nothing but NaN, and waits. Rows of patches that no
+   operation makes stay. images: as for mgv__cuda_launch. */
 static mgv_result mgv__cuda_run_to(mgv__cuda *cuda, uint32_t images, const uint8_t *device_pixels, uint32_t last, mgv_error *error) {
+    const mgv__plan *plan = cuda->plan;
+    const size_t kept = plan->patches_given ? (size_t)plan->buffers[MGV__DEVICE_PATCHES + 1].offset : 0; /* of patches, which come first */
     double looked = mgv__now_ms(), waited = 0;
     cudaError_t code = cudaErrorNotReady;
     mgv_result result;
     /* every byte 255 is a NaN in bf16 and in float32; the arena begins with the buffers, the statistics follow */
-    MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena, 255, (size_t)cuda->plan->vectors_offset), "filling the buffers with NaN");
+    MGV__CUDA_TRY(cuda->calls, Memset, (cuda->arena + kept, 255, (size_t)plan->vectors_offset - kept), "filling the buffers with NaN");
     mgv__cuda_limit(cuda, last + 1);
     mgv__cuda_place_pooled(cuda, NULL); /* all results are looked for in the arena */
     result = mgv__cuda_launch(cuda, images, device_pixels, 0, NULL, error);
@@ -17940,6 +18057,8 @@ typedef struct mgv__validator {
     mgv_engine *cpu, *gpu;     /* for one picture, for all */
     const mgv_image *images;   /* [image_count], checked */
     uint32_t image_count;
+    uint32_t *first_token;     /* [image_count + 1]: tokens of the pictures before each; of all */
+    uint32_t most_tokens;      /* of a picture */
     mgv__validation_input inputs[MGV__VALIDATION_INPUTS];
     uint32_t input_count;      /* of the operation at hand */
     uint8_t *result;           /* what it leaves on the card, all pictures */
@@ -17952,10 +18071,17 @@ typedef struct mgv__validator {
 /* Whether the CPU has what the kernel's operation leaves: the result of the last operation of the model that it stands for. */
 static int mgv__validation_compares(const mgv__plan_op *op) { return op->first < op->end && !op->is_part; }
 
-/* Rows of a device buffer that one picture has. */
-static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer) {
-    if (mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS) return plan->tokens / plan->fold;
-    return mgv__plan_rows_are_images(buffer) ? 1 : plan->tokens;
+/* Rows of a device buffer that so many pictures have, which are so many tokens. */
+static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer, uint32_t images, uint32_t tokens) {
+    if (mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS) return tokens / plan->fold;
+    return mgv__plan_rows_are_images(buffer) ? images : tokens;
+}
+/* Those of the pictures before `image`, and its own. */
+static uint32_t mgv__validation_first_row(const mgv__validator *v, uint32_t buffer, uint32_t image) {
+    return mgv__validation_rows(v->gpu->gpu->cuda->plan, buffer, image, v->first_token[image]);
+}
+static uint32_t mgv__validation_own_rows(const mgv__validator *v, uint32_t buffer, uint32_t image) {
+    return mgv__validation_first_row(v, buffer, image + 1) - mgv__validation_first_row(v, buffer, image);
 }
 /* The same, where the model has rows of `columns` there: what a merger reads may be rows of tokens to it. */
 static uint32_t mgv__validation_folds(const mgv__plan *plan, uint32_t buffer, uint32_t columns) {
@@ -17965,7 +18091,7 @@ static uint32_t mgv__validation_folds(const mgv__plan *plan, uint32_t buffer, ui
 static mgv_result mgv__validation_fetch(const mgv__validator *v, uint32_t buffer, uint8_t *rows, mgv_error *error) {
     const mgv__cuda *cuda = v->gpu->gpu->cuda;
     const mgv__device_buffer *b = &cuda->plan->buffers[buffer];
-    const size_t bytes = (size_t)v->image_count * mgv__validation_rows(cuda->plan, buffer) * b->pitch * b->element_bytes;
+    const size_t bytes = (size_t)mgv__validation_first_row(v, buffer, v->image_count) * b->pitch * b->element_bytes;
     MGV__CUDA_TRY(cuda->calls, Memcpy, (rows, cuda->arena + b->offset, bytes, cudaMemcpyDeviceToHost), "fetching rows");
     return MGV_OK;
 }
@@ -17982,34 +18108,41 @@ static float mgv__validation_value(const mgv__device_buffer *b, int half, const 
     return mgv__value16(h, half);
 }
 
-/* One picture's share of a device buffer as floats. Patches are (y, x, channel) bytes less MGV__PIXEL_MIDDLE there, (channel, y, x) and
-   normalised on the CPU; queries have the scale of their softmax in them there, and where they turn other columns of queries and keys lie
-   side by side. columns: that the model has; a device's rows may be
-   longer. */
+static float mgv__validation_normalise(const mgv__pixels_config *pixels, uint32_t channel, float value) {
+    value += (int)MGV__PIXEL_MIDDLE;
+    if (pixels->do_rescale) value = (float)(value * pixels->rescale_factor);
+    if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
+    return value;
+}
+
+/* One picture's share of a device buffer as floats; the CPU has this picture at hand. Patches are (frame, y, x, channel) bytes less
+   MGV__PIXEL_MIDDLE there, in the order of windows where there are some, and normalised as the model has them on the CPU; queries have the
+   scale of their softmax in them there, and where they turn other columns of queries and keys lie side by side. columns: that the model
+   has; a device's rows may be longer. */
 static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, const uint8_t *rows, uint32_t image, uint32_t columns,
                                   float *out) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     const mgv__device_buffer *b = &plan->buffers[buffer];
-    const mgv__pixels_config *pixels = &v->model->config.pixels;
-    const uint32_t folds = mgv__validation_folds(plan, buffer, columns), pitch = b->pitch / folds;
-    const uint32_t count = mgv__validation_rows(plan, buffer) * folds, area = v->model->config.patch * v->model->config.patch;
+    const mgv__config *config = &v->model->config;
+    const uint32_t *const order = v->cpu->geometry.order;
+    const uint32_t folds = mgv__validation_folds(plan, buffer, columns), pitch = b->pitch / folds, unit = config->merge * config->merge;
+    const size_t first = (size_t)mgv__validation_first_row(v, buffer, image) * folds;
+    const uint32_t count = mgv__validation_own_rows(v, buffer, image) * folds, patches = buffer == MGV__DEVICE_PATCHES;
     const float query_scale = (float)mgv__pack_query_scale(plan);
-    const uint32_t skipped = buffer == MGV__DEVICE_PATCHES ? plan->prefix : 0; /* rows that the CPU has only behind the patches' product */
+    const uint32_t skipped = patches ? plan->prefix : 0; /* rows that the CPU has only behind the patches' product */
     uint32_t row, i;
     for (row = 0; row < count - skipped; row++)
         for (i = 0; i < columns; i++) {
-            float value = mgv__validation_value(b, mgv__plan_is_half(buffer), rows, ((size_t)image * count + skipped + row) * pitch + i);
-            uint32_t column = i;
-            if (buffer == MGV__DEVICE_PATCHES) {
-                const uint32_t channel = i % 3;
-                column = channel * area + i / 3;
-                value += (int)MGV__PIXEL_MIDDLE;
-                if (pixels->do_rescale) value = (float)(value * pixels->rescale_factor);
-                if (pixels->do_normalize) value = (float)((value - pixels->mean[channel]) / pixels->std[channel]);
+            float value = mgv__validation_value(b, mgv__plan_is_half(buffer), rows, (first + skipped + row) * pitch + i);
+            uint32_t column = i, to = row;
+            if (patches) {
+                column = mgv__pack_patch_column(config, i);
+                value = mgv__validation_normalise(&config->pixels, i % 3, value);
+                if (order) to = order[row / unit] * unit + row % unit;
             }
             if (buffer == MGV__DEVICE_QKV && i < columns / 3) value /= query_scale;
             if (buffer == MGV__DEVICE_QKV && plan->rotary_entries && i < columns / 3 * 2) column = mgv__rotary_column(i, plan->head_dim);
-            out[(size_t)row * columns + column] = value;
+            out[(size_t)to * columns + column] = value;
         }
 }
 
@@ -18088,8 +18221,8 @@ static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t l
 }
 
 /* How far operation `op` may be off by itself. */
-static double mgv__validation_tolerance(const mgv__plan_op *op) {
-    if (op->kernel.kind == MGV__KERNEL_PATCHES) return MGV__VALIDATION_EXACT;
+static double mgv__validation_tolerance(const mgv__plan *plan, const mgv__plan_op *op) {
+    if (mgv__plan_is_patches(op->kernel.kind)) return plan->patches_given ? 2 * MGV__BF16_STEP : MGV__VALIDATION_EXACT;
     /* the pooling head rounds scoring vectors and weights of tokens; as f16 weighted sums, value weights and the result */
     if (op->by_head) return 2 * MGV__BF16_STEP + 3 * MGV__F16_STEP;
     if (op->kernel.flags & MGV__KERNEL_GATED) return 3 * MGV__BF16_STEP; /* weights of both factors */
@@ -18150,8 +18283,8 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
     const mgv__plan_op *op = &cuda->plan->ops[k];
     const uint32_t skipped = op->result == MGV__DEVICE_PATCHES ? cuda->plan->prefix : 0;
     const uint32_t columns = first <= last ? v->model->program.ops[last].columns : cuda->plan->buffers[op->result].columns;
-    const uint32_t rows = mgv__validation_rows(cuda->plan, op->result) * mgv__validation_folds(cuda->plan, op->result, columns) - skipped;
-    const double tolerance = mgv__validation_tolerance(op);
+    const uint32_t folds = mgv__validation_folds(cuda->plan, op->result, columns);
+    const double tolerance = mgv__validation_tolerance(cuda->plan, op);
     mgv__comparison c;
     uint32_t image;
     mgv_result result = mgv__validation_inputs(v, first, last, error);
@@ -18159,14 +18292,17 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
     c.tolerance = tolerance;
     c.of = first <= last ? v : NULL;
     c.op = first <= last ? &v->model->program.ops[last] : NULL;
-    if (result == MGV_OK) result = mgv__cuda_run_to(cuda, v->image_count, cuda->arguments.pixels, k, error);
+    if (result == MGV_OK)
+        result = mgv__cuda_run_to(cuda, mgv__plan_units_of(&v->model->config, v->image_count, v->first_token[v->image_count]),
+                                  cuda->arguments.pixels, k, error);
     if (result == MGV_OK) result = mgv__validation_fetch(v, op->result, v->result, error);
     if (result != MGV_OK) return result;
     for (image = 0; image < v->image_count; image++) {
         const float *expected = mgv__validation_expect(v, image, first, last);
-        c.scale = mgv__root_mean_square(expected, (uint64_t)rows * columns);
+        const uint64_t values = ((uint64_t)mgv__validation_own_rows(v, op->result, image) * folds - skipped) * columns;
+        c.scale = mgv__root_mean_square(expected, values);
         mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
-        mgv__comparison_add(&c, v->wide, expected, (uint64_t)rows * columns);
+        mgv__comparison_add(&c, v->wide, expected, values);
     }
     mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);
     return MGV_OK;
@@ -18178,21 +18314,22 @@ static mgv_result mgv__validation_ops(mgv__validator *v, mgv_error *error) {
     uint32_t k;
     for (k = 0; k < plan->op_count && result == MGV_OK; k++) {
         const mgv__plan_op *op = &plan->ops[k];
-        if (op->kernel.kind == MGV__KERNEL_PATCHES) result = mgv__validation_op(v, k, 1, 0, error);
+        if (mgv__plan_is_patches(op->kernel.kind)) result = mgv__validation_op(v, k, 1, 0, error);
         else if (mgv__validation_compares(op)) result = mgv__validation_op(v, k, op->first, op->end - 1, error);
         else mgv__validation_tell(v, op->label, op->layer, NULL, op->kernel.columns, 0);
     }
     return result;
 }
 
-static uint32_t mgv__validation_whole_rows(const mgv_engine *gpu) {
-    return mgv__model_pools(gpu->model) ? 1 : gpu->gpu->cuda->plan->tokens / gpu->gpu->cuda->plan->fold;
+/* Rows of the whole encode that the pictures before `image` have. */
+static uint64_t mgv__validation_whole_rows(const mgv__validator *v, uint32_t image) {
+    return mgv__model_pools(v->model) ? image : v->first_token[image] / v->gpu->gpu->cuda->plan->fold;
 }
 static uint32_t mgv__validation_whole_columns(const mgv_model *model) {
     return model->config.merge > 1 ? model->config.out_hidden : model->config.hidden;
 }
 
-static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint32_t rows_each, float *rows,
+static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *images, uint32_t count, uint64_t row_count, float *rows,
                                          mgv_error *error) {
     mgv_output output;
     mgv_encode_desc desc;
@@ -18201,7 +18338,7 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
     memset(&desc, 0, sizeof desc);
     output.kind = mgv__model_pools(engine->model) ? MGV_OUTPUT_POOLED : MGV_OUTPUT_TOKENS;
     output.data = rows;
-    output.capacity = (uint64_t)count * rows_each * mgv__validation_whole_columns(engine->model);
+    output.capacity = row_count * mgv__validation_whole_columns(engine->model);
     desc.images = images;
     desc.image_count = count;
     desc.outputs = &output;
@@ -18212,43 +18349,72 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
 
 /* Whole encodes, each side by itself. It comes first: pictures are checked by it, and lie on the card afterwards. */
 static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
-    const uint32_t columns = mgv__validation_whole_columns(v->model), ops = v->gpu->gpu->cuda->plan->op_count,
-                   rows = mgv__validation_whole_rows(v->gpu);
+    const uint32_t columns = mgv__validation_whole_columns(v->model), ops = v->gpu->gpu->cuda->plan->op_count;
     const double tolerance = sqrt(2.0 * ops) * MGV__BF16_STEP;
     mgv__comparison c;
     uint32_t i;
-    mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, rows, v->whole, error);
+    mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, mgv__validation_whole_rows(v, v->image_count), v->whole,
+                                               error);
     memset(&c, 0, sizeof c);
     c.tolerance = tolerance;
     for (i = 0; i < v->image_count && result == MGV_OK; i++) {
+        const uint64_t first = mgv__validation_whole_rows(v, i), rows = mgv__validation_whole_rows(v, i + 1) - first;
         mgv_image image;
         result = mgv__take_image(&image, v->images, i, error);
         if (result == MGV_OK) result = mgv__validation_encode(v->cpu, &image, 1, rows, v->wide, error);
         if (result != MGV_OK) break;
-        c.scale = mgv__root_mean_square(v->wide, (uint64_t)rows * columns);
-        mgv__comparison_add(&c, v->whole + (size_t)i * rows * columns, v->wide, (uint64_t)rows * columns);
+        c.scale = mgv__root_mean_square(v->wide, rows * columns);
+        mgv__comparison_add(&c, v->whole + (size_t)(first * columns), v->wide, rows * columns);
     }
     if (result == MGV_OK) mgv__validation_tell(v, "whole encode", -1, &c, columns, tolerance);
     return result;
 }
 
+/* How many tokens each picture has. */
+static mgv_result mgv__validation_count(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
+    const uint32_t slack = 2 * v->model->config.merge * v->model->config.merge;
+    uint32_t i, tokens = 0;
+    size_t bytes = 0;
+    if (mgv__mul((size_t)v->image_count + 1, sizeof *v->first_token, &bytes))
+        v->first_token = (uint32_t *)mgv__alloc(&desc->allocator, bytes);
+    if (!v->first_token) return mgv__fail_nomem(error, "validation", bytes);
+    for (i = 0; i < v->image_count; i++) {
+        mgv_image image;
+        mgv_grid grid;
+        mgv_result result = mgv__take_image(&image, v->images, i, error);
+        if (result == MGV_OK) result = mgv__pixels_check(&image, error);
+        if (result == MGV_OK)
+            result = mgv__picture_grid(&v->model->config, &image, desc->min_pixels, desc->max_pixels, &grid, error);
+        if (result != MGV_OK) return result;
+        if (grid.tokens > UINT32_MAX - slack - tokens)
+            return mgv__fail(error, MGV_ERROR_CAPACITY, "the tokens of %u pictures are more than validation can count",
+                             (uint64_t)v->image_count);
+        v->first_token[i] = tokens;
+        tokens += grid.tokens;
+        if (grid.tokens > v->most_tokens) v->most_tokens = grid.tokens;
+    }
+    v->first_token[v->image_count] = tokens;
+    return MGV_OK;
+}
+
 static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
-    size_t rows = 0, floats = 0;
+    const size_t whole = (size_t)mgv__validation_whole_rows(v, v->image_count) * mgv__validation_whole_columns(v->model);
+    size_t bytes = 0, floats = 0;
     uint32_t i;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const mgv__device_buffer *b = &plan->buffers[i];
-        const size_t pitched = (size_t)mgv__validation_rows(plan, i) * b->pitch;
-        if (pitched > floats) floats = pitched;
-        if (pitched * b->element_bytes > rows) rows = pitched * b->element_bytes;
+        const size_t one = (size_t)mgv__validation_rows(plan, i, 1, v->most_tokens) * b->pitch;
+        const size_t all = (size_t)mgv__validation_first_row(v, i, v->image_count) * b->pitch * b->element_bytes;
+        if (one > floats) floats = one;
+        if (all > bytes) bytes = all;
     }
-    for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
-    v->result = (uint8_t *)mgv__alloc(&desc->allocator, rows * v->image_count);
+    for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, bytes);
+    v->result = (uint8_t *)mgv__alloc(&desc->allocator, bytes);
     v->wide = (float *)mgv__alloc(&desc->allocator, floats * sizeof(float));
-    v->whole = (float *)mgv__alloc(&desc->allocator, (size_t)v->image_count * mgv__validation_whole_rows(v->gpu) *
-                                                         mgv__validation_whole_columns(v->model) * sizeof(float));
+    v->whole = (float *)mgv__alloc(&desc->allocator, whole * sizeof(float));
     if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->whole) return MGV_OK;
-    return mgv__fail_nomem(error, "validation", (uint64_t)rows * (MGV__VALIDATION_INPUTS + 1) * v->image_count);
+    return mgv__fail_nomem(error, "validation", (uint64_t)bytes * (MGV__VALIDATION_INPUTS + 1));
 }
 
 static void mgv__validation_free(mgv__validator *v, const mgv_engine_desc *desc) {
@@ -18257,23 +18423,25 @@ static void mgv__validation_free(mgv__validator *v, const mgv_engine_desc *desc)
     mgv__free(&desc->allocator, v->result);
     mgv__free(&desc->allocator, v->wide);
     mgv__free(&desc->allocator, v->whole);
+    mgv__free(&desc->allocator, v->first_token);
     mgv_engine_destroy(v->cpu);
     mgv_engine_destroy(v->gpu);
 }
 
 static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
+    const int any_size = v->model->config.image_size == 0;
     mgv_engine_desc d = *desc;
-    mgv_result result;
     mgv__gpu_thread thread;
-    if (v->model->config.image_size == 0)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "validation runs models whose pictures are all of one size");
+    mgv_result result = mgv__validation_count(v, desc, error);
+    if (result != MGV_OK) return result;
     d.workspace = d.device_workspace = NULL;
     d.workspace_bytes = d.device_workspace_bytes = 0;
-    d.max_tokens = 0;
     d.max_images = v->image_count + 2; /* rows that no picture has */
+    d.max_tokens = any_size ? v->first_token[v->image_count] + 2 * v->model->config.merge * v->model->config.merge : 0;
     d.backend = MGV_BACKEND_CUDA;
     result = mgv_engine_create(&v->gpu, v->model, &d, error);
     d.max_images = 1;
+    d.max_tokens = any_size ? v->most_tokens : 0;
     d.backend = MGV_BACKEND_CPU;
     if (result == MGV_OK) result = mgv_engine_create(&v->cpu, v->model, &d, error);
     if (result == MGV_OK) result = mgv__validation_allocate(v, desc, error);
@@ -18296,12 +18464,13 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
     *failures = 0;
     if (!images || image_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_validate: there are no images");
     result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK) result = mgv__picture_model_check(model, error);
     if (result != MGV_OK) return result;
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
     {
         mgv__validator v;
         memset(&v, 0, sizeof v);
-        v.model = model;
+        v.model = mgv__picture_model(model);
         v.images = images;
         v.image_count = image_count;
         v.report = report;

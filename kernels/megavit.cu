@@ -76,7 +76,7 @@ template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &
     case MGV__KERNEL_ATTENTION_RANGES: if constexpr (has(MGV__KERNEL_ATTENTION_RANGES)) math_attention_ranges(self, tile); break;
     case MGV__KERNEL_PATCHES_OF_TOKENS: if constexpr (has(MGV__KERNEL_PATCHES_OF_TOKENS)) patches_of_tokens_tile(self, tile); break;
     case MGV__KERNEL_POOL: if constexpr (has(MGV__KERNEL_POOL)) math_pool(self, tile); break;
-    case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) pool_sums_tile(self, tile); break;
+    case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) pool_sums_tile<is_tower<KINDS>()>(self, tile); break;
     case MGV__KERNEL_POOL_TOKENS:
     case MGV__KERNEL_POOL_JOIN:
     case MGV__KERNEL_GEMV: if constexpr (has(MGV__KERNEL_GEMV)) few_rows_tile(self, tile); break;
@@ -125,7 +125,7 @@ template <uint32_t KINDS> DEVICE void throughput_kernel(SharedMemory *shared, co
         setmaxnreg_dec<MGV__COPY_REGISTERS>();
         if (warp == 0) loader_role<KINDS>(shared, arguments);
         if (warp == SCHEDULER_WARP) {
-            scheduler_role(shared, arguments, dog);
+            scheduler_role<is_tower<KINDS>()>(shared, arguments, dog);
             if (dog.aborted && threadIdx.x % 32 == 0) release_roles(shared, MGV__CLUSTER);
         }
         if (warp >= 2) storer_role<KINDS>(shared, arguments, warp - 2);

@@ -127,7 +127,7 @@ static void test_schedules(void **state) {
     uint32_t images, i;
     mgv_result result;
     mgv__plan *plan = mgv__plan_make_for(&f->model->allocator, mgv__find_machine("sm_100a", &error), &f->model->config, &f->model->program, 700,
-                                         &result, &error);
+                                         700, &result, &error);
 
     if (!plan) fail_msg("%s", error.message);
     for (images = 1; images <= 700; images += 1 + images / 3) {

@@ -6,17 +6,28 @@
 /* Odd, so that the last rows of tiles and the last CTA of a cluster have nothing; few and more, since few run in a regime of their own. */
 static const uint32_t default_counts[] = {1, 5};
 
-/* Pictures of the model's size that differ in every row, column and channel: a slope with noise on it. */
-static int make_pictures(uint32_t count, uint32_t side, cli_picture *pictures) {
+/* Sides of made picture i: the model's, or for pictures of any size some that differ, of whole merged tokens. */
+static void choose_size(const mgv_model_info *info, uint32_t i, mgv_image *image) {
+    const uint32_t unit = info->patch * info->merge;
+    image->width = image->height = info->image_size;
+    if (info->image_size) return;
+    image->height = (10 + 6 * i % 16) / info->merge * unit;
+    image->width = (20 + 10 * i % 17) / info->merge * unit;
+}
+
+/* Pictures that differ in every row, column and channel: a slope with noise on it. */
+static int make_pictures(uint32_t count, const mgv_model_info *info, cli_picture *pictures) {
     uint32_t state = 1;
     for (uint32_t i = 0; i < count; i++) {
-        unsigned char *pixels = malloc((size_t)side * side * 3);
+        mgv_image *image = &pictures[i].image;
+        unsigned char *pixels;
+        choose_size(info, i, image);
+        pixels = malloc((size_t)image->width * image->height * 3);
         if (!pixels) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u pictures", count);
         pictures[i].pixels = pixels;
-        pictures[i].image.pixels = pixels;
-        pictures[i].image.width = pictures[i].image.height = side;
-        for (uint32_t k = 0; k < side * side * 3; k++) {
-            const uint32_t x = k / 3 % side, y = k / 3 / side;
+        image->pixels = pixels;
+        for (uint32_t k = 0; k < image->width * image->height * 3; k++) {
+            const uint32_t x = k / 3 % image->width, y = k / 3 / image->width;
             state = state * 1664525u + 1013904223u;
             pixels[k] = (unsigned char)((x * (i + 1) + 2 * y + 50 * (k % 3) + (state >> 24)) / 4);
         }
@@ -74,7 +85,6 @@ static int gather(const mgv_model *model, cli_list *names, cli_picture **picture
     int status = CLI_DONE;
     mgv_model_get_info(model, &info);
     if (cli_check_work(NULL, &info)) return CLI_BAD_FILE;
-    if (!info.image_size) return cli_fail(CLI_BAD_FILE, NULL, "validate wants a model with a fixed picture size: the GPU runs no other");
     if (names->count) {
         status = cli_expand(names, NULL, &found);
         if (status == CLI_DONE && found.count == 0) status = cli_fail(CLI_BAD_FILE, NULL, "there are no pictures");
@@ -82,7 +92,7 @@ static int gather(const mgv_model *model, cli_list *names, cli_picture **picture
     }
     if (status == CLI_DONE && !(*pictures = calloc(*count, sizeof **pictures)))
         status = cli_fail(CLI_MACHINE, NULL, "out of memory for %u pictures", *count);
-    if (status == CLI_DONE && !names->count) status = make_pictures(*count, info.image_size, *pictures);
+    if (status == CLI_DONE && !names->count) status = make_pictures(*count, &info, *pictures);
     for (uint32_t i = 0; status == CLI_DONE && i < found.count; i++)
         if (cli_picture_load(&(*pictures)[i], found.items[i])) status = CLI_BAD_FILE;
     cli_list_free(&found);

@@ -16,6 +16,7 @@ torch.set_grad_enabled(False)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 MODELS = { # model, config, side of a patch, merged patches a side, frames of a patch
     'naflex-base': (Siglip2VisionModel, dict(vision_use_head=False), Siglip2VisionConfig, 16, 1, 1),
+    'naflex-pooled': (Siglip2VisionModel, dict(), Siglip2VisionConfig, 16, 1, 1),
     'qwen3-2b': (Qwen3VLVisionModel, dict(depth=24, hidden_size=1024, intermediate_size=4096, out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]), Qwen3VLVisionConfig, 16, 2, 2),
     'qwen3-8b': (Qwen3VLVisionModel, dict(depth=27, hidden_size=1152, intermediate_size=4304, out_hidden_size=4096), Qwen3VLVisionConfig, 16, 2, 2),
     'qwen2.5-7b': (Qwen2_5_VisionTransformerPretrainedModel, dict(depth=32, hidden_size=1280, intermediate_size=3420, out_hidden_size=3584, fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2)}
@@ -71,8 +72,8 @@ def reference(name, model, pictures, dtype):
     for p in pictures:
         x, h, w = patches(p, patch, merge, frames).to(device, dtype), p.shape[0] // patch, p.shape[1] // patch
         if name.startswith('naflex'):
-            out = model(pixel_values=x[None], pixel_attention_mask=torch.ones(1, h * w, device=device, dtype=torch.int32), spatial_shapes=torch.tensor([[h, w]])).last_hidden_state[0]
-            rows.append([out.float().cpu()])
+            out = model(pixel_values=x[None], pixel_attention_mask=torch.ones(1, h * w, device=device, dtype=torch.int32), spatial_shapes=torch.tensor([[h, w]]))
+            rows.append([r.float().cpu() for r in (out.last_hidden_state[0], *([out.pooler_output] if name == 'naflex-pooled' else []))])
             continue
         out = model(x, torch.tensor([[1, h, w]], device=device), return_dict=True)
         deep = getattr(out, 'deepstack_features', None) or []
@@ -93,7 +94,7 @@ def check(name, o):
         want, half = reference(name, model, pictures, torch.float32), reference(name, model, pictures, torch.bfloat16)
         tokens, opened = sum(h * w for h, w in SIZES), megavit.Model(place)
         engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1, threads=8)
-        outputs = [('tokens', 0)] + [('deepstack', i) for i in range(len(want) - 1)]
+        outputs = [('tokens', 0)] + [('pooled', 0) if name == 'naflex-pooled' else ('deepstack', i) for i in range(len(want) - 1)]
         for (output, index), w, t in zip(outputs, want, half):
             got = torch.from_numpy(engine.encode(pictures, output, index))
             bound = off(t, w)

@@ -129,6 +129,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
         if (config->attrs[i].id == cudaLaunchAttributeCooperative) launch.cooperative = config->attrs[i].val.cooperative != 0;
     }
     runtime.launches++;
+    if (runtime.before) runtime.before(arguments);
     runtime.last = machine::launch(launch, runtime.options, [&]() { k.run(arguments); });
     return runtime.last.has("launch") ? cudaErrorInvalidValue : cudaSuccess;
 }

@@ -23,6 +23,7 @@ struct Runtime {
     unsigned multiprocessors = 132;
     int major = 9, minor = 0; /* compute capability */
     Options options;
+    std::function<void(void **arguments)> before; /* a launch, on the host */
     Result last;      /* of the last launch */
     unsigned launches = 0;
 };

@@ -117,7 +117,7 @@ static void choose_outputs(MicroEncoder *m) {
         memset(output, 0, sizeof *output);
         output->kind = kinds[i + skipped];
         output->index = layers[i + skipped];
-        output->capacity = (uint64_t)m->units * m->shape.hidden;
+        output->capacity = (uint64_t)(output->kind == MGV_OUTPUT_POOLED ? m->shape.images : m->units) * m->shape.hidden;
         if (output->kind != MGV_OUTPUT_POOLED && m->pictures.empty()) output->capacity *= grid * grid + m->model->config.prefix;
         m->expected[i].resize(output->capacity);
         output->data = m->expected[i].data();
@@ -131,7 +131,8 @@ static uint64_t valid_bytes(const MicroEncoder *m, const mgv__cuda *cuda, uint32
     const mgv__device_buffer *b = &cuda->plan->buffers[buffer];
     const uint32_t of_image = buffer == MGV__DEVICE_PARTS ? mgv__plan_pool_parts_of(cuda->plan) : cuda->plan->tokens;
     const bool merged = mgv__merger_buffer(buffer) < MGV__MERGER_BUFFERS;
-    const uint64_t exist = (uint64_t)m->units * (mgv__plan_rows_are_images(buffer) ? 1 : of_image) / (merged ? cuda->plan->fold : 1), rows = exist < b->rows ? exist : b->rows;
+    const uint64_t exist = mgv__plan_rows_are_images(buffer) ? m->shape.images : (uint64_t)m->units * of_image / (merged ? cuda->plan->fold : 1);
+    const uint64_t rows = exist < b->rows ? exist : b->rows;
     return rows * b->pitch * b->element_bytes;
 }
 
@@ -160,6 +161,22 @@ static void name_buffers(const MicroEncoder *m, const mgv__cuda *cuda) {
     if (plan->tables_bytes) machine::global_part(arena + plan->tables_offset, plan->tables_bytes, "tables of tokens", true);
 }
 
+static std::vector<mgv_image> images_of(const MicroEncoder *m) {
+    std::vector<mgv_image> images(m->shape.images);
+    memset((void *)images.data(), 0, images.size() * sizeof images[0]);
+    const uint32_t side = m->shape.picture_side ? m->shape.picture_side : m->shape.image_size;
+    const size_t bytes = (size_t)side * side * 3;
+    for (size_t i = 0; i < images.size(); i++) {
+        images[i].format = MGV_PIXELS_RGB8;
+        images[i].pixels = &m->pixels[m->pictures.empty() ? i * bytes : m->pictures[i].pixels];
+        images[i].width = images[i].height = side;
+        if (m->pictures.empty()) continue;
+        images[i].width = m->pictures[i].grid.width;
+        images[i].height = m->pictures[i].grid.height;
+        images[i].frames = m->pictures[i].frames;
+    }
+    return images;
+}
 /* Encodes all pictures into `outputs` by the public API. */
 static std::string run_engine(MicroEncoder *m, mgv_backend backend, std::vector<mgv_output> &outputs) {
     const std::string name = backend == MGV_BACKEND_CPU ? "CPU" : "CUDA";
@@ -178,20 +195,9 @@ static std::string run_engine(MicroEncoder *m, mgv_backend backend, std::vector<
     if (engine->gpu) {
         const mgv__cuda *cuda = engine->gpu->cuda;
         name_buffers(m, cuda);
-        machine::global_part(cuda->arena + cuda->plan->pixels_offset, m->pixels.size(), "pixels", true);
+        if (!m->shape.picture_side) machine::global_part(cuda->arena + cuda->plan->pixels_offset, m->pixels.size(), "pixels", true);
     }
-    std::vector<mgv_image> images(m->shape.images);
-    memset((void *)images.data(), 0, images.size() * sizeof images[0]);
-    const size_t bytes = (size_t)m->shape.image_size * m->shape.image_size * 3;
-    for (size_t i = 0; i < images.size(); i++) {
-        images[i].format = MGV_PIXELS_RGB8;
-        images[i].pixels = &m->pixels[m->pictures.empty() ? i * bytes : m->pictures[i].pixels];
-        images[i].width = images[i].height = m->shape.image_size;
-        if (m->pictures.empty()) continue;
-        images[i].width = m->pictures[i].grid.width;
-        images[i].height = m->pictures[i].grid.height;
-        images[i].frames = m->pictures[i].frames;
-    }
+    std::vector<mgv_image> images = images_of(m);
     mgv_encode_desc encode;
     memset(&encode, 0, sizeof encode);
     encode.images = images.data();
@@ -242,6 +248,17 @@ static void add_siglip_layers(const MicroShape &shape, const std::string &v, Che
     }
     c.norm(v + "post_layernorm", d);
 }
+static void add_siglip_head(const MicroShape &shape, const std::string &v, Checkpoint &c) {
+    const uint64_t d = shape.hidden, f = shape.intermediate;
+    if (!shape.head) return;
+    c.add(v + "head.probe", {1, 1, d}, 1, 0);
+    c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
+    c.add(v + "head.attention.in_proj_bias", {3 * d}, 0.1f, 0);
+    c.linear(v + "head.attention.out_proj", d, d);
+    c.norm(v + "head.layernorm", d);
+    c.linear(v + "head.mlp.fc1", f, d);
+    c.linear(v + "head.mlp.fc2", d, f);
+}
 
 static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
     const uint64_t d = shape.hidden, f = shape.intermediate, grid = shape.image_size / shape.patch;
@@ -251,15 +268,7 @@ static std::string make_siglip(const MicroShape &shape, Checkpoint &c) {
     c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
     c.add(v + "embeddings.position_embedding.weight", {grid * grid, d}, 0.5f, 0);
     add_siglip_layers(shape, v, c);
-    if (shape.head) {
-        c.add(v + "head.probe", {1, 1, d}, 1, 0);
-        c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
-        c.add(v + "head.attention.in_proj_bias", {3 * d}, 0.1f, 0);
-        c.linear(v + "head.attention.out_proj", d, d);
-        c.norm(v + "head.layernorm", d);
-        c.linear(v + "head.mlp.fc1", f, d);
-        c.linear(v + "head.mlp.fc2", d, f);
-    }
+    add_siglip_head(shape, v, c);
     return config_of(shape, "siglip_vision_model",
                      ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size) +
                          (shape.head ? "" : ",\"vision_use_head\":false"));
@@ -273,8 +282,10 @@ static std::string make_naflex(const MicroShape &shape, Checkpoint &c) {
     c.add(v + "embeddings.patch_embedding.bias", {d}, 0.1f, 0);
     c.add(v + "embeddings.position_embedding.weight", {side * side, d}, 0.5f, 0);
     add_siglip_layers(shape, v, c);
+    add_siglip_head(shape, v, c);
     return config_of(shape, "siglip2_vision_model",
-                     ",\"intermediate_size\":" + std::to_string(f) + ",\"num_patches\":" + std::to_string(side * side) + ",\"vision_use_head\":false");
+                     ",\"intermediate_size\":" + std::to_string(f) + ",\"num_patches\":" + std::to_string(side * side) +
+                         (shape.head ? "" : ",\"vision_use_head\":false"));
 }
 
 /* A norm behind the embeddings, quick GELU, no bias of the patches. */
@@ -512,7 +523,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     const bool any_size = !m->pictures.empty();
     /* DINOv3's own makes floats */
     const std::string processor = any_size ? "{\"do_resize\":false,\"max_num_patches\":1000,\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27]}" :
-                                  std::string("{") + (family == "dinov3" ? "\"image_processor_type\":\"BitImageProcessor\"," : "") +
+                                  std::string("{") + (shape.picture_side ? "\"image_processor_type\":\"DINOv3ViTImageProcessorFast\"," : family == "dinov3" ? "\"image_processor_type\":\"BitImageProcessor\"," : "") +
                                   "\"do_center_crop\":false,\"do_normalize\":true,\"do_rescale\":true,\"do_resize\":true,"
                                   "\"image_mean\":[0.5,0.4,0.3],\"image_std\":[0.3,0.26,0.27],\"rescale_factor\":0.00392156862745098,"
                                   "\"resample\":3,\"size\":{\"height\":" + side + ",\"width\":" + side + "}}";
@@ -541,7 +552,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         return nullptr;
     }
     m->units = shape.images;
-    m->pixels.resize((size_t)shape.images * shape.image_size * shape.image_size * 3);
+    const size_t picture_side = shape.picture_side ? shape.picture_side : shape.image_size;
+    m->pixels.resize(shape.images * picture_side * picture_side * 3);
     for (uint8_t &p : m->pixels) p = (uint8_t)(128 + 127 * shape.contrast * c.next());
     if (any_size) fill_pictures(m.get());
     const size_t image_bytes = m->pixels.size() / shape.images;
@@ -569,6 +581,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);
     cuda_desc.max_images = shape.max_images;
+    cuda_desc.max_pictures = shape.images + 1;
     cuda_desc.schedule_images = shape.schedule_images;
     cuda_desc.group_images = shape.group_images;
     cuda_desc.lanes = shape.lanes;
@@ -620,6 +633,56 @@ MicroRun micro_engine(MicroEncoder *m, const machine::Options &options) {
     run.machine = machine::runtime.last;
     for (size_t i = 0; i < got.size() && run.verdict.empty(); i++) take_output(&run, got[i].data(), m->expected[i], 1);
     return run;
+}
+
+/* What an encode says of a token, made wrong. Samples: that of its row of patches. */
+static void plant(const mgv__kernel_arguments &arguments, MicroFault fault, uint32_t number) {
+    mgv__kernel_token *token = const_cast<mgv__kernel_token *>(&arguments.tokens[number]);
+    if (fault == MicroFault::pixels) token->pixels += 3;
+    if (fault == MicroFault::sample) const_cast<mgv__kernel_sample *>(arguments.samples)[token->down].weight += 0.5f;
+    if (fault == MicroFault::place) token->place[1] ^= 1;
+    if (fault == MicroFault::range)
+        for (uint32_t i = 0; i < MGV__TOKEN_RANGES; i++) const_cast<mgv__kernel_token *>(arguments.tokens)->range[i][1]--; /* the first of all */
+}
+MicroValidation micro_validate(MicroEncoder *m, const machine::Options &options, MicroFault fault, uint32_t token) {
+    MicroValidation validation;
+    const std::vector<mgv_image> images = images_of(m);
+    const mgv_allocator allocator = {nullptr, nullptr, nullptr};
+    mgv_result made;
+    mgv__cuda engine; /* validation's, as far as its buffers go: it has rows that no picture has */
+    memset((void *)&engine, 0, sizeof engine);
+    engine.plan = mgv__plan_make_for(&allocator, MGV__MACHINE_DEFAULT, &m->model->config, &m->model->program,
+                                     m->units + (m->pictures.empty() ? 2 : 2 * m->model->config.merge * m->model->config.merge),
+                                     m->shape.images + 2, &made, nullptr);
+    bool begun = false;
+    machine::runtime.before = [&](void **kernel_arguments) {
+        const mgv__kernel_arguments &arguments = *(const mgv__kernel_arguments *)kernel_arguments[0];
+        if (begun) return; /* the tables are sent once, and stay */
+        begun = true;
+        engine.arena = const_cast<uint8_t *>(arguments.weights) - engine.plan->weights_offset;
+        name_buffers(m, &engine);
+        if (!m->shape.picture_side) machine::global_part(engine.arena + engine.plan->pixels_offset, m->pixels.size(), "pixels", true);
+        plant(arguments, fault, token);
+    };
+    mgv_engine_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    memset(&error, 0, sizeof error);
+    desc.kernels = "";
+    desc.max_sms = 2 * m->shape.clusters;
+    machine::runtime.options = options;
+    uint32_t failures = 0;
+    const auto report = [](void *user, const mgv_validation *row) {
+        MicroValidation *v = (MicroValidation *)user;
+        v->compared += row->compared != 0;
+        if (!row->ok) v->wrong.insert(row->label);
+    };
+    if (mgv_validate(m->model, &desc, images.data(), m->shape.images, report, &validation, &failures, &error) != MGV_OK)
+        validation.error = failed("validation", error);
+    machine::runtime.before = nullptr;
+    mgv__plan_free(&allocator, engine.plan);
+    if (!machine::runtime.last.reports.empty()) validation.error += machine::runtime.last.text();
+    return validation;
 }
 
 std::vector<uint32_t> micro_signals(const MicroEncoder *m) {

@@ -27,6 +27,7 @@ struct MicroShape {
     uint32_t schedule_images = 0; /* arithmetic is that of so many images */
     const char *sizes = ""; /* where pictures may be of any: patches down and across, frames of each, as "3x5 1x1*4"; max_images is the most tokens */
     uint32_t seed = 0; /* of the pixels: picture i of a list is that of seed + i */
+    uint32_t picture_side = 0; /* of dinov3: pictures of that side are resized, in floats as its own processor does; 0: they have their size */
     uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
 };
 struct MicroRun {
@@ -50,6 +51,14 @@ void micro_ways(const MicroEncoder *encoder, std::set<std::string> *ways);
 /* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. follows: it counts in what
    the run before it, of all lanes, has zeroed. */
 MicroRun micro_run(MicroEncoder *encoder, const machine::Options &options, uint32_t lost_signal, bool follows = false);
+/* What mgv_validate says of the pictures, with something of the tables of a token that is wrong in every launch. */
+enum class MicroFault { none, pixels, sample, place, range };
+struct MicroValidation {
+    std::string error;
+    uint32_t compared = 0;
+    std::set<std::string> wrong; /* labels of operations out of tolerance */
+};
+MicroValidation micro_validate(MicroEncoder *encoder, const machine::Options &options, MicroFault fault, uint32_t token);
 /* The same pictures by an engine of the public API, from host memory into host memory. */
 MicroRun micro_engine(MicroEncoder *encoder, const machine::Options &options);
 

@@ -640,10 +640,13 @@ static void test_sizes_alone(const MicroShape &together, const std::vector<std::
         if (i == 0) {
             all = run.outputs;
         } else if (why.empty()) {
-            const size_t count = all.size() / sum / shape.hidden, each = (size_t)tokens[i - 1] * shape.hidden; /* outputs */
-            if (run.outputs.size() != count * each) why = "as many outputs as together";
+            const size_t pooled = shape.head ? shape.hidden : 0, before = pooled * sizes.size(); /* pooled rows come first */
+            const size_t count = (all.size() - before) / sum / shape.hidden, each = (size_t)tokens[i - 1] * shape.hidden; /* outputs */
+            if (run.outputs.size() != pooled + count * each) why = "as many outputs as together";
+            if (why.empty() && pooled && memcmp(run.outputs.data(), &all[(i - 1) * pooled], pooled * sizeof(float)))
+                why = "other bits of the pooled row";
             for (size_t k = 0; k < count && why.empty(); k++)
-                if (memcmp(&run.outputs[k * each], &all[k * sum * shape.hidden + first * shape.hidden], each * sizeof(float)))
+                if (memcmp(&run.outputs[pooled + k * each], &all[before + k * sum * shape.hidden + first * shape.hidden], each * sizeof(float)))
                     why = "other bits of output " + std::to_string(k);
             first += tokens[i - 1];
         }
@@ -667,6 +670,31 @@ static void test_sizes_engine(const MicroShape &shape) {
     ok(why.empty(), "encoder, an engine for pictures of " + std::string(shape.sizes) + " patches", why);
     micro_close(encoder);
 }
+/* Operation by operation: all is within tolerance, and what is wrong of one token is found where it is used and nowhere else. */
+static void test_validation(const MicroShape &shape, uint32_t token, const std::vector<std::pair<MicroFault, std::string>> &faults) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    machine::Options options = options_of(0, false);
+    options.hardware_sums = false;
+    std::string why;
+    uint32_t compared = 0;
+    for (const auto &fault : faults) {
+        const MicroValidation v = micro_validate(encoder, options, fault.first, token);
+        arithmetic_runs++;
+        std::string wrong;
+        for (const std::string &label : v.wrong)
+            if (label != "whole encode") wrong += (wrong.empty() ? "" : ", ") + label;
+        if (fault.first == MicroFault::none) compared = v.compared;
+        if (!v.error.empty()) why = v.error;
+        else if (wrong != fault.second || (wrong.empty() && !v.wrong.empty())) why = "wrong are: " + wrong + "; not: " + fault.second;
+        else if (v.compared < compared || compared < 5) why = "only " + std::to_string(v.compared) + " operations are compared";
+        if (!why.empty()) { why = "fault " + std::to_string((int)fault.first) + ": " + why; break; }
+    }
+    ok(why.empty(), "validation of " + std::string(shape.family) + ", pictures of " + shape.sizes + " patches: " + std::to_string(compared) +
+                        " operations compared, and " + std::to_string(faults.size() - 1) + " planted faults found where they are", why);
+    micro_close(encoder);
+}
+
 /* Qwen-VL's towers: two frames a patch, merged rows, in the order of windows or not. */
 static MicroShape qwen_shape(const char *family, const char *sizes, uint32_t tokens) {
     MicroShape shape = sizes_shape(sizes, tokens);
@@ -687,6 +715,39 @@ static void test_qwen(unsigned seeds) {
         test_encoder_protocol(qwen_shape(family, "4x2 6x10*3 8x8", 300), seeds / 8);
     }
 }
+/* DINOv3's own processor resizes in floats: rows of patches come from the host. */
+static void test_floats(void) {
+    MicroShape shape = {64, 16, 192, 200, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    shape.family = "dinov3";
+    shape.registers = 4;
+    for (const uint32_t side : {64u, 91u}) {
+        shape.picture_side = side;
+        MicroEncoder *encoder = open_encoder(shape);
+        if (!encoder) return;
+        machine::Options options = options_of(0, false);
+        options.hardware_sums = false;
+        const MicroRun run = micro_engine(encoder, options);
+        arithmetic_runs++;
+        std::string why = failure(run);
+        if (why.empty() && !(run.relative_error < 0.02)) why = "relative error " + std::to_string(run.relative_error);
+        ok(why.empty(), "encoder, pictures of " + std::to_string(side) + " pixels that become floats: relative error " +
+                            std::to_string(run.relative_error), why);
+        micro_close(encoder);
+    }
+    test_validation(shape, 0, {{MicroFault::none, ""}});
+}
+static void test_validations(void) {
+    test_floats();
+    test_validation(sizes_shape("3x5 1x1 9x7", 100), 18, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
+                    {MicroFault::sample, "patch embed"}, {MicroFault::range, "attention"}});
+    test_validation(qwen_shape("qwen3", "4x2 6x10*3 8x8", 300), 30, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
+                    {MicroFault::sample, "patch embed"}, {MicroFault::place, "qkv"}, {MicroFault::range, "attention"}});
+    test_validation(qwen_shape("qwen2.5", "4x2 6x10*3 8x8", 300), 30, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
+                    {MicroFault::place, "qkv"}, {MicroFault::range, "attention"}});
+    MicroShape plain = qwen_shape("qwen2", "4x2 6x10", 100);
+    plain.intermediate = 192;
+    test_validation(plain, 30, {{MicroFault::none, ""}, {MicroFault::range, "attention"}});
+}
 static void test_sizes(unsigned seeds) {
     test_sizes_engine(sizes_shape("3x5 1x1 9x7", 100));
     test_encoder_arithmetic(sizes_shape("7x9", 64), 2); /* one row tile, which is not full */
@@ -705,6 +766,21 @@ static void test_sizes(unsigned seeds) {
     sharp.sharpness = 40;
     sharp.layers = 1;
     test_encoder_arithmetic(sharp, 1);
+    for (const char *sizes : {mixed, "1x1", "16x17", "2x2 1x3 9x15 1x1 5x5"}) { /* with a pooling head: up to three blocks of tokens, odd */
+        MicroShape head = sizes_shape(sizes, 600);
+        head.head = true;
+        test_encoder_arithmetic(head, sizes == mixed ? 2 : 1);
+        if (sizes != mixed) continue;
+        test_sizes_alone(head, {"3x5", "1x1", "9x15", "16x16", "2x3", "7x7"}, {15, 1, 135, 256, 6, 49});
+        test_sizes_engine(head);
+        test_encoder_protocol(head, seeds / 8);
+    }
+    std::string fifty; /* more pictures than the head has rows of GEMVs for */
+    for (int i = 0; i < 50; i++) fifty += i ? " 1x2" : "1x2";
+    MicroShape many = sizes_shape(fifty.c_str(), 100);
+    many.head = true;
+    many.layers = 1;
+    test_encoder_arithmetic(many, 1);
     test_encoder_protocol(sizes_shape(mixed, 600), seeds / 4);
     test_encoder_replay(sizes_shape(mixed, 600), seeds);
 }
@@ -803,9 +879,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "order", "watchdog", "sizes", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "order", "watchdog", "sizes", "validate", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|order|watchdog|sizes|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|order|watchdog|sizes|validate|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -819,6 +895,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);
     if (share.empty() || share == "qwen") test_qwen(seeds);
+    if (share.empty() || share == "validate") test_validations();
     if (share == "toy") { /* of all shares no other program has its families */
         test_toy();
         test_mergers();

@@ -4,7 +4,7 @@
 #ifndef MGV_POOL_SUMS_CUH
 #define MGV_POOL_SUMS_CUH
 
-#include "../throughput/attention_online.cuh"
+#include "../throughput/attention_ranges.cuh"
 #include "pool.cuh"
 
 enum { POOL_TABLE_BYTES = MGV__ONLINE_KEYS * 8 }; /* (mean, rstd) of a block's tokens */
@@ -12,10 +12,11 @@ static_assert(MGV__ONLINE_KEYS == 128, "a thread of the warpgroup takes a token"
 static_assert(2 * POOL_TABLE_BYTES <= MGV__CHUNK_BYTES, "the tables of two blocks lie in a chunk");
 
 /* Scores of the heads `row` and `row` + 8 for a block of tokens, where accumulators have them; 0 where there is no head or no token. */
-DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32_t image, uint32_t first, uint32_t row,
+template <class Tokens>
+DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, const Tokens &tokens, uint32_t first, uint32_t row,
                               float (&s)[ONLINE_SCORES]) {
-    const uint32_t pitch = (op.heads + 3) / 4 * 4, last = image < op.rows_total / op.tokens ? op.tokens : 0;
-    const float *scores = (const float *)self.arguments.buffers[op.of.pool.scores] + (size_t)image * op.tokens * pitch;
+    const uint32_t pitch = (op.heads + 3) / 4 * 4, last = tokens.exists() ? tokens.count() : 0;
+    const float *scores = (const float *)self.arguments.buffers[op.of.pool.scores] + tokens.first() * pitch;
 #pragma unroll
     for (int i = 0; i < ONLINE_SCORES; i++) {
         const uint32_t head = row + i / 2 % 2 * 8, token = first + i / 4 * 8 + 2 * (self.lane % 4) + i % 2;
@@ -24,24 +25,23 @@ DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, uint32
 }
 
 /* All tokens for 64 columns. */
-DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
+template <class Tokens> DEVICE void pool_sums_block(Math &self, const TileSlot &tile, const Tokens &of, uint32_t block) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta, image = image_number(op, tile.group, in_group);
-    const uint32_t exists = image < op.rows_total / op.tokens;
+    const uint32_t exists = of.exists();
     const uint32_t tables = math_take_chunk(self); /* this group's until its result is written there */
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
     float s[ONLINE_SCORES], z[32], scale[2], offset[2] = {0, 0};
     uint32_t w[ONLINE_SCORES / 2];
     wgmma_registers_zero(z);
 #pragma unroll 1
-    for (uint32_t first = 0; first < op.tokens; first += MGV__ONLINE_KEYS) {
+    for (uint32_t first = 0; first < of.count(); first += MGV__ONLINE_KEYS) {
         const uint32_t table = tables + first / MGV__ONLINE_KEYS % 2 * POOL_TABLE_BYTES, token = first + self.thread;
         float mean = 0, rstd = 0;
-        pool_fetch_scores(self, op, image, first, self.warp * 16 + self.lane / 4, s);
-        if (exists && token < op.tokens) row_statistics(self.arguments, op, tile.group, in_group * op.tokens + token, mean, rstd);
+        pool_fetch_scores(self, op, of, first, self.warp * 16 + self.lane / 4, s);
+        if (exists && token < of.count()) row_statistics(self.arguments, op, tile.group, of.first_in_group() + token, mean, rstd);
         shared_store_v2f32(table + self.thread * 8, mean, rstd);
         math_group_sync(self);
-        online_softmax(s, op.tokens - first, self.lane, running, scale);
+        online_softmax(s, of.count() - first, self.lane, running, scale);
         offset[0] *= scale[0];
         offset[1] *= scale[1];
         pool_weights(self, s, table, w, offset);
@@ -60,9 +60,21 @@ DEVICE void pool_sums_block(Math &self, const TileSlot &tile, uint32_t block) {
     pool_write(self, op, block, z, offset, rcp_sum);
 }
 
-DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
-    const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
-    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, block);
+/* ANY_SIZE: the kernel has pictures of any size, too. A block of tokens behind the last picture's end is other pictures' rows, with a
+   weight of 0. */
+template <bool ANY_SIZE> DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
+    const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group, in_group = tile.unit * MGV__CLUSTER + self.cta;
+    if constexpr (ANY_SIZE)
+        if (self.arguments.picture_rows) {
+            const PictureTokens tokens = picture_tokens(self.arguments, tile, self.cta);
+            const bool sums = block < tile.op.of.pool.blocks && tokens.count();
+            if (sums) pool_sums_block(self, tile, tokens, block);
+#pragma unroll 1
+            for (uint32_t i = sums ? mgv__ceil_div(tokens.count(), MGV__ONLINE_KEYS) : 0; i < tokens.blocks; i++) range_let_pass(self);
+            return;
+        }
+    const ImageTokens tokens = {tile.op, in_group, image_number(tile.op, tile.group, in_group)};
+    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, tokens, block);
     else online_let_pass(self, tile.op);
 }
 

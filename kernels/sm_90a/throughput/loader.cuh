@@ -269,15 +269,28 @@ DEVICE void load_pool(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
 }
 
 /* The image's tokens in blocks, 64 columns of them for each math group. */
-DEVICE void load_pool_sums(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+template <class Tokens>
+DEVICE void load_pool_tokens(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot, const Tokens &tokens) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t image = image_number(op, tile.group, tile.unit * MGV__CLUSTER + self.cta);
     loader_wait_ready(self, slot);
-    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
+    for (uint32_t row = 0; row < tokens.count(); row += MGV__ONLINE_KEYS, self.stage.advance()) {
         loader_open_stage(self, self.stage, online_box(MGV__MATH_GROUPS));
         for (uint32_t i = 0; i < MGV__MATH_GROUPS; i++)
-            load_box_3d(self, self.stage.index, online_box(i), op.of.pool.token_map, (tile.column * MGV__MATH_GROUPS + i) * 64, row, image);
+            load_box_3d(self, self.stage.index, online_box(i), op.of.pool.token_map, (tile.column * MGV__MATH_GROUPS + i) * 64,
+                        tokens.box_row(row), tokens.box_image());
     }
+}
+template <bool ANY_SIZE> DEVICE void load_pool_sums(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
+    if constexpr (ANY_SIZE)
+        if (self.arguments.picture_rows) {
+            const PictureTokens tokens = picture_tokens(self.arguments, tile, self.cta);
+            load_pool_tokens(self, tile, slot, tokens);
+            for (uint32_t i = mgv__ceil_div(tokens.count(), MGV__ONLINE_KEYS); i < tokens.blocks; i++, self.stage.advance())
+                loader_open_stage(self, self.stage, 0);
+            return;
+        }
+    load_pool_tokens(self, tile, slot, ImageTokens{tile.op, in_group, image_number(tile.op, tile.group, in_group)});
 }
 
 template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
@@ -292,7 +305,7 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_POOL>(tile.op.kind)) load_pool(self, tile, slot, mgv__key_block(tile.op.tokens));
-        else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) load_pool_sums(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) load_pool_sums<is_tower<KINDS>()>(self, tile, slot);
         else if (is_few_rows(tile.op.kind)) {
             loader_open_stage(self, self.stage, 0); /* where the math warps put their sums */
             self.stage.advance();

@@ -38,4 +38,41 @@ DEVICE bool next_keys(KeyWalk &walk) {
     return true;
 }
 
+/* The tokens of a picture that a tile of the pooling head takes: of one size, or some that an encode says. Both answer alike: where they
+   begin, over all groups and within the group; how many there are; whether the picture is there; and where a box of them lies. */
+struct ImageTokens {
+    const mgv__kernel_op &op;
+    uint32_t in_group, image;
+    __device__ __forceinline__ size_t first() const { return (size_t)image * op.tokens; }
+    __device__ __forceinline__ uint32_t first_in_group() const { return in_group * op.tokens; }
+    __device__ __forceinline__ uint32_t count() const { return op.tokens; }
+    __device__ __forceinline__ uint32_t exists() const { return image < op.rows_total / op.tokens; }
+    __device__ __forceinline__ uint32_t box_row(uint32_t row) const { return row; }
+    __device__ __forceinline__ uint32_t box_image() const { return image; }
+};
+struct PictureTokens {
+    uint32_t from, tokens;
+    uint32_t blocks; /* of MGV__ONLINE_KEYS tokens, of the larger picture of the pair: both CTAs let as many stages pass */
+    __device__ __forceinline__ size_t first() const { return from; }
+    __device__ __forceinline__ uint32_t first_in_group() const { return from; }
+    __device__ __forceinline__ uint32_t count() const { return tokens; }
+    __device__ __forceinline__ uint32_t exists() const { return 1; } /* else it has no tokens, and nobody asks */
+    __device__ __forceinline__ uint32_t box_row(uint32_t row) const { return from + row; }
+    __device__ __forceinline__ uint32_t box_image() const { return 0; }
+};
+/* Of a tile whose rows are pictures. */
+DEVICE PictureTokens picture_tokens(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    PictureTokens tokens = {0, 0, 0};
+    for (uint32_t i = 0; i < MGV__CLUSTER; i++) {
+        const uint32_t picture = tile.unit * MGV__CLUSTER + i;
+        if (picture >= tile.op.rows_total) continue;
+        const uint32_t from = ld_global_nc_u32(arguments.picture_rows + picture),
+                       count = ld_global_nc_u32(arguments.picture_rows + picture + 1) - from,
+                       blocks = mgv__ceil_div(count, MGV__ONLINE_KEYS);
+        if (blocks > tokens.blocks) tokens.blocks = blocks;
+        if (i == cta) tokens.from = from, tokens.tokens = count;
+    }
+    return tokens;
+}
+
 #endif /* MGV_RANGES_CUH */

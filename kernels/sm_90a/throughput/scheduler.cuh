@@ -5,7 +5,8 @@
 
 #include "memory.cuh"
 
-DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
+/* ANY_SIZE: a tile of a picture of any size waits for the rows that are its own, and those behind them in the last block of tokens. */
+template <bool ANY_SIZE = false> DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank();
     TileNumbers numbers(arguments);
@@ -27,6 +28,13 @@ DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &ar
                 first = 0;
                 end = mgv__rows_of_group(&tile.op, tile.group);
             }
+            if constexpr (ANY_SIZE)
+                if (first < end && tile.op.kind == MGV__KERNEL_POOL_SUMS && arguments.picture_rows) {
+                    first = ld_global_nc_u32(arguments.picture_rows + first);
+                    end = first + mgv__ceil_div(ld_global_nc_u32(arguments.picture_rows + end) - first, MGV__ONLINE_KEYS) *
+                                      MGV__ONLINE_KEYS;
+                    end = mgv__min_u32(end, ld_global_nc_u32(arguments.picture_rows + tile.op.rows_total));
+                }
             const uint32_t base = tile.op.wait_counter + tile.group * tile.op.wait_stride;
             if (first < end)
                 wait_counters(dog, arguments.counters, base + first / tile.op.wait_divisor, base + (end - 1) / tile.op.wait_divisor,

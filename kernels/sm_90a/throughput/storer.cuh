@@ -204,11 +204,13 @@ DEVICE ChunkWalk walk_pool(const TileSlot &tile, uint32_t cta, uint32_t math_gro
     return walk;
 }
 
-/* A chunk of 64 columns a math group. */
-DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+/* A chunk of 64 columns a math group. ANY_SIZE: a picture that is not there has none. */
+template <bool ANY_SIZE> DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk = walk_pool(tile, cta, math_group);
     const uint32_t block = tile.column * MGV__MATH_GROUPS + math_group;
     walk.count = block < tile.op.of.pool.blocks;
+    if constexpr (ANY_SIZE)
+        if (walk.z >= tile.op.rows_total / tile.op.tokens) walk.count = 0;
     walk.x = block * 64;
     return walk;
 }
@@ -219,7 +221,7 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint3
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) return walk_attention_online(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) return walk_attention_ranges(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL>(kind)) return walk_pool(tile, cta, math_group);
-    if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind)) return walk_pool_sums(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind)) return walk_pool_sums<is_tower<KINDS>()>(tile, cta, math_group);
     return walk_gemm<is_tower<KINDS>()>(tile, cta, math_group);
 }
 template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
