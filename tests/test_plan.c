@@ -35,7 +35,8 @@ static mgv__plan *plan_of(const mgv__config *config, uint32_t max_images, uint32
     mgv_error error;
     assert_non_null(plan);
     plan_model_make(m, config, 0);
-    assert_int_equal(mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, max_images, max_images, group_images, &error), MGV_OK);
+    assert_int_equal(mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, max_images, max_images, group_images,
+                                      &error), MGV_OK);
     plan->lanes = lanes;
     assert_int_equal(mgv__plan_take_room(&heap, plan, &error), MGV_OK);
     return plan;

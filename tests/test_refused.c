@@ -9,7 +9,8 @@
 /* A head of pictures of any size that the kernels have no activation for; and a table of positions for which there is no side. */
 static void test_pictures_of_any_size(void **state) {
     static const char config[] = "{\"model_type\":\"siglip2_vision_model\",\"hidden_size\":64,\"intermediate_size\":64,"
-                                 "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"patch_size\":8,\"num_patches\":4,\"hidden_act\":\"silu\"}";
+                                 "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"patch_size\":8,\"num_patches\":4,"
+                                 "\"hidden_act\":\"silu\"}";
     memory_model files;
     mgv_schedule_info info;
     uint64_t bytes;

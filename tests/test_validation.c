@@ -80,7 +80,8 @@ static void play(fixture *f, uint8_t *const *buffers, uint32_t image, const uint
         if (op->kernel.kind == MGV__KERNEL_PATCHES) leave_patches(f->plan, buffers, image, pixels);
         if (!mgv__validation_compares(op)) continue;
         for (; next < op->end; next++) mgv__validation_twin(&run, &program->ops[next]);
-        leave(f->plan, buffers, op->target, image, mgv__validation_rows(f->plan, op->target, 1, TOKENS), f->twin->buffers[program->ops[op->end - 1].target],
+        leave(f->plan, buffers, op->target, image, mgv__validation_rows(f->plan, op->target, 1, TOKENS),
+              f->twin->buffers[program->ops[op->end - 1].target],
               faulty ? &f->fault : NULL);
     }
     if (op_count <= f->plan->op_count) return;
