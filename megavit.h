@@ -14142,8 +14142,8 @@ static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__
     return NULL;
 }
 static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
-                                 uint32_t max_images, mgv_result *result, mgv_error *error) {
-    return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, max_images, result, error);
+                                 uint32_t max_images, uint32_t max_pictures, mgv_result *result, mgv_error *error) {
+    return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, max_pictures, result, error);
 }
 
 static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
@@ -15096,8 +15096,7 @@ MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model,
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     {
         const uint32_t units = mgv__plan_units_of(&model->config, d.max_images, d.max_tokens);
-        mgv__plan *plan = mgv__plan_make_for(&model->allocator, MGV__MACHINE_DEFAULT, &model->config, &model->program, units, d.max_images,
-                                             &result, error);
+        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, units, d.max_images, &result, error);
         if (plan) *bytes = mgv__plan_device_bytes(plan);
         mgv__plan_free(&model->allocator, plan);
         return result;

@@ -23,7 +23,7 @@ static int set_up(void **state) {
     micro_make(&f->micro, 1);
     f->model = micro_open(&f->micro, &error);
     if (!f->model) fail_msg("%s", error.message);
-    f->plan = mgv__plan_make(&f->model->allocator, &f->model->config, &f->model->program, 5, &result,
+    f->plan = mgv__plan_make(&f->model->allocator, &f->model->config, &f->model->program, 5, 5, &result,
                              &error); /* an engine of another size than the packer's */
     assert_non_null(f->plan);
     assert_int_equal(mgv_model_packed_bytes(f->model, "sm_90a", &f->bytes, &error), MGV_OK);
