@@ -17166,15 +17166,21 @@ static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error)
                                                          "hidden values",
                                                          "the other CTAs' best ids", "weights", "tiles of the operation before",
                                                          "a stage of copies"};
-    const mgv__kernel_status *s = state->status;
     const cudaError_t code = state->decoder->calls->EventQuery(state->done);
+    mgv__kernel_status s;
+    const char *counted = "operation";
     if (code == cudaErrorNotReady) return MGV_ERROR_BUSY;
     if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaEventQuery", "decoding");
-    if (state->prompt_status->aborted) s = state->prompt_status;
-    if (!s->aborted) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at %s %u, CTA %u, warp %u: %s did not come in %u looks",
-                     s == state->status ? "step" : "operation", (uint64_t)s->op,
-                     (uint64_t)s->cta, (uint64_t)s->index, s->aborted < MGV__DECODE_WAITS ? waits[s->aborted] : "?", (uint64_t)s->seen);
+    s = *state->prompt_status;
+    memset(state->prompt_status, 0, sizeof *state->prompt_status);
+    if (!s.aborted) {
+        s = *state->status;
+        counted = "step";
+    }
+    if (!s.aborted) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at %s %u, CTA %u, warp %u: %s did not come in %u looks", counted,
+                     (uint64_t)s.op, (uint64_t)s.cta, (uint64_t)s.index, s.aborted < MGV__DECODE_WAITS ? waits[s.aborted] : "?",
+                     (uint64_t)s.seen);
 }
 
 #endif /* MEGAVIT_TEXT && MEGAVIT_CUDA */

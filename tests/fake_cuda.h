@@ -56,6 +56,10 @@ typedef struct fake_cuda {
     uint32_t launches;
     unsigned int grid;         /* blocks of the last launch */
     void (*kernel)(const void *arguments); /* what a launch does */
+    /* A second kernel, NULL: there is none, and its description. */
+    const char *second, *second_described;
+    uint32_t second_description[3];
+    void (*second_kernel)(const void *arguments);
 } fake_cuda;
 
 static fake_cuda fake;
@@ -167,7 +171,8 @@ static inline fake_node *fake_node_of(int kind) {
 static inline void fake_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     const fake_block *target = fake_find(to, bytes), *source = fake_find(from, bytes);
     const int to_device = target && target->kind == FAKE_DEVICE_MEMORY;
-    const int from_device = (source && source->kind == FAKE_DEVICE_MEMORY) || from == (const void *)fake.description;
+    const int from_device = (source && source->kind == FAKE_DEVICE_MEMORY) || from == (const void *)fake.description ||
+                            from == (const void *)fake.second_description;
     if (kind == cudaMemcpyHostToDevice) assert_true(to_device && !from_device);
     if (kind == cudaMemcpyDeviceToHost) assert_true(!to_device && from_device);
     if (kind == cudaMemcpyDeviceToDevice) assert_true(to_device && from_device);
@@ -297,7 +302,7 @@ static cudaError_t fake_LibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t lib
     FAKE_CALL("LibraryGetKernel");
     assert_ptr_equal(library, &fake.libraries);
     if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
-    *kernel = (cudaKernel_t)(void *)&fake.launches;
+    *kernel = (cudaKernel_t)(void *)(fake.second && strcmp(name, fake.second) == 0 ? (void *)&fake.second : (void *)&fake.launches);
     return cudaSuccess;
 }
 static cudaError_t fake_LibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t library, const char *name) {
@@ -306,11 +311,15 @@ static cudaError_t fake_LibraryGetGlobal(void **address, size_t *bytes, cudaLibr
     if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
     *address = fake.description;
     *bytes = fake.description_bytes;
+    if (fake.second && strcmp(name, fake.second_described) == 0) {
+        *address = fake.second_description;
+        *bytes = sizeof fake.second_description;
+    }
     return cudaSuccess;
 }
 static cudaError_t fake_FuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) {
     FAKE_CALL("FuncSetAttribute");
-    assert_ptr_equal(kernel, &fake.launches);
+    assert_true(kernel == (const void *)&fake.launches || kernel == (const void *)&fake.second);
     assert_int_equal(attribute, cudaFuncAttributeMaxDynamicSharedMemorySize);
     assert_true(value <= fake.shared);
     return cudaSuccess;
@@ -324,13 +333,14 @@ static cudaError_t fake_OccupancyMaxActiveClusters(int *clusters, const void *ke
 static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
     fake_node *node;
     FAKE_CALL("LaunchKernelExC");
-    assert_ptr_equal(kernel, &fake.launches);
+    assert_true(kernel == (const void *)&fake.launches || kernel == (const void *)&fake.second);
     assert_false(fake.copying);
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
     fake.launches++;
     node = fake_node_of(FAKE_LAUNCH);
     if (node) memcpy(&node->arguments, arguments[0], sizeof node->arguments);
+    else if (kernel == (const void *)&fake.second) fake.second_kernel(arguments[0]);
     else if (fake.kernel) fake.kernel(arguments[0]);
     return cudaSuccess;
 }

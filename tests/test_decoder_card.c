@@ -197,13 +197,13 @@ static uint32_t likeliest(const float *kept, uint32_t count, uint32_t vocabulary
     return id;
 }
 
-/* What stands for an id: itself, or the sum of its picture's rows. */
-static float number_of(const mgv__decode_arguments *a, const mgv__decode_session *d, uint32_t session, uint32_t step, uint32_t id) {
-    const uint32_t row = step < d->given ? a->picture_rows[session * a->ids_pitch + step] : 0;
+/* What stands for an id of a prompt: itself, or the sum of its picture's rows. */
+static float number_of(const mgv__prompt_arguments *a, uint32_t i) {
     float sum = 0;
-    uint32_t i;
-    if (!row) return (float)id;
-    for (i = 0; i <= a->deepstack; i++) sum += d->pictures[((size_t)i * a->ids_pitch + row - 1) * a->width];
+    uint32_t k;
+    if (!a->picture_rows[i]) return (float)a->decode.ids[i];
+    for (k = 0; k <= a->deepstack; k++)
+        sum += a->pictures[((size_t)k * a->picture_pitch + a->picture_rows[i] - 1) * a->decode.width];
     return sum;
 }
 /* Every layer and head of keys keeps the number, of values its negative. */
@@ -233,31 +233,64 @@ static int is_stop(const mgv__decode_arguments *a, uint32_t id) {
         if (a->stops[i] == id) return 1;
     return 0;
 }
+static void check_turn(const float *turn, uint32_t position) { /* of the pair that turns by 1 an id */
+    if (counts_positions) assert_true(fabs((double)turn[0] - cos(position)) < 1e-5 && fabs((double)turn[1] - sin(position)) < 1e-5);
+}
+static void choose(const mgv__decode_arguments *a, const mgv__decode_session *d, const float *kept, uint32_t count, uint32_t *chosen) {
+    uint32_t id;
+    for (id = 0; id < a->vocabulary; id++) d->logits[id] = logit_of(kept, count, id, a->vocabulary);
+    *chosen = likeliest(kept, count, a->vocabulary);
+}
 static void decode(const mgv__decode_arguments *a, uint32_t session) {
     const mgv__decode_session *d = &a->session[session];
     uint32_t *chosen = a->chosen + session * a->ids_pitch;
     float kept[MOST_IDS];
     uint32_t i, id;
     assert_true(d->given >= 1 && d->position + d->steps <= d->capacity && d->capacity <= MOST_IDS && d->steps <= a->ids_pitch);
-    recall(a, d, d->position, kept);
-    for (i = 0; i < d->steps; i++) {
+    if (d->row) { /* what a prompt's launch has left, by no layer */
+        assert_true(a->layers == 0 && d->steps == 1);
+        recall(a, d, (uint32_t)d->row[0], kept);
+        choose(a, d, kept, (uint32_t)d->row[0], chosen);
+    } else {
+        recall(a, d, d->position, kept);
+    }
+    for (i = 0; i < d->steps && !d->row; i++) {
         const uint32_t position = d->position + i;
-        const float *turn = a->rotary + ((size_t)i * a->sessions + session) * MGV__DECODE_HEAD_DIM; /* of the pair that turns by 1 an id */
         id = i < d->given ? a->ids[session * a->ids_pitch + i] : chosen[i - 1];
         assert_true(id < a->vocabulary);
-        if (counts_positions) assert_true(fabs((double)turn[0] - cos(position)) < 1e-5 && fabs((double)turn[1] - sin(position)) < 1e-5);
-        kept[position] = number_of(a, d, session, i, id);
+        check_turn(a->rotary + ((size_t)i * a->sessions + session) * MGV__DECODE_HEAD_DIM, position);
+        kept[position] = (float)id;
         keep(a, d, position, kept[position]);
         a->result[session].steps = i + 1;
         if (i + 1 < d->given) continue;
-        for (id = 0; id < a->vocabulary; id++) d->logits[id] = logit_of(kept, position + 1, id, a->vocabulary);
-        chosen[i] = likeliest(kept, position + 1, a->vocabulary);
+        choose(a, d, kept, position + 1, &chosen[i]);
         if (i + 1 < d->steps && is_stop(a, chosen[i])) break;
     }
     if (says_nan) {
         d->logits[a->vocabulary - 1] = (float)NAN;
         a->result[session].failed = 1;
     }
+}
+/* A prompt's: what the head then reads is how many ids there are. */
+static void prompt_kernel(const void *argument) {
+    const mgv__prompt_arguments *a = (const mgv__prompt_arguments *)argument;
+    const mgv__decode_session *d = &a->decode.session[0];
+    uint32_t i;
+    assert_int_equal(*a->decode.aborted, 0);
+    assert_int_equal(a->decode.status->aborted, 0);
+    assert_true(a->rows >= 1 && d->position + a->rows <= d->capacity);
+    for (i = 0; i < MGV__PROMPT_MOST_BLOCKS * (1 + LAYERS * MGV__PROMPT_LAYER_OPS); i++) {
+        assert_int_equal(a->counters[i], 0);
+        a->counters[i] = 9;
+    }
+    for (i = 0; i < a->rows; i++) {
+        assert_true(a->decode.ids[i] < a->decode.vocabulary);
+        check_turn(a->decode.rotary + (size_t)i * MGV__DECODE_HEAD_DIM, d->position + i);
+        keep(&a->decode, d, d->position + i, number_of(a, i));
+    }
+    a->last[0] = (float)(d->position + a->rows);
+    a->decode.status->aborted = wait_that_ends;
+    if (wait_that_ends) *a->decode.aborted = 1;
 }
 /* Words have the generation of the launch that wrote them last, which comes before this one's. */
 static void decoder_kernel(const void *argument) {
@@ -281,6 +314,12 @@ static void make_card(void) {
     fake.description[2] = sizeof(mgv__decode_arguments);
     fake.description_bytes = 3 * sizeof fake.description[0];
     fake.kernel = decoder_kernel;
+    fake.second = "megavit_prompt_sm_90a";
+    fake.second_described = "megavit_prompt_description";
+    fake.second_description[0] = MGV__KERNEL_VERSION;
+    fake.second_description[1] = 100000;
+    fake.second_description[2] = sizeof(mgv__prompt_arguments);
+    fake.second_kernel = prompt_kernel;
     mgv__cuda_test_calls = &fake_calls;
     wait_that_ends = 0;
     says_nan = 0;
@@ -371,7 +410,7 @@ static void rule_ids(uint32_t *ids, float *kept, uint32_t count) {
 
 /* ---- tests ---- */
 
-/* Ids in blocks of any size, each a launch: the logits are those behind all of them. */
+/* Ids in blocks of any size, each a launch, then the head: the logits are those behind all of them. */
 static void test_append(void **state) {
     static const uint32_t blocks[] = {0, 1, 7, 64, 1000};
     uint32_t ids[MOST_IDS], b;
@@ -380,11 +419,11 @@ static void test_append(void **state) {
     rule_ids(ids, kept, MOST_IDS);
     for (b = 0; b < COUNT_OF(blocks); b++) {
         fixture f;
-        const uint32_t block = blocks[b] == 0 || blocks[b] > 64 ? 64 : blocks[b];
+        const uint32_t block = blocks[b] == 0 || blocks[b] > 150 ? 150 : blocks[b];
         begin(&f, b % 2 ? &untied : &small, 150, blocks[b]);
         assert_int_equal(mgv_engine_backend(f.engine), MGV_BACKEND_CUDA);
         assert_int_equal(append(f.session, ids, 131, &f.error), MGV_OK);
-        assert_int_equal(fake.launches, (131 + block - 1) / block);
+        assert_int_equal(fake.launches, (131 + block - 1) / block + 1); /* and the head */
         assert_int_equal(fake.grid, 132);
         check_logits(f.session, kept, 131);
         assert_int_equal(mgv_session_rollback(f.session, 9, &f.error), MGV_OK);
@@ -611,7 +650,7 @@ static void test_under_way(void **state) {
     assert_int_equal(mgv_session_append(f.session, &desc, &f.error), MGV_ERROR_BUSY);
     fake.held = 0;
     assert_int_equal(mgv_session_wait(f.session, 10000, &f.error), MGV_OK);
-    assert_int_equal(fake.launches, 3);
+    assert_int_equal(fake.launches, 4);
     check_logits(f.session, kept, 20);
     fake.held = 1;
     assert_int_equal(mgv_session_append(f.session, &desc, &f.error), MGV_OK);
@@ -620,7 +659,7 @@ static void test_under_way(void **state) {
     assert_int_equal(mgv_session_poll(f.session, &f.error), MGV_STATUS_RUNNING); /* the card has what it has */
     fake.held = 0;
     assert_int_equal(mgv_session_wait(f.session, 10000, &f.error), MGV_ERROR_CANCELLED);
-    assert_int_equal(fake.launches, 4);
+    assert_int_equal(fake.launches, 5);
     assert_int_equal(f.session->position, 20);
     assert_int_equal(append(f.session, ids + 20, 4, &f.error), MGV_OK);
     check_logits(f.session, kept, 24);
@@ -642,6 +681,10 @@ static void test_bad_ends(void **state) {
     for (wait_that_ends = 1; wait_that_ends <= MGV__DECODE_WAITS; wait_that_ends++) {
         assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_DEVICE);
         assert_non_null(strstr(f.error.message, "the decoder gave up"));
+        assert_int_equal(mgv_session_step(f.session, ids[0], &f.error), MGV_ERROR_DEVICE);
+        assert_non_null(strstr(f.error.message, "gave up at step 0"));
+        assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_DEVICE);
+        assert_non_null(strstr(f.error.message, "gave up at operation 0"));
         if (wait_that_ends == MGV__DECODE_BEST) assert_non_null(strstr(f.error.message, "the other CTAs' best ids did not come"));
         if (wait_that_ends == MGV__DECODE_WAITS) assert_non_null(strstr(f.error.message, ": ? did not come"));
         assert_int_equal(f.session->position, 0);
@@ -787,6 +830,12 @@ static void test_refused_cards(void **state) {
     make_card();
     fake.missing = "megavit_decode_12_2_sm_90a";
     refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
+    make_card();
+    fake.missing = "megavit_prompt_sm_90a";
+    refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
+    make_card();
+    fake.second_description[2]++;
+    refuse(&held, MGV_ERROR_UNSUPPORTED, "of another version than this header");
     make_card();
     fake.most_bytes = 1000;
     refuse(&held, MGV_ERROR_NOMEM, "allocating device memory for weights");
