@@ -1,0 +1,301 @@
+/* Prompts on a card: against the CPU backend, cut anywhere, then timed.
+
+     test_prompt check DIRECTORY FATBIN     logits behind prompts of some lengths, cuts, ids generated behind them
+     test_prompt time DIRECTORY FATBIN      prompts of 1 to 8,192 ids, ms, and the time to the first id
+     test_prompt picture DIRECTORY FATBIN   of a Qwen3-VL: ms of a picture of SIDE x SIDE pixels and 32 ids, to the first logits
+     test_prompt logits DIRECTORY FATBIN FILE  those behind prompts of `lengths` ids, float32, for tests/gpu/prompts.py
+
+   DIRECTORY: of test_decode make. Id i is i * 2654435761 mod 2^32, mod the vocabulary. */
+#define MEGAVIT_CUDA
+#define MEGAVIT_TEXT
+#define MEGAVIT_IMPLEMENTATION
+#include "megavit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void fail(const char *what, const mgv_error *error) {
+    fprintf(stderr, "test_prompt: %s: %s\n", what, error ? error->message : "");
+    exit(1);
+}
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    char *data;
+    long bytes = -1;
+    if (!file || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0) fail(path, NULL);
+    rewind(file);
+    data = (char *)malloc((size_t)bytes);
+    if (!data || fread(data, 1, (size_t)bytes, file) != (size_t)bytes) fail(path, NULL);
+    fclose(file);
+    return data;
+}
+
+enum { MOST = 8192 };
+static uint32_t ids[MOST];
+static int failures;
+static void ok(int passed, const char *what) {
+    printf("%s %s\n", passed ? "ok" : "not ok", what);
+    if (!passed) failures++;
+}
+
+typedef struct side {
+    mgv_engine *engine;
+    mgv_session *session;
+} side;
+static side open_side(const mgv_model *model, mgv_backend backend, const char *kernels, uint32_t sms, uint32_t capacity, uint32_t block,
+                      const mgv_parallel_for *parallel) {
+    mgv_engine_desc desc;
+    mgv_session_desc session;
+    mgv_error error;
+    side s;
+    memset(&desc, 0, sizeof desc);
+    memset(&session, 0, sizeof session);
+    desc.backend = backend;
+    desc.kernels = kernels;
+    desc.parallel = *parallel;
+    desc.max_sms = sms;
+    session.capacity = capacity;
+    session.block = block;
+    if (mgv_engine_create(&s.engine, model, &desc, &error) != MGV_OK) fail("engine", &error);
+    if (mgv_session_create(&s.session, s.engine, &session, &error) != MGV_OK) fail("session", &error);
+    return s;
+}
+static void close_side(side *s) {
+    mgv_session_destroy(s->session);
+    mgv_engine_destroy(s->engine);
+}
+static void append(const side *s, uint32_t first, uint32_t end) {
+    mgv_append_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.ids = ids + first;
+    desc.id_count = end - first;
+    if (mgv_session_append_blocking(s->session, &desc, &error) != MGV_OK) fail("append", &error);
+}
+static const float *logits_of(const side *s) {
+    const float *logits;
+    uint32_t count;
+    mgv_error error;
+    if (mgv_session_logits(s->session, &logits, &count, &error) != MGV_OK) fail("logits", &error);
+    return logits;
+}
+static double relative_l2(const float *a, const float *b, uint32_t count) {
+    double difference = 0, norm = 0;
+    uint32_t i;
+    for (i = 0; i < count; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+static void check(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    static const uint32_t ends[] = {1, 2, 17, 128, 129, 300};
+    static const uint32_t cuts[][4] = {{300}, {1, 2, 3, 300}, {64, 130, 300}, {127, 128, 129, 300}, {256, 300}};
+    const uint32_t vocabulary = model->config.vocabulary;
+    float *first = (float *)malloc(vocabulary * sizeof *first);
+    char line[200];
+    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, 2400, 0, parallel), cpu = open_side(model, MGV_BACKEND_CPU, NULL, 0, 400, 0, parallel);
+    side few = open_side(model, MGV_BACKEND_CUDA, kernels, 66, 400, 100, parallel);
+    mgv_error error;
+    uint32_t i, k, done = 0;
+    if (!first) fail("memory", NULL);
+    for (i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        double distance;
+        append(&cpu, done, ends[i]);
+        done = ends[i];
+        mgv_session_rollback(gpu.session, 0, &error);
+        append(&gpu, 0, ends[i]);
+        distance = relative_l2(logits_of(&gpu), logits_of(&cpu), vocabulary);
+        snprintf(line, sizeof line, "a prompt of %u ids: relative error %.5f", ends[i], distance);
+        ok(distance < 0.03, line);
+    }
+    memcpy(first, logits_of(&gpu), vocabulary * sizeof *first);
+    for (i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        mgv_session_rollback(gpu.session, 0, &error);
+        for (k = 0, done = 0; done < 300; done = cuts[i][k++]) append(&gpu, done, cuts[i][k]);
+        snprintf(line, sizeof line, "cut in %u: the same bits", k);
+        ok(memcmp(first, logits_of(&gpu), vocabulary * sizeof *first) == 0, line);
+    }
+    append(&few, 0, 300);
+    ok(memcmp(first, logits_of(&few), vocabulary * sizeof *first) == 0, "66 multiprocessors, blocks of 100: the same bits");
+    for (i = 300; i < 304; i++) { /* behind it id by id */
+        double distance;
+        if (mgv_session_step(gpu.session, ids[i], &error) != MGV_OK || mgv_session_step(cpu.session, ids[i], &error) != MGV_OK) fail("step", &error);
+        distance = relative_l2(logits_of(&gpu), logits_of(&cpu), vocabulary);
+        snprintf(line, sizeof line, "step %u behind a prompt: relative error %.5f", i - 299, distance);
+        ok(distance < 0.03, line);
+    }
+    mgv_session_rollback(gpu.session, 0, &error);
+    append(&gpu, 0, 2300);
+    memcpy(first, logits_of(&gpu), vocabulary * sizeof *first);
+    mgv_session_rollback(gpu.session, 0, &error);
+    append(&gpu, 0, 777);
+    append(&gpu, 777, 2300);
+    ok(memcmp(first, logits_of(&gpu), vocabulary * sizeof *first) == 0, "2,300 ids, three launches, cut elsewhere: the same bits");
+    mgv_session_rollback(gpu.session, 2290, &error);
+    for (i = 2290; i < 2300; i++)
+        if (mgv_session_step(gpu.session, ids[i], &error) != MGV_OK) fail("step", &error);
+    snprintf(line, sizeof line, "the last ten id by id: relative difference %.5f", relative_l2(logits_of(&gpu), first, vocabulary));
+    ok(relative_l2(logits_of(&gpu), first, vocabulary) < 0.03, line);
+    close_side(&gpu);
+    close_side(&few);
+    close_side(&cpu);
+    free(first);
+}
+
+static int by_size(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
+
+static void timing(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    static const uint32_t counts[] = {1, 16, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192};
+    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, MOST + 8, 0, parallel);
+    mgv_error error;
+    uint32_t i, k;
+    for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        enum { ROUNDS = 11 };
+        double ms[ROUNDS];
+        for (k = 0; k < ROUNDS; k++) {
+            mgv_session_rollback(gpu.session, 0, &error);
+            ms[k] = mgv__now_ms();
+            append(&gpu, 0, counts[i]);
+            ms[k] = mgv__now_ms() - ms[k];
+        }
+        qsort(ms, ROUNDS, sizeof ms[0], by_size);
+        printf("prompt of %u ids: %.3f ms (median of %u), %.0f ids a second\n", counts[i], ms[ROUNDS / 2], (unsigned)ROUNDS,
+               counts[i] * 1e3 / ms[ROUNDS / 2]);
+    }
+    close_side(&gpu);
+}
+
+/* A picture and 32 ids behind it, rows on the card between tower and decoder. */
+static void picture_timing(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    static const uint32_t sides[] = {256, 512, 1024};
+    mgv_engine_desc engine_desc;
+    mgv_session_desc session_desc;
+    mgv_engine *engine;
+    mgv_session *session;
+    mgv_model_info info;
+    mgv_error error;
+    float *rows;
+    uint32_t s, i, k;
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&session_desc, 0, sizeof session_desc);
+    engine_desc.backend = MGV_BACKEND_CUDA;
+    engine_desc.kernels = kernels;
+    engine_desc.parallel = *parallel;
+    engine_desc.max_width = engine_desc.max_height = 1024;
+    engine_desc.max_tokens = 4096;
+    session_desc.capacity = 1200;
+    if (mgv_engine_create(&engine, model, &engine_desc, &error) != MGV_OK) fail("engine", &error);
+    if (mgv_session_create(&session, engine, &session_desc, &error) != MGV_OK) fail("session", &error);
+    mgv_model_get_info(model, &info);
+    if (cudaMalloc((void **)&rows, (size_t)(1 + info.deepstack_count) * 1024 * info.token_width * 4) != cudaSuccess) fail("rows", NULL);
+    printf("the tower runs on the %s\n", engine->gpu ? "card" : "CPU");
+    for (s = 0; s < sizeof sides / sizeof sides[0]; s++) {
+        enum { ROUNDS = 9 };
+        double encode[ROUNDS], all[ROUNDS];
+        const size_t bytes = (size_t)sides[s] * sides[s] * 3;
+        uint8_t *pixels = (uint8_t *)malloc(bytes);
+        mgv_image image;
+        mgv_picture picture;
+        mgv_append_desc append_desc;
+        uint32_t *prompt = (uint32_t *)malloc(1200 * sizeof *prompt);
+        memset(&image, 0, sizeof image);
+        memset(&append_desc, 0, sizeof append_desc);
+        if (!pixels || !prompt) fail("memory", NULL);
+        for (i = 0; i < bytes; i++) pixels[i] = (uint8_t)(i * 2654435761u >> 24);
+        image.pixels = pixels;
+        image.width = image.height = sides[s];
+        for (k = 0; k < ROUNDS; k++) {
+            uint64_t floats = 0, capacity = (uint64_t)(1 + info.deepstack_count) * 1024 * info.token_width;
+            mgv_output outputs[1 + MGV_MAX_DEEPSTACK];
+            mgv_encode_desc desc;
+            const double before = mgv__now_ms();
+            memset(outputs, 0, sizeof outputs);
+            memset(&desc, 0, sizeof desc);
+            memset(&picture, 0, sizeof picture);
+            if (mgv_engine_grid(engine, &image, &picture.grid, &error) != MGV_OK) fail("grid", &error);
+            floats = (uint64_t)picture.grid.merged_tokens * info.token_width;
+            if (floats * (1 + info.deepstack_count) > capacity) fail("room", NULL);
+            for (i = 0; i <= info.deepstack_count; i++) {
+                outputs[i].kind = i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
+                outputs[i].index = i ? i - 1 : 0;
+                outputs[i].data = rows + i * floats;
+                outputs[i].capacity = floats;
+                outputs[i].place = engine->gpu ? MGV_PLACE_DEVICE : MGV_PLACE_HOST;
+                if (i) picture.deepstack[i - 1] = outputs[i].data;
+            }
+            picture.tokens = rows;
+            picture.deepstack_count = info.deepstack_count;
+            desc.images = &image;
+            desc.image_count = 1;
+            desc.outputs = outputs;
+            desc.output_count = 1 + info.deepstack_count;
+            if (mgv_encode_blocking(engine, &desc, &error) != MGV_OK) fail("encode", &error);
+            encode[k] = mgv__now_ms() - before;
+            for (i = 0; i < picture.grid.merged_tokens; i++) prompt[i] = model->config.image_id;
+            memcpy(prompt + i, ids, 32 * sizeof *prompt);
+            append_desc.ids = prompt;
+            append_desc.id_count = i + 32;
+            append_desc.pictures = &picture;
+            append_desc.picture_count = 1;
+            mgv_session_rollback(session, 0, &error);
+            if (mgv_session_append_blocking(session, &append_desc, &error) != MGV_OK) fail("append", &error);
+            all[k] = mgv__now_ms() - before;
+        }
+        qsort(encode, ROUNDS, sizeof encode[0], by_size);
+        qsort(all, ROUNDS, sizeof all[0], by_size);
+        printf("picture of %u x %u, %u rows, and 32 ids: %.3f ms to the logits, %.3f of them the tower\n", sides[s], sides[s],
+               picture.grid.merged_tokens, all[ROUNDS / 2], encode[ROUNDS / 2]);
+        free(pixels);
+        free(prompt);
+    }
+    cudaFree(rows);
+    mgv_session_destroy(session);
+    mgv_engine_destroy(engine);
+}
+
+static void write_logits(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, const char *path) {
+    static const uint32_t lengths[] = {5, 50, 100, 200, 500, 1000};
+    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, 1024, 0, parallel);
+    FILE *file = fopen(path, "wb");
+    mgv_error error;
+    uint32_t i;
+    if (!file) fail(path, NULL);
+    for (i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        mgv_session_rollback(gpu.session, 0, &error);
+        append(&gpu, 0, lengths[i]);
+        if (fwrite(logits_of(&gpu), 4, model->config.vocabulary, file) != model->config.vocabulary) fail(path, NULL);
+    }
+    if (fclose(file) != 0) fail(path, NULL);
+    close_side(&gpu);
+}
+
+int main(int count, char **arguments) {
+    mgv_model_desc desc;
+    mgv_model *model;
+    mgv_threads *threads;
+    mgv_parallel_for parallel;
+    mgv_error error;
+    char *kernels;
+    uint32_t i;
+    if (count < 4) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    kernels = read_file(arguments[3]);
+    memset(&desc, 0, sizeof desc);
+    desc.path = arguments[2];
+    desc.tower = MGV_TOWER_LANGUAGE;
+    if (mgv_threads_create(&threads, 16, NULL, &error) != MGV_OK) fail("threads", &error);
+    parallel = mgv_threads_parallel_for(threads);
+    desc.parallel = parallel;
+    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail("model", &error);
+    for (i = 0; i < MOST; i++) ids[i] = (uint32_t)(i * 2654435761u) % model->config.vocabulary;
+    if (strcmp(arguments[1], "check") == 0) check(model, kernels, &parallel);
+    else if (strcmp(arguments[1], "picture") == 0) picture_timing(model, kernels, &parallel);
+    else if (strcmp(arguments[1], "logits") == 0 && count > 4) write_logits(model, kernels, &parallel, arguments[4]);
+    else timing(model, kernels, &parallel);
+    mgv_model_close(model);
+    mgv_threads_destroy(threads);
+    free(kernels);
+    return failures != 0;
+}
