@@ -1,35 +1,73 @@
 #!/usr/bin/env bash
-# first_hour.sh [FILE]: for whoever has a Blackwell card, which nobody here had; it runs on a Hopper card, too. Builds the kernels for the
-# card, records its primitives (Hopper), asks it for every operation of SigLIP2-base against the CPU, runs the engine's tests, times the
-# encode and says what MXFP8 would cost. Goes on where something fails, and leaves one file to send back (first_hour.tar.gz).
-# Needs nvcc 13.0 (NVCC=FILE) and the toolkit in CUDA_HOME; a model in GPU_MODEL, or python3 with transformers to make one.
+# first_hour.sh [FILE [SECONDS]]: for whoever has a Blackwell card, which nobody here had; it runs on a Hopper card, too. Builds the kernels
+# for the card, records its primitives (Hopper) and compares them with what the machine model was made from, asks the card for every
+# operation of SigLIP2-base against the CPU, in each precision that it has, times the encode, runs the engine's tests and says what MXFP8
+# costs. Goes on where something fails, and leaves one file to send back (first_hour.tar.gz). SECONDS: of all of it; what there is no time
+# for is left out, and said to be.
+# Needs nvcc 13.0 (NVCC=FILE) and the toolkit in CUDA_HOME; a model in GPU_MODEL, or python3 with transformers to make one (PYTHON=FILE).
+# FATBIN=FILE: kernels that are built already.
+file=$(realpath -m "${1:-first_hour.tar.gz}") until=$((SECONDS + ${2:-7200}))
 cd "$(dirname "$0")/../.." || exit 1
-file=${1:-first_hour.tar.gz} cuda=${CUDA_HOME:-/usr/local/cuda} out=$(mktemp -d) failed=0
-capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1)
-architecture=${capability/./}a model=${GPU_MODEL:-build/gpu/model}
+cuda=${CUDA_HOME:-/usr/local/cuda} python=${PYTHON:-python3} out=$(mktemp -d) failed=0
+trap 'rm -rf "$out"' EXIT
 export LD_LIBRARY_PATH=$cuda/lib64:$LD_LIBRARY_PATH PATH=$cuda/bin:$PATH
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1)
 [ -n "$capability" ] || { echo "first_hour.sh: nvidia-smi sees no card" >&2; exit 1; }
+case $capability in
+9.0 | 10.0 | 10.3 | 11.0) ;;
+*) echo "first_hour.sh: this card is of compute capability $capability; kernels are for 9.0, 10.0, 10.3, 11.0" >&2; exit 1 ;;
+esac
+architecture=${capability/./}a model=${GPU_MODEL:-build/gpu/model} precisions=auto
+[ "$architecture" = 90a ] || precisions="auto mxfp8 mixed"
 
 step() { # name, seconds at most, command
-    local name=$1 seconds=$2 from=$SECONDS status
+    local name=$1 seconds=$2 from=$SECONDS status said
     shift 2
-    timeout "$seconds" "$@" >"$out/$name.txt" 2>&1
-    status=$?
-    [ $status = 0 ] || failed=1
-    echo "$name: $([ $status = 0 ] && echo ok || echo "FAILED ($status)"), $((SECONDS - from)) s" | tee -a "$out/summary.txt"
+    [ $((until - SECONDS)) -gt "$seconds" ] || seconds=$((until - SECONDS))
+    if [ "$seconds" -lt 5 ]; then
+        said="left out: there is no time"
+    else
+        timeout -k 10 "$seconds" "$@" >"$out/$name.txt" 2>&1
+        status=$?
+        case $status in
+        0) said=ok ;;
+        124 | 137) said="stopped after $seconds s" ;;
+        *) said="FAILED ($status): $(grep -v '^ *$' "$out/$name.txt" | tail -1 | cut -c1-150)" failed=1 ;;
+        esac
+    fi
+    echo "$name: $said, $((SECONDS - from)) s" | tee -a "$out/summary.txt"
 }
+# What Hopper's primitives did when the machine model was made from them, case by case, and do here.
+primitives() {
+    tests/machine/record.sh "$out/recorded" && cmp "$out/recorded" tests/machine/recorded/h200.bin &&
+        echo "the same bytes as tests/machine/recorded/h200.bin"
+}
+kernels() {
+    if [ -n "$FATBIN" ]; then
+        mkdir -p build && cp "$FATBIN" build/first_hour.fatbin && mv build/first_hour.fatbin build/megavit.fatbin && rm -f build/megavit_kernels.h
+    fi
+    make kernels KERNEL_ARCHITECTURES="$architecture"
+}
+costs() {
+    make build/precision build/precision-floor && build/precision "$model" && build/precision-floor "$model"
+}
+export -f primitives kernels costs
+export out architecture model
 
 echo "compute capability $capability, megavit $(sed -n 's/^#define MGV_VERSION "\(.*\)"/\1/p' megavit.h), $(git log -1 --format=%h 2>/dev/null)" | tee "$out/summary.txt"
 step card 60 nvidia-smi -q
-step kernels 1800 make kernels KERNEL_ARCHITECTURES="$architecture"
-step program 900 make build/cuda/megavit CUDA="$cuda"
-step model 600 make "$model"
+step kernels 1800 bash -c kernels
+step program 900 make -j"$(nproc)" build/cuda/megavit CUDA="$cuda" KERNEL_ARCHITECTURES="$architecture"
+step model 600 make "$model" PYTHON="$python"
 step devices 60 build/cuda/megavit devices
-[ "$architecture" = 90a ] && step primitives 600 tests/machine/record.sh "$out/recorded"
-step validate 900 build/cuda/megavit validate --model "$model" --threads "$(nproc)"
+[ "$architecture" = 90a ] && step primitives 300 bash -c primitives
+for precision in $precisions; do
+    step "validate_$precision" 900 build/cuda/megavit validate --model "$model" --precision "$precision" --threads "$(nproc)"
+done
 step bench 900 build/cuda/megavit bench --model "$model" --backend cuda --batch 1,8,64,592 --json "$out/bench.json"
-step test_gpu 1800 make test-gpu KERNEL_ARCHITECTURES="$architecture" GPU_MODEL="$model"
-step precision 1200 bash -c 'make build/precision build/precision-floor && build/precision "$0" && build/precision-floor "$0"' "$model"
-tar czf "$file" -C "$out" . && rm -r "$out"
+step test_gpu 1800 make test-gpu KERNEL_ARCHITECTURES="$architecture" GPU_MODEL="$model" PYTHON="$python"
+step precision 1200 bash -c costs
+tar czf "$file" -C "$out" .
+cat "$out/summary.txt"
 echo "$file holds everything; please send it back"
 exit $failed
