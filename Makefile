@@ -241,8 +241,8 @@ test-real: $(BUILD)/megavit
 NVCC ?= nvcc
 # skeleton/, a folder an architecture, and within it a folder a regime and a folder a model's own tiles
 KERNEL_SOURCES := $(wildcard kernels/*.cu kernels/*.cuh kernels/*/*.cuh kernels/*/*/*.cuh)
-# Images in the fatbin: Hopper's. KERNEL_ARCHITECTURES="90a 100a 103a 110a" adds those of Blackwell, which have run on the machine model only.
-KERNEL_ARCHITECTURES ?= 90a
+# Images in the fatbin: Hopper's, and those of Blackwell, which have run on the machine model only. A subset: KERNEL_ARCHITECTURES=90a.
+KERNEL_ARCHITECTURES ?= 90a 100a 103a 110a
 NVCCFLAGS := -std=c++17 -O3 $(foreach a,$(KERNEL_ARCHITECTURES),-gencode=arch=compute_$(a),code=sm_$(a))
 # A model of random weights in the shape of SigLIP2-base: any directory will do.
 GPU_MODEL ?= $(BUILD)/gpu/model

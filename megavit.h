@@ -180,7 +180,7 @@
 
        On a GPU (NVIDIA Hopper; SigLIP, SigLIP2, CLIP, DINOv2) weights and activations are bf16 and sums fp32. There is a kernel for
        Blackwell (sm_100a, sm_103a, sm_110a) that no card has run, only a model of the machine: MGV_BACKEND_CUDA takes it, AUTO does not.
-       mgv_engine_desc.precision: what MXFP8 would cost, calculated on the CPU.
+       mgv_engine_desc.precision: the layers' products in MXFP8, by that kernel, or on the CPU, which says what it costs.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
@@ -690,7 +690,8 @@ MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_
                                               mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error);
 
 /* Weights as the GPU kernel wants them, made once instead of each time an engine is: `megavit pack` writes this into a file, which
-   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a".
+   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a"; of Blackwell in MXFP8 (mgv_precision) "sm_100a mxfp8"
+   or "sm_100a mixed", and so on.
    Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
    processor that stores numbers little-endian. Any thread. */
 /* bytes: how long the file will be. MGV_ERROR_UNSUPPORTED: the kernel does not run this model, or there is none for the architecture. */
@@ -766,7 +767,8 @@ typedef struct mgv_engine_desc {
                                     one of max_tokens tokens does, whatever number is given. See DETERMINISM */
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
                                     not give all of them, as CLIP's embeds; CUDA refuses them */
-    mgv_precision precision;     /* MXFP8: on the CPU; no GPU's kernel takes it yet, so AUTO takes the CPU and CUDA refuses. Models whose
+    mgv_precision precision;     /* MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a model of the machine only: AUTO
+                                    takes the CPU, and CUDA refuses where the card is no Blackwell. Models whose
                                     layers have LayerNorms and no gates */
 } mgv_engine_desc;
 
@@ -1165,7 +1167,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 30u
+#define MGV__KERNEL_VERSION 31u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1331,6 +1333,13 @@ enum {
                                        pairs of a head one belongs to the first of a place's two entries, the next to the second */
     MGV__KERNEL_SAMPLED = 4194304,  /* + the row's samples of the table of positions */
     MGV__KERNEL_TOWER_EPILOGUE = MGV__KERNEL_SILU | MGV__KERNEL_GATED | MGV__KERNEL_ROTARY | MGV__KERNEL_SAMPLED,
+    MGV__KERNEL_WHOLE = 8388608,    /* Blackwell: the tile's rows are one product, chunks are of all of them and 32 columns */
+    /* WHOLE, and attention: rows and weights are MXFP8; rows of it are stored, too; nothing else is. From where and whereto: numbers of
+       mgv__kernel_arguments.mx, two bits each. */
+    MGV__KERNEL_MX = 16777216,
+    MGV__KERNEL_MX_OUT = 33554432,
+    MGV__KERNEL_MX_ALONE = 67108864,
+    MGV__KERNEL_MX_SOURCE = 27, MGV__KERNEL_MX_TARGET = 29, /* bits of flags from which on they stand */
     MGV__KERNEL_OF_HALF = MGV__KERNEL_GELU | MGV__KERNEL_SILU, /* activations that take half of their argument */
     MGV__KERNEL_PICK = 16384, /* ROWS: of each image one row alone */
     MGV__KERNEL_SHARE_ROWS = 256, /* where a group ends with one row tile that has no neighbour, both CTAs of a cluster take its rows and
@@ -1355,6 +1364,7 @@ typedef struct mgv__kernel_gemm {        /* GEMM_*, SPLIT_* */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
     uint32_t bias, table;       /* of each column; table: of each token, too; ROTARY: cosines and sines of each entry */
     uint32_t stats_out;
+    uint32_t scales;            /* MX: of the weights, among the vectors: two atoms for each tile of 192 columns and 128 columns of K */
 } mgv__kernel_gemm;
 typedef struct mgv__kernel_latency {     /* WIDE, DEEP, THIN */
     uint32_t a_map, b_map;
@@ -1504,6 +1514,23 @@ MGV__SHARED uint32_t mgv__is_split(uint32_t kind) { return kind - MGV__KERNEL_SP
    stored. */
 MGV__SHARED uint32_t mgv__ends_narrow(uint32_t columns) { return (columns - 1) % 256 < 128; }
 
+/* Columns of a WHOLE tile that a math group has: multiples of 64, as parts of statistics are. */
+MGV__SHARED uint32_t mgv__whole_columns(uint32_t tile_columns, uint32_t group) {
+    const uint32_t first = tile_columns / 64 % 2 ? tile_columns / 128 * 64 + 64 : tile_columns / (uint32_t)MGV__MATH_GROUPS;
+    return group ? tile_columns - first : first;
+}
+
+/* MXFP8: bytes from row to row of so many columns; which row tile's scales are those of a row of a group; which rows are read, which
+   are written. */
+MGV__SHARED uint32_t mgv__mx_pitch(uint32_t columns) { return mgv__ceil_div(columns, 128) * 128; }
+MGV__SHARED uint32_t mgv__mx_row_tile(const mgv__kernel_op *op, uint32_t group, uint32_t row) {
+    return group * (MGV__GROUP_TILES(op->rows_per_group) / 2) + row / 128;
+}
+MGV__SHARED uint32_t mgv__mx_source(uint32_t flags) { return flags >> MGV__KERNEL_MX_SOURCE & 3; }
+MGV__SHARED uint32_t mgv__mx_target(uint32_t flags) { return flags >> MGV__KERNEL_MX_TARGET & 3; }
+/* Behind an operation's biases, as many as its tiles read, come the sums of its columns' weights, where these are MXFP8. */
+MGV__SHARED uint32_t mgv__mx_column_sums(uint32_t columns) { return mgv__ceil_div(columns, 256) * 256; }
+
 /* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
 MGV__SHARED uint32_t mgv__key_block(uint32_t tokens) {
     return tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS;
@@ -1557,6 +1584,13 @@ typedef struct alignas(64) mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_
 typedef struct mgv__tensor_map { uint64_t opaque[16]; } mgv__tensor_map;
 #endif
 
+/* Rows in MXFP8: E4M3 numbers, from row to row a multiple of 128 bytes; scales in atoms of 512 bytes, which hold those of 128 rows and 128
+   columns (kernels/sm_100a/blackwell.cuh), of a row tile one behind the other. */
+typedef struct mgv__kernel_mx {
+    uint8_t *rows, *scales;
+} mgv__kernel_mx;
+enum { MGV__MX_STREAM = 0, MGV__MX_ATTENDED, MGV__MX_MLP, MGV__MX_BUFFERS = 4 /* to a multiple of 64 bytes */ };
+
 /* The kernel's argument. A multiple of 64 bytes. */
 typedef struct mgv__kernel_arguments {
     mgv__tensor_map maps[MGV__MAX_MAPS];
@@ -1592,6 +1626,7 @@ typedef struct mgv__kernel_arguments {
     uint32_t place_words;       /* so many words from one row's to the next one's */
     uint32_t reserved;          /* to a multiple of 64 bytes */
     const uint32_t *picture_rows; /* [pictures of any size + 1]: the first token of each, and how many there are in all; null: one size */
+    mgv__kernel_mx mx[MGV__MX_BUFFERS];
 } mgv__kernel_arguments;
 
 /* ---- A language model's decoder: one launch for many ids (kernels/sm_90a/decode/) ---- */
@@ -10758,12 +10793,15 @@ enum {
     /* From here on those of mergers, one merger behind the other: the stream's rows, normalised, as rows of folded ones; what its first
        product leaves; merged rows. So no merger waits for another, nor the layers for any. */
     MGV__DEVICE_MERGERS,
-    MGV__DEVICE_BUFFER_COUNT = MGV__DEVICE_MERGERS + 3 * 4
+    MGV__DEVICE_MX = MGV__DEVICE_MERGERS + 3 * 4,            /* rows in MXFP8, as MGV__MX_* counts them, with their scales behind them */
+    MGV__DEVICE_BUFFER_COUNT = MGV__DEVICE_MX + 3
 };
 enum { MGV__MERGER_NORMED = 0, MGV__MERGER_MLP, MGV__MERGER_ROWS, MGV__MERGER_BUFFERS,
-       MGV__PLAN_MERGERS = (MGV__DEVICE_BUFFER_COUNT - MGV__DEVICE_MERGERS) / MGV__MERGER_BUFFERS };
+       MGV__PLAN_MERGERS = (MGV__DEVICE_MX - MGV__DEVICE_MERGERS) / MGV__MERGER_BUFFERS };
 /* Packed weights lie in one matrix for each row length. */
-enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_MERGE, MGV__PACK_COUNT };
+enum { MGV__PACK_PATCH = 0, MGV__PACK_HIDDEN, MGV__PACK_MLP, MGV__PACK_SCORES, MGV__PACK_MERGE,
+       MGV__PACK_HIDDEN_MX, MGV__PACK_MLP_MX, /* in MXFP8: two numbers count as one of two bytes */
+       MGV__PACK_COUNT };
 
 MGV__STATIC_ASSERT((int)MGV__DEVICE_MERGERS <= (int)MGV__MAX_DEVICE_BUFFERS, buffers_fit_the_kernel_argument);
 
@@ -10782,6 +10820,7 @@ typedef struct mgv__map_desc {
 typedef struct mgv__views {
     uint32_t a[MGV__DEVICE_BUFFER_COUNT];         /* boxes of 128 rows that GEMMs read */
     uint32_t store[MGV__DEVICE_BUFFER_COUNT];     /* boxes of 64 rows that are written, and residuals */
+    uint32_t whole[MGV__DEVICE_MLP + 1];          /* the same of WHOLE tiles: of 128 rows */
     uint32_t keys, queries, keys_rest, queries_rest; /* rest: with online softmax, the columns of heads behind their first 64 */
     uint32_t pool_tokens, pool_scores;
     uint32_t weights[MGV__PACK_COUNT][3];         /* for tiles of 256, 128, 64 columns */
@@ -10803,6 +10842,7 @@ typedef struct mgv__device_buffer {
     uint32_t counter_stride;   /* counters of one group */
     uint32_t element_bytes;
     uint64_t offset, bytes;    /* in the device arena */
+    uint64_t scales;           /* MXFP8: bytes in front of the scales; 0: it has none */
 } mgv__device_buffer;
 
 /* What of an operation's model goes into the packed block. */
@@ -10821,6 +10861,7 @@ typedef struct mgv__plan_op {
                                   that a merger reads */
     uint32_t pack, packs;      /* packs: MGV__PACKS_* */
     uint32_t b_row;            /* its first row in the pack */
+    uint32_t scales;           /* MXFP8: as column_sums */
     uint32_t bias, table, column_sums; /* offsets into the vectors, in floats; of a norm that no product folds in, bias: gamma, beta */
     uint32_t stats_out;        /* offset into the statistics, in floats */
     uint32_t output;           /* of rows that are copied: the number of the output, or of the buffer that picked ones go to */
@@ -10904,6 +10945,7 @@ typedef struct mgv__machine {
     uint32_t shared_limit, register_limit;
     mgv__costs costs;
     int32_t untried;           /* no card has ever run its kernels, only the machine model: nobody gets them who does not ask */
+    mgv_precision precision;   /* in which the layers' products are calculated */
 } mgv__machine;
 enum { MGV__MACHINE_KERNELS = 8 /* at most */ };
 
@@ -11227,6 +11269,11 @@ static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
     return buffer == MGV__DEVICE_STREAM ? 0 : (uint32_t)mgv__plan_stream_stats(plan);
 }
 
+/* MXFP8: columns of a tile; floats that two atoms of scales take, which are those of a tile's weights and a block of K; blocks of 128
+   columns of K. */
+enum { MGV__MX_COLUMNS = 192, MGV__MX_TILE_SCALES = 2 * 512 / 4 };
+static uint32_t mgv__mx_blocks(const mgv__plan *plan, uint32_t pack) { return plan->pack_columns[pack] / (uint32_t)MGV__GEMM_INNER; }
+
 /* target = epilogue(source . weights^T); `rows` of weights are appended to the pack. */
 static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t layer, uint32_t source, uint32_t target, uint32_t pack,
                                     uint32_t flags) {
@@ -11236,6 +11283,10 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     if (flags & MGV__KERNEL_GATED) k->columns *= 2;
     op->b_row = plan->pack_rows[pack];
     op->bias = mgv__plan_vector(plan, k->columns);
+    if (flags & MGV__KERNEL_MX) {
+        (void)mgv__plan_vector(plan, k->columns); /* column sums: mgv__mx_column_sums */
+        op->scales = mgv__plan_vector(plan, mgv__ceil_div(k->columns, MGV__MX_COLUMNS) * mgv__mx_blocks(plan, pack) * MGV__MX_TILE_SCALES);
+    }
     if (flags & MGV__KERNEL_FOLD_NORM) k->stats_in = mgv__plan_stats(plan, source);
     if (flags & MGV__KERNEL_STATS) op->stats_out = mgv__plan_stats(plan, target);
     if (flags & MGV__KERNEL_TABLE) op->table = mgv__plan_vector(plan, plan->tokens * k->columns);
@@ -11324,7 +11375,7 @@ static int mgv__lower_is_merger_norm(const mgv__program *program, uint32_t i) {
 }
 /* Which of a merger's buffers this is; MGV__MERGER_BUFFERS: it is no merger's. */
 static uint32_t mgv__merger_buffer(uint32_t buffer) {
-    if (buffer < MGV__DEVICE_MERGERS || buffer >= MGV__DEVICE_BUFFER_COUNT) return MGV__MERGER_BUFFERS;
+    if (buffer < MGV__DEVICE_MERGERS || buffer >= MGV__DEVICE_MX) return MGV__MERGER_BUFFERS;
     return (buffer - MGV__DEVICE_MERGERS) % MGV__MERGER_BUFFERS;
 }
 /* Whether a product is one of a merger's two. */
@@ -11607,6 +11658,23 @@ static void mgv__lower_part_of_merger(const mgv__lowering *l, mgv__plan_op *op, 
 
 /* Who reads normalised rows folds the norm in; activation, table and residual are what a tile does with its sums before it stores them;
    statistics of rows that will be normalised are taken where these are written, while they are at hand. */
+/* Which of the rows in MXFP8 are those of a buffer. */
+static uint32_t mgv__lower_mx(uint32_t buffer) {
+    return (uint32_t)(buffer == MGV__DEVICE_STREAM ? MGV__MX_STREAM : buffer == MGV__DEVICE_MLP ? MGV__MX_MLP : MGV__MX_ATTENDED);
+}
+/* What of a product's rows is MXFP8: its source's, where it is one of those that the precision means; the stream's are stored as such
+   beside bf16, those that another product reads instead of it. */
+static uint32_t mgv__lower_mx_flags(const mgv__plan *plan, uint32_t i, uint32_t source, uint32_t target) {
+    const mgv_precision precision = plan->machine->precision;
+    uint32_t flags = 0;
+    if (precision == MGV_PRECISION_AUTO) return 0;
+    if (mgv__op_takes_mx(plan->program, i, precision)) flags |= MGV__KERNEL_MX | mgv__lower_mx(source) << MGV__KERNEL_MX_SOURCE;
+    if (target == MGV__DEVICE_STREAM) flags |= MGV__KERNEL_MX_OUT | (uint32_t)MGV__MX_STREAM << MGV__KERNEL_MX_TARGET;
+    if (target == MGV__DEVICE_MLP && precision == MGV_PRECISION_MXFP8)
+        flags |= MGV__KERNEL_MX_OUT | MGV__KERNEL_MX_ALONE | (uint32_t)MGV__MX_MLP << MGV__KERNEL_MX_TARGET;
+    return flags;
+}
+
 static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     mgv__plan *plan = l->plan;
     const mgv__op *from = &plan->program->ops[i];
@@ -11619,14 +11687,14 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     const int turns = i + 1 < plan->used_ops && from[1].kind == MGV__OP_ROTARY && from[1].target == from->target;
     /* rows that are prepended come with the patches', and patches in the order of windows; queries and keys turn before they are stored */
     const int with_next = from->rows == MGV__ROWS_PATCHES || (source == MGV__DEVICE_PATCHES && from[1].kind == MGV__OP_GATHER) || turns;
-    const uint32_t last = with_next ? i + 1 : i;
-    uint32_t flags = 0;
+    const uint32_t last = with_next ? i + 1 : i, mx = from->rows == MGV__ROWS_IMAGES ? 0 : mgv__lower_mx_flags(plan, i, source, target);
+    uint32_t flags = mx;
     mgv__plan_op *op;
     if (source == MGV__DEVICE_PATCHES)
         mgv__plan_push(plan, "patches", -1, plan->varlen ? MGV__KERNEL_PATCHES_OF_TOKENS : MGV__KERNEL_PATCHES, MGV__DEVICE_PATCHES,
                        MGV__DEVICE_PATCHES);
     if (l->norm[from->source] != MGV__NO_OP) flags |= MGV__KERNEL_FOLD_NORM;
-    if (flags && plan->program->ops[l->norm[from->source]].rms) flags |= MGV__KERNEL_RMS;
+    if (flags & MGV__KERNEL_FOLD_NORM && plan->program->ops[l->norm[from->source]].rms) flags |= MGV__KERNEL_RMS;
     flags |= mgv__lower_activation(from->activation);
     if (from->gated) flags |= MGV__KERNEL_GATED;
     if (turns) flags |= MGV__KERNEL_ROTARY;
@@ -11637,7 +11705,9 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     if (flags & MGV__KERNEL_STATS && mgv__plan_is_ragged(plan)) flags |= MGV__KERNEL_RAGGED;
     if (target == MGV__DEVICE_POOLED) flags |= MGV__KERNEL_FLOAT_OUT;
     if (mgv__plan_is_half(source)) flags |= MGV__KERNEL_HALF;
-    op = mgv__lower_range(l, mgv__plan_gemm(plan, from->label, from->layer, source, target, pack, flags), i);
+    op = mgv__plan_gemm(plan, from->label, from->layer, source, target,
+                        !(mx & MGV__KERNEL_MX) ? pack : (uint32_t)(pack == MGV__PACK_MLP ? MGV__PACK_MLP_MX : MGV__PACK_HIDDEN_MX), flags);
+    mgv__lower_range(l, op, i);
     op->end = last + 1;
     op->packs = source == MGV__DEVICE_PATCHES ? MGV__PACKS_PATCHES : MGV__PACKS_PRODUCT;
     plan->activations |= flags & MGV__KERNEL_ACTIVATION;
@@ -11656,6 +11726,8 @@ static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
                                                       : MGV__KERNEL_ATTENTION;
     mgv__plan_op *op = mgv__plan_push(plan, from->label, from->layer, kind, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED);
     op->range = (uint32_t)from->range;
+    if (plan->machine->precision == MGV_PRECISION_MXFP8)
+        op->kernel.flags = MGV__KERNEL_MX_OUT | MGV__KERNEL_MX_ALONE | (uint32_t)MGV__MX_ATTENDED << MGV__KERNEL_MX_TARGET;
     mgv__lower_range(l, op, i);
 }
 
@@ -11987,6 +12059,20 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     }
 }
 
+/* Rows in MXFP8, and behind them the scales of all row tiles that groups can have. */
+static void mgv__plan_place_mx(mgv__plan *plan) {
+    const uint64_t rows = (uint64_t)plan->room_images * plan->tokens, row_tiles = plan->room_tiles / 2;
+    uint32_t i;
+    for (i = 0; i < 3 && plan->machine->precision; i++) {
+        const uint32_t pitch = mgv__mx_pitch(i == MGV__MX_MLP ? plan->mlp : plan->width);
+        mgv__device_buffer *buffer = &plan->buffers[MGV__DEVICE_MX + i];
+        if (i != MGV__MX_STREAM && plan->machine->precision != MGV_PRECISION_MXFP8) return;
+        mgv__plan_buffer(plan, MGV__DEVICE_MX + i, rows, pitch / 2, pitch / 2, 0, 2);
+        buffer->scales = (buffer->bytes + 1023) / 1024 * 1024;
+        buffer->bytes = buffer->scales + row_tiles * (pitch / 128) * 512;
+    }
+}
+
 /* --- tables of an encode of pictures of any size --------------------------------------------------------------- */
 
 /* A picture of such an encode: its pixels, resized, lie `pixels` bytes behind the first of all, frame by frame. */
@@ -12140,6 +12226,17 @@ static mgv_result mgv__plan_check_kernels(const mgv__plan *plan, mgv_error *erro
         if (!(kinds & ~plan->machine->kernels[i].kinds)) return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernel for %s runs towers of SigLIP, CLIP and DINOv2 alone", plan->machine->name);
 }
+/* And in its precision. */
+static mgv_result mgv__plan_check_precision(const mgv__plan *plan, mgv_error *error) {
+    const mgv_precision precision = plan->machine->precision;
+    if (precision == MGV_PRECISION_AUTO) return MGV_OK;
+    if (plan->normalises)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has no MXFP8 for a stream that is normalised where it lies");
+    if (precision == MGV_PRECISION_MXFP8 && plan->head_dim != 64)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has MXFP8 throughout for heads of 64 columns, not of %u; "
+                         "behind norms alone (mixed) it has it for all", (uint64_t)plan->head_dim);
+    return MGV_OK;
+}
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. max_pictures: where these are of any size;
    max_images is of their tokens. */
@@ -12184,12 +12281,16 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     result = mgv__plan_check_rows(plan, (uint64_t)plan->room_tiles * MGV__STATS_ROWS, max_images, error);
     if (result != MGV_OK) return result;
     mgv__plan_place_rows(plan);
+    mgv__plan_place_mx(plan);
+    plan->pack_columns[MGV__PACK_HIDDEN_MX] = mgv__mx_pitch(plan->width) / 2;
+    plan->pack_columns[MGV__PACK_MLP_MX] = mgv__mx_pitch(plan->mlp) / 2;
     plan->pack_columns[MGV__PACK_PATCH] = plan->patch_columns;
     plan->pack_columns[MGV__PACK_HIDDEN] = plan->pack_columns[MGV__PACK_SCORES] = plan->width;
     plan->pack_columns[MGV__PACK_MLP] = plan->mlp;
     plan->pack_columns[MGV__PACK_MERGE] = plan->fold * plan->width;
     mgv__plan_lower(plan);
     result = mgv__plan_check_kernels(plan, error);
+    if (result == MGV_OK) result = mgv__plan_check_precision(plan, error);
     if (result != MGV_OK) return result;
     for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = max_images;
     mgv__plan_place_arena(plan);
@@ -12371,7 +12472,7 @@ static void mgv__sm90_maps(mgv__plan *plan) {
         if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES && mgv__merger_buffer(i) != MGV__MERGER_ROWS)
             views->a[i] = mgv__plan_map(plan, i, head ? mgv__plan_room_pictures(plan) : mgv__plan_group_rows(plan, i),
                                         head ? 1 : plan->groups, MGV__GEMM_ROWS);
-        if (mgv__merger_buffer(i) != MGV__MERGER_NORMED) views->store[i] = mgv__sm90_store_map(plan, i);
+        if (mgv__merger_buffer(i) != MGV__MERGER_NORMED && i < MGV__DEVICE_MX) views->store[i] = mgv__sm90_store_map(plan, i);
     }
     mgv__sm90_attention_maps(plan, plan->varlen ? plan->group_images : plan->room_images);
     if (!plan->varlen) mgv__sm90_latency_maps(plan);
@@ -12842,22 +12943,62 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
 };
 MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_MERGE + 1, every_kind_of_tile_has_a_row);
 
-/* Blackwell: the same views, stages, chunks, roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose
-   math groups have heads of their own. Products go through tensor memory, 64 rows of a math group each (kernels/sm_100a/products.cuh). */
+/* Blackwell: the same stages and roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose math groups
+   have heads of their own. Products go through tensor memory: the layers' 128 rows at once (kernels/sm_100a/rows128.cuh), those of the
+   pooling head 64 rows of each math group (kernels/sm_100a/products.cuh), up to 128 columns. */
+static void mgv__sm100_maps(mgv__plan *plan) {
+    static const uint32_t written[] = {MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_MLP};
+    uint32_t i;
+    mgv__sm90_maps(plan);
+    for (i = 0; i < sizeof written / sizeof written[0]; i++) {
+        mgv__map_desc m = mgv__plan_rows_view(plan, written[i], mgv__plan_group_rows(plan, written[i]), plan->groups, MGV__GEMM_ROWS);
+        m.box[0] = 32;
+        plan->views.whole[written[i]] = mgv__plan_new_map(plan, &m);
+    }
+}
+static void mgv__sm100_share_rows(mgv__kernel_op *k) {
+    k->flags &= ~(uint32_t)MGV__KERNEL_SHARE_ROWS;
+    if (k->column_tiles % MGV__CLUSTER == 0 && !(k->flags & MGV__KERNEL_STATS)) k->flags |= MGV__KERNEL_SHARE_ROWS;
+}
+static void mgv__sm100_gemm(const mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_gemm *of = &k->of.gemm;
+    if (k->flags & MGV__KERNEL_MX) {
+        k->kind = MGV__KERNEL_GEMM_192;
+        k->column_tiles = mgv__ceil_div(k->columns, MGV__MX_COLUMNS);
+        of->a_map = plan->views.a[MGV__DEVICE_MX + mgv__mx_source(k->flags)];
+        of->b_map = plan->views.split_weights[op->pack][1];
+        of->blocks = mgv__mx_blocks(plan, op->pack);
+        of->scales = op->scales;
+        mgv__sm100_share_rows(k);
+    }
+    if (!op->of_images && !(k->flags & MGV__KERNEL_FLOAT_OUT)) {
+        k->flags |= MGV__KERNEL_WHOLE;
+        of->store_map = of->residual_map = plan->views.whole[op->target];
+        return;
+    }
+    if (mgv__tile_columns(k->kind) <= 128) return;
+    k->kind = MGV__KERNEL_GEMM_128;
+    k->column_tiles = mgv__ceil_div(k->columns, 128);
+    of->b_map = plan->views.weights[op->pack][1];
+    mgv__sm100_share_rows(k);
+}
 static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     mgv__choose_tiles(plan, op, 0);
+    if (mgv__tile_columns(k->kind)) mgv__sm100_gemm(plan, op);
     if (!(k->flags & MGV__KERNEL_OWN_HEADS)) return;
     k->flags &= ~(uint32_t)MGV__KERNEL_OWN_HEADS;
     k->column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER) * k->of.attention.parts;
 }
-/* Nothing was measured: products by the tensor cores' rate for 64 rows, bytes by what benchmarks of others say that L2 delivers to each
-   multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. */
+/* Nothing was measured: products by the tensor cores' rate, for 64 rows half of it, bytes by what benchmarks of others say that L2 delivers
+   to each multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. A WHOLE tile's products wait for its end. */
 #define MGV__SM100_BYTES_A_CLOCK 58.0
 static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks = mgv__sm90_product_clocks(plan, k, shape);
     if (k->kind == MGV__KERNEL_GEMV) return clocks;
     clocks.matrix = 2.0 * shape.rows * shape.columns * mgv__plan_inner(k) / plan->machine->costs.flops_a_clock;
+    if (!(k->flags & MGV__KERNEL_WHOLE)) clocks.matrix *= 2;
     clocks.feed = mgv__plan_inner(k) * 2.0 * (shape.rows + shape.cluster_columns / (double)MGV__CLUSTER) / MGV__SM100_BYTES_A_CLOCK;
     return clocks;
 }
@@ -12901,10 +13042,14 @@ static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
      mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
 static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0}};
 /* B200 and B300 by data sheets and others' benchmarks, Thor by its data sheet. Never measured. */
-#define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
-    {architecture, name, major, minor, mgv__sm100_kernels, 1, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm90_maps, \
+#define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, precision) \
+    {architecture, name, major, minor, mgv__sm100_kernels, 1, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm100_maps, \
      MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, \
-     {multiprocessors, 0, 1.9e9, 4096.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts}, 1}
+     {multiprocessors, 0, 1.9e9, 8192.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts}, 1, precision}
+#define MGV__SM100_ROWS(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
+    MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
+    MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
+    MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
 enum { MGV__SM90_KERNELS = 6 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
@@ -12919,10 +13064,11 @@ MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_
    592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md). */
 static const mgv__machine mgv__machines[] = {
     {"sm_90a", "Hopper", 9, 0, mgv__sm90_kernels, MGV__SM90_KERNELS, mgv__sm90_regimes, mgv__sm90_kinds, mgv__sm90_maps,
-     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0}, 0},
-    MGV__SM100_ROW("sm_100a", "Blackwell", 10, 0, 148, 7.67e12, 1000.0),
-    MGV__SM100_ROW("sm_103a", "Blackwell Ultra", 10, 3, 148, 7.67e12, 1400.0),
-    MGV__SM100_ROW("sm_110a", "Blackwell Thor", 11, 0, 20, 0.273e12, 130.0)};
+     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0}, 0,
+     MGV_PRECISION_AUTO},
+    MGV__SM100_ROWS("sm_100a", "Blackwell", 10, 0, 148, 7.67e12, 1000.0),
+    MGV__SM100_ROWS("sm_103a", "Blackwell Ultra", 10, 3, 148, 7.67e12, 1400.0),
+    MGV__SM100_ROWS("sm_110a", "Blackwell Thor", 11, 0, 20, 0.273e12, 130.0)};
 enum { MGV__MACHINES = sizeof mgv__machines / sizeof mgv__machines[0] };
 #define MGV__MACHINE_DEFAULT (&mgv__machines[0]) /* of plans that are made without a card */
 
@@ -12960,7 +13106,7 @@ static int mgv__plan_wants_merger(const mgv__plan *plan, const mgv__plan_op *op)
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
-                              MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS;
+                              MGV__KERNEL_OWN_HEADS | MGV__KERNEL_HOLD_WEIGHTS | MGV__KERNEL_WHOLE;
     uint32_t written[MGV__DEVICE_BUFFER_COUNT], i, cta;
     uint32_t stats_columns = 64; /* of the parts that the last one to write the stream leaves statistics of */
     memset(written, 0, sizeof written);
@@ -13325,6 +13471,45 @@ static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint
     return channel_scale == MGV__NO_TENSOR ? 1 : mgv__tensor_value(&p->tensors[channel_scale], row);
 }
 
+/* Where the scale of a row of weights and its first block of K lies, among the vectors: a tile's two atoms, block after block. */
+static uint8_t *mgv__packer_scales(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
+    const uint32_t in_tile = row % MGV__MX_COLUMNS, in_atom = in_tile % 128;
+    const size_t tile = (size_t)(row / MGV__MX_COLUMNS) * mgv__mx_blocks(p->plan, op->pack) * MGV__MX_TILE_SCALES;
+    return (uint8_t *)(p->vectors + op->scales + tile) + in_tile / 128 * 512 + in_atom % 32 * 16 + in_atom / 32 * 4;
+}
+/* The same row in MXFP8, with its sum, which rounding leaves of a centred one; its twin is mgv__cpu_mx_pack, whose roundings are these. */
+static void mgv__pack_row_mx(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
+                             uint64_t weight_row, const mgv__tensor *gamma) {
+    enum { PASS = MGV__CPU_DEPTH };
+    const uint32_t inner = (uint32_t)weight->shape[1];
+    const float scale = (float)mgv__pack_scale(p, op, target_row);
+    uint8_t *out = (uint8_t *)mgv__packer_row(p, op, target_row), *scales = mgv__packer_scales(p, op, target_row);
+    float row[PASS], mean = 0, sum = 0;
+    uint32_t k, i, block, pass;
+    for (k = 0; k < inner && gamma; k += PASS) {
+        double in_pass = 0;
+        for (i = k; i < mgv__min_u32(inner, k + PASS); i++)
+            in_pass += (double)mgv__tensor_value(weight, weight_row * inner + i) * (double)mgv__tensor_value(gamma, i);
+        mean += (float)(in_pass / (double)inner);
+    }
+    for (pass = 0; pass < inner; pass += PASS) {
+        const uint32_t count = mgv__min_u32(inner - pass, PASS);
+        for (i = 0; i < count; i++) {
+            const float w = mgv__tensor_value(weight, weight_row * inner + pass + i);
+            row[i] = ((gamma ? w * mgv__tensor_value(gamma, pass + i) : w) - mean) * scale;
+        }
+        for (k = 0; k < count; k += MGV__MX_BLOCK) {
+            const uint32_t in_block = mgv__min_u32(count - k, MGV__MX_BLOCK);
+            block = (pass + k) / MGV__MX_BLOCK;
+            scales[(size_t)(block / 4) * MGV__MX_TILE_SCALES * sizeof(float) + block % 4] =
+                (uint8_t)mgv__mx_block(row + k, in_block, out + pass + k);
+        }
+        mgv__mx_round(row, count);
+        for (i = 0; i < count; i++) sum += row[i];
+    }
+    p->vectors[op->bias + mgv__mx_column_sums(op->kernel.columns) + target_row] = sum;
+}
+
 /* Row `target_row` of a product's weights with its bias. A norm before the product is folded in: weights times gamma, the share of beta in
    the bias, and the row centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k; what is left to the kernel is 1 / standard
    deviation. gamma NULL: no norm; beta NULL: an RMSNorm, which takes no mean off. */
@@ -13336,7 +13521,10 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     const int half = (op->kernel.flags & MGV__KERNEL_HALF) != 0;
     double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
-    for (k = 0; k < inner && !gamma; k++) out[k] = mgv__round16((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale), half);
+    const int mx = (op->kernel.flags & MGV__KERNEL_MX) != 0;
+    if (mx) mgv__pack_row_mx(p, op, target_row, weight, weight_row, gamma);
+    for (k = 0; k < inner && !gamma && !mx; k++)
+        out[k] = mgv__round16((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale), half);
     for (k = 0; k < inner && gamma; k++) {
         const double w = mgv__tensor_value(weight, weight_row * inner + k);
         if (beta) shift += w * mgv__tensor_value(beta, k);
@@ -13345,7 +13533,7 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
         if (!beta) out[k] = mgv__round16((float)centred[k], half);
     }
     for (k = 0; k < inner && beta; k++) centred[k] -= mean;
-    if (beta) mgv__pack_centred(out, centred, inner, half);
+    if (beta && !mx) mgv__pack_centred(out, centred, inner, half);
     p->vectors[op->bias + target_row] = (float)(shift * scale);
 }
 
@@ -15381,6 +15569,7 @@ enum { MGV__CUDA_DRIVER_VERSION = 12000 }; /* the first with what the header cal
 typedef struct mgv__cuda_desc {
     const mgv__cuda_calls *calls; /* NULL: of the CUDA runtime */
     int32_t device;
+    mgv_precision precision; /* as in mgv_engine_desc */
     uint32_t max_images;     /* of pictures of any size, their tokens */
     uint32_t max_pictures;   /* of any size; 0: as many as tokens */
     uint32_t schedule_images; /* as in mgv_engine_desc */
@@ -15680,13 +15869,18 @@ static mgv_result mgv__cuda_check_driver(const mgv__cuda_calls *calls, mgv_error
 }
 
 /* The machine that a card of this capability is. */
-static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int major, int minor, mgv_error *error) {
-    uint32_t i;
+static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int major, int minor, mgv_precision precision, mgv_error *error) {
+    uint32_t i, known = 0;
     for (i = 0; i < MGV__MACHINES; i++) {
         if (mgv__machines[i].major != major || mgv__machines[i].minor != minor) continue;
+        known = 1;
+        if (mgv__machines[i].precision != precision) continue;
         cuda->machine = &mgv__machines[i];
         return MGV_OK;
     }
+    if (known)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "no kernel for GPU %i calculates in MXFP8: its compute capability is %i.%i; 10.0, "
+                         "10.3 and 11.0 (Blackwell) have it", (int64_t)device, (int64_t)major, (int64_t)minor);
     return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i is of compute capability %i.%i; the kernels are for 9.0 (Hopper), 10.0, 10.3 and "
                      "11.0 (Blackwell)", (int64_t)device, (int64_t)major, (int64_t)minor);
 }
@@ -15709,7 +15903,7 @@ static mgv_result mgv__cuda_check_device(mgv__cuda *cuda, const mgv__cuda_desc *
     MGV__CUDA_TRY(calls, DeviceGetAttribute, (&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, desc->device),
                   "asking for the size of shared memory");
     MGV__CUDA_TRY(calls, DeviceGetAttribute, (&cooperative, cudaDevAttrCooperativeLaunch, desc->device), "asking for cooperative launches");
-    result = mgv__cuda_find_machine(cuda, desc->device, major, minor, error);
+    result = mgv__cuda_find_machine(cuda, desc->device, major, minor, desc->precision, error);
     if (result != MGV_OK) return result;
     if (!cooperative) return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i cannot launch cooperatively", (int64_t)desc->device);
     cuda->device = desc->device;
@@ -15796,6 +15990,10 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->patches = (uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_PATCHES].offset);
     arguments->residual_rows = (const uint16_t *)(cuda->arena + plan->buffers[MGV__DEVICE_HEAD_OUT].offset);
     for (i = 0; i < MGV__DEVICE_MERGERS; i++) arguments->buffers[i] = cuda->arena + plan->buffers[i].offset;
+    for (i = 0; i < 3; i++) {
+        arguments->mx[i].rows = cuda->arena + plan->buffers[MGV__DEVICE_MX + i].offset;
+        arguments->mx[i].scales = arguments->mx[i].rows + plan->buffers[MGV__DEVICE_MX + i].scales;
+    }
     arguments->image_size = config->image_size;
     arguments->patch = config->patch;
     arguments->grid = config->image_size / config->patch;
@@ -16168,6 +16366,7 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
 static mgv_result mgv__gpu_take_desc(mgv__cuda_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
     memset(out, 0, sizeof *out);
     out->device = desc->device;
+    out->precision = desc->precision;
     out->max_images = mgv__plan_units_of(&model->config, desc->max_images, desc->max_tokens);
     out->max_pictures = desc->max_images;
     /* Where pictures have any size a plan counts tokens, and all that the engine holds are no fewer than any encode has. */
@@ -17211,8 +17410,6 @@ static mgv_result mgv__choose_backend(mgv_engine_desc *desc, const mgv_model *mo
     if (desc->backend == MGV_BACKEND_CPU) return MGV_OK;
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
     result = mgv__gpu_check_kinds(desc, &reason);
-    if (result == MGV_OK && desc->precision)
-        result = mgv__fail(&reason, MGV_ERROR_UNSUPPORTED, "no kernel for a GPU calculates in MXFP8 yet");
     if (result == MGV_OK) result = mgv__gpu_create(gpu, model, desc, &reason);
     if (result == MGV_OK && (*gpu)->cuda->machine->untried) {
         const char *name = (*gpu)->cuda->machine->name;

@@ -357,6 +357,7 @@ DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t
 }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint32_t v; asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE void st_global_u32(void *p, uint32_t v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void st_global_u16(void *p, uint32_t v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"((uint16_t)v) : "memory"); }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) {
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory");
 }
@@ -390,6 +391,13 @@ DEVICE float f16_low(uint32_t pair) {
     return v;
 }
 DEVICE float f16_high(uint32_t pair) { return f16_low(pair >> 16); }
+
+/* Two floats as E4M3, to nearest, ties to even, 448 beyond; `low` in bits 0-7. sm_89+ */
+DEVICE uint32_t cvt_rn_satfinite_e4m3x2(float low, float high) {
+    uint16_t v;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(v) : "f"(high), "f"(low));
+    return v;
+}
 
 /* --- matrix fragments to and from shared memory -------------------------------------------------------------------- */
 

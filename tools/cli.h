@@ -269,6 +269,13 @@ typedef struct cli_session_options {
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
     {"--alpha", CLI_CHOICE, &(options).alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"}, \
     {"--threads", CLI_THREADS, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
+/* What the library calls the choices of --arch and --precision of plan and pack. */
+static inline const char *cli_architecture(int32_t architecture, int32_t precision) {
+    static const char *const names[3][4] = {{"sm_90a", "sm_100a", "sm_103a", "sm_110a"},
+                                            {"sm_90a mxfp8", "sm_100a mxfp8", "sm_103a mxfp8", "sm_110a mxfp8"},
+                                            {"sm_90a mixed", "sm_100a mixed", "sm_103a mixed", "sm_110a mixed"}};
+    return names[precision][architecture];
+}
 #define CLI_PRECISION_OPTION(options) \
     {"--precision", CLI_CHOICE, &(options).precision, "auto|mxfp8|mixed", \
      "of the layers' products: float32 on a CPU and bf16 on a GPU, MXFP8, or MXFP8 but for those that write the stream (auto)"}

@@ -128,9 +128,8 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
-    static const char *const architectures[] = {NULL, "sm_100a", "sm_103a", "sm_110a"}; /* in the order of --arch */
     const char *size = NULL;
-    int32_t architecture = 0;
+    int32_t architecture = 0, precision = 0;
     cli_session_options o;
     mgv_schedule_desc schedule;
     mgv_image image;
@@ -146,6 +145,8 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--backend", CLI_CHOICE, &o.backend, "auto|cpu|cuda", "cpu: operations only; cuda: no GPU schedule is an error"},
         {"--arch", CLI_CHOICE, &architecture, "sm_90a|sm_100a|sm_103a|sm_110a",
          "of which GPU: Hopper (the default), or Blackwell (B200, B300, Thor), whose times are predicted and never measured"},
+        {"--precision", CLI_CHOICE, &precision, "bf16|mxfp8|mixed",
+         "of the layers' products on Blackwell: bf16, MXFP8, or MXFP8 behind norms (bf16)"},
         {"--sms", CLI_COUNT, &schedule.multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200; of Blackwell 148, Thor 20)"},
         {"--schedule-images", CLI_COUNT, &schedule.schedule_images, "N", "the GPU calculates as it does with N pictures, as embed --batch N does"},
         CLI_LIMIT_OPTIONS(o),
@@ -167,7 +168,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
     if (!size) image.width = image.height = usual_side(model);
     schedule.image_count = o.batch;
-    schedule.architecture = architectures[architecture];
+    schedule.architecture = cli_architecture(architecture, precision);
     status = plan_model(model, o.model, &image, &o, &schedule);
     mgv_model_close(model);
     return status;

@@ -3,12 +3,63 @@
 #ifndef MGV_BLACKWELL_ATTENTION_CUH
 #define MGV_BLACKWELL_ATTENTION_CUH
 
-#include "products.cuh"
+#include "mx.cuh"
 #include "../sm_90a/throughput/attention.cuh"
 #include "../sm_90a/throughput/attention_online.cuh"
 
 /* Columns of a group: scores from 0 on, weights over them, results behind the most weights that there are. */
 enum { RESULT_COLUMN = MGV__MAX_KEYS / 2, RESULT_REST_COLUMN = RESULT_COLUMN + 64 };
+
+/* Scores of COUNT keys from key `first` on; those beyond the last are -infinity. */
+template <int COUNT> DEVICE void load_scores(const TensorMath &self, uint32_t first, uint32_t keys, float (&s)[COUNT / 2]) {
+    load_sums(self, first, s);
+    if (keys < first + COUNT) softmax_mask<0, COUNT>(s, keys > first ? keys - first : 0, 2 * (self.lane % 4));
+}
+template <int COUNT> DEVICE void softmax_most(const TensorMath &self, uint32_t first, uint32_t keys, float (&most)[2]) {
+    float s[COUNT / 2];
+    load_scores<COUNT>(self, first, keys, s);
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
+}
+template <int COUNT>
+DEVICE void softmax_powers(const TensorMath &self, uint32_t first, uint32_t keys, const float (&most)[2], float (&sum)[2]) {
+    float s[COUNT / 2];
+    load_scores<COUNT>(self, first, keys, s);
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) {
+        s[i] = ex2_approx(s[i] - most[i / 2 & 1]);
+        sum[i / 2 & 1] += s[i];
+    }
+    store_powers(self, s, first / 16);
+}
+/* All scores become weights, over the scores that have been read, with the reciprocal of their sum: 64 keys at a time, twice, as all of
+   them are more than a thread has registers for. */
+template <int KEYS> DEVICE void tensor_softmax(const TensorMath &self, uint32_t keys, float (&rcp_sum)[2]) {
+    constexpr int REST = KEYS % 64;
+    float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll 1
+    for (uint32_t first = 0; first + 64 <= KEYS; first += 64) softmax_most<64>(self, first, keys, most);
+    if constexpr (REST != 0) softmax_most<REST>(self, KEYS - REST, keys, most);
+    most[0] = quad_max(most[0]);
+    most[1] = quad_max(most[1]);
+#pragma unroll 1
+    for (uint32_t first = 0; first + 64 <= KEYS; first += 64) softmax_powers<64>(self, first, keys, most, sum);
+    if constexpr (REST != 0) softmax_powers<REST>(self, KEYS - REST, keys, most, sum);
+    rcp_sum[0] = 1.0f / quad_sum(sum[0]);
+    rcp_sum[1] = 1.0f / quad_sum(sum[1]);
+}
+
+/* Rows of 64 queries in MXFP8. */
+DEVICE void attention_store_mx(const TensorMath &self, const TileSlot &tile, uint32_t head, uint32_t block, const float (&o)[32]) {
+    const mgv__kernel_op &op = tile.op;
+#pragma unroll
+    for (uint32_t r = 0; r < 2; r++) {
+        const uint32_t query = block * 64 + self.warp * 16 + self.lane / 4 + 8 * r, row = tile.unit * op.tokens + query;
+        mx_store_quad(mx_row(self.arguments, op, tile.group, row, op.inner), query < op.tokens && head < op.heads, head * 64, o, r,
+                      self.lane);
+    }
+    mx_stored();
+}
 
 /* Up to 256 keys, which all lie in the stages. */
 template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const TileSlot &tile) {
@@ -21,7 +72,7 @@ template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const Ti
     const AttentionBlocks blocks = attention_blocks(tile, self.cta, self.group);
     const uint32_t in_second = attention_part(tile, self.cta).first + 2; /* the first block whose queries lie in the second stage */
     for (uint32_t block = blocks.first; block < blocks.end; block += blocks.step) {
-        float s[KEYS / 2], o[32], rcp_sum[2];
+        float o[32], rcp_sum[2];
         if (starts_products(self)) {
             const uint32_t later = block >= in_second,
                            queries = (later ? second_base : first_base) + KEYS * 128 + (block & 1) * 64 * 128;
@@ -32,9 +83,7 @@ template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const Ti
             commit_done(self);
         }
         wait_done(self);
-        load_sums(self, 0, s);
-        softmax_rows<KEYS>(s, op.tokens, self.lane, rcp_sum);
-        store_powers(self, s);
+        tensor_softmax<KEYS>(self, op.tokens, rcp_sum);
         hand_to_products(self); /* the others have their scores, over which the results come */
         if (starts_products(self)) {
             wait_barrier(&self.shared->stage_full[second.index], second.parity);
@@ -46,11 +95,13 @@ template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const Ti
         load_sums(self, RESULT_COLUMN, o);
         hand_to_products(self);
 #pragma unroll
-        for (int j = 0; j < 8; j += 2) {
+        for (int i = 0; i < 32; i++) o[i] *= rcp_sum[i / 2 & 1];
+        if (op.flags & MGV__KERNEL_MX_OUT) attention_store_mx(self, tile, blocks.head, block, o);
+#pragma unroll
+        for (int j = 0; j < 8 && !(op.flags & MGV__KERNEL_MX_OUT); j += 2) {
             const float *e = &o[4 * j];
-            stmatrix_x4(fragments ^ j * 16,
-                        cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
-                        cvt_rn_bf16x2(e[4] * rcp_sum[0], e[5] * rcp_sum[0]), cvt_rn_bf16x2(e[6] * rcp_sum[1], e[7] * rcp_sum[1]));
+            stmatrix_x4(fragments ^ j * 16, cvt_rn_bf16x2(e[0], e[1]), cvt_rn_bf16x2(e[2], e[3]), cvt_rn_bf16x2(e[4], e[5]),
+                        cvt_rn_bf16x2(e[6], e[7]));
         }
         math_give_chunk(self);
     }
@@ -63,7 +114,8 @@ template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const Ti
 }
 
 /* Any number of keys, in blocks of 128. */
-template <int REST> DEVICE void tensor_online_block(TensorMath &self, const mgv__kernel_op &op) {
+template <int REST> DEVICE void tensor_online_block(TensorMath &self, const TileSlot &tile, uint32_t head, uint32_t block) {
+    const mgv__kernel_op &op = tile.op;
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
     float s[ONLINE_SCORES], o[32], part[32], o_rest[REST ? REST / 2 : 1], part_rest[REST ? REST / 2 : 1], scale[2];
     wgmma_registers_zero(o);
@@ -113,13 +165,22 @@ template <int REST> DEVICE void tensor_online_block(TensorMath &self, const mgv_
         self.stage.advance();
     }
     const float rcp_sum[2] = {1.0f / quad_sum(running.sum[0]), 1.0f / quad_sum(running.sum[1])};
+    if (REST == 0 && op.flags & MGV__KERNEL_MX_OUT) {
+        math_take_chunk(self); /* to give it back */
+#pragma unroll
+        for (int i = 0; i < 32; i++) o[i] *= rcp_sum[i / 2 & 1];
+        attention_store_mx(self, tile, head, block, o);
+        math_give_chunk(self);
+        return;
+    }
     online_write<64>(self, o, rcp_sum); /* where queries lay: all products with them have ended */
     if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
 }
 
 template <int REST> DEVICE void tensor_online_tile(TensorMath &self, const TileSlot &tile) {
-    if (attention_first_block(tile, attention_part(tile, self.cta), self.group) < attention_part(tile, self.cta).end)
-        tensor_online_block<REST>(self, tile.op);
+    const AttentionPart part = attention_part(tile, self.cta);
+    const uint32_t block = attention_first_block(tile, part, self.group);
+    if (block < part.end) tensor_online_block<REST>(self, tile, part.head, block);
     else online_let_pass(self, tile.op);
 }
 

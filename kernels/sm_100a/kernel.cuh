@@ -4,7 +4,7 @@
 #define MGV_BLACKWELL_KERNEL_CUH
 
 #include "pool.cuh"
-#include "../sm_90a/throughput/gemm.cuh"
+#include "rows128.cuh"
 #include "../sm_90a/siglip_head/pool_tokens.cuh"
 #include "../sm_90a/patches.cuh"
 #include "../sm_90a/throughput/rows.cuh"
@@ -44,10 +44,19 @@ DEVICE void tensor_pool(TensorMath &self, const TileSlot &tile) {
 
 DEVICE void tensor_tile(TensorMath &self, const TileSlot &tile, uint32_t kind) {
     switch (kind) {
-    case MGV__KERNEL_GEMM_256: tensor_gemm_tile<256>(self, tile); break;
-    case MGV__KERNEL_GEMM_192: tensor_gemm_tile<192>(self, tile); break;
-    case MGV__KERNEL_GEMM_128: tensor_gemm_tile<128>(self, tile); break;
-    case MGV__KERNEL_GEMM_64: tensor_gemm_tile<64>(self, tile); break;
+    case MGV__KERNEL_GEMM_256: whole_tile<256, false>(self, tile); break;
+    case MGV__KERNEL_GEMM_192:
+        if (tile.op.flags & MGV__KERNEL_MX) whole_tile<192, true>(self, tile);
+        else whole_tile<192, false>(self, tile);
+        break;
+    case MGV__KERNEL_GEMM_128:
+        if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<128, false>(self, tile);
+        else tensor_gemm_tile<128>(self, tile);
+        break;
+    case MGV__KERNEL_GEMM_64:
+        if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<64, false>(self, tile);
+        else tensor_gemm_tile<64>(self, tile);
+        break;
     case MGV__KERNEL_ATTENTION: tensor_attention(self, tile); break;
     case MGV__KERNEL_ATTENTION_ONLINE: tensor_attention_online(self, tile); break;
     case MGV__KERNEL_POOL: tensor_pool(self, tile); break;
@@ -60,15 +69,26 @@ DEVICE void tensor_tile(TensorMath &self, const TileSlot &tile, uint32_t kind) {
     }
 }
 
+/* What a thread knows of itself and of the CTA, found anew for each tile: from tile to tile there are no registers to keep it. */
+DEVICE void tensor_find_self(TensorMath &self) {
+    const uint32_t thread = opaque(threadIdx.x);
+    self.thread = thread % 128;
+    self.warp = thread % 128 / 32;
+    self.lane = thread % 32;
+    self.group = thread / 128 - 1;
+    self.cta = cluster_ctarank();
+    self.peer_empty = mapa_shared_cluster(shared_address(&self.shared->stage_empty[0]), self.cta ^ 1);
+    self.own = tensor_address(shared_load_u32(shared_address(((const BlackwellMemory *)self.shared)->tensor_memory)), self.warp * 32,
+                              self.group * TENSOR_GROUP_COLUMNS);
+}
+
 DEVICE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_arguments &arguments, uint32_t group) {
     TensorMath self(memory, arguments, group);
     for (;;) {
         const uint32_t kind = math_wait_kind(self);
         if (kind == MGV__KERNEL_END) break;
         const TileSlot &tile = memory->shared.slot[self.slot.index];
-        self.lane = opaque(self.lane);
-        self.warp = opaque(self.warp);
-        self.own = opaque(self.own);
+        tensor_find_self(self);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
             wait_barrier(&memory->shared.tile_ready[self.slot.index], self.slot.parity);

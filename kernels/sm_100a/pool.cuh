@@ -40,6 +40,42 @@ template <int COUNT> DEVICE void store_pool_weights(const TensorMath &self, cons
     tcgen05_wait_st();
 }
 
+/* Sixteen tokens' scores, number `k` of such, with the norm folded in; those beyond the last are -infinity. Some at a time: all of them are
+   more than a thread has registers for beside what it knows of the tile. */
+DEVICE void load_pool_scores(const TensorMath &self, const mgv__kernel_op &op, uint32_t table, uint32_t k, float (&s)[8]) {
+    load_sums(self, 16 * k, s);
+    pool_fold_norm<16>(self, op, table + 16 * k * 8, s);
+    softmax_mask<0, 16>(s, op.tokens > 16 * k ? op.tokens - 16 * k : 0, 2 * (self.lane % 4));
+}
+/* Scores -> weights, over the scores that have been read, with the reciprocal of their sum. */
+template <int KEYS>
+DEVICE void tensor_pool_softmax(const TensorMath &self, const mgv__kernel_op &op, uint32_t table, float (&offset)[2], float (&rcp_sum)[2]) {
+    float s[8], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll 1
+    for (uint32_t k = 0; k < KEYS / 16; k++) {
+        load_pool_scores(self, op, table, k, s);
+#pragma unroll
+        for (int i = 0; i < 8; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
+    }
+    most[0] = quad_max(most[0]);
+    most[1] = quad_max(most[1]);
+#pragma unroll 1
+    for (uint32_t k = 0; k < KEYS / 16; k++) {
+        uint32_t w[4];
+        load_pool_scores(self, op, table, k, s);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            s[i] = ex2_approx(s[i] - most[i / 2 & 1]);
+            sum[i / 2 & 1] += s[i];
+        }
+        pool_weights(self, s, table + 16 * k * 8, w, offset);
+        store_weights(self, k, w);
+    }
+    tcgen05_wait_st();
+    rcp_sum[0] = 1.0f / quad_sum(sum[0]);
+    rcp_sum[1] = 1.0f / quad_sum(sum[1]);
+}
+
 /* Sums over the tokens of a stage, by the weights that have been stored. The group has been handed over. */
 template <int KEYS> DEVICE void tensor_pool_products(TensorMath &self, uint32_t tokens, float (&z)[32]) {
     if (starts_products(self)) {
@@ -56,14 +92,11 @@ template <int KEYS> DEVICE void tensor_pool_tile(TensorMath &self, const TileSlo
     const mgv__kernel_op &op = tile.op;
     const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
     const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;
-    float s[KEYS / 2], rcp_sum[2], offset[2] = {0, 0};
+    float rcp_sum[2], offset[2] = {0, 0};
     tensor_pool_scores<KEYS>(self, op.of.pool.blocks);
     const uint32_t table = math_take_chunk(self); /* this group's until its first result is written there */
     pool_norms<KEYS>(self, tile, in_group, exists, table);
-    load_sums(self, 0, s);
-    pool_fold_norm<KEYS>(self, op, table, s);
-    softmax_rows<KEYS>(s, op.tokens, self.lane, rcp_sum);
-    store_pool_weights(self, s, table, offset);
+    tensor_pool_softmax<KEYS>(self, op, table, offset, rcp_sum);
     offset[0] = quad_sum(offset[0]);
     offset[1] = quad_sum(offset[1]);
     hand_to_products(self);

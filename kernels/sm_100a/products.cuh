@@ -13,6 +13,7 @@
 
 /* multiplied: 1 arrival, the group's products with this stage have ended. done: 1 arrival, other products of the group have. */
 #define MGV_LENDS_STAGES false
+#define MGV_BLACKWELL_TILES true
 #define MGV_PRODUCT_BARRIERS uint64_t multiplied[MGV__MATH_GROUPS][MGV__STAGES], done[MGV__MATH_GROUPS];
 #include "../ptx.cuh"
 enum { PRODUCT_BARRIER_BYTES = MGV__SM100_BARRIER_BYTES };
@@ -28,10 +29,10 @@ struct BlackwellMemory {
 static_assert(sizeof(BlackwellMemory) == MGV__SM100_SHARED_BYTES, "the budget that `megavit plan` prints");
 
 struct TensorMath : Math {
-    uint32_t own;      /* the group's first column in this warp's lanes; of the thread that starts products: as these want it */
+    uint32_t own;      /* in a tile: the group's first column in this warp's lanes; of the thread that starts products: as these want it */
     uint32_t parities; /* of the phases that end next: of `multiplied`, bit by bit, as not all uses of a stage are a product's; of `done` */
     __device__ __forceinline__ TensorMath(BlackwellMemory *m, const mgv__kernel_arguments &a, uint32_t g)
-        : Math(&m->shared, a, g), own(tensor_address(m->tensor_memory[0], warp * 32, g * TENSOR_GROUP_COLUMNS)), parities(0) {}
+        : Math(&m->shared, a, g), own(0), parities(0) {}
 };
 
 /* The thread that starts all of the group's products. */
@@ -113,14 +114,14 @@ template <int COLUMNS> DEVICE void tensor_mainloop(TensorMath &self, const TileS
 DEVICE void store_weights(const TensorMath &self, uint32_t k, const uint32_t (&p)[4]) {
     tcgen05_st_16x128b(self.own + 8 * k, p[0], p[1], p[2], p[3]);
 }
-/* All of them, of scores that have become powers of two. */
-template <int COUNT> DEVICE void store_powers(const TensorMath &self, const float (&s)[COUNT]) {
+/* Those of 2 COUNT keys from number `first` on, of scores that have become powers of two. */
+template <int COUNT> DEVICE void store_powers(const TensorMath &self, const float (&s)[COUNT], uint32_t first = 0) {
 #pragma unroll
     for (int k = 0; k < COUNT / 8; k++) {
         uint32_t p[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) p[i] = cvt_rn_bf16x2(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
-        store_weights(self, k, p);
+        store_weights(self, first + k, p);
     }
     tcgen05_wait_st();
 }
@@ -130,7 +131,7 @@ template <int COUNT> DEVICE void store_powers(const TensorMath &self, const floa
    at `values`, to column `d`. */
 template <uint32_t KEYS, uint32_t COLUMNS> DEVICE void start_values(const TensorMath &self, uint32_t d, uint32_t values) {
     const uint64_t b = matrix_descriptor_mn_major(values, KEYS, COLUMNS * 2);
-#pragma unroll
+#pragma unroll 2 /* more, and their descriptors take others' registers */
     for (uint32_t k = 0; k < KEYS / 16; k++)
         tcgen05_mma_f16_ts(self.own + d, self.own + 8 * k, matrix_descriptor_advance(b, matrix_mn_major_offset(16 * k, COLUMNS * 2)),
                            instruction_word(64, COLUMNS, FORMAT_BF16, FORMAT_BF16, 0, 1), k);

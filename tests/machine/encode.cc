@@ -142,13 +142,14 @@ static void name_buffers(const MicroEncoder *m, const mgv__cuda *cuda) {
                                         "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores"};
     static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_MERGERS, "every buffer has a name");
     static const char *const merger_names[] = {"normalised for a merger", "merger's MLP", "merged rows"};
+    static const char *const mx_names[] = {"stream in MXFP8", "attended in MXFP8", "MLP in MXFP8"};
     const mgv__plan *plan = cuda->plan;
     uint8_t *arena = cuda->arena;
     for (uint32_t i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const mgv__device_buffer *b = &plan->buffers[i];
         if (!b->bytes) continue;
         machine::global_part(arena + b->offset, b->bytes,
-                             i < MGV__DEVICE_MERGERS ? names[i] : merger_names[mgv__merger_buffer(i)], false);
+                             i < MGV__DEVICE_MERGERS ? names[i] : i >= MGV__DEVICE_MX ? mx_names[i - MGV__DEVICE_MX] : merger_names[mgv__merger_buffer(i)], false);
         machine::global_slack(arena + b->offset + valid_bytes(m, cuda, i), b->bytes - valid_bytes(m, cuda, i));
     }
     machine::global_part(arena + plan->weights_offset, plan->weight_bytes, "weights", true);
@@ -185,6 +186,7 @@ static std::string run_engine(MicroEncoder *m, mgv_backend backend, std::vector<
     mgv_engine_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.backend = backend;
+    desc.precision = (mgv_precision)m->shape.precision;
     desc.max_images = m->shape.images;
     desc.kernels = "";
     desc.max_row_outputs = (uint32_t)outputs.size();
@@ -580,6 +582,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
     mgv__cuda_desc cuda_desc;
     memset(&cuda_desc, 0, sizeof cuda_desc);
+    cuda_desc.precision = (mgv_precision)shape.precision;
     cuda_desc.max_images = shape.max_images;
     cuda_desc.max_pictures = shape.images + 1;
     cuda_desc.schedule_images = shape.schedule_images;

@@ -276,6 +276,10 @@ DEVICE void ld_global_nc_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t
 }
 DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_load(p, &v, 1, true); return v; }
 DEVICE void st_global_u32(void *p, uint32_t v) { machine::op_global_store(p, &v, 4); }
+DEVICE void st_global_u16(void *p, uint32_t v) {
+    const uint16_t half = (uint16_t)v;
+    machine::op_global_store(p, &half, 2);
+}
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     const uint32_t v[4] = {a, b, c, d};
@@ -310,6 +314,20 @@ DEVICE float f16_low(uint32_t pair) {
     return pair >> 15 & 1 ? -m : m;
 }
 DEVICE float f16_high(uint32_t pair) { return f16_low(pair >> 16); }
+
+/* In units of a step that depends on the exponent alone: scaled so, nearbyintf rounds to it. */
+DEVICE uint32_t cvt_rn_satfinite_e4m3(float f) {
+    const float m = fabsf(f);
+    const uint32_t sign = __float_as_uint(f) >> 31 << 7;
+    if (f != f) return 0x7f;
+    if (m >= 448) return sign | 0x7e;
+    const int exponent = m < 0.015625f ? -6 : ilogbf(m);
+    const uint32_t eighths = (uint32_t)nearbyintf(ldexpf(m, 3 - exponent)); /* 16: the next exponent */
+    return sign | ((uint32_t)(exponent + 6) * 8 + eighths); /* below 2^-6 no bit is hidden */
+}
+DEVICE uint32_t cvt_rn_satfinite_e4m3x2(float low, float high) {
+    return cvt_rn_satfinite_e4m3(low) | cvt_rn_satfinite_e4m3(high) << 8;
+}
 
 /* ---- matrix fragments ---- */
 

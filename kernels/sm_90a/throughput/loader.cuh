@@ -12,6 +12,17 @@
 
 #include "ranges.cuh"
 
+/* Blackwell's tiles beside these: MGV_BLACKWELL_TILES true. WHOLE: a tile is one product of 128 rows, chunks are 128 rows of 32 columns,
+   and math warps find norms themselves. MX: what a stage holds of 128 rows and of 192 is MXFP8, 128 columns of each, with the scales
+   behind them. MX_OUT: math warps store rows of MXFP8 by themselves; ALONE: these alone, so chunks are only counted. */
+#ifndef MGV_BLACKWELL_TILES
+#define MGV_BLACKWELL_TILES false
+#endif
+DEVICE bool is_whole(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_WHOLE; }
+DEVICE bool is_mx(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_MX; }
+DEVICE bool is_mx_alone(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_MX_ALONE; }
+enum { MX_SCALE_ATOM = 512, MX_SCALES_AT = (128 + 192) * 128, MX_SCALES_OF_B = 2 * MX_SCALE_ATOM };
+
 struct Loader {
     SharedMemory *shared;
     const mgv__kernel_arguments &arguments;
@@ -83,6 +94,8 @@ struct GemmLoads {
     uint32_t alone;             /* this CTA loads all rows of its weights, in two boxes, */
     uint32_t b_other;           /* the second of which begins here */
     uint32_t bias, bias_bytes;  /* of the columns that this CTA writes */
+    const uint8_t *a_scales, *b_scales; /* MX: of the first block */
+    uint32_t scale_bytes;       /* of a stage */
 };
 
 DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
@@ -106,6 +119,13 @@ DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     loads.b_bytes = columns * MGV__GEMM_INNER * 2;
     loads.bias = op.of.gemm.bias + first_column;
     loads.bias_bytes = (loads.split ? columns / MGV__CLUSTER : columns) * 4;
+    loads.scale_bytes = 0;
+    if (is_mx(op)) {
+        const uint32_t row_tile = mgv__mx_row_tile(&op, tile.group, loads.a_row), blocks = op.of.gemm.blocks;
+        loads.a_scales = self.arguments.mx[mgv__mx_source(op.flags)].scales + (size_t)row_tile * blocks * MX_SCALE_ATOM;
+        loads.b_scales = (const uint8_t *)(self.arguments.vectors + op.of.gemm.scales) + first_column / 192 * blocks * MX_SCALES_OF_B;
+        loads.scale_bytes = MX_SCALE_ATOM + MX_SCALES_OF_B;
+    }
     return loads;
 }
 
@@ -129,6 +149,8 @@ DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, u
 DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
     const uint32_t full = shared_address(&self.shared->stage_full[stage]), to = shared_address(self.shared->stage[stage]);
     const uint32_t x = loads.a_x + step * loads.depth * MGV__GEMM_INNER;
+    if (MGV_BLACKWELL_TILES && loads.scale_bytes)
+        cp_async_bulk_load(to + MX_SCALES_AT, loads.a_scales + step * MX_SCALE_ATOM, MX_SCALE_ATOM, full);
     cp_async_bulk_tensor_3d_load(to, loads.a_map, (int32_t)x, (int32_t)loads.a_row, (int32_t)loads.group, full);
     if (loads.depth > 1)
         cp_async_bulk_tensor_3d_load(to + GEMM_A_BYTES, loads.a_map,
@@ -157,7 +179,12 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
         loader_wait_stage(self, self.stage);
         if (elect_sync() && !self.ends) {
             mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[self.stage.index]),
-                                      loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes);
+                                      loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes +
+                                          (MGV_BLACKWELL_TILES ? loads.scale_bytes : 0));
+            if (MGV_BLACKWELL_TILES && loads.scale_bytes)
+                cp_async_bulk_load(shared_address(self.shared->stage[self.stage.index]) + MX_SCALES_AT + MX_SCALE_ATOM,
+                                   loads.b_scales + step * MX_SCALES_OF_B, MX_SCALES_OF_B,
+                                   shared_address(&self.shared->stage_full[self.stage.index]));
             load_weights(self, loads, self.stage.index, step);
             if (ready) load_activations(self, loads, self.stage.index, step);
             if (vector_bytes) load_vectors(self, self.stage.index, loads.bias, vector_bytes);

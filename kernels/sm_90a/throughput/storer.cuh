@@ -104,10 +104,21 @@ struct ChunkWalk {
     uint32_t count, x, y, z, x_step, y_step, head;
     uint32_t residual;                         /* chunks are granted with the residual in them */
     uint32_t store_map, grant_map;
+    uint32_t counted;                          /* chunks are not sent: what they are counted for lies in memory already */
     uint32_t rest;                             /* columns of the second chunk, if it has maps of its own; else 0 */
     uint32_t store_rest_map, grant_rest_map;   /* its own, or the first chunk's */
 };
 static constexpr uint32_t NO_HEAD = 0xFFFFFFFFu;
+
+/* The chunks of a math group's columns. */
+DEVICE void walk_whole(ChunkWalk &walk, const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    const uint32_t columns = mgv__tile_columns(tile.op.kind);
+    walk.count = mgv__whole_columns(columns, math_group) / 32;
+    walk.x = gemm_first_column(tile, cta) + (math_group ? mgv__whole_columns(columns, 0) : 0);
+    walk.y = gemm_first_row(tile, cta);
+    walk.x_step = 32;
+    if (is_mx_alone(tile.op)) walk.count = 1;
+}
 
 template <bool TOWER> DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
@@ -124,6 +135,7 @@ template <bool TOWER> DEVICE ChunkWalk walk_gemm(const TileSlot &tile, uint32_t 
         walk.count /= 2;
         walk.x /= 2;
     }
+    if (is_whole(tile.op)) walk_whole(walk, tile, cta, math_group);
     if (tile.op.of.gemm.a_column_step) { /* (column of the head, head, row) */
         walk.x = 0;
         walk.y = tile.column;
@@ -226,6 +238,7 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint3
 }
 template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
     ChunkWalk walk = walk_kind<KINDS>(tile, self.cta, self.math_group);
+    walk.counted = is_mx_alone(tile.op);
     walk.residual = (tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) == MGV__KERNEL_RESIDUAL;
     return walk;
 }
@@ -290,6 +303,7 @@ DEVICE void storer_send_next(Storer &self, const ChunkWalk &walk, uint32_t i) {
     const ChunkTarget target = chunk_target(self, walk, i);
     const uint32_t from = opaque(shared_address(self.shared->chunk[self.math_group][self.chunk.index]));
     storer_wait_chunk(self);
+    if (MGV_BLACKWELL_TILES && walk.counted) return;
     if (elect_sync()) storer_send(walk, target, from);
 }
 
@@ -355,7 +369,8 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
 
 /* Norms first: what is found before them would keep registers that their loads need, and these would wait for each other. */
 template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &tile) {
-    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && mgv__tile_columns(tile.op.kind)) find_norms<is_tower<KINDS>()>(self, tile);
+    if (tile.op.flags & MGV__KERNEL_FOLD_NORM && mgv__tile_columns(tile.op.kind) && !is_whole(tile.op))
+        find_norms<is_tower<KINDS>()>(self, tile);
     const ChunkWalk walk = walk_tile<KINDS>(self, tile);
     uint32_t *const counter = tile_counter(self.arguments, tile, self.cta);
     if (is_layer_tile<KINDS>(tile.op)) store_layer_chunks(self, walk);
