@@ -1276,7 +1276,8 @@ enum {
     MGV__KERNEL_SPLIT_192,
     MGV__KERNEL_ROWS,      /* 128 rows of the stream a CTA -> float32 in memory of the caller's; FOLD_NORM: normalised; PICK: one row of
                               each image, into a buffer; STATS: normalised where they lie */
-    MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys */
+    MGV__KERNEL_ATTENTION_ONLINE, /* 128 queries of one head of one image a CTA: any head_dim, any number of keys; latency regime: 256 a
+                                     cluster */
     MGV__KERNEL_POOL_SUMS, /* 128 columns of one image a CTA: weighted sums of its tokens, from scores that a GEMM has left; of pictures of
                               any size its rows are these pictures (picture_rows) */
     MGV__KERNEL_POOL_TOKENS, /* up to MGV__GEMV_MAX_ROWS images: weighted sums of MGV__POOL_TOKENS tokens a CTA, one for each head */
@@ -1305,6 +1306,10 @@ enum {
 #define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | \
                         MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
 #define MGV__KINDS_SOME (MGV__KINDS_FEW | MGV__KIND(GEMM_256) | MGV__KIND(SPLIT_192))
+/* The latency regime's: SigLIP's of up to MGV__MAX_KEYS tokens and heads of 64 columns; those and what other shapes take. */
+#define MGV__KINDS_LATENCY (MGV__KIND(PATCHES) | MGV__KIND(ATTENTION) | MGV__KINDS_LATENCY_PRODUCTS | MGV__KIND(POOL_HEADS) | \
+                            MGV__KIND(GEMV) | MGV__KIND(REST))
+#define MGV__KINDS_LATENCY_ANY (MGV__KINDS_LATENCY | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN))
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
@@ -1382,7 +1387,8 @@ typedef struct mgv__kernel_attention {   /* ATTENTION, ATTENTION_ONLINE, ATTENTI
     uint32_t key_map, query_map, store_map;
     uint32_t key_rest_map, query_rest_map; /* ONLINE: of the columns of heads behind their first 64, if they have any */
     uint32_t target;            /* latency regime */
-    uint32_t parts;             /* of 128 queries that are tiles of their own; 1: all queries of a head are one tile */
+    uint32_t parts;             /* of 128 queries that are tiles of their own; 1: all queries of a head are one tile; latency regime: of
+                                   256, those of a cluster */
     uint32_t range;             /* RANGES: which of a token's ranges */
 } mgv__kernel_attention;
 typedef struct mgv__kernel_pool {        /* POOL, POOL_SUMS */
@@ -11033,7 +11039,8 @@ static const mgv__regime *mgv__plan_regime(const mgv__plan *plan) { return &plan
 static uint32_t mgv__plan_alike(const mgv__plan *plan, uint32_t images) { return plan->schedule_images ? plan->schedule_images : images; }
 
 enum {
-    MGV__PLAN_LATENCY_ROWS = 448,                         /* the latency regime is chosen up to as many rows */
+    MGV__PLAN_LATENCY_ROWS = 448,  /* up to as many rows the latency regime is chosen where all keys fit at once, */
+    MGV__PLAN_LATENCY_MOST = 4096, /* and for other attention up to these at most, by predicted time */
     MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
     /* K is shared out where so many tiles do for a whole operation, of MLPs with more columns than SigLIP2-base's also fewer: there a tile
        is longer than the exchange of its sums; by tiles of 128 or 160 columns up to one round of an H100's clusters */
@@ -11234,6 +11241,11 @@ static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
            plan->tokens <= MGV__MAX_KEYS && !mgv__plan_is_ragged(plan);
 }
 
+/* In the latency regime the sums of two heads and the values behind them are one tile, of heads of 64 columns. */
+static int mgv__plan_pools_heads(const mgv__plan *plan) {
+    return plan->pools && plan->head_dim == 64 && plan->width <= (uint32_t)MGV__POOL_WIDTH && mgv__plan_pools_tokens(plan, 1);
+}
+
 static mgv__plan_op *mgv__plan_push(mgv__plan *plan, const char *label, int32_t layer, uint32_t kind, uint32_t source, uint32_t target) {
     mgv__plan_op *op = &plan->ops[plan->op_count++];
     memset(op, 0, sizeof *op);
@@ -11299,7 +11311,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->machine->costs.latency_clusters && plan->heads <= MGV__POOL_TOKENS_HEADS && !mgv__plan_is_online(plan) && !plan->picks &&
+    return plan->machine->costs.latency_clusters && !plan->varlen && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) && !plan->picks &&
            !plan->normalises && !mgv__plan_is_ragged(plan) && !plan->needs_tower &&
            !(plan->activations & MGV__KERNEL_RARE_ACTIVATION);
 }
@@ -12361,7 +12373,7 @@ static void mgv__sm90_by_block(mgv__map_desc *m, uint32_t blocks) {
 static uint32_t mgv__sm90_pool_map(mgv__plan *plan) {
     const uint32_t share = mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER);
     mgv__map_desc m = mgv__plan_rows_view(plan, MGV__DEVICE_STREAM, plan->tokens, plan->room_images, mgv__ceil_div(share, 8) * 8);
-    if (!mgv__plan_latency_supported(plan)) return MGV__NO_MAP;
+    if (!mgv__plan_latency_supported(plan) || !mgv__plan_pools_heads(plan)) return MGV__NO_MAP;
     m.dims[3] = m.dims[2];
     m.strides[2] = m.strides[1];
     m.box[3] = 1;
@@ -12840,8 +12852,20 @@ static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
         k->of.attention.key_map = plan->views.latency_keys;
         k->of.attention.target = op->target;
         return;
+    case MGV__KERNEL_ATTENTION_ONLINE:
+        k->of.attention.parts = mgv__ceil_div(plan->tokens, MGV__LATENCY_CLUSTER * 64);
+        k->column_tiles = plan->heads * k->of.attention.parts;
+        k->of.attention.query_map = plan->views.queries;
+        k->of.attention.key_map = plan->views.keys;
+        k->of.attention.query_rest_map = plan->views.queries_rest;
+        k->of.attention.key_rest_map = plan->views.keys_rest;
+        k->of.attention.target = op->target;
+        return;
     case MGV__KERNEL_POOL_TOKENS:
-    case MGV__KERNEL_POOL_JOIN: mgv__plan_pool_heads(plan, op); return;
+    case MGV__KERNEL_POOL_JOIN:
+        if (mgv__plan_pools_heads(plan)) mgv__plan_pool_heads(plan, op);
+        else mgv__plan_pool_op(plan, op, plan->images);
+        return;
     default: break;
     }
     if (!mgv__plan_is_gemv(plan, op)) {
@@ -12849,7 +12873,7 @@ static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
         return;
     }
     mgv__plan_gemv(plan, op);
-    if (op->by_head) k->column_tiles = 0; /* the operation before has found the values */
+    if (op->by_head && mgv__plan_pools_heads(plan)) k->column_tiles = 0; /* the operation before has found the values */
 }
 
 /* Who signals in the latency regime. A release takes some 600 clocks, in which a math warp does nothing else. Where each cluster has one
@@ -12863,7 +12887,7 @@ static void mgv__sm90_latency_signallers(mgv__plan *plan) {
     }
     for (i = 0; more && i < plan->op_count; i++) {
         mgv__kernel_op *k = &plan->ops[i].kernel;
-        if (k->kind == MGV__KERNEL_PATCHES || k->kind == MGV__KERNEL_ATTENTION || mgv__plan_is_latency_product(k->kind))
+        if (k->kind == MGV__KERNEL_PATCHES || mgv__plan_is_attention(k->kind) || mgv__plan_is_latency_product(k->kind))
             k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
     }
 }
@@ -13050,14 +13074,16 @@ static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a"
     MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
     MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
     MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
-enum { MGV__SM90_KERNELS = 6 };
+enum { MGV__SM90_KERNELS = 8 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
     {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
     {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
     {"megavit_encode_tower_sm_90a", MGV__THROUGHPUT, MGV__KINDS_TOWER, 0},
-    {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
-    {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}};
+    {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_SHORT_ROWS},
+    {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_MAX_ROWS},
+    {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
+    {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}};
 MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
 
 /* Costs: one H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory;
@@ -13169,14 +13195,24 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     plan->segment_count++;
 }
 
-/* The regime that takes less time for so many images. Ablations, token and layer outputs are the throughput regime's. */
-static uint32_t mgv__plan_choose_regime(const mgv__plan *plan, uint32_t images) {
+/* What so many images take in a regime, roughly: in >>schedule. */
+static double mgv__plan_predict_us(mgv__plan *plan, uint32_t regime, uint32_t images);
+
+/* The regime that takes less time for so many images. Where all keys fit at once that was measured. Else it is predicted: it is other
+   arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has; they are no better than 10%, so
+   the latency regime is to gain a twelfth. Ablations, token and layer outputs are the throughput regime's. */
+static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
+    const uint64_t rows = (uint64_t)alike * plan->tokens;
     if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
-    return (uint64_t)alike * plan->tokens <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
+    if (rows > MGV__PLAN_LATENCY_MOST) return MGV__THROUGHPUT;
+    if (!mgv__plan_is_online(plan)) return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
+    return 12 * mgv__plan_predict_us(plan, MGV__LATENCY, alike) <= 11 * mgv__plan_predict_us(plan, MGV__THROUGHPUT, alike)
+               ? MGV__LATENCY
+               : MGV__THROUGHPUT;
 }
 
 static void mgv__plan_deal(mgv__plan *plan); /* by what tiles cost: in >>schedule */
@@ -13189,8 +13225,8 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
     uint32_t groups, tiles = 0, step, group, i;
     mgv__plan_group(plan, images);
     groups = mgv__ceil_div(images, plan->group_images);
-    plan->images = images;
     plan->regime = mgv__plan_choose_regime(plan, images);
+    plan->images = images;
     plan->clusters = mgv__plan_regime(plan)->asks_clusters ? plan->latency_clusters : clusters;
     mgv__plan_tiles(plan, images);
     plan->segment_count = 0;
@@ -14159,6 +14195,26 @@ static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__schedule_un
     if (times->deals) mgv__schedule_reorder(times, plan->clusters, place);
     times->last = mgv__max_double(times->last, end);
     for (i = 0; i < unit->count; i++) times->written[unit->signals[i]] = mgv__max_double(times->written[unit->signals[i]], end);
+}
+
+/* All operations one after the other over `images` images at once, each in as many rounds of tiles as its clusters take, whole ones or not:
+   the last tiles of one run beside the first of the next. Of a whole card. Leaves the plan with those tiles. */
+static double mgv__plan_predict_us(mgv__plan *plan, uint32_t regime, uint32_t images) {
+    const uint32_t multiprocessors = plan->machine->costs.multiprocessors;
+    double us = 0;
+    uint32_t i;
+    plan->images = images;
+    plan->regime = regime;
+    plan->clusters = regime == MGV__LATENCY ? plan->machine->costs.latency_clusters : multiprocessors / (uint32_t)MGV__CLUSTER;
+    mgv__plan_tiles(plan, images);
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__kernel_op *k = &plan->ops[i].kernel;
+        const uint32_t rows = mgv__plan_unit_tiles(plan, k->kind) * mgv__tile_row_count(k, mgv__plan_row_tile(plan));
+        const double tiles = (double)mgv__ceil_div(k->rows_total, rows) * k->column_tiles;
+        if (tiles == 0) continue;
+        us += mgv__max_double(1, tiles / plan->clusters) * mgv__schedule_tile_alone_us(plan, k) + plan->machine->costs.handoff_us;
+    }
+    return us;
 }
 
 /* Numbers of scratch that a run takes. */

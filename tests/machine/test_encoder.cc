@@ -822,6 +822,23 @@ static void test_mergers(void) {
     test_lost_arrivals(merged);
 }
 
+/* Few pictures of shapes that are not SigLIP2-base's: heads of other widths, pooling heads in tiles of few rows. */
+static void test_few(unsigned seeds) {
+    const MicroShape wide_heads = {40, 8, 576, 200, 2, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 72},
+                     widest = {96, 8, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY, false, 96};
+    test_encoder_arithmetic(wide_heads, 2);
+    test_encoder_arithmetic(widest, 1);
+    test_encoder_arithmetic({128, 8, 576, 200, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY, false, 72}, 1); /* 256 tokens */
+    test_encoder_arithmetic({112, 8, 192, 72, 1, 3, 4, 2, 1, 6, NO_POLL_LIMIT, LATENCY, false, 24}, 1);
+    test_encoder_protocol(wide_heads, seeds / 10);
+    test_encoder_protocol(widest, seeds / 10);
+    test_encoder_replay(wide_heads, seeds);
+    MicroShape impatient = wide_heads;
+    impatient.poll_limit = POLL_LIMIT;
+    test_lost_signals(impatient, 1);
+    test_lost_arrivals(impatient);
+}
+
 /* In protocol mode and from recordings. */
 static void test_order(unsigned seeds) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -879,9 +896,15 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
+<<<<<<< HEAD
     const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "order", "watchdog", "sizes", "validate", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
         fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|order|watchdog|sizes|validate|toy] [SEEDS]\n");
+=======
+    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "toy"};
+    if (!shares.count(share) || count > 2 + named || seeds == 0) {
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|toy] [SEEDS]\n");
+>>>>>>> 1c0f120 (Few pictures with heads of any width in the latency regime: so400m-224 at one, by predicted time)
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -891,6 +914,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "numbers" || share == "qwen") test_qwen_heads(seeds);
     if (share.empty() || share == "numbers" || share == "widths") test_widths();
     if (share.empty() || share == "numbers" || share == "alike") test_alike();
+    if (share.empty() || share == "numbers" || share == "few") test_few(seeds);
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);

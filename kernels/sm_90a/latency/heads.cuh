@@ -3,9 +3,10 @@
 #ifndef MGV_LATENCY_HEADS_CUH
 #define MGV_LATENCY_HEADS_CUH
 
-#include "gemm.cuh"
+#include "online.cuh"
 #include "../throughput/attention.cuh"
 #include "../siglip_head/latency_pool.cuh"
+#include "../siglip_head/pool_tokens.cuh"
 
 DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage stage, int count) {
 #pragma unroll 1
@@ -161,6 +162,18 @@ DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
         rows.rehearsal = 0;
     }
     if (self.counter) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */
+}
+
+/* Its sums where heads are of other widths, of some tokens each, and these together. */
+DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile) {
+    const FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
+                          image_number(tile.op, tile.group, tile.unit), tile.column * MGV__LATENCY_CLUSTER + self.cta,
+                          shared_address(self.shared->swap), 0, tile.op.rows_total};
+    const auto wait = [&] { latency_wait_ready(self); };
+    if (tile.op.kind == MGV__KERNEL_POOL_TOKENS) pool_tokens(rows, wait, [] { latency_sync(); });
+    else pool_join(rows, wait);
+    latency_sync();
+    if (self.counter) red_release_gpu_add(self.counter, 1);
 }
 
 #endif /* MGV_LATENCY_HEADS_CUH */

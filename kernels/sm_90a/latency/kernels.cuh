@@ -1,8 +1,8 @@
 /* megavit: the latency regime's kernels. One launch runs the whole list of operations of one encode of few images.
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
-   for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: memory, loader, math, products,
-   gemm, ../siglip_head/gemv, ../siglip_head/latency_pool, heads. */
+   for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: memory, loader, scheduler,
+   math, products, gemm, online, ../siglip_head/gemv, ../siglip_head/latency_pool, ../siglip_head/pool_tokens, heads. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
@@ -21,7 +21,7 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
 
 /* The layers' tiles stand first here, and so does their code: behind other tiles' or with it in between they take 0.4 to 1.2% longer
    (kernels/NOTES.md, how much code). */
-template <int ROWS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
         if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS>(self, tile);
         else latency_attention_tile<ROWS>(self, tile);
@@ -30,6 +30,10 @@ template <int ROWS> DEVICE void latency_run_tile(LatencyMath &self, const Latenc
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
         case MGV__KERNEL_POOL_HEADS: latency_pool_tile(self, tile, slot); break;
         case MGV__KERNEL_GEMV: latency_gemv_tile(self, slot); break;
+        }
+        if constexpr (has_kind<KINDS>(MGV__KERNEL_ATTENTION_ONLINE)) {
+            if (tile.kind == MGV__KERNEL_ATTENTION_ONLINE) latency_attention_online(self, tile, slot);
+            if (is_pool_few(tile.kind)) latency_few_rows_tile(self, slot);
         }
     }
 }
@@ -46,7 +50,8 @@ DEVICE LatencyTile latency_read_tile(const LatencyMemory *shared, uint32_t slot)
 
 /* Math warps do not meet before a tile: each runs those that the scheduler has announced, up to the end. Who is let through, since the
    cluster gives up, finds an earlier tile's number in the slot, as all warps of the CTA then do: none waits for another in vain. */
-template <int ROWS> DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
+template <int ROWS, uint32_t KINDS>
+DEVICE void latency_math_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, uint32_t group) {
     LatencyMath self(shared, arguments, group);
     const uint32_t signals = group == 0 && self.warp == 0 && self.lane == 0;
     for (uint32_t number = 1;; number++, self.slot.advance()) {
@@ -59,7 +64,7 @@ template <int ROWS> DEVICE void latency_math_role(LatencyMemory *shared, const m
         self.group = warp_uniform(self.group);
         self.tile_stored = warp_uniform(tile.others_signal) ? shared_address(&shared->tile_stored[slot]) : 0;
         self.counter = signals && !self.tile_stored ? tile.counter : nullptr;
-        latency_run_tile<ROWS>(self, tile, shared->slot[slot]);
+        latency_run_tile<ROWS, KINDS>(self, tile, shared->slot[slot]);
         /* Here, not where the stages are left: there the compiler takes the ring's state for a thread's, in all products' loops, too. */
         if (tile.kind == MGV__KERNEL_POOL_HEADS) self.stage = latency_stage_after(self.stage, tile.blocks);
         warp_sync();
@@ -76,7 +81,7 @@ enum { LATENCY_STARTS_TOGETHER = 1 };
 enum { LATENCY_STARTS_TOGETHER = 0 };
 #endif
 
-template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <int ROWS, uint32_t KINDS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     const uint32_t warp = warp_uniform(threadIdx.x / 32);
     Watchdog dog(arguments);
     if (threadIdx.x == 0) {
@@ -90,9 +95,9 @@ template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv_
     if (warp < 4) {
         setmaxnreg_dec<MGV__LATENCY_COPY_REGISTERS>();
         if (!LATENCY_STARTS_TOGETHER && warp == LATENCY_WEIGHT_WARP) barrier_cluster_wait_acquire();
-        if (warp == 0) latency_row_loader_role(shared, arguments);
-        else if (warp == SCHEDULER_WARP) latency_scheduler_role(shared, arguments, dog);
-        else if (warp == LATENCY_WEIGHT_WARP) latency_weight_loader_role(shared, arguments);
+        if (warp == 0) latency_row_loader_role<KINDS>(shared, arguments);
+        else if (warp == SCHEDULER_WARP) latency_scheduler_role<KINDS>(shared, arguments, dog);
+        else if (warp == LATENCY_WEIGHT_WARP) latency_weight_loader_role<KINDS>(shared, arguments);
         else latency_norm_role(shared, arguments);
         warp_sync();
         if (!LATENCY_STARTS_TOGETHER && warp != LATENCY_WEIGHT_WARP) barrier_cluster_wait_acquire();
@@ -100,7 +105,7 @@ template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv_
     } else {
         if (!LATENCY_STARTS_TOGETHER) barrier_cluster_wait_acquire();
         setmaxnreg_inc<MGV__LATENCY_MATH_REGISTERS>();
-        latency_math_role<ROWS>(shared, arguments, warp / 4 - 1);
+        latency_math_role<ROWS, KINDS>(shared, arguments, warp / 4 - 1);
     }
     leave_role(shared, warp);
     wait_for_cluster(dog);
@@ -110,12 +115,23 @@ template <int ROWS> DEVICE void latency_kernel(LatencyMemory *shared, const mgv_
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_SHORT_ROWS>((LatencyMemory *)shared_bytes, arguments);
+    latency_kernel<MGV__LATENCY_SHORT_ROWS, MGV__KINDS_LATENCY>((LatencyMemory *)shared_bytes, arguments);
 }
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_128_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_MAX_ROWS>((LatencyMemory *)shared_bytes, arguments);
+    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY>((LatencyMemory *)shared_bytes, arguments);
+}
+/* Those of all shapes. */
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_any_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    latency_kernel<MGV__LATENCY_SHORT_ROWS, MGV__KINDS_LATENCY_ANY>((LatencyMemory *)shared_bytes, arguments);
+}
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_any_128_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_ANY>((LatencyMemory *)shared_bytes, arguments);
 }
 static_assert(MGV__LATENCY_SHORT_ROWS == 104 && MGV__LATENCY_MAX_ROWS == 128, "the kernels' names, by which the host asks for them");
 

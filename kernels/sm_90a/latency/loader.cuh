@@ -1,8 +1,7 @@
-/* megavit: the latency regime's scheduler and loaders, a warp each. The scheduler walks the list of segments and announces this CTA's
-   tiles, a few ahead, each with what the math warps want to know of it. The loaders keep two rings full through the copy engine. That of
-   the weights waits for nobody but its ring, and in THIN tiles its cluster, so a tile's weights are there, if they fit, before the rows
-   that it multiplies exist. That of the rows waits itself on the counters in global memory for what a tile reads: nothing lies between the
-   last signal and the first load. */
+/* megavit: the latency regime's loaders, a warp each. They keep two rings full through the copy engine. That of the weights waits for
+   nobody but its ring, and in THIN tiles its cluster, so a tile's weights are there, if they fit, before the rows that it multiplies exist.
+   That of the rows waits itself on the counters in global memory for what a tile reads: nothing lies between the last signal and the first
+   load. */
 #ifndef MGV_LATENCY_LOADER_CUH
 #define MGV_LATENCY_LOADER_CUH
 
@@ -272,6 +271,77 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
         latency_load_box(self, latency_rows_box(self, stage, map), inner * (1 + i / 2) + column, i % 2 * half, image);
 }
 
+/* ATTENTION_ONLINE. Keys and values come in pairs of blocks, one for each math group, stage by stage in turns: the keys of both, the values
+   of both, then what lies behind the first 64 columns of either group's keys and values. So every second stage is a group's, and a ring
+   takes any number of them. A pair's second block may lie beyond the last token: it is all zeros. Queries stay to the end, in the ring
+   of the weights, which has none meanwhile: their first 64 columns, then the rest. */
+static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_WEIGHT_BYTES && 128 * MGV__ONLINE_KEYS <= MGV__LATENCY_ROW_BYTES &&
+                  2 * MGV__ONLINE_KEYS * (MGV__KERNEL_MAX_HEAD_DIM - 64) * 2 <= MGV__LATENCY_ROW_BYTES,
+              "a stage holds a block of queries, of keys, or of what is behind its keys and values");
+struct LatencyOnline {
+    uint32_t rest;          /* columns of the boxes behind the first 64 */
+    uint32_t of_pair;       /* stages of a pair of blocks, */
+    uint32_t stages;        /* of all, */
+    uint32_t queries;       /* and of the queries */
+    __device__ __forceinline__ LatencyOnline(uint32_t tokens, uint32_t rest_)
+        : rest(rest_), of_pair((rest_ ? 3 : 2) * MGV__MATH_GROUPS),
+          stages(mgv__ceil_div(tokens, MGV__MATH_GROUPS * MGV__ONLINE_KEYS) * of_pair), queries(rest_ ? 2 : 1) {}
+};
+/* Of a pair's stages: what is in them. */
+enum { LATENCY_KEYS = 0, LATENCY_VALUES, LATENCY_REST };
+
+/* By the whole warp. */
+DEVICE void latency_load_box_4d(const LatencyLoader &self, const LatencyBox &box, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+    if (elect_sync() && !self.ends)
+        cp_async_bulk_tensor_4d_load(box.to, box.map, (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w, box.full);
+}
+DEVICE void latency_open_online(LatencyLoader &self, const LatencyOnline &online, const LatencyRowStage &stage, uint32_t number) {
+    const uint32_t part = number % online.of_pair / MGV__MATH_GROUPS;
+    latency_open_rows(self, stage, part == LATENCY_REST ? 2 * MGV__ONLINE_KEYS * online.rest * 2 : MGV__ONLINE_KEYS * 128);
+}
+DEVICE void latency_load_online(LatencyLoader &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const LatencyOnline online(warp_uniform(op.tokens), warp_uniform(rest_columns(op)));
+    const LatencyQueries own = latency_queries(tile, self.cta);
+    const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), head = warp_uniform(own.head),
+                   heads = warp_uniform(op.heads), first = warp_uniform(own.first);
+    const uint32_t map = warp_uniform(op.of.attention.key_map), rest_map = warp_uniform(op.of.attention.key_rest_map);
+    const LatencyWeightStage weights = latency_uniform(self.weights);
+    LatencyBox queries[2];
+    LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
+    latency_meet_loaders(self);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        const LatencyWeightStage at = latency_stage_after(weights, i);
+        uint64_t *full = &self.shared->weights_full[at.index];
+        queries[i] = latency_box(self, self.shared->weights[at.index], full,
+                                 warp_uniform(i ? op.of.attention.query_rest_map : op.of.attention.query_map));
+        if (i < online.queries)
+            latency_open_stage(self, full, &self.shared->weights_empty[at.index], at.parity, 64 * (i ? online.rest : 64u) * 2);
+    }
+#pragma unroll 1
+    for (uint32_t i = 0; i < online.stages && i < MGV__LATENCY_ROW_STAGES; i++, opened.advance())
+        latency_open_online(self, online, opened, i);
+    latency_wait_counters(self, latency_counters(self, tile));
+    latency_load_box_4d(self, queries[0], 0, head, first, image);
+    latency_tell_ready(self);
+    if (online.rest) latency_load_box_4d(self, queries[1], 64, head, first, image);
+#pragma unroll 1
+    for (uint32_t i = 0; i < online.stages; i++, stage.advance()) {
+        const uint32_t part = i % online.of_pair / MGV__MATH_GROUPS,
+                       row = (i / online.of_pair * MGV__MATH_GROUPS + i % MGV__MATH_GROUPS) * MGV__ONLINE_KEYS;
+        if (i >= MGV__LATENCY_ROW_STAGES) latency_open_online(self, online, stage, i);
+        if (part != LATENCY_REST) {
+            latency_load_box_4d(self, latency_rows_box(self, stage, map), 0, (1 + part) * heads + head, row, image);
+            continue;
+        }
+        LatencyBox box = latency_rows_box(self, stage, rest_map);
+        latency_load_box_4d(self, box, 64, heads + head, row, image);
+        box.to += MGV__ONLINE_KEYS * online.rest * 2;
+        latency_load_box_4d(self, box, 64, 2 * heads + head, row, image);
+    }
+}
+
 /* The pooling head's tokens, those of this CTA, all columns: two blocks a box. Rows behind the CTA's last are another's, or zeros. */
 DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
@@ -292,10 +362,15 @@ DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
 }
 
 /* Behind a tile: both loaders follow both rings. */
-DEVICE void latency_pass_stages(LatencyLoader &self, const TileSlot &tile) {
+template <uint32_t KINDS> DEVICE void latency_pass_stages(LatencyLoader &self, const TileSlot &tile) {
     const uint32_t kind = warp_uniform(tile.op.kind), blocks = latency_is_product(kind) ? warp_uniform(tile.op.of.latency.blocks) : 0;
     uint32_t rows = blocks, weights = blocks;
     if (kind == MGV__KERNEL_ATTENTION) rows = LATENCY_ATTENTION_STAGES;
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) {
+        const LatencyOnline online(warp_uniform(tile.op.tokens), warp_uniform(rest_columns(tile.op)));
+        rows = online.stages;
+        weights = online.queries;
+    }
     if (kind == MGV__KERNEL_POOL_HEADS) rows = warp_uniform(latency_pool_stages(tile.op));
     if (kind == MGV__KERNEL_THIN) {
         rows = LatencyThin(blocks).pairs + MGV__MATH_GROUPS;
@@ -326,159 +401,31 @@ DEVICE void latency_hold_weights(LatencyLoader &self, const TileSlot &tile) {
     self.held = self.slot;
 }
 
-DEVICE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> DEVICE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
+        if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_meet_loaders(self);
         latency_hold_weights(self, tile);
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_weights(self, tile);
         else if (gemm) latency_load_weights(self, tile);
-        latency_pass_stages(self, tile);
+        latency_pass_stages<KINDS>(self, tile);
     });
 }
 
-DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_rows(self, tile);
         else if (gemm) latency_load_rows(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_load_online(self, tile);
         else if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_load_pool(self, tile);
         else {
             latency_wait_counters(self, latency_counters(self, tile), 0);
             latency_tell_ready(self);
         }
-        latency_pass_stages(self, tile);
+        latency_pass_stages<KINDS>(self, tile);
     });
-}
-
-/* --- norms ------------------------------------------------------------------------------------------------------- */
-
-/* A row's statistics are (mean, squared deviations) of parts of 64 columns: all of one size, so the mean is the mean of the means, and the
-   squared deviations are the parts' and those of their means, which are taken from the first of them. A lane has two rows, one after the
-   other, so that a load brings a part of both: what this warp issues the math warps beside it do not. */
-enum { LATENCY_NORM_ROWS = 2, LATENCY_NORM_LOADS = 12, LATENCY_NORM_LAST_LOADS = 4 /* at once */ };
-static_assert((int)MGV__STATS_ROWS % LATENCY_NORM_ROWS == 0 && (int)MGV__LATENCY_SHORT_ROWS % LATENCY_NORM_ROWS == 0,
-              "rows that a lane has lie side by side");
-struct LatencyParts {
-    float first, off, off_squares, squares;
-};
-/* LOADS parts from `part` on; ALL: all of them are less than `parts`. */
-template <int LOADS, bool ALL>
-DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], const float *from, uint32_t part, uint32_t parts) {
-    float x[LOADS][2 * LATENCY_NORM_ROWS];
-#pragma unroll
-    for (uint32_t i = 0; i < LOADS; i++) {
-        uint32_t u[2 * LATENCY_NORM_ROWS];
-        ld_relaxed_gpu_v4u32(from + (ALL || part + i < parts ? part + i : part) * STATS_PART, u[0], u[1], u[2], u[3]);
-#pragma unroll
-        for (int k = 0; k < 2 * LATENCY_NORM_ROWS; k++) x[i][k] = __uint_as_float(u[k]);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < LOADS; i++) wgmma_registers_fence(x[i]);
-#pragma unroll
-    for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
-        LatencyParts &row = rows[r];
-        if (part == 0) row.first = x[0][2 * r];
-#pragma unroll
-        for (uint32_t i = 0; i < LOADS; i++) {
-            if (!ALL && part + i >= parts) continue;
-            const float d = x[i][2 * r] - row.first;
-            row.off += d;
-            row.off_squares += d * d;
-            row.squares += x[i][2 * r + 1];
-        }
-    }
-}
-/* Those of a group's rows [first, end). */
-DEVICE void latency_find_norms(const LatencyLoader &self, const mgv__kernel_op &op, uint32_t group, uint32_t first, uint32_t end) {
-    const float *stats = self.arguments.stats + op.stats_in;
-    const uint32_t parts = op.inner / 64, last = first < end ? (end - 1 - first) / LATENCY_NORM_ROWS * LATENCY_NORM_ROWS : 0;
-    const float rcp_parts = 1.0f / (float)parts, epsilon = op.epsilon;
-#pragma unroll 1
-    for (uint32_t row = self.lane * LATENCY_NORM_ROWS; row < MGV__LATENCY_MAX_ROWS; row += 32 * LATENCY_NORM_ROWS) {
-        LatencyParts of[LATENCY_NORM_ROWS] = {};
-        /* beyond the last rows the last again */
-        const float *from = stats + stats_place(op, op.inner, group, first + (row < last ? row : last), 0);
-        uint32_t part = first < end ? 0 : parts;
-#pragma unroll 1
-        for (; part + LATENCY_NORM_LOADS <= parts; part += LATENCY_NORM_LOADS)
-            latency_add_parts<LATENCY_NORM_LOADS, true>(of, from, part, parts);
-#pragma unroll 1
-        for (; part < parts; part += LATENCY_NORM_LAST_LOADS) latency_add_parts<LATENCY_NORM_LAST_LOADS, false>(of, from, part, parts);
-#pragma unroll
-        for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
-            const float mean = of[r].off * rcp_parts,
-                        variance = (of[r].squares * (1.0f / 64) + (of[r].off_squares - of[r].off * mean)) * rcp_parts;
-            LatencyNorm *to = &self.shared->norms[row + r];
-            to->mean = of[r].first + mean;
-            to->rstd = rsqrtf(variance + epsilon);
-        }
-    }
-}
-
-/* The first image, which the first operation reads, on its way to the L2 cache while that operation is looked up: a line a lane. */
-DEVICE void latency_prefetch_image(const mgv__kernel_arguments &arguments) {
-    constexpr uint32_t LINE = 128;
-    const uint32_t bytes = arguments.image_size * arguments.image_size * 3, first = blockIdx.x * 32 + threadIdx.x % 32;
-    for (uint32_t at = first * LINE; at < bytes; at += gridDim.x * 32 * LINE) prefetch_global_L2(arguments.pixels + at);
-}
-
-/* The norms of a tile's rows, while they are loaded and multiplied. */
-DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
-    uint32_t first, end;
-    latency_tile_rows(self.arguments, tile, first, end);
-    wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity);
-    wait_barrier(&self.shared->norms_empty, self.norms.parity ^ 1);
-    latency_find_norms(self, tile.op, tile.group, first, end);
-    warp_sync();
-    if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_full));
-    self.norms.advance();
-}
-
-/* In place of the math warps, which begin the next tile while the release, some 600 clocks, is on its way. They cannot get ahead of this
-   warp by more than the slots. */
-DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
-    const uint32_t slot = self.slot.index;
-    wait_barrier(&self.shared->tile_stored[slot], self.stored >> slot & 1);
-    warp_sync();
-    if (self.lane == 0 && counter) red_release_gpu_add(counter, 1);
-    self.stored ^= 1u << slot;
-}
-
-/* A warp that finds norms, and signals where the math warps have tiles to go on with. */
-DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
-    LatencyLoader self(shared, arguments);
-    latency_prefetch_image(arguments);
-    clear_next_counters(arguments, 0, 1);
-    latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
-        const LatencyTile &described = shared->tile[self.slot.index];
-        const uint32_t signals = warp_uniform(described.others_signal);
-        uint32_t *const counter = described.counter;
-        if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms(self, tile);
-        if (signals) latency_signal_stored(self, counter);
-    });
-}
-
-/* --- the scheduler ----------------------------------------------------------------------------------------------- */
-
-DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
-    Ring<MGV__SLOTS> slot;
-    const uint32_t lane = threadIdx.x % 32, step = nclusterid_x();
-    uint32_t segment = 0, count = 0;
-    for (uint32_t number = clusterid_x();; number += step, slot.advance()) {
-        count++;
-        const auto describe = [&](const TileSlot &tile) {
-            shared->tile[slot.index] = latency_describe(arguments, tile, cluster_ctarank(), count);
-        };
-        if (!announce_tile(shared, arguments, dog, slot, number, segment, [&](TileSlot &tile) { latency_rest(arguments, tile); }, describe))
-            break;
-        const TileSlot &tile = shared->slot[slot.index];
-        if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_prefetch_pool(arguments, tile, cluster_ctarank());
-        if (tile.op.kind == MGV__KERNEL_GEMV)
-            prefetch_gemv_weights(arguments, tile, tile.column * MGV__LATENCY_CLUSTER + cluster_ctarank());
-        if (lane < 2) latency_prefetch_map(arguments, tile.op, lane);
-    }
-    watch_last_tiles(shared, dog, slot);
 }
 
 #endif /* MGV_LATENCY_LOADER_CUH */

@@ -2,7 +2,7 @@
 #ifndef MGV_LATENCY_MATH_CUH
 #define MGV_LATENCY_MATH_CUH
 
-#include "loader.cuh"
+#include "scheduler.cuh"
 #include "../throughput/gemm.cuh"
 
 struct LatencyMath {

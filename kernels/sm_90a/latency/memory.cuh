@@ -8,6 +8,7 @@
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        THIN   few columns, few rows, a short K: such a tile, of which each CTA has a quarter of the rows and all of K; weights are multicast
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
+       ATTENTION_ONLINE  256 queries of one head of one image likewise, every second block of 128 keys a math warpgroup
        POOL_HEADS, GEMV   the pooling head: siglip_head/latency_pool.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
@@ -146,10 +147,20 @@ DEVICE void latency_rest(const mgv__kernel_arguments &arguments, TileSlot &tile)
         tile.op.kind = MGV__KERNEL_REST;
 }
 
+/* ATTENTION_ONLINE: which head this CTA's queries are of, and the first of them in their image. */
+struct LatencyQueries {
+    uint32_t head, first;
+};
+DEVICE LatencyQueries latency_queries(const TileSlot &tile, uint32_t cta) {
+    const uint32_t parts = tile.op.of.attention.parts, head = tile.column / parts;
+    return {head, ((tile.column - head * parts) * MGV__LATENCY_CLUSTER + cta) * 64};
+}
+
 /* One of the two maps through which a tile is loaded. */
+template <uint32_t KINDS>
 DEVICE void latency_prefetch_map(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t second) {
     if (latency_is_product(op.kind)) prefetch_tensormap(tensor_map(arguments, second ? op.of.latency.b_map : op.of.latency.a_map));
-    if (op.kind == MGV__KERNEL_ATTENTION)
+    if (op.kind == MGV__KERNEL_ATTENTION || is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(op.kind))
         prefetch_tensormap(tensor_map(arguments, second ? op.of.attention.key_map : op.of.attention.query_map));
     if (op.kind == MGV__KERNEL_POOL_HEADS) prefetch_tensormap(tensor_map(arguments, op.of.pool_few.token_map));
 }
@@ -230,7 +241,18 @@ DEVICE void latency_describe_attention(LatencyTile &to, const mgv__kernel_argume
     to.pitch = op.columns;
     to.target = arguments.buffers[op.of.attention.target] + ((size_t)to.base * op.columns + tile.column * 64) * 2;
 }
+DEVICE void latency_describe_online(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const mgv__kernel_op &op = tile.op;
+    const LatencyQueries queries = latency_queries(tile, cta);
+    const uint32_t left = op.tokens > queries.first ? op.tokens - queries.first : 0;
+    to.base = image_number(op, tile.group, tile.unit) * op.tokens + queries.first;
+    to.rows = left < 64 ? left : 64;
+    to.columns = head_columns(op);
+    to.pitch = op.columns;
+    to.target = arguments.buffers[op.of.attention.target] + ((size_t)to.base * op.columns + queries.head * to.columns) * 2;
+}
 /* Tile `number` of CTA `cta` in its cluster. */
+template <uint32_t KINDS>
 DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta, uint32_t number) {
     LatencyTile to = {};
     to.number = number;
@@ -241,6 +263,7 @@ DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, cons
     latency_describe_signal(to, arguments, tile, cta);
     if (latency_is_product(to.kind)) latency_describe_product(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_ATTENTION) latency_describe_attention(to, arguments, tile, cta);
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(to.kind)) latency_describe_online(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_POOL_HEADS) to.blocks = latency_pool_stages(tile.op);
     return to;
 }

@@ -38,33 +38,40 @@ template <int REST> DEVICE OnlineQueries online_queries(Math &self) {
     return queries;
 }
 
-/* Issues the scores of one block. */
-template <int REST> DEVICE void online_scores(uint32_t stage, const OnlineQueries &queries, float (&s)[ONLINE_SCORES]) {
-    const uint64_t keys = matrix_descriptor(stage + online_box(0));
+/* Issues the scores of one block, whose keys lie at `box`, what is behind their first 64 columns at `rest_box`. */
+template <int REST> DEVICE void online_scores(uint32_t box, uint32_t rest_box, const OnlineQueries &queries, float (&s)[ONLINE_SCORES]) {
+    const uint64_t keys = matrix_descriptor(box);
 #pragma unroll
     for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries.box + 2 * k, keys + 2 * k, 1);
     if constexpr (REST != 0) {
-        const uint64_t rest = narrow_descriptor<REST>(stage + online_rest(0, REST));
+        const uint64_t rest = narrow_descriptor<REST>(rest_box);
 #pragma unroll
         for (int k = 0; k < REST / 16; k++) wgmma_m64k16_bf16_ss(s, queries.rest + 2 * k, rest + 2 * k, 1);
     }
     wgmma_commit_group();
 }
+template <int REST> DEVICE void online_scores(uint32_t stage, const OnlineQueries &queries, float (&s)[ONLINE_SCORES]) {
+    online_scores<REST>(stage + online_box(0), stage + online_rest(0, REST), queries, s);
+}
 
 /* Issues the products of one block's probabilities with its values. */
-template <int REST>
-DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
-    const uint64_t values = matrix_descriptor(stage + online_box(1));
+template <int REST> DEVICE void online_values(uint32_t box, uint32_t rest_box, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32],
+                                              float (&o_rest)[REST ? REST / 2 : 1]) {
+    const uint64_t values = matrix_descriptor(box);
 #pragma unroll
     for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
         wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
     if constexpr (REST != 0) {
-        const uint64_t rest = narrow_descriptor<REST>(stage + online_rest(1, REST));
+        const uint64_t rest = narrow_descriptor<REST>(rest_box);
 #pragma unroll
         for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++)
             wgmma_m64k16_bf16_rs_transposed_b(o_rest, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], rest + 2 * REST * k, 1);
     }
     wgmma_commit_group();
+}
+template <int REST>
+DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
+    online_values<REST>(stage + online_box(1), stage + online_rest(1, REST), p, o, o_rest);
 }
 
 /* Scores of one block -> powers of two, in place. Returns what everything before is to be multiplied by. SOME: a row may have had no key
