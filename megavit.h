@@ -14039,7 +14039,7 @@ static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op)
     const mgv__kernel_op *k = &op->kernel;
     const double pooled = 4.0 * k->rows_total * k->heads * k->inner;
     if (k->column_tiles == 0) return 0;
-    if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack];
+    if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack] * (k->flags & MGV__KERNEL_MX ? 2 : 1);
     if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * mgv__attention_range(plan, k) * k->inner;
     if (k->kind == MGV__KERNEL_POOL_SUMS) /* the scores have been counted */
         return 2.0 * k->rows_total * (mgv__plan_of_ranges(plan, k) ? mgv__attention_range(plan, k) : 1u) * k->heads * k->inner;

@@ -124,10 +124,12 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
     if (!ops) return cli_fail(CLI_MACHINE, NULL, "out of memory for %u operations", info.op_count);
     result = mgv_model_get_schedule(model, desc, &info, ops, info.op_count, &error);
     if (result == MGV_OK) {
-        printf("\nGPU schedule (%s, bf16%s), %s regime: %u multiprocessors in %u clusters of %u,\n"
+        const char *precision = desc->architecture ? strchr(desc->architecture, ' ') : NULL;
+        printf("\nGPU schedule (%s, %s%s), %s regime: %u multiprocessors in %u clusters of %u,\n"
                "%u group%s of up to %u pictures, %u tiles, %.2f MB of packed weights, %.2f MB on the card,\n"
                "kernel %s\n\n",
-               info.machine, info.untried ? "; predicted from data sheets: the kernel has run on a model of the machine and on no card" : "",
+               info.machine, precision ? precision + 1 : "bf16",
+               info.untried ? "; predicted from data sheets: the kernel has run on a model of the machine and on no card" : "",
                info.regime, info.multiprocessors, info.clusters, info.cluster_size, info.groups, info.groups == 1 ? "" : "s",
                info.group_images, info.tiles, (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6,
                info.kernel);

@@ -117,8 +117,8 @@ template <int KEYS> DEVICE void tensor_pool_tile(TensorMath &self, const TileSlo
 /* All tokens for 64 columns. */
 DEVICE void tensor_pool_sums_block(TensorMath &self, const TileSlot &tile, uint32_t block) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta, image = image_number(op, tile.group, in_group);
-    const uint32_t exists = image < op.rows_total / op.tokens;
+    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
+    const ImageTokens of = {op, in_group, image_number(op, tile.group, in_group)};
     const uint32_t tables = math_take_chunk(self); /* this group's until its result is written there */
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
     float s[ONLINE_SCORES], z[32], part[32], scale[2], offset[2] = {0, 0};
@@ -127,8 +127,8 @@ DEVICE void tensor_pool_sums_block(TensorMath &self, const TileSlot &tile, uint3
     for (uint32_t first = 0; first < op.tokens; first += MGV__ONLINE_KEYS) {
         const uint32_t table = tables + first / MGV__ONLINE_KEYS % 2 * POOL_TABLE_BYTES, token = first + self.thread;
         float mean = 0, rstd = 0;
-        pool_fetch_scores(self, op, image, first, self.warp * 16 + self.lane / 4, s);
-        if (exists && token < op.tokens) row_statistics(self.arguments, op, tile.group, in_group * op.tokens + token, mean, rstd);
+        pool_fetch_scores(self, op, of, first, self.warp * 16 + self.lane / 4, s);
+        if (of.exists() && token < op.tokens) row_statistics(self.arguments, op, tile.group, of.first_in_group() + token, mean, rstd);
         shared_store_v2f32(table + self.thread * 8, mean, rstd);
         math_group_sync(self);
         online_softmax(s, op.tokens - first, self.lane, running, scale);
