@@ -896,15 +896,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-<<<<<<< HEAD
-    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "order", "watchdog", "sizes", "validate", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "validate", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|order|watchdog|sizes|validate|toy] [SEEDS]\n");
-=======
-    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "toy"};
-    if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|toy] [SEEDS]\n");
->>>>>>> 1c0f120 (Few pictures with heads of any width in the latency regime: so400m-224 at one, by predicted time)
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|validate|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
