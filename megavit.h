@@ -12487,7 +12487,7 @@ static void mgv__sm90_maps(mgv__plan *plan) {
         if (mgv__merger_buffer(i) != MGV__MERGER_NORMED && i < MGV__DEVICE_MX) views->store[i] = mgv__sm90_store_map(plan, i);
     }
     mgv__sm90_attention_maps(plan, plan->varlen ? plan->group_images : plan->room_images);
-    if (!plan->varlen) mgv__sm90_latency_maps(plan);
+    if (!plan->varlen && plan->machine->costs.latency_clusters) mgv__sm90_latency_maps(plan);
     mgv__sm90_split_maps(plan); /* tiles of 192 columns load through them, too */
 }
 
