@@ -63,7 +63,7 @@ template <class Tokens> DEVICE void pool_sums_block(Math &self, const TileSlot &
 /* ANY_SIZE: the kernel has pictures of any size, too. A block of tokens behind the last picture's end is other pictures' rows, with a
    weight of 0. */
 template <bool ANY_SIZE> DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
-    const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group, in_group = tile.unit * MGV__CLUSTER + self.cta;
+    const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
     if constexpr (ANY_SIZE)
         if (self.arguments.picture_rows) {
             const PictureTokens tokens = picture_tokens(self.arguments, tile, self.cta);
@@ -73,8 +73,7 @@ template <bool ANY_SIZE> DEVICE void pool_sums_tile(Math &self, const TileSlot &
             for (uint32_t i = sums ? mgv__ceil_div(tokens.count(), MGV__ONLINE_KEYS) : 0; i < tokens.blocks; i++) range_let_pass(self);
             return;
         }
-    const ImageTokens tokens = {tile.op, in_group, image_number(tile.op, tile.group, in_group)};
-    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, tokens, block);
+    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, image_tokens(tile, self.cta), block);
     else online_let_pass(self, tile.op);
 }
 

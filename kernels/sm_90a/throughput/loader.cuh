@@ -308,7 +308,6 @@ DEVICE void load_pool_tokens(Loader &self, const TileSlot &tile, const Ring<MGV_
     }
 }
 template <bool ANY_SIZE> DEVICE void load_pool_sums(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
-    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
     if constexpr (ANY_SIZE)
         if (self.arguments.picture_rows) {
             const PictureTokens tokens = picture_tokens(self.arguments, tile, self.cta);
@@ -317,7 +316,7 @@ template <bool ANY_SIZE> DEVICE void load_pool_sums(Loader &self, const TileSlot
                 loader_open_stage(self, self.stage, 0);
             return;
         }
-    load_pool_tokens(self, tile, slot, ImageTokens{tile.op, in_group, image_number(tile.op, tile.group, in_group)});
+    load_pool_tokens(self, tile, slot, image_tokens(tile, self.cta));
 }
 
 template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {

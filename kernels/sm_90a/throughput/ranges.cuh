@@ -50,6 +50,10 @@ struct ImageTokens {
     __device__ __forceinline__ uint32_t box_row(uint32_t row) const { return row; }
     __device__ __forceinline__ uint32_t box_image() const { return image; }
 };
+DEVICE ImageTokens image_tokens(const TileSlot &tile, uint32_t cta) {
+    const uint32_t in_group = tile.unit * MGV__CLUSTER + cta;
+    return {tile.op, in_group, image_number(tile.op, tile.group, in_group)};
+}
 struct PictureTokens {
     uint32_t from, tokens;
     uint32_t blocks; /* of MGV__ONLINE_KEYS tokens, of the larger picture of the pair: both CTAs let as many stages pass */
