@@ -689,6 +689,42 @@ typedef struct mgv_schedule_op {
 MEGAVIT_API mgv_result mgv_model_get_schedule(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info,
                                               mgv_schedule_op *ops, uint32_t op_capacity, mgv_error *error);
 
+/* How a Hopper GPU would append ids to the sessions of a language model, one each, and how long that should take (>>decode says by what
+   model). */
+typedef struct mgv_decode_desc {
+    uint32_t struct_size;
+    uint32_t sessions;        /* in one launch, up to 8; 0: 1 */
+    uint32_t position;        /* ids that each of them holds */
+    uint32_t multiprocessors; /* that the kernel may use; 0: those of an H100 or H200, 132 */
+} mgv_decode_desc;
+
+typedef struct mgv_decode_info {
+    const char *kernel;       /* its name in the fatbin */
+    uint32_t step_count, sessions, multiprocessors;
+    uint32_t launch_ids;      /* of each session in one launch, at most */
+    uint64_t weight_bytes, cache_bytes; /* read from memory for an id of each session */
+    uint64_t ring_bytes;      /* of weights that multiprocessors have asked for ahead of their use */
+    double bandwidth, handoff_us; /* assumed: bytes a second; from the end of a product to the beginning of the next one */
+    double floor_us;          /* all bytes at that rate */
+    double us;                /* predicted, for an id of each session; */
+    double ids_per_second;    /* of all sessions in sum */
+} mgv_decode_info;
+
+typedef struct mgv_decode_step {
+    const char *label;        /* "qkv", "attention", "join", "out", "gate and up", "down", "head", "choice" */
+    uint32_t times;           /* as many as layers, or once */
+    uint32_t units, busiest;  /* equal pieces of work, and how many of them the busiest multiprocessor has */
+    uint64_t weight_bytes, cache_bytes; /* each time */
+    double stream_us, wait_us; /* each time: for its bytes at the assumed rate; from the step before until work begins */
+    double us;                /* each time, predicted */
+} mgv_decode_step;
+
+/* info and steps (room for step_capacity; NULL: none are wanted) are filled in; desc may be NULL. Needs no GPU, but MEGAVIT_TEXT and
+   MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is. MGV_ERROR_UNSUPPORTED, with the reason: the kernel does not run this model.
+   Any thread. */
+MEGAVIT_API mgv_result mgv_model_get_decode_schedule(const mgv_model *model, const mgv_decode_desc *desc, mgv_decode_info *info,
+                                                     mgv_decode_step *steps, uint32_t step_capacity, mgv_error *error);
+
 /* Weights as the GPU kernel wants them, made once instead of each time an engine is: `megavit pack` writes this into a file, which
    mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a"; of Blackwell in MXFP8 (mgv_precision) "sm_100a mxfp8"
    or "sm_100a mixed", and so on.
@@ -1126,8 +1162,8 @@ typedef struct mgv_sample_desc {
 MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error);
 
 /* Ids one behind the other: each is chosen as mgv_session_sample chooses and appended as mgv_session_step appends, but one that ends the
-   text, which is not appended. On a GPU the most likely ids are chosen there, up to 64 in one launch; a stop is at most one of 8 then, and
-   more of them, or sampling, is a launch for each id. */
+   text, which is not appended. On a GPU they are chosen there, by the same integers as on the host, up to 64 in one launch; more than 8
+   stops, or a repetition penalty, are a launch for each id. */
 typedef struct mgv_generate_desc {
     uint32_t struct_size;
     uint32_t id_capacity;            /* so many ids at most */
@@ -1138,10 +1174,18 @@ typedef struct mgv_generate_desc {
     const mgv_sample_desc *sampling; /* NULL: the most likely ids */
 } mgv_generate_desc;
 /* *count: ids that were chosen, also where an error ends it: those are appended. *stopped: the last of them is a stop, which is not
-   appended.
-   Fewer than id_capacity without a stop: the session is full. Blocks; mgv_session_cancel does not end it. */
+   appended. Fewer than id_capacity without a stop: the session is full. Blocks; mgv_session_cancel ends it behind the id under way, with
+   MGV_ERROR_CANCELLED. */
 MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
                                             mgv_error *error);
+
+/* The same for several sessions of one engine. On a GPU up to eight share one launch and one read of the weights, and where one ends the
+   next one takes its place; elsewhere one follows the other. Each gets the same ids, and logits of the same bits, as alone.
+   descs: [session_count], all struct_size equal; counts, stopped: [session_count]. mgv_session_cancel ends the text of its session alone.
+   The error is that of the first session that has one; the others are brought to their end. MGV_ERROR_ARGUMENT: a session twice, or of
+   another engine. */
+MEGAVIT_API mgv_result mgv_sessions_generate(mgv_session *const *sessions, const mgv_generate_desc *descs, uint32_t session_count,
+                                             uint32_t *counts, int32_t *stopped, mgv_error *error);
 
 /* Keeps the first `position` ids and forgets those behind them. There are no logits then, unless nothing is forgotten, until something is
    appended. MGV_ERROR_ARGUMENT: position is beyond what it holds, or in the middle of a picture. */
@@ -1638,22 +1682,27 @@ typedef struct mgv__kernel_arguments {
 /* ---- A language model's decoder: one launch for many ids (kernels/sm_90a/decode/) ---- */
 enum {
     MGV__DECODE_WARPS = 8,              /* that multiply: each has an eighth of the columns of every product */
-    MGV__DECODE_ATTENTION_WARPS = 8,    /* that attend, */
+    MGV__DECODE_ATTENTION_WARPS = 4,    /* that attend, */
     MGV__DECODE_THREADS = 32 * (MGV__DECODE_WARPS + MGV__DECODE_ATTENTION_WARPS + 4), /* and one for the norms, the loader, two that rest */
-    MGV__DECODE_PRODUCT_REGISTERS = 120, /* of a thread; of those that attend as many as at launch, */
-    MGV__DECODE_OTHER_REGISTERS = 48,   /* of the others these */
+    MGV__DECODE_PRODUCT_REGISTERS = 144, /* of a thread, */
+    MGV__DECODE_ATTENTION_REGISTERS = 160, /* of those that attend, */
+    MGV__DECODE_OTHER_REGISTERS = 64,   /* of the others: 128 at launch */
     MGV__DECODE_SLICE_BYTES = MGV__DECODE_WARPS * 512,  /* a fragment of 16 x 16 weights for each warp */
     MGV__DECODE_STAGE_SLICES = 4,
     MGV__DECODE_STAGE_BYTES = MGV__DECODE_STAGE_SLICES * MGV__DECODE_SLICE_BYTES,
-    MGV__DECODE_STAGES = 11,
-    MGV__DECODE_SESSIONS = 4,           /* sessions of a launch, */
+    MGV__DECODE_STAGES = 10,
+    MGV__DECODE_SESSIONS = 8,           /* sessions of a launch, as many as products have columns, */
     MGV__DECODE_GROUP = 4,              /* blocks of rows whose sums are added up together, */
     MGV__DECODE_HEAD_DIM = 128,
     MGV__DECODE_GROUP_HEADS = 4,        /* heads of queries for one of keys, */
     MGV__DECODE_SEGMENTS = 16,          /* parts of the keys that attention shares out, */
     MGV__DECODE_SEGMENT_KEYS = 128,     /* each a multiple of so many keys */
     MGV__DECODE_RESIDUAL = 2048,        /* floats of the residual that a CTA keeps */
-    MGV__DECODE_STOPS = 8
+    MGV__DECODE_STOPS = 8,
+    MGV__DECODE_ID_BITS = 18,           /* of an id */
+    MGV__DECODE_BINS = 256,             /* of a table in which what is chosen from is added up, */
+    MGV__DECODE_TABLES = 5,             /* so many of a session */
+    MGV__DECODE_MEETINGS = 64           /* of all CTAs while an id is chosen, at most */
 };
 /* Products of a layer, and the head's. The sums of a SPLIT one's rows are made in two halves of K: a block is of 8 rows, not 16. */
 enum { MGV__PRODUCT_QKV = 0, MGV__PRODUCT_OUT, MGV__PRODUCT_GATE_UP, MGV__PRODUCT_DOWN, MGV__PRODUCT_HEAD, MGV__PRODUCTS };
@@ -1667,6 +1716,22 @@ typedef struct mgv__decode_product {
     uint32_t split;
 } mgv__decode_product;
 
+/* How a session chooses: the weight of an id is 2^-(distance / 2^32), its distance (best logit - logit) * scale. */
+typedef struct mgv__sampling {
+    double scale;               /* log2(e) 2^32 / temperature; 0: the most likely id */
+    uint64_t seed;
+    uint64_t farthest;          /* min_p as a distance: no id beyond it is chosen */
+    uint32_t top_k;             /* 0: all */
+    float top_p;                /* 0, 1: all */
+} mgv__sampling;
+
+/* What lies in one bin of a table. */
+typedef struct mgv__decode_bin {
+    uint32_t count;
+    uint32_t near;              /* of the first bin of all: how many ids min_p leaves */
+    uint64_t weight;
+} mgv__decode_bin;
+
 /* A session of a launch. */
 typedef struct mgv__decode_session {
     uint16_t *keys, *values;    /* bf16 [layers, key heads, capacity, 128] */
@@ -1676,6 +1741,10 @@ typedef struct mgv__decode_session {
     uint32_t position;          /* ids that it holds */
     uint32_t given;             /* ids to begin with, at least one; those behind them are chosen */
     uint32_t steps;             /* ids to be appended in all */
+    mgv__sampling sampling;
+    uint32_t stops[MGV__DECODE_STOPS]; /* ids behind which it ends */
+    uint32_t stop_count;
+    uint32_t reserved;
 } mgv__decode_session;
 
 /* What the launch has done, in memory of the host. */
@@ -1702,7 +1771,10 @@ typedef struct mgv__decode_arguments {
     uint64_t *attended;         /* words [sessions, heads * 64] */
     uint64_t *hidden;           /* words [sessions, intermediate / 2] */
     uint64_t *best;             /* words [sessions, CTAs, 2]: the largest logit's key, its id */
+    uint64_t *meetings;         /* words [sessions, 2, CTAs]: every CTA has come so far, and the id that it has found */
+    mgv__decode_bin *tables;    /* [sessions, MGV__DECODE_TABLES, MGV__DECODE_BINS], zeroed */
     uint32_t *aborted;          /* the word that ends all waits */
+    const uint32_t *cancelled;  /* of the host: not 0 ends the launch behind the id under way */
     mgv__kernel_status *status; /* of the host, */
     mgv__decode_result *result; /* [sessions] and this, */
     uint32_t *chosen;           /* [sessions, ids_pitch] and this: the id chosen behind each step that the head has run in */
@@ -1717,8 +1789,6 @@ typedef struct mgv__decode_arguments {
     uint32_t pace;              /* clocks between two stages of weights that a CTA asks for: words are slow beside a free stream */
     uint32_t lost_word;         /* test: 1 + the kind of words of which one is not written, */
     uint32_t lost_cta, lost_generation; /* by this CTA in this generation */
-    uint32_t stop_count;
-    uint32_t stops[MGV__DECODE_STOPS]; /* ids behind which a session ends */
 } mgv__decode_arguments;
 
 /* ---- A prompt: a launch for many ids of one session (kernels/sm_90a/decode/prompt.cuh) ---- */
@@ -1759,7 +1829,7 @@ typedef struct mgv__prompt_arguments {
 
 /* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one, and a prompt's. */
 enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN,
-       MGV__DECODE_BEST,
+       MGV__DECODE_BEST, MGV__DECODE_MEETING,
        MGV__DECODE_WEIGHTS, MGV__PROMPT_TILES, MGV__PROMPT_STAGE, MGV__DECODE_WAITS };
 
 /* Where weight (row, column) of 16 x 16 fragments lies, in bytes from the first block on. Lane 4 g + t has of rows g and g + 8 columns 4 t
@@ -1783,6 +1853,54 @@ MGV__SHARED uint32_t mgv__decode_headed(const mgv__decode_arguments *a, uint32_t
         if (step + 1 >= a->session[i].given && step < a->session[i].steps) return 1;
     return 0;
 }
+/* Generations of words in a step: one for each layer, one for the head, one for each meeting. */
+MGV__SHARED uint32_t mgv__decode_generations(const mgv__decode_arguments *a) { return a->layers + 1 + (uint32_t)MGV__DECODE_MEETINGS; }
+
+/* ---- Choosing an id by chance, with the same integers on the host and in the kernel, so that sums have no order ---- */
+
+/* Behind it an id has no weight. */
+#define MGV__SAMPLE_FAR ((uint64_t)41 << 32)
+MGV__SHARED uint64_t mgv__sample_distance(float best, float logit, double scale) {
+    const double distance = ((double)best - (double)logit) * scale;
+    return distance < (double)MGV__SAMPLE_FAR ? (uint64_t)distance : MGV__SAMPLE_FAR;
+}
+/* 2^-(distance / 2^32) in units of 2^-40, right to 2^-29 of itself: the series of 2^-f for the fraction, whose terms ln(2)^k / k! are in
+   units of 2^-32, by Horner's rule. */
+MGV__SHARED uint64_t mgv__sample_weight(uint64_t distance) {
+    const uint64_t f = distance & 0xFFFFFFFFu;
+    uint64_t v = 30;
+    if (distance >= MGV__SAMPLE_FAR) return 0;
+    v = 437 - (f * v >> 32);
+    v = 5676 - (f * v >> 32);
+    v = 65510 - (f * v >> 32);
+    v = 661577 - (f * v >> 32);
+    v = 5726720 - (f * v >> 32);
+    v = 41309550 - (f * v >> 32);
+    v = 238388332 - (f * v >> 32);
+    v = 1031764991 - (f * v >> 32);
+    v = 2977044472u - (f * v >> 32);
+    v = ((uint64_t)1 << 32) - (f * v >> 32);
+    return v << 8 >> (distance >> 32);
+}
+/* 64 bits from seed and position (SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014). */
+MGV__SHARED uint64_t mgv__sample_random(uint64_t seed, uint32_t position) {
+    uint64_t z = seed + ((uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+/* The part random / 2^64 of a mass below 2^58. */
+MGV__SHARED uint64_t mgv__sample_part(uint64_t mass, uint64_t random) {
+    const uint64_t low = mass & 0xFFFFFFFFu, high = mass >> 32, r = random & 0xFFFFFFFFu;
+    const uint64_t middle = high * r + (low * r >> 32);
+    return high * (random >> 32) + (middle >> 32) + ((low * (random >> 32) + (middle & 0xFFFFFFFFu)) >> 32);
+}
+/* What the most likely ids must add up to at least. */
+MGV__SHARED uint64_t mgv__sample_share(uint64_t mass, float top_p) {
+    const uint64_t share = (uint64_t)((double)mass * (double)top_p);
+    return share ? share : 1;
+}
+
 /* Floats of a layer's vectors. */
 MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
     return 2 * a->width + 2 * (uint32_t)MGV__DECODE_HEAD_DIM;
@@ -14763,7 +14881,7 @@ MEGAVIT_API mgv_result mgv_model_pack(const mgv_model *model, const char *archit
 
    The kernel (kernels/sm_90a/decode/) knows one kind of layer, that of Qwen3: norm, q k v, norms of heads, rotary, attention over what the
    session has kept, out, norm, gate and up, down. Its sizes come from the model's list of operations. */
-#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+#if defined(MEGAVIT_TEXT) && ((defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN))
 
 typedef struct mgv__decode_plan {
     const mgv__config *config;
@@ -14780,7 +14898,8 @@ typedef struct mgv__decode_kernel {
     const char *name;
     uint32_t group_heads, slices;
 } mgv__decode_kernel;
-static const mgv__decode_kernel mgv__decode_kernels[] = {{"megavit_decode_12_2_sm_90a", 2, 12}, {"megavit_decode_24_4_sm_90a", 4, 24}};
+static const mgv__decode_kernel mgv__decode_kernels[] = {
+    {"megavit_decode_12_2_sm_90a", 2, 12}, {"megavit_decode_24_2_sm_90a", 2, 24}, {"megavit_decode_32_4_sm_90a", 4, 32}};
 
 /* Operation `number` of this kind and layer, counted from 0. */
 static const mgv__op *mgv__decode_op(const mgv__program *program, mgv__op_kind kind, int32_t layer, uint32_t number) {
@@ -14796,11 +14915,17 @@ static const mgv__op *mgv__decode_product_op(const mgv__program *program, uint32
     return mgv__decode_op(program, MGV__OP_LINEAR, (int32_t)layer, product);
 }
 
+/* That of the fewest registers which hold every row, or else of the most. */
 static const mgv__decode_kernel *mgv__decode_kernel_for(const mgv__config *c) {
+    const uint32_t longest = c->hidden > c->intermediate / 2 ? c->hidden : c->intermediate / 2; /* that of `down` is split in two */
+    const mgv__decode_kernel *found = NULL;
     size_t i;
-    for (i = 0; i < sizeof mgv__decode_kernels / sizeof mgv__decode_kernels[0]; i++)
-        if (c->heads == c->key_heads * mgv__decode_kernels[i].group_heads) return &mgv__decode_kernels[i];
-    return NULL;
+    for (i = 0; i < sizeof mgv__decode_kernels / sizeof mgv__decode_kernels[0]; i++) {
+        if (c->heads != c->key_heads * mgv__decode_kernels[i].group_heads) continue;
+        found = &mgv__decode_kernels[i];
+        if (found->slices * 16 * (uint32_t)MGV__DECODE_WARPS >= longest) break;
+    }
+    return found;
 }
 
 static mgv_result mgv__decode_check(const mgv__config *c, mgv_error *error) {
@@ -14811,6 +14936,9 @@ static mgv_result mgv__decode_check(const mgv__config *c, mgv_error *error) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU decodes with 2 or 4 heads of queries for one of keys; this model has %u and %u",
                          (uint64_t)c->heads, (uint64_t)c->key_heads);
+    if (c->vocabulary > 1u << MGV__DECODE_ID_BITS)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes vocabularies of up to %u ids; this model's has %u",
+                         (uint64_t)1 << MGV__DECODE_ID_BITS, (uint64_t)c->vocabulary);
     if (c->attention_bias)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU decodes without biases in attention, and this model has some");
     if (c->hidden % 16 != 0 || c->intermediate % 32 != 0)
@@ -14863,6 +14991,155 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
     return MGV_OK;
 }
 
+/* ---- What an id costs ----
+
+   Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
+   of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
+   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200. */
+
+enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
+
+typedef struct mgv__decode_rates {
+    double bandwidth;     /* bytes a microsecond of all multiprocessors; */
+    double each;          /* of one, words and keys too */
+    double handoff;       /* microseconds, without the words' own time */
+    double unit, round;   /* of attention: of a unit, and of so many of its keys */
+    double join, choice;
+} mgv__decode_rates;
+static const mgv__decode_rates mgv__decode_h200 = {4.5e6, 7e4, 3.2, 1.0, 1.0, 0.5, 8.0};
+enum { MGV__DECODE_ROUND_KEYS = 64 };
+
+typedef struct mgv__decode_cost {
+    const mgv__decode_arguments *a;
+    uint32_t sessions, position, ctas;
+    mgv_decode_step *steps;
+    uint32_t capacity, count;
+    mgv_decode_info *info;
+} mgv__decode_cost;
+
+static void mgv__decode_add_step(mgv__decode_cost *k, const mgv_decode_step *step) {
+    if (k->count < k->capacity) k->steps[k->count] = *step;
+    k->count++;
+    k->info->weight_bytes += step->weight_bytes * step->times;
+    k->info->cache_bytes += step->cache_bytes * step->times;
+    k->info->us += step->us * step->times;
+}
+static void mgv__decode_add_product(mgv__decode_cost *k, uint32_t kind, const char *label, uint64_t words) {
+    const mgv__decode_product *p = &k->a->product[kind];
+    mgv_decode_step step;
+    double rest;
+    memset(&step, 0, sizeof step);
+    step.label = label;
+    step.times = kind == MGV__PRODUCT_HEAD ? 1 : k->a->layers;
+    step.units = p->blocks;
+    step.busiest = mgv__ceil_div(p->blocks, k->ctas);
+    step.weight_bytes = (uint64_t)p->blocks * p->slices * MGV__DECODE_SLICE_BYTES;
+    step.stream_us = (double)step.weight_bytes / k->info->bandwidth * 1e6;
+    step.wait_us = k->info->handoff_us + (double)(words * 8 * k->sessions) / mgv__decode_h200.each;
+    rest = (double)step.weight_bytes - (double)k->info->ring_bytes;
+    step.us = step.wait_us + (rest > 0 ? rest / k->info->bandwidth * 1e6 : 0);
+    if (step.us < step.stream_us) step.us = step.stream_us;
+    mgv__decode_add_step(k, &step);
+}
+static void mgv__decode_add_attention(mgv__decode_cost *k) {
+    const mgv__decode_rates *r = &mgv__decode_h200;
+    const uint32_t keys = k->position + 1, length = mgv__decode_segment(keys), segments = mgv__ceil_div(keys, length);
+    mgv_decode_step step;
+    memset(&step, 0, sizeof step);
+    step.label = "attention";
+    step.times = k->a->layers;
+    step.units = k->sessions * segments * k->a->key_heads;
+    step.busiest = mgv__ceil_div(step.units, k->ctas);
+    step.cache_bytes = (uint64_t)k->sessions * keys * k->a->key_heads * MGV__DECODE_HEAD_DIM * 4;
+    step.stream_us = (double)step.cache_bytes / k->info->bandwidth * 1e6;
+    step.wait_us = k->info->handoff_us;
+    step.us = step.busiest * (r->unit + r->round * mgv__ceil_div(mgv__min_u32(keys, length), MGV__DECODE_ROUND_KEYS));
+    step.us = step.wait_us + (step.us < step.stream_us ? step.stream_us : step.us);
+    mgv__decode_add_step(k, &step);
+    if (segments == 1) return;
+    step.label = "join";
+    step.units = k->sessions * k->a->heads * 8;
+    step.busiest = mgv__ceil_div(step.units, k->ctas);
+    step.cache_bytes = 0;
+    step.stream_us = 0;
+    step.us = step.wait_us + step.busiest * r->join;
+    mgv__decode_add_step(k, &step);
+}
+static void mgv__decode_add_choice(mgv__decode_cost *k) {
+    mgv_decode_step step;
+    memset(&step, 0, sizeof step);
+    step.label = "choice";
+    step.times = 1;
+    step.units = k->sessions;
+    step.busiest = 1;
+    step.us = step.wait_us = mgv__decode_h200.choice;
+    mgv__decode_add_step(k, &step);
+}
+
+static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_desc *desc, mgv_decode_info *info, mgv_decode_step *steps,
+                                       uint32_t step_capacity, mgv_error *error) {
+    mgv__decode_plan plan;
+    mgv__decode_cost k;
+    const mgv__decode_arguments *a = &plan.arguments;
+    double each;
+    mgv_result result = mgv__decode_layout(&plan, &model->config, &model->program, model->tensors, error);
+    if (result != MGV_OK) return result;
+    memset(&k, 0, sizeof k);
+    k.a = a;
+    k.sessions = info->sessions = desc->sessions ? desc->sessions : 1;
+    k.position = desc->position;
+    k.ctas = desc->multiprocessors ? desc->multiprocessors : 132;
+    k.ctas = info->multiprocessors = k.ctas / MGV__CLUSTER * MGV__CLUSTER;
+    k.steps = steps;
+    k.capacity = steps ? step_capacity : 0;
+    k.info = info;
+    info->kernel = mgv__decode_kernel_for(plan.config)->name;
+    info->launch_ids = MGV__DECODE_LAUNCH_STEPS;
+    info->ring_bytes = (uint64_t)k.ctas * MGV__DECODE_STAGES * MGV__DECODE_STAGE_BYTES;
+    each = k.ctas * mgv__decode_h200.each;
+    info->bandwidth = (each < mgv__decode_h200.bandwidth ? each : mgv__decode_h200.bandwidth) * 1e6;
+    info->handoff_us = mgv__decode_h200.handoff;
+    mgv__decode_add_product(&k, MGV__PRODUCT_QKV, "qkv", a->width / 2);
+    mgv__decode_add_attention(&k);
+    mgv__decode_add_product(&k, MGV__PRODUCT_OUT, "out", (uint64_t)a->heads * (MGV__DECODE_HEAD_DIM / 2));
+    mgv__decode_add_product(&k, MGV__PRODUCT_GATE_UP, "gate and up", a->width / 2);
+    mgv__decode_add_product(&k, MGV__PRODUCT_DOWN, "down", a->intermediate / 2);
+    mgv__decode_add_product(&k, MGV__PRODUCT_HEAD, "head", a->width / 2);
+    mgv__decode_add_choice(&k);
+    info->step_count = k.count;
+    info->floor_us = (double)(info->weight_bytes + info->cache_bytes) / info->bandwidth * 1e6;
+    info->ids_per_second = k.sessions * 1e6 / info->us;
+    return MGV_OK;
+}
+
+#endif /* MEGAVIT_TEXT && (MEGAVIT_CUDA || MEGAVIT_PLAN) */
+
+MEGAVIT_API mgv_result mgv_model_get_decode_schedule(const mgv_model *model, const mgv_decode_desc *desc, mgv_decode_info *info,
+                                                     mgv_decode_step *steps, uint32_t step_capacity, mgv_error *error) {
+    mgv_decode_desc d;
+    mgv_result result;
+    mgv__clear_error(error);
+    if (!model || !info) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_model_get_decode_schedule: model or info is NULL");
+    memset(info, 0, sizeof *info);
+    result = mgv__take_struct(&d, sizeof d, desc, desc ? desc->struct_size : 0, "mgv_decode_desc", error);
+    if (result != MGV_OK) return result;
+    if (!model->config.language)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "the model is a tower and no language model: open it with MGV_TOWER_LANGUAGE");
+    if (d.sessions > MGV__DECODE_SESSIONS || d.multiprocessors == 1 || d.position > 1u << 24)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u sessions at %u on %u multiprocessors; a launch has up to %u, and needs 2",
+                         (uint64_t)d.sessions, (uint64_t)d.position, (uint64_t)d.multiprocessors, (uint64_t)MGV__DECODE_SESSIONS);
+#if defined(MEGAVIT_TEXT) && ((defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN))
+    return mgv__decode_schedule(model, &d, info, steps, step_capacity, error);
+#else
+    (void)steps;
+    (void)step_capacity;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no schedules of texts: define MEGAVIT_TEXT and MEGAVIT_PLAN or "
+                     "MEGAVIT_CUDA");
+#endif
+}
+
+#if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
+
 /* ---- Packed weights ---- */
 
 typedef struct mgv__decode_packing {
@@ -14903,7 +15180,9 @@ static void mgv__decode_pack_part(void *context, uint32_t index) {
         for (r = 0; r < 16; r++) {
             uint32_t number, column;
             uint64_t row;
-            if (!mgv__decode_row(op, k->product, block, r, &number, &row, &column)) continue;
+            if (k->product == MGV__PRODUCTS && (row = (uint64_t)block * 16 + r, column = 0, number = op->weight[0],
+                                                row >= k->plan->config->vocabulary)) continue;
+            if (k->product != MGV__PRODUCTS && !mgv__decode_row(op, k->product, block, r, &number, &row, &column)) continue;
             for (i = 0; i < p->fragments * 16; i++) {
                 const mgv__tensor *tensor = &k->plan->tensors[number];
                 const uint64_t at = row * tensor->shape[1] + column + i;
@@ -14952,9 +15231,9 @@ static void mgv__decode_pack_vectors(const mgv__decode_plan *plan, float *out) {
 /* Gives every kind of words its place behind `base`, for so many sessions and CTAs; returns how many words there are. Each begins at a
    multiple of 16 words. base NULL: only counts. */
 static uint64_t mgv__decode_place_words(mgv__decode_arguments *a, uint64_t *base, uint32_t sessions, uint32_t ctas) {
-    uint64_t counts[9], used = 0;
-    uint64_t **const places[9] = {&a->rows[0], &a->rows[1], &a->squares[0], &a->squares[1], &a->qkv, &a->parts, &a->attended, &a->hidden,
-                                  &a->best};
+    uint64_t counts[10], used = 0;
+    uint64_t **const places[10] = {&a->rows[0], &a->rows[1], &a->squares[0], &a->squares[1], &a->qkv, &a->parts, &a->attended, &a->hidden,
+                                  &a->best, &a->meetings};
     size_t i;
     counts[0] = counts[1] = a->width / 2;
     counts[2] = counts[3] = a->width / 8;
@@ -14962,8 +15241,8 @@ static uint64_t mgv__decode_place_words(mgv__decode_arguments *a, uint64_t *base
     counts[5] = (uint64_t)a->heads * MGV__DECODE_SEGMENTS * (MGV__DECODE_HEAD_DIM + 2);
     counts[6] = (uint64_t)a->heads * (MGV__DECODE_HEAD_DIM / 2);
     counts[7] = a->intermediate / 2;
-    counts[8] = (uint64_t)ctas * 2;
-    for (i = 0; i < 9; i++) {
+    counts[8] = counts[9] = (uint64_t)ctas * 2;
+    for (i = 0; i < 10; i++) {
         *places[i] = base ? base + used : NULL;
         used += (counts[i] * sessions + 15) / 16 * 16;
     }
@@ -16942,7 +17221,7 @@ static const mgv__backend mgv__gpu_backend = {mgv__gpu_replays, mgv__gpu_check_i
 #if defined(MEGAVIT_TEXT) && defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 
 enum {
-    MGV__DECODE_STEPS = 64,              /* ids of a launch at most: the card is not taken for long */
+    MGV__DECODE_STEPS = MGV__DECODE_LAUNCH_STEPS,
     MGV__DECODE_POLL_LIMIT = 400000,     /* about a quarter of a second */
     MGV__DECODE_PACE = 0,
     MGV__DECODE_TURNS = 4096
@@ -16974,10 +17253,12 @@ typedef struct mgv__decoder_state {
     mgv__kernel_status *status;          /* pinned, as the next ones */
     mgv__decode_result *result;          /* [sessions] */
     uint32_t *chosen;                    /* [sessions, MGV__DECODE_STEPS] */
+    uint32_t *cancel;                    /* 1: the launch ends behind the id under way */
     float *logits;                       /* [vocabulary] */
     uint8_t *upload;                     /* device: where ids and rotary go */
     float *pictures;                     /* device [1 + deepstack, prompt_rows, hidden]; NULL: a model without a vision tower */
     uint64_t words;                      /* of words */
+    uint64_t table_bytes;                /* in front of the abort word */
     mgv__decode_session session;
     mgv__decode_arguments arguments;
     uint8_t *prompt_block;               /* device: a prompt's buffers, then its ids, picture rows, rotary */
@@ -17212,13 +17493,14 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     uint8_t *at;
     *a = decoder->plan.arguments;
     state->words = mgv__decode_place_words(a, NULL, MGV__DECODE_SESSIONS, decoder->ctas);
-    words = state->words * 8 + 256; /* and the abort word */
-    words = (words + 255) / 256 * 256;
+    state->table_bytes = (uint64_t)MGV__DECODE_SESSIONS * MGV__DECODE_TABLES * MGV__DECODE_BINS * sizeof(mgv__decode_bin);
+    words = (state->words * 8 + 255) / 256 * 256 + state->table_bytes + 256; /* the tables, the abort word */
     MGV__CUDA_TRY(calls, Malloc, ((void **)&state->block, (size_t)(words + MGV__DECODE_UPLOAD_BYTES + 2 * cache + logits)),
                   "allocating device memory for a session");
     MGV__CUDA_TRY(calls, Memset, (state->block, 0, (size_t)words), "clearing a session's words");
     mgv__decode_place_words(a, (uint64_t *)(void *)state->block, MGV__DECODE_SESSIONS, decoder->ctas);
     a->aborted = (uint32_t *)(void *)(state->block + words - 256);
+    a->tables = (mgv__decode_bin *)(void *)(state->block + words - 256 - state->table_bytes);
     state->upload = at = state->block + words;
     a->ids = (const uint32_t *)(void *)at;
     a->rotary = (const float *)(void *)(at + MGV__DECODE_IDS_BYTES);
@@ -17238,6 +17520,7 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     at += MGV__DECODE_IDS_BYTES;
     a->status = state->status = (mgv__kernel_status *)(void *)at;
     a->result = state->result = (mgv__decode_result *)(void *)(at + 256);
+    a->cancelled = state->cancel = (uint32_t *)(void *)(at + 448);
     state->logits = (float *)(void *)(at + 512);
     a->weights = decoder->weights;
     a->embedding = decoder->weights + decoder->plan.embedding;
@@ -17338,34 +17621,34 @@ static mgv_result mgv__decoder_launch(mgv__decoder_state *state, cudaKernel_t ke
 
 /* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`, and its stream
    is used. */
-static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, const uint32_t *stops,
-                                     uint32_t stop_count, mgv_error *error) {
+static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, mgv_error *error) {
     const mgv__decoder *decoder = state->decoder;
     const mgv__cuda_calls *calls = decoder->calls;
     mgv__decode_arguments *a = &state->arguments;
     mgv_result result;
+    size_t tables = 0; /* bytes of them that are used */
     uint32_t i;
     a->sessions = count;
     a->steps = 0;
     for (i = 0; i < count; i++) {
         a->session[i] = sessions[i];
         if (a->steps < sessions[i].steps) a->steps = sessions[i].steps;
+        if (sessions[i].sampling.scale > 0) tables = (size_t)state->table_bytes;
     }
-    a->stop_count = stop_count;
-    if (stop_count) memcpy(a->stops, stops, stop_count * sizeof *stops);
+    *state->cancel = 0;
     memset(state->result, 0, count * sizeof *state->result);
     memset(state->status, 0, sizeof *state->status);
     if (a->generation > 0x7FFFFFFFu) { /* tags would come again */
         MGV__CUDA_TRY(calls, MemsetAsync, (state->block, 0, (size_t)state->words * 8, state->stream), "clearing a session's words");
         a->generation = 1;
     }
-    MGV__CUDA_TRY(calls, MemsetAsync, (a->aborted, 0, 4, state->stream), "clearing the abort word");
+    MGV__CUDA_TRY(calls, MemsetAsync, ((uint8_t *)a->aborted - tables, 0, tables + 4, state->stream), "clearing the abort word");
     MGV__CUDA_TRY(calls, MemcpyAsync,
                   (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
                                        cudaMemcpyHostToDevice, state->stream), "sending ids");
     result = mgv__decoder_launch(state, decoder->kernel, MGV__DECODE_THREADS, decoder->shared_bytes, a, error);
     if (result != MGV_OK) return result;
-    a->generation += a->steps * (a->layers + 1);
+    a->generation += a->steps * mgv__decode_generations(a);
     MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
     return MGV_OK;
 }
@@ -17384,7 +17667,7 @@ static mgv_result mgv__decoder_start_head(mgv__decoder_state *state, mgv_error *
     session.given = session.steps = 1;
     a->vectors += (size_t)a->layers * mgv__decode_vectors(a);
     a->layers = 0;
-    result = mgv__decoder_start(state, &session, 1, NULL, 0, error);
+    result = mgv__decoder_start(state, &session, 1, error);
     a->vectors = whole.vectors;
     a->layers = whole.layers;
     return result;
@@ -17419,8 +17702,8 @@ static mgv_result mgv__decoder_start_prompt(mgv__decoder_state *state, uint32_t 
 static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error) {
     static const char *const waits[MGV__DECODE_WAITS] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention",
                                                          "hidden values",
-                                                         "the other CTAs' best ids", "weights", "tiles of the operation before",
-                                                         "a stage of copies"};
+                                                         "the other CTAs' best ids", "the other CTAs' sums", "weights",
+                                                         "tiles of the operation before", "a stage of copies"};
     const cudaError_t code = state->decoder->calls->EventQuery(state->done);
     mgv__kernel_status s;
     const char *counted = "operation";
@@ -18779,13 +19062,26 @@ typedef struct mgv__append {
     uint32_t picture_count;        /* behind them placeholders are ids as any other */
 } mgv__append;
 
+/* A text under way: what mgv_sessions_generate has of a session. */
+typedef struct mgv__generation {
+    mgv_generate_desc desc;
+    uint32_t count;    /* ids that have been chosen, but `next` */
+    uint32_t next;
+    int stopped, going;
+    int fetch;         /* the logits are the card's */
+    mgv_result result;
+    mgv_error error;
+} mgv__generation;
+
 struct mgv_session {
     mgv_engine *engine;
     const mgv_model *model;
     mgv_session_desc desc; /* with every default filled in */
     void *block;           /* what mgv_session_destroy frees; NULL if the caller brought the workspace */
     mgv__append append;
-    int32_t cancelled;     /* a mark of mgv_session_cancel */
+    mgv__generation generation;
+    int32_t cancelled;     /* marks of mgv_session_cancel: for an append, */
+    int32_t ended;         /* for a text */
     uint32_t position;     /* ids held */
     int has_logits;
     uint32_t *ids;         /* [capacity] */
@@ -19269,8 +19565,7 @@ static void mgv__session_gpu_failed(mgv_session *session) {
 }
 
 /* Starts a launch for ids [position, position + given), then, if there are more steps, for those that it chooses. */
-static mgv_result mgv__session_gpu_start(mgv_session *session, uint32_t position, uint32_t given, uint32_t steps, const uint32_t *stops,
-                                         uint32_t stop_count, mgv_error *error) {
+static mgv_result mgv__session_gpu_start(mgv_session *session, uint32_t position, uint32_t given, uint32_t steps, mgv_error *error) {
     mgv__decoder_state *state = session->gpu;
     mgv__decode_session launched = state->session;
     mgv__gpu gpu;
@@ -19279,7 +19574,7 @@ static mgv_result mgv__session_gpu_start(mgv_session *session, uint32_t position
     launched.position = position;
     launched.given = given;
     launched.steps = steps;
-    if (result == MGV_OK) result = mgv__decoder_start(state, &launched, 1, stops, stop_count, error);
+    if (result == MGV_OK) result = mgv__decoder_start(state, &launched, 1, error);
     mgv__gpu_leave(&gpu, &thread);
     return result;
 }
@@ -19356,7 +19651,7 @@ static mgv_result mgv__session_gpu_block(mgv_session *session, mgv_error *error)
 static mgv_result mgv__session_gpu_step(mgv_session *session, mgv_error *error) {
     session->gpu->ids[0] = session->ids[session->append.at];
     mgv__decoder_turn(session->gpu->decoder, session->positions, session->gpu->rotary);
-    return mgv__session_gpu_start(session, session->append.at, 1, 1, NULL, 0, error);
+    return mgv__session_gpu_start(session, session->append.at, 1, 1, error);
 }
 static void mgv__session_gpu_work(mgv_session *session) {
     mgv__append *append = &session->append;
@@ -19457,7 +19752,9 @@ MEGAVIT_API mgv_result mgv_session_step(mgv_session *session, uint32_t id, mgv_e
 }
 
 MEGAVIT_API void mgv_session_cancel(mgv_session *session) {
-    if (session) MGV__MARK(&session->cancelled, 1);
+    if (!session) return;
+    MGV__MARK(&session->cancelled, 1);
+    MGV__MARK(&session->ended, 1);
 }
 
 MEGAVIT_API mgv_result mgv_session_rollback(mgv_session *session, uint32_t position, mgv_error *error) {
@@ -19531,20 +19828,12 @@ static void mgv__session_candidates(mgv_session *session, float penalty) {
     }
 }
 
-/* A number in [0, 1) from seed and position (SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014). */
-static double mgv__session_random(uint64_t seed, uint32_t position) {
-    uint64_t z = seed + ((uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return (double)(z >> 11) / 9007199254740992.0;
-}
-
 /* The most likely candidates, taken off a heap one by one as they are asked for. They lie at the array's end, the first one last. */
 typedef struct mgv__ranking {
     mgv__candidate *heap;
     uint32_t count, taken;
-    double best, temperature;
+    float best;
+    mgv__sampling sampling;
 } mgv__ranking;
 
 /* Candidate `rank` from the most likely one on. */
@@ -19558,43 +19847,62 @@ static const mgv__candidate *mgv__ranking_at(mgv__ranking *ranking, uint32_t ran
     }
     return &ranking->heap[ranking->count - 1 - rank];
 }
-static double mgv__ranking_weight(const mgv__ranking *ranking, const mgv__candidate *candidate) {
-    return exp(((double)candidate->logit - ranking->best) / ranking->temperature);
+static uint64_t mgv__ranking_distance(const mgv__ranking *ranking, const mgv__candidate *candidate) {
+    return mgv__sample_distance(ranking->best, candidate->logit, ranking->sampling.scale);
+}
+static uint64_t mgv__ranking_weight(const mgv__ranking *ranking, const mgv__candidate *candidate) {
+    return mgv__sample_weight(mgv__ranking_distance(ranking, candidate));
 }
 
-/* How many of the most likely ids may be chosen, and *mass: their weights, of which the first one's is 1. */
-static uint32_t mgv__ranking_cut(mgv__ranking *ranking, const mgv_sample_desc *desc, double *mass) {
-    const int few = desc->top_k > 0 && desc->top_k < ranking->count, nucleus = desc->top_p > 0 && desc->top_p < 1;
-    const uint32_t most = few ? desc->top_k : ranking->count;
-    double all = 0;
+/* How many of the most likely ids may be chosen, and *mass: their weights. */
+static uint32_t mgv__ranking_cut(mgv__ranking *ranking, uint64_t *mass) {
+    const mgv__sampling *s = &ranking->sampling;
+    const int few = s->top_k > 0 && s->top_k < ranking->count, nucleus = s->top_p > 0 && s->top_p < 1;
+    const uint32_t most = few ? s->top_k : ranking->count;
+    uint64_t all = 0, share;
     uint32_t i;
     for (i = 0; i < most; i++) all += mgv__ranking_weight(ranking, few ? mgv__ranking_at(ranking, i) : &ranking->heap[i]);
     *mass = all;
-    if (!nucleus && !(desc->min_p > 0)) return most;
+    if (!nucleus && s->farthest >= MGV__SAMPLE_FAR) return most;
+    share = nucleus ? mgv__sample_share(all, s->top_p) : UINT64_MAX;
     *mass = 0;
     for (i = 0; i < most; i++) {
-        const double weight = mgv__ranking_weight(ranking, mgv__ranking_at(ranking, i));
-        if (i > 0 && (weight < (double)desc->min_p || (nucleus && *mass >= (double)desc->top_p * all))) break;
-        *mass += weight;
+        const uint64_t distance = mgv__ranking_distance(ranking, mgv__ranking_at(ranking, i));
+        if (distance > s->farthest || *mass >= share) break;
+        *mass += mgv__sample_weight(distance);
     }
     return i;
 }
 
+/* temperature is above 0. Below 2^-40 of the most likely id's an id has no weight. */
+static mgv__sampling mgv__sampling_of(const mgv_sample_desc *desc) {
+    mgv__sampling s;
+    s.scale = 1.4426950408889634 * 4294967296.0 / (double)desc->temperature;
+    s.seed = desc->seed;
+    s.farthest = MGV__SAMPLE_FAR;
+    if (desc->min_p > 0 && -log((double)desc->min_p) * 1.4426950408889634 < 41)
+        s.farthest = (uint64_t)(-log((double)desc->min_p) * 1.4426950408889634 * 4294967296.0);
+    s.top_k = desc->top_k;
+    s.top_p = desc->top_p;
+    return s;
+}
+
 static uint32_t mgv__session_draw(mgv_session *session, const mgv_sample_desc *desc) {
     mgv__ranking ranking;
-    double mass, target;
+    uint64_t mass, target;
     uint32_t i, kept;
     ranking.heap = session->candidates;
     ranking.count = session->model->config.vocabulary;
     ranking.taken = 0;
-    ranking.temperature = (double)desc->temperature;
+    ranking.sampling = mgv__sampling_of(desc);
     for (i = ranking.count / 2; i-- > 0;) mgv__candidate_sink(ranking.heap, ranking.count, i);
-    ranking.best = (double)ranking.heap[0].logit;
-    kept = mgv__ranking_cut(&ranking, desc, &mass);
-    target = mgv__session_random(desc->seed, session->position) * mass;
+    ranking.best = ranking.heap[0].logit;
+    kept = mgv__ranking_cut(&ranking, &mass);
+    target = mgv__sample_part(mass, mgv__sample_random(desc->seed, session->position));
     for (i = 0; i + 1 < kept; i++) {
-        target -= mgv__ranking_weight(&ranking, mgv__ranking_at(&ranking, i));
-        if (target < 0) break;
+        const uint64_t weight = mgv__ranking_weight(&ranking, mgv__ranking_at(&ranking, i));
+        if (target < weight) break;
+        target -= weight;
     }
     return mgv__ranking_at(&ranking, i)->id;
 }
@@ -19635,11 +19943,9 @@ MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample
 
 /* ---- Many ids ---- */
 
-static mgv_result mgv__generate_take_desc(mgv_generate_desc *out, const mgv_generate_desc *desc, mgv_error *error) {
+static mgv_result mgv__generate_take_desc(mgv_generate_desc *out, const mgv_generate_desc *desc, uint32_t struct_size, mgv_error *error) {
     mgv_sample_desc sampling;
-    mgv_result result;
-    if (!desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: desc is NULL");
-    result = mgv__take_struct(out, sizeof *out, desc, desc->struct_size, "mgv_generate_desc", error);
+    mgv_result result = mgv__take_struct(out, sizeof *out, desc, struct_size, "mgv_generate_desc", error);
     if (result != MGV_OK) return result;
     if (!out->ids || out->id_capacity == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: there is no room for ids");
     if (out->stop_count && !out->stops) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: stops is NULL");
@@ -19652,79 +19958,192 @@ static int mgv__generate_stops(const mgv_generate_desc *desc, uint32_t id) {
     return 0;
 }
 
-#ifdef MGV__SESSION_GPU
-/* Whether the kernel can choose as it is wanted: the most likely id. */
-static int mgv__generate_on_gpu(const mgv_session *session, const mgv_generate_desc *desc) {
-    const mgv_sample_desc *s = desc->sampling;
-    return session->gpu && desc->stop_count <= MGV__DECODE_STOPS &&
-           (!s || (!(s->temperature > 0) && (s->repetition_penalty == 0 || s->repetition_penalty == 1)));
+/* Where a text stands: `next` has been chosen and is not appended. */
+static void mgv__generate_ask(mgv_session *session) {
+    mgv__generation *g = &session->generation;
+    g->going = 0;
+    if (g->count == g->desc.id_capacity) return;
+    if (mgv__generate_stops(&g->desc, g->next)) {
+        g->desc.ids[g->count++] = g->next;
+        g->stopped = 1;
+        return;
+    }
+    if (session->position == session->desc.capacity) return; /* it is full */
+    if (MGV__MARKED(&session->ended)) {
+        g->result = mgv__fail(&g->error, MGV_ERROR_CANCELLED, "mgv_session_cancel ended the text");
+        return;
+    }
+    g->going = 1;
 }
-/* `first` and what the kernel chooses behind it, up to `most` ids of one launch. *made: how many were chosen; all but a stop are
-   appended. */
-static mgv_result mgv__session_gpu_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t first, uint32_t most,
-                                            uint32_t *ids,
-                                            uint32_t *made, int *stopped, mgv_error *error) {
-    mgv__decoder_state *state = session->gpu;
-    const uint32_t position = session->position, next = mgv__session_next(session);
-    uint32_t i, steps;
-    mgv_result result;
-    state->ids[0] = first;
-    for (i = 0; i < most; i++) {
+static void mgv__generate_begin(mgv_session *session) {
+    mgv__generation *g = &session->generation;
+    g->count = 0;
+    g->stopped = g->going = g->fetch = 0;
+    g->result = mgv_session_sample(session, g->desc.sampling, &g->next, &g->error);
+    if (g->result == MGV_OK) mgv__generate_ask(session);
+}
+/* On the CPU, or where the kernel cannot choose: an append for each id. */
+static void mgv__generate_step(mgv_session *session) {
+    mgv__generation *g = &session->generation;
+    g->going = 0;
+    g->result = mgv_session_step(session, g->next, &g->error);
+    if (g->result != MGV_OK) return;
+    g->desc.ids[g->count++] = g->next;
+    if (g->count == g->desc.id_capacity) return;
+    g->result = mgv_session_sample(session, g->desc.sampling, &g->next, &g->error);
+    if (g->result == MGV_OK) mgv__generate_ask(session);
+}
+
+#ifdef MGV__SESSION_GPU
+/* Whether the kernel can choose as it is wanted. */
+static int mgv__generate_on_gpu(const mgv_session *session) {
+    const mgv_generate_desc *desc = &session->generation.desc;
+    const mgv_sample_desc *s = desc->sampling;
+    return session->gpu && desc->stop_count <= MGV__DECODE_STOPS && (!s || s->repetition_penalty == 0 || s->repetition_penalty == 1);
+}
+
+/* Session number `number` of `count` of a launch whose words are `state`'s. */
+static void mgv__generate_describe(mgv_session *session, mgv__decoder_state *state, uint32_t number, uint32_t count,
+                                   mgv__decode_session *out) {
+    const mgv__generation *g = &session->generation;
+    const uint32_t next = mgv__session_next(session);
+    uint32_t i;
+    *out = session->gpu->session;
+    out->position = session->position;
+    out->given = 1;
+    out->steps = mgv__min_u32(mgv__min_u32(g->desc.id_capacity - g->count, session->desc.capacity - session->position), MGV__DECODE_STEPS);
+    if (g->desc.sampling && g->desc.sampling->temperature > 0) out->sampling = mgv__sampling_of(g->desc.sampling);
+    out->stop_count = g->desc.stop_count;
+    if (out->stop_count) memcpy(out->stops, g->desc.stops, out->stop_count * sizeof *out->stops);
+    state->ids[number * MGV__DECODE_STEPS] = g->next;
+    for (i = 0; i < out->steps; i++) {
         const float at = (float)(next + i), where[3] = {at, at, at};
-        mgv__decoder_turn(state->decoder, where, state->rotary + (size_t)i * MGV__DECODE_HEAD_DIM);
+        mgv__decoder_turn(state->decoder, where, state->rotary + ((size_t)i * count + number) * MGV__DECODE_HEAD_DIM);
     }
-    result = mgv__session_gpu_start(session, position, 1, most, desc->stops, desc->stop_count, error);
-    while (result == MGV_OK && (result = mgv__session_gpu_end(session, 1, error)) == MGV_ERROR_BUSY) result = MGV_OK;
-    if (result == MGV_OK && state->result[0].failed)
-        result = mgv__fail(error, MGV_ERROR_MODEL, "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
-    if (result != MGV_OK) {
-        session->has_logits = 0;
-        return result;
+}
+/* What the launch has appended. */
+static void mgv__generate_take(mgv_session *session, const mgv__decoder_state *state, uint32_t number) {
+    mgv__generation *g = &session->generation;
+    const uint32_t steps = state->result[number].steps, next = mgv__session_next(session), *chosen = state->chosen + number * MGV__DECODE_STEPS;
+    uint32_t i;
+    if (state->result[number].failed) {
+        g->going = session->has_logits = 0;
+        g->result = mgv__fail(&g->error, MGV_ERROR_MODEL, "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
+        return;
     }
-    steps = state->result[0].steps;
     for (i = 0; i < steps; i++) {
-        session->ids[position + i] = ids[i] = i ? state->chosen[i - 1] : first;
-        session->next[position + i] = next + i + 1;
+        session->ids[session->position] = g->desc.ids[g->count++] = g->next;
+        session->next[session->position++] = next + i + 1;
+        g->next = chosen[i];
+        g->fetch = 1;
     }
-    session->position = position + steps;
-    *stopped = steps < most;
-    *made = steps + (uint32_t)*stopped;
-    if (*stopped) ids[steps] = state->chosen[steps - 1];
-    return MGV_OK;
+    mgv__generate_ask(session);
+}
+/* One launch for `count` sessions, up to the end of the first MGV__DECODE_STEPS ids. */
+static mgv_result mgv__generate_launch(mgv_session *const *group, uint32_t count, mgv_error *error) {
+    mgv__decoder_state *state = group[0]->gpu;
+    mgv__decode_session launched[MGV__DECODE_SESSIONS];
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    uint32_t i;
+    mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
+    for (i = 0; i < count; i++) mgv__generate_describe(group[i], state, i, count, &launched[i]);
+    if (result == MGV_OK) result = mgv__decoder_start(state, launched, count, error);
+    while (result == MGV_OK && (result = mgv__decoder_look(state, error)) == MGV_ERROR_BUSY) {
+        result = MGV_OK;
+        for (i = 0; i < count; i++)
+            if (MGV__MARKED(&group[i]->ended)) *(volatile uint32_t *)state->cancel = 1; /* those that are not meant go on with the next launch */
+    }
+    mgv__gpu_leave(&gpu, &thread);
+    for (i = 0; i < count && result == MGV_OK; i++) mgv__generate_take(group[i], state, i);
+    return result;
+}
+/* The logits behind the last id of a text. */
+static void mgv__generate_fetch(mgv_session *session) {
+    mgv__generation *g = &session->generation;
+    mgv_error error;
+    const mgv_result result = mgv__session_gpu_end(session, 1, &error);
+    if (result == MGV_OK) return;
+    session->has_logits = 0;
+    if (g->result == MGV_OK) {
+        g->result = result;
+        g->error = error;
+    }
+}
+/* Those of the sessions that go on, up to MGV__DECODE_SESSIONS of them at a time. */
+static void mgv__generate_together(mgv_session *const *sessions, uint32_t count) {
+    mgv_session *group[MGV__DECODE_SESSIONS];
+    mgv_error error;
+    uint32_t i, k;
+    mgv_result result;
+    for (;;) {
+        for (i = k = 0; i < count && k < MGV__DECODE_SESSIONS; i++)
+            if (sessions[i]->generation.going && mgv__generate_on_gpu(sessions[i])) group[k++] = sessions[i];
+        if (k == 0) break;
+        result = mgv__generate_launch(group, k, &error);
+        for (i = 0; i < k && result != MGV_OK; i++) {
+            group[i]->generation.going = group[i]->has_logits = 0;
+            group[i]->generation.result = result;
+            group[i]->generation.error = error;
+        }
+    }
+    for (i = 0; i < count; i++)
+        if (sessions[i]->has_logits && sessions[i]->generation.fetch) mgv__generate_fetch(sessions[i]);
 }
 #endif
 
+MEGAVIT_API mgv_result mgv_sessions_generate(mgv_session *const *sessions, const mgv_generate_desc *descs, uint32_t session_count,
+                                             uint32_t *counts, int32_t *stopped, mgv_error *error) {
+    const size_t step = descs && descs->struct_size ? descs->struct_size : sizeof *descs;
+    uint32_t i, k;
+    mgv_result result = MGV_OK;
+    mgv__clear_error(error);
+    if (!sessions || !descs || !counts || !stopped || session_count == 0)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: there are no sessions, or descs, counts or stopped is NULL");
+    for (i = 0; i < session_count; i++) {
+        counts[i] = 0;
+        stopped[i] = 0;
+    }
+    for (i = 0; i < session_count && result == MGV_OK; i++) {
+        result = mgv__session_has_logits(sessions[i], "mgv_sessions_generate", error);
+        if (result == MGV_OK)
+            result = mgv__generate_take_desc(&sessions[i]->generation.desc, (const mgv_generate_desc *)(const void *)((const char *)descs + i * step),
+                                             descs->struct_size, error);
+        for (k = 0; k < i && result == MGV_OK; k++)
+            if (sessions[k] == sessions[i])
+                result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: sessions %u and %u are one", (uint64_t)k, (uint64_t)i);
+        if (result == MGV_OK && sessions[i]->engine != sessions[0]->engine)
+            result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: session %u is of another engine than the first", (uint64_t)i);
+    }
+    if (result != MGV_OK) return result;
+    for (i = 0; i < session_count; i++) {
+        MGV__MARK(&sessions[i]->ended, 0);
+        mgv__generate_begin(sessions[i]);
+    }
+#ifdef MGV__SESSION_GPU
+    mgv__generate_together(sessions, session_count);
+#endif
+    for (i = 0; i < session_count; i++) {
+        mgv__generation *g = &sessions[i]->generation;
+        while (g->going) mgv__generate_step(sessions[i]);
+        counts[i] = g->count;
+        stopped[i] = g->stopped;
+        if (g->result == MGV_OK || result != MGV_OK) continue;
+        result = g->result;
+        if (error) *error = g->error;
+        if (session_count > 1) mgv__fail(error, result, "session %u: %s", (uint64_t)i, g->error.message);
+    }
+    return result;
+}
+
 MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
                                             mgv_error *error) {
-    mgv_generate_desc d;
-    mgv_result result;
-    int ends = 0;
     mgv__clear_error(error);
     if (!count || !stopped) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: count or stopped is NULL");
     *count = 0;
     *stopped = 0;
-    result = mgv__session_has_logits(session, "mgv_session_generate", error);
-    if (result == MGV_OK) result = mgv__generate_take_desc(&d, desc, error);
-    while (result == MGV_OK && *count < d.id_capacity && !ends) {
-        uint32_t id, made = 1;
-        result = mgv_session_sample(session, d.sampling, &id, error);
-        if (result != MGV_OK) break;
-        d.ids[*count] = id;
-        ends = mgv__generate_stops(&d, id);
-        if (!ends && session->position == session->desc.capacity) return MGV_OK; /* it is full */
-#ifdef MGV__SESSION_GPU
-        if (!ends && mgv__generate_on_gpu(session, &d)) {
-            const uint32_t room = mgv__min_u32(d.id_capacity - *count, session->desc.capacity - session->position);
-            result = mgv__session_gpu_generate(session, &d, id, mgv__min_u32(room, MGV__DECODE_STEPS), d.ids + *count, &made, &ends, error);
-            if (result == MGV_OK) *count += made;
-            continue;
-        }
-#endif
-        if (!ends) result = mgv_session_step(session, id, error);
-        if (result == MGV_OK) *count += made;
-    }
-    *stopped = ends;
-    return result;
+    if (!desc) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: desc is NULL");
+    return mgv_sessions_generate(&session, desc, 1, count, stopped, error);
 }
 
 /* ---- Files of sessions ---- */

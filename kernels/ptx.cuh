@@ -22,6 +22,9 @@ DEVICE uint32_t shared_load_u32(uint32_t address) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
     return value;
 }
+DEVICE void red_shared_add(uint32_t address, uint32_t value) {
+    asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
 DEVICE float shared_load_f32(uint32_t address) { return __uint_as_float(shared_load_u32(address)); }
 DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
@@ -290,12 +293,24 @@ DEVICE float ld_relaxed_gpu_f32(const float *p) {
 DEVICE void ld_relaxed_gpu_v4u32(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
     asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p) : "memory");
 }
+/* Of the host's memory. */
+DEVICE uint32_t ld_relaxed_sys(const uint32_t *p) {
+    uint32_t v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) {
     asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory");
 }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) {
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEVICE void red_relaxed_gpu_add(uint32_t *p, uint32_t v) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEVICE void red_relaxed_gpu_add_u64(uint64_t *p, uint64_t v) {
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) {
     uint32_t old;
@@ -338,6 +353,7 @@ DEVICE void ld_relaxed_gpu_v4u32_if(const void *p, uint32_t &a, uint32_t &b, uin
 DEVICE uint32_t ld_relaxed_gpu_words_before_fence(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b) {
     return ld_relaxed_gpu_words(p, tag, a, b);
 }
+DEVICE uint32_t ld_relaxed_gpu_word_before_fence(const uint64_t *p, uint32_t tag, uint32_t &a) { return ld_relaxed_gpu_word(p, tag, a); }
 DEVICE void st_relaxed_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) {
     asm volatile("{\n.reg .b64 w;\nmov.b64 w, {%1, %2};\nst.relaxed.gpu.global.b64 [%0], w;\n}" ::"l"(p), "r"(value), "r"(tag) : "memory");
 }

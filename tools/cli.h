@@ -105,6 +105,8 @@ extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli
 int cli_check_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, int required);
 /* Prints it, or one line that says why there is none. */
 int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc);
+/* How a language model would append ids to sessions. */
+int cli_print_decode_schedule(const mgv_model *model, const char *name, const mgv_decode_desc *desc);
 
 /* ---- the GPU as a benchmark sees it (megavit_card.c, with the CUDA backend only) ---- */
 

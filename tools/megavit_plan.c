@@ -127,12 +127,32 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     return status;
 }
 
+/* A language model, or the one that a vision-language model has. */
+static int plan_texts(const char *directory, const mgv_decode_desc *decode) {
+    mgv_model_desc desc;
+    mgv_model *model;
+    mgv_error error;
+    mgv_result result;
+    int status;
+    memset(&desc, 0, sizeof desc);
+    desc.path = directory;
+    desc.tower = MGV_TOWER_LANGUAGE;
+    desc.logger = cli_logger();
+    result = mgv_model_open(&model, &desc, &error);
+    if (result != MGV_OK) return cli_fail_library(directory, result, &error);
+    status = cli_print_decode_schedule(model, directory, decode);
+    mgv_model_close(model);
+    return status;
+}
+
 static int run(const cli_command *command, int argc, char **argv) {
     const char *size = NULL;
     int32_t architecture = 0, precision = 0;
     cli_session_options o;
     mgv_schedule_desc schedule;
+    mgv_decode_desc decode;
     mgv_image image;
+    memset(&decode, 0, sizeof decode);
     memset(&o, 0, sizeof o);
     memset(&schedule, 0, sizeof schedule);
     memset(&image, 0, sizeof image);
@@ -148,6 +168,8 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--precision", CLI_CHOICE, &precision, "bf16|mxfp8|mixed",
          "of the layers' products on Blackwell: bf16, MXFP8, or MXFP8 behind norms (bf16)"},
         {"--sms", CLI_COUNT, &schedule.multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200; of Blackwell 148, Thor 20)"},
+        {"--sessions", CLI_COUNT, &decode.sessions, "N", "texts of a language model instead: N sessions in one launch, up to 8"},
+        {"--position", CLI_COUNT, &decode.position, "N", "the same: ids that each session holds (1)"},
         {"--schedule-images", CLI_COUNT, &schedule.schedule_images, "N", "the GPU calculates as it does with N pictures, as embed --batch N does"},
         CLI_LIMIT_OPTIONS(o),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
@@ -161,6 +183,8 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (!o.model) return cli_usage(command, "--model is missing");
     if (size) status = read_size(command, size, &image);
     if (status != CLI_GO_ON) return status;
+    decode.multiprocessors = schedule.multiprocessors;
+    if (decode.sessions || decode.position) return plan_texts(o.model, &decode);
     memset(&desc, 0, sizeof desc);
     desc.path = o.model;
     desc.logger = cli_logger();
@@ -181,5 +205,6 @@ const cli_command cli_plan = {
     "once by every operation.\n\n"
     "Then the schedule of the GPU kernel, where it runs this model: tiles, waves and clusters of every operation over all layers, budgets\n"
     "of shared memory and registers, bytes from L2 and memory as the kernel moves them and as separate passes would (unfused), and the\n"
-    "time that each should take by a simple model, which is printed below it. Needs no GPU.\n",
+    "time that each should take by a simple model, which is printed below it. Needs no GPU.\n\n"
+    "With --sessions or --position: how the GPU appends ids to sessions of a language model, what each step reads, and ids a second.\n",
     run};

@@ -143,3 +143,29 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
     free(ops);
     return result == MGV_OK ? CLI_DONE : cli_fail_library(name, result, &error);
 }
+
+int cli_print_decode_schedule(const mgv_model *model, const char *name, const mgv_decode_desc *desc) {
+    enum { STEPS = 16 };
+    mgv_decode_info info;
+    mgv_decode_step steps[STEPS];
+    mgv_error error;
+    mgv_result result = mgv_model_get_decode_schedule(model, desc, &info, steps, STEPS, &error);
+    if (result != MGV_OK) return cli_fail_library(name, result, &error);
+    printf("GPU schedule of texts (Hopper, bf16): %u session%s at position %u, %u multiprocessors, up to %u ids of each in one launch,\n"
+           "%.2f MB of weights and %.2f MB of keys and values read for an id of each, kernel %s\n\n",
+           info.sessions, info.sessions == 1 ? "" : "s", desc->position, info.multiprocessors, info.launch_ids,
+           (double)info.weight_bytes * 1e-6, (double)info.cache_bytes * 1e-6, info.kernel);
+    printf("%-12s %6s %7s %8s %11s %9s %10s %8s %8s %8s\n", "step", "times", "units", "busiest", "weights MB", "cache MB", "stream us", "wait us",
+           "us", "in all");
+    for (uint32_t i = 0; i < info.step_count && i < STEPS; i++) {
+        const mgv_decode_step *s = &steps[i];
+        printf("%-12s %6u %7u %8u %11.3f %9.3f %10.2f %8.2f %8.2f %8.1f\n", s->label, s->times, s->units, s->busiest, (double)s->weight_bytes * 1e-6,
+               (double)s->cache_bytes * 1e-6, s->stream_us, s->wait_us, s->us, s->us * s->times);
+    }
+    printf("\npredicted: %.0f us for an id of each session, %.0f ids a second in sum; memory alone: %.0f us, %.0f ids a second\n", info.us,
+           info.ids_per_second, info.floor_us, info.sessions * 1e6 / info.floor_us);
+    printf("Assumed: %.2f TB/s from memory, %.1f us from one product to the next, %.1f MB of weights asked for ahead. A product takes its\n"
+           "bytes at that rate, or the wait and then what was not asked for ahead, whichever is longer.\n",
+           info.bandwidth * 1e-12, info.handoff_us, (double)info.ring_bytes * 1e-6);
+    return CLI_DONE;
+}

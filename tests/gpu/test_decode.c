@@ -2,7 +2,13 @@
 
      test_decode make DIRECTORY [SHAPE]     writes a model of random weights: 0.6b, 1.7b, 4b, 8b
      test_decode check DIRECTORY FATBIN     logits behind some ids, ids chosen, grids, positions
-     test_decode time DIRECTORY FATBIN [PACE...]  ids a second at positions 1, 100, 300, 1000, 4000; one session alone with other paces */
+     test_decode public DIRECTORY FATBIN    sessions: texts by chance as the host chooses, several together as each alone
+     test_decode time DIRECTORY FATBIN [POSITION...]  ids a second of 1, 2, 4 and 8 sessions at these positions
+     test_decode chance DIRECTORY FATBIN    what choosing by chance costs
+     test_decode soak DIRECTORY FATBIN IDS  so many ids, each launch twice
+     test_decode hold DIRECTORY FATBIN SECONDS SESSIONS  texts from position 1 on, for the card's power
+     test_decode dump DIRECTORY FATBIN FILE PROMPTS  logits behind prompts of 8 to 1,000 ids, for tests/gpu/decode_check.py
+     test_decode engines DIRECTORY FATBIN   two engines of half the card each, at once */
 #define MEGAVIT_CUDA
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
@@ -133,14 +139,16 @@ static char *read_file(const char *path) {
 
 typedef struct gpu {
     mgv__decoder *decoder;
-    mgv__decoder_state state;
-    uint32_t vocabulary;
+    mgv__decoder_state state, others[MGV__DECODE_SESSIONS - 1]; /* of the others only the caches are used */
+    uint32_t vocabulary, opened;
+    mgv__sampling sampling;
 } gpu;
 
 static void open_gpu(gpu *g, const mgv_model *model, const char *kernels, uint32_t sms, uint32_t capacity, const mgv_parallel_for *parallel) {
     mgv__cuda_desc desc;
     mgv_error error;
     memset(&desc, 0, sizeof desc);
+    memset((void *)g, 0, sizeof *g);
     desc.kernels = kernels;
     desc.allocator = model->allocator;
     desc.parallel = parallel;
@@ -149,7 +157,14 @@ static void open_gpu(gpu *g, const mgv_model *model, const char *kernels, uint32
     if (mgv__decoder_create(&g->decoder, &desc, &model->config, &model->program, model->tensors, &error) != MGV_OK) fail("decoder", &error);
     if (mgv__decoder_open(&g->state, g->decoder, capacity, &error) != MGV_OK) fail("session", &error);
 }
+/* So many sessions in all. */
+static void open_others(gpu *g, uint32_t sessions, uint32_t capacity) {
+    mgv_error error;
+    for (; g->opened + 1 < sessions; g->opened++)
+        if (mgv__decoder_open(&g->others[g->opened], g->decoder, capacity, &error) != MGV_OK) fail("session", &error);
+}
 static void close_gpu(gpu *g) {
+    while (g->opened > 0) mgv__decoder_close(&g->others[--g->opened]);
     mgv__decoder_close(&g->state);
     mgv__decoder_destroy(g->decoder);
 }
@@ -161,7 +176,8 @@ static void start(gpu *g, const uint32_t *given, uint32_t count, uint32_t positi
     uint32_t i, k;
     for (k = 0; k < sessions; k++) {
         memcpy(g->state.ids + k * MGV__DECODE_STEPS, given, count * sizeof *given);
-        all[k] = g->state.session;
+        all[k] = k > 0 && k <= g->opened ? g->others[k - 1].session : g->state.session;
+        all[k].sampling = g->sampling;
         all[k].position = position;
         all[k].given = count;
         all[k].steps = steps;
@@ -171,7 +187,7 @@ static void start(gpu *g, const uint32_t *given, uint32_t count, uint32_t positi
         for (k = 0; k < sessions; k++)
             mgv__decode_turn(g->decoder->plan.program, where, g->state.rotary + (i * sessions + k) * MGV__DECODE_HEAD_DIM);
     }
-    if (mgv__decoder_start(&g->state, all, sessions, NULL, 0, &error) != MGV_OK) fail("launch", &error);
+    if (mgv__decoder_start(&g->state, all, sessions, &error) != MGV_OK) fail("launch", &error);
 }
 static void finish(gpu *g) {
     mgv_error error;
@@ -322,22 +338,259 @@ static void time_one(gpu *g, uint32_t position, uint32_t sessions) {
            (best[1] - best[0]) / 32 * 1e3, sessions * 32e3 / (best[1] - best[0]));
 }
 
-static void timing(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, int pace_count, char **paces) {
-    static const uint32_t positions[] = {1, 100, 300, 1000, 4000};
-    enum { CAPACITY = 4200 };
-    uint32_t i, sessions;
-    int pace;
-    gpu g;
-    open_gpu(&g, model, kernels, 0, CAPACITY, parallel);
-    cudaMemset(g.state.session.keys, 0, (size_t)mgv__decoder_cache_bytes(&model->config, CAPACITY) * 2);
+enum { CAPACITY = 4200 };
+static void open_timed(gpu *g, const mgv_model *model, const char *kernels, uint32_t sessions, const mgv_parallel_for *parallel) {
+    const size_t bytes = (size_t)mgv__decoder_cache_bytes(&model->config, CAPACITY) * 2;
+    uint32_t i;
+    open_gpu(g, model, kernels, 0, CAPACITY, parallel);
+    open_others(g, sessions, CAPACITY);
+    cudaMemset(g->state.session.keys, 0, bytes);
+    for (i = 0; i < g->opened; i++) cudaMemset(g->others[i].session.keys, 0, bytes);
     cudaDeviceSynchronize();
-    for (pace = 0; pace == 0 || pace < pace_count; pace++) {
-        if (pace_count) g.state.arguments.pace = (uint32_t)strtoul(paces[pace], NULL, 10);
-        printf("pace %u\n", g.state.arguments.pace);
-        for (sessions = 1; sessions <= (pace_count ? 1 : MGV__DECODE_SESSIONS); sessions *= 2)
-            for (i = 0; i < sizeof positions / sizeof positions[0]; i++) time_one(&g, positions[i], sessions);
-    }
+}
+static void timing(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, int count, char **positions) {
+    static const uint32_t usual[] = {1, 100, 300, 1000, 4000};
+    uint32_t i, sessions;
+    gpu g;
+    open_timed(&g, model, kernels, MGV__DECODE_SESSIONS, parallel);
+    for (sessions = 1; sessions <= MGV__DECODE_SESSIONS; sessions *= 2)
+        for (i = 0; i < (count ? (uint32_t)count : 5); i++) time_one(&g, count ? (uint32_t)strtoul(positions[i], NULL, 10) : usual[i], sessions);
     close_gpu(&g);
+}
+static const mgv_sample_desc settings[] = {{0, 0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 1}, {0, 50, 1, 0, 0, 0, 2}, {0, 0, 0.7f, 0.9f, 0, 0, 3},
+                                           {0, 20, 0.6f, 0.95f, 0.05f, 0, 4}, {0, 0, 30, 0, 0, 0, 5}, {0, 0, 1, 0, 0.2f, 0, 6}};
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+static void chance(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    uint32_t i, sessions;
+    gpu g;
+    open_timed(&g, model, kernels, MGV__DECODE_SESSIONS, parallel);
+    for (sessions = 1; sessions <= MGV__DECODE_SESSIONS; sessions *= 8)
+        for (i = 0; i < SETTINGS; i++) {
+            memset(&g.sampling, 0, sizeof g.sampling);
+            if (settings[i].temperature > 0) g.sampling = mgv__sampling_of(&settings[i]);
+            printf("temperature %g, top_k %u, top_p %g, min_p %g: ", settings[i].temperature, settings[i].top_k, settings[i].top_p, settings[i].min_p);
+            time_one(&g, 100, sessions);
+        }
+    close_gpu(&g);
+}
+
+/* Launches of full length for eight sessions, each twice: the same ids and logits. */
+static void soak(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, uint32_t ids) {
+    const uint32_t vocabulary = model->config.vocabulary;
+    float *logits[2] = {(float *)malloc(vocabulary * 4), (float *)malloc(vocabulary * 4)};
+    static uint32_t chosen[2][MGV__DECODE_SESSIONS * MGV__DECODE_STEPS];
+    uint32_t done = 0, position = 0, launch = 0, sessions;
+    int bad = 0;
+    const double began = mgv__now_ms();
+    gpu g;
+    if (!logits[0] || !logits[1]) fail("memory", NULL);
+    open_timed(&g, model, kernels, MGV__DECODE_SESSIONS, parallel);
+    while (done < ids && !bad) {
+        const uint32_t first = launch * 7919u % vocabulary;
+        int k;
+        if (position + MGV__DECODE_STEPS > CAPACITY) position = 0;
+        sessions = 1 + launch % MGV__DECODE_SESSIONS;
+        memset(&g.sampling, 0, sizeof g.sampling);
+        if (settings[launch % SETTINGS].temperature > 0) g.sampling = mgv__sampling_of(&settings[launch % SETTINGS]);
+        for (k = 0; k < 2; k++) {
+            start(&g, &first, 1, position, MGV__DECODE_STEPS, sessions);
+            finish(&g);
+            read_logits(&g, logits[k]);
+            memcpy(chosen[k], g.state.chosen, sessions * MGV__DECODE_STEPS * 4);
+            done += sessions * MGV__DECODE_STEPS;
+        }
+        bad = memcmp(logits[0], logits[1], vocabulary * 4) != 0 || memcmp(chosen[0], chosen[1], sessions * MGV__DECODE_STEPS * 4) != 0;
+        if (bad) printf("# launch %u, %u sessions at %u: other ids or logits the second time\n", launch, sessions, position);
+        position += MGV__DECODE_STEPS;
+        launch++;
+    }
+    printf("# %u ids in %.1f s\n", done, (mgv__now_ms() - began) / 1e3);
+    ok(!bad, "the soak: every launch twice, the same ids, the same logits");
+    close_gpu(&g);
+    free(logits[0]);
+    free(logits[1]);
+}
+
+static void hold(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, uint32_t seconds, uint32_t sessions) {
+    uint32_t ids = 0, position = 1;
+    const uint32_t first = 1;
+    double began, now;
+    gpu g;
+    open_timed(&g, model, kernels, sessions, parallel);
+    began = mgv__now_ms();
+    printf("# begin\n");
+    do {
+        start(&g, &first, 1, position, MGV__DECODE_STEPS, sessions);
+        finish(&g);
+        ids += sessions * MGV__DECODE_STEPS;
+        position = position >= 300 ? 1 : position + MGV__DECODE_STEPS;
+        now = mgv__now_ms();
+    } while (now - began < seconds * 1e3);
+    printf("%u sessions, positions 1 to 300: %.0f ids a second for %.1f s\n", sessions, ids / (now - began) * 1e3, (now - began) / 1e3);
+    close_gpu(&g);
+}
+
+/* Prompt i: 8 + 5 i mod 993 ids, number k of which is (k * 2654435761 + i * 40503) mod 2^32 mod the vocabulary. */
+static void dump(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, const char *path, uint32_t prompts) {
+    const uint32_t vocabulary = model->config.vocabulary;
+    float *logits = (float *)malloc(vocabulary * 4);
+    FILE *file = fopen(path, "wb");
+    uint32_t first, i, k;
+    gpu g;
+    if (!logits || !file) fail(path, NULL);
+    open_timed(&g, model, kernels, MGV__DECODE_SESSIONS, parallel);
+    for (first = 0; first < prompts; first += MGV__DECODE_SESSIONS) {
+        const uint32_t count = prompts - first < MGV__DECODE_SESSIONS ? prompts - first : MGV__DECODE_SESSIONS;
+        uint32_t done[MGV__DECODE_SESSIONS] = {0};
+        for (;;) {
+            mgv__decode_session all[MGV__DECODE_SESSIONS];
+            uint32_t which[MGV__DECODE_SESSIONS], n = 0;
+            mgv_error error;
+            for (i = 0; i < count; i++)
+                if (done[i] < 8 + (first + i) * 5 % 993) which[n++] = i;
+            if (n == 0) break;
+            for (i = 0; i < n; i++) {
+                const uint32_t prompt = first + which[i], length = 8 + prompt * 5 % 993, at = done[which[i]];
+                const uint32_t now = length - at < MGV__DECODE_STEPS ? length - at : MGV__DECODE_STEPS;
+                all[i] = which[i] ? g.others[which[i] - 1].session : g.state.session;
+                all[i].position = at;
+                all[i].steps = now;
+                all[i].given = now + (at + now < length); /* no head before the last id */
+                for (k = 0; k < now; k++) {
+                    const float turn = (float)(at + k), where[3] = {turn, turn, turn};
+                    g.state.ids[i * MGV__DECODE_STEPS + k] = ((at + k) * 2654435761u + prompt * 40503u) % vocabulary;
+                    mgv__decode_turn(g.decoder->plan.program, where, g.state.rotary + (k * n + i) * MGV__DECODE_HEAD_DIM);
+                }
+                done[which[i]] = at + now;
+            }
+            if (mgv__decoder_start(&g.state, all, n, &error) != MGV_OK) fail("launch", &error);
+            finish(&g);
+        }
+        for (i = 0; i < count; i++) {
+            const float *from = i ? g.others[i - 1].session.logits : g.state.session.logits;
+            if (cudaMemcpy(logits, from, vocabulary * 4, cudaMemcpyDeviceToHost) != cudaSuccess || fwrite(logits, 4, vocabulary, file) != vocabulary)
+                fail(path, NULL);
+        }
+    }
+    if (fclose(file) != 0) fail(path, NULL);
+    close_gpu(&g);
+    free(logits);
+}
+
+/* Launches of two engines that share the card give what one alone gives. */
+static void engines(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    const uint32_t vocabulary = model->config.vocabulary, first = 5;
+    float *alone = (float *)malloc(vocabulary * 4), *beside = (float *)malloc(vocabulary * 4);
+    int k, same = 1;
+    gpu whole, half[2];
+    if (!alone || !beside) fail("memory", NULL);
+    open_gpu(&whole, model, kernels, 0, 256, parallel);
+    start(&whole, &first, 1, 0, MGV__DECODE_STEPS, 1);
+    finish(&whole);
+    read_logits(&whole, alone);
+    close_gpu(&whole);
+    for (k = 0; k < 2; k++) open_gpu(&half[k], model, kernels, 66, 256, parallel);
+    for (k = 0; k < 20; k++) {
+        start(&half[0], &first, 1, 0, MGV__DECODE_STEPS, 1);
+        start(&half[1], &first, 1, 0, MGV__DECODE_STEPS, 1);
+        finish(&half[0]);
+        finish(&half[1]);
+        read_logits(&half[0], beside);
+        same &= memcmp(alone, beside, vocabulary * 4) == 0;
+        read_logits(&half[1], beside);
+        same &= memcmp(alone, beside, vocabulary * 4) == 0;
+    }
+    ok(same, "two engines of 66 CTAs at once, 20 times: the bits of one of 132");
+    for (k = 0; k < 2; k++) close_gpu(&half[k]);
+    free(alone);
+    free(beside);
+}
+
+/* ---- sessions ---- */
+
+static void append_prompt(mgv_session *session, uint32_t count, uint32_t seed) {
+    uint32_t ids[64], i;
+    mgv_append_desc append;
+    mgv_error error;
+    for (i = 0; i < count; i++) ids[i] = (i * 2654435761u + seed * 40503u) % VOCABULARY;
+    memset(&append, 0, sizeof append);
+    append.ids = ids;
+    append.id_count = count;
+    if (mgv_session_rollback(session, 0, &error) != MGV_OK || mgv_session_append_blocking(session, &append, &error) != MGV_OK) fail("append", &error);
+}
+static void generate(mgv_session *const *sessions, uint32_t count, uint32_t (*ids)[70], const uint32_t *lengths, const mgv_sample_desc *sampling) {
+    mgv_generate_desc descs[10];
+    uint32_t counts[10], i;
+    int32_t stopped[10];
+    mgv_error error;
+    memset(descs, 0, sizeof descs);
+    for (i = 0; i < count; i++) {
+        descs[i].ids = ids[i];
+        descs[i].id_capacity = lengths[i];
+        descs[i].sampling = sampling + i;
+    }
+    if (mgv_sessions_generate(sessions, descs, count, counts, stopped, &error) != MGV_OK) fail("generate", &error);
+    for (i = 0; i < count; i++)
+        if (counts[i] != lengths[i]) fail("generate: too few ids", NULL);
+}
+static void sessions_of_public(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    enum { SESSIONS = 10, LENGTH = 70 };
+    static uint32_t together[SESSIONS][LENGTH], alone[SESSIONS][LENGTH];
+    const uint32_t vocabulary = model->config.vocabulary;
+    mgv_sample_desc sampling[SESSIONS];
+    uint32_t lengths[SESSIONS], i, k, same;
+    float *logits = (float *)malloc((size_t)SESSIONS * vocabulary * 4);
+    const float *behind;
+    mgv_engine_desc engine_desc;
+    mgv_session_desc session_desc;
+    mgv_engine *engine;
+    mgv_session *sessions[SESSIONS];
+    mgv_error error;
+    char line[160];
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&session_desc, 0, sizeof session_desc);
+    engine_desc.backend = MGV_BACKEND_CUDA;
+    engine_desc.kernels = kernels;
+    engine_desc.parallel = *parallel;
+    session_desc.capacity = 512;
+    if (!logits || mgv_engine_create(&engine, model, &engine_desc, &error) != MGV_OK) fail("engine", &error);
+    for (i = 0; i < SESSIONS; i++)
+        if (mgv_session_create(&sessions[i], engine, &session_desc, &error) != MGV_OK) fail("session", &error);
+    for (k = 0; k < SETTINGS; k++) {
+        const uint32_t length = LENGTH;
+        append_prompt(sessions[0], 20, k);
+        generate(sessions, 1, together, &length, settings + k);
+        append_prompt(sessions[0], 20, k);
+        for (i = same = 0; i < LENGTH; i++) {
+            uint32_t id;
+            if (mgv_session_sample(sessions[0], settings + k, &id, &error) != MGV_OK) fail("sample", &error);
+            same += id == together[0][i];
+            if (mgv_session_step(sessions[0], id, &error) != MGV_OK) fail("step", &error);
+        }
+        snprintf(line, sizeof line, "temperature %g, top_k %u, top_p %g, min_p %g: %u of %u ids as the host chooses", settings[k].temperature,
+                 settings[k].top_k, settings[k].top_p, settings[k].min_p, same, (uint32_t)LENGTH);
+        ok(same == LENGTH, line);
+    }
+    for (i = 0; i < SESSIONS; i++) {
+        sampling[i] = settings[i % SETTINGS];
+        sampling[i].seed = i;
+        lengths[i] = LENGTH - i * 3;
+        append_prompt(sessions[i], 1 + i * 13 % 60, i);
+        generate(&sessions[i], 1, &alone[i], &lengths[i], &sampling[i]);
+        if (mgv_session_logits(sessions[i], &behind, &k, &error) != MGV_OK) fail("logits", &error);
+        memcpy(logits + (size_t)i * vocabulary, behind, vocabulary * 4);
+        append_prompt(sessions[i], 1 + i * 13 % 60, i);
+    }
+    generate(sessions, SESSIONS, together, lengths, sampling);
+    for (i = same = 0; i < SESSIONS; i++) {
+        mgv_session_logits(sessions[i], &behind, &k, &error);
+        same += memcmp(alone[i], together[i], lengths[i] * 4) == 0 && memcmp(behind, logits + (size_t)i * vocabulary, vocabulary * 4) == 0;
+    }
+    snprintf(line, sizeof line, "%u of %u sessions together have the ids and logits that each has alone", same, (uint32_t)SESSIONS);
+    ok(same == SESSIONS, line);
+    for (i = 0; i < SESSIONS; i++) mgv_session_destroy(sessions[i]);
+    mgv_engine_destroy(engine);
+    free(logits);
 }
 
 int main(int count, char **arguments) {
@@ -363,6 +616,13 @@ int main(int count, char **arguments) {
     desc.parallel = parallel;
     if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail("model", &error);
     if (strcmp(arguments[1], "check") == 0) check(model, kernels, &parallel);
+    else if (strcmp(arguments[1], "public") == 0) sessions_of_public(model, kernels, &parallel);
+    else if (strcmp(arguments[1], "hold") == 0 && count > 5)
+        hold(model, kernels, &parallel, (uint32_t)strtoul(arguments[4], NULL, 10), (uint32_t)strtoul(arguments[5], NULL, 10));
+    else if (strcmp(arguments[1], "dump") == 0 && count > 5) dump(model, kernels, &parallel, arguments[4], (uint32_t)strtoul(arguments[5], NULL, 10));
+    else if (strcmp(arguments[1], "engines") == 0) engines(model, kernels, &parallel);
+    else if (strcmp(arguments[1], "chance") == 0) chance(model, kernels, &parallel);
+    else if (strcmp(arguments[1], "soak") == 0) soak(model, kernels, &parallel, count > 4 ? (uint32_t)strtoul(arguments[4], NULL, 10) : 200000);
     else timing(model, kernels, &parallel, count - 4, arguments + 4);
     mgv_model_close(model);
     mgv_threads_destroy(threads);

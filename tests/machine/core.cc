@@ -843,6 +843,17 @@ void op_shared_load(uint32_t address, void *value, uint32_t bytes, bool in_clust
     memcpy(value, arena(shared_data(address, bytes, false, in_cluster)), bytes);
 }
 
+void op_shared_add(uint32_t address, uint32_t value) {
+    MACHINE_ENTER(Op::atomic);
+    Cta *cta = cta_of_address(address);
+    const uintptr_t offset = shared_offset(cta->number, offset_in_window(address));
+    uint32_t sum;
+    atomic_access(offset, 4, true, self->pc, self->op);
+    memcpy(&sum, arena(offset), 4);
+    sum += value;
+    memcpy(arena(offset), &sum, 4);
+}
+
 uint32_t op_mapa(uint32_t address, uint32_t rank) {
     MACHINE_ENTER(Op::mapa);
     if (rank >= self->of->cluster->size) {

@@ -38,6 +38,7 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
 void op_fence_proxy_async(bool shared, bool global);
 uint32_t op_load_flag(const uint32_t *p, bool acquires, bool at_fence = false);
 void op_fence_acquire(void);
+void op_shared_add(uint32_t address, uint32_t value);
 void op_store_flag(uint32_t *p, uint32_t value, bool releases);
 uint32_t op_atomic(uint32_t *p, uint32_t operand, uint32_t compare, int kind, bool releases, bool acquires);
 bool op_load_word(const uint64_t *p, uint32_t tag, uint32_t *value, bool at_fence);

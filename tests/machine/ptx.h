@@ -52,6 +52,7 @@ template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
 DEVICE uint32_t shared_address(const void *pointer) { return machine::op_shared_address(pointer); }
 DEVICE void shared_store_u32(uint32_t address, uint32_t value) { machine::op_shared_store(address, &value, 4, false); }
 DEVICE uint32_t shared_load_u32(uint32_t address) { uint32_t v; machine::op_shared_load(address, &v, 4, false); return v; }
+DEVICE void red_shared_add(uint32_t address, uint32_t value) { machine::op_shared_add(address, value); }
 DEVICE float shared_load_f32(uint32_t address) { float v; machine::op_shared_load(address, &v, 4, false); return v; }
 DEVICE void shared_store_v2f32(uint32_t address, float x, float y) {
     const float v[2] = {x, y};
@@ -245,15 +246,26 @@ DEVICE uint32_t ld_relaxed_gpu_words_before_fence(const uint64_t *p, uint32_t ta
     const bool first = machine::op_load_word(p, tag, &a, true);
     return machine::op_load_word(p + 1, tag, &b, true) && first;
 }
+DEVICE uint32_t ld_relaxed_gpu_word_before_fence(const uint64_t *p, uint32_t tag, uint32_t &a) {
+    return machine::op_load_word(p, tag, &a, true);
+}
 DEVICE void st_relaxed_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) { machine::op_store_word(p, value, tag, false); }
 DEVICE void st_release_gpu_word(uint64_t *p, uint32_t value, uint32_t tag) { machine::op_store_word(p, value, tag, true); }
 DEVICE void ld_relaxed_gpu_v4u32_if(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t yes) {
     a = b = c = d = 0;
     if (yes) ld_relaxed_gpu_v4u32(p, a, b, c, d);
 }
+DEVICE uint32_t ld_relaxed_sys(const uint32_t *p) { return machine::op_load_flag(p, false); }
 DEVICE void st_relaxed_sys(uint32_t *p, uint32_t v) { machine::op_store_flag(p, v, false); }
 DEVICE void st_relaxed_gpu_v2f32(float *p, float x, float y) { const float v[2] = {x, y}; machine::op_global_store(p, v, 8); }
 DEVICE void red_release_gpu_add(uint32_t *p, uint32_t v) { machine::op_atomic(p, v, 0, 0, true, false); }
+DEVICE void red_relaxed_gpu_add(uint32_t *p, uint32_t v) { machine::op_atomic(p, v, 0, 0, false, false); }
+/* The carry is each addition's own, so what comes out at the end is the sum. */
+DEVICE void red_relaxed_gpu_add_u64(uint64_t *p, uint64_t v) {
+    uint32_t *const halves = (uint32_t *)(void *)p;
+    const uint32_t low = (uint32_t)v, old = machine::op_atomic(halves, low, 0, 0, false, false);
+    machine::op_atomic(halves + 1, (uint32_t)(v >> 32) + (old + low < low), 0, 0, false, false);
+}
 DEVICE uint32_t atom_relaxed_gpu_add(uint32_t *p, uint32_t v) { return machine::op_atomic(p, v, 0, 0, false, false); }
 DEVICE uint32_t atom_relaxed_gpu_cas(uint32_t *p, uint32_t expected, uint32_t desired) {
     return machine::op_atomic(p, desired, expected, 1, false, false);

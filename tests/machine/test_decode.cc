@@ -16,7 +16,8 @@
 #include "tap.h"
 
 extern "C" void megavit_decode_12_2_sm_90a(const mgv__decode_arguments arguments);
-extern "C" void megavit_decode_24_4_sm_90a(const mgv__decode_arguments arguments);
+extern "C" void megavit_decode_24_2_sm_90a(const mgv__decode_arguments arguments);
+extern "C" void megavit_decode_32_4_sm_90a(const mgv__decode_arguments arguments);
 extern "C" void megavit_prompt_sm_90a(const mgv__prompt_arguments arguments);
 extern "C" const uint32_t megavit_decode_description[3], megavit_prompt_description[3];
 
@@ -25,7 +26,8 @@ namespace {
 struct Shape {
     uint32_t layers, hidden, intermediate, heads, key_heads, vocabulary;
     bool tied;
-    bool sees; /* a Qwen3-VL with DeepStack behind both layers; its last three ids are placeholder, clip's placeholder, begin */
+    bool sees = false; /* a Qwen3-VL with DeepStack behind both layers; its last three ids are placeholder, clip's placeholder, begin */
+    uint32_t distinct = 0; /* rows of the head that are not another's again; 0: all */
 };
 
 /* A safetensors file of bf16, by a rule. */
@@ -112,6 +114,10 @@ mgv_model *open_model(const Shape &s) {
     }
     c.norm(m + "norm", s.hidden);
     if (!s.tied) c.linear("lm_head", s.vocabulary, s.hidden);
+    if (s.distinct) {
+        const size_t row = s.hidden * 2, head = c.data.size() - s.vocabulary * row;
+        for (size_t i = s.distinct; i < s.vocabulary; i++) memcpy(&c.data[head + i * row], &c.data[head + i % s.distinct * row], row);
+    }
     if (s.sees) c.tower(s.hidden);
     std::string config = std::string("{\"model_type\":\"") + (s.sees ? "qwen3_vl_text" : "qwen3") + "\",\"hidden_size\":" + std::to_string(s.hidden) +
         ",\"intermediate_size\":" + std::to_string(s.intermediate) + ",\"num_hidden_layers\":" + std::to_string(s.layers) +
@@ -204,8 +210,9 @@ void make_card(uint32_t ctas) {
     machine::global_reset();
     machine::runtime.multiprocessors = ctas;
     machine::runtime.kernels = {
-        {"megavit_decode_12_2_sm_90a", 96, [](void **arguments) { megavit_decode_12_2_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
-        {"megavit_decode_24_4_sm_90a", 96, [](void **arguments) { megavit_decode_24_4_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
+        {"megavit_decode_12_2_sm_90a", 128, [](void **arguments) { megavit_decode_12_2_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
+        {"megavit_decode_24_2_sm_90a", 128, [](void **arguments) { megavit_decode_24_2_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
+        {"megavit_decode_32_4_sm_90a", 128, [](void **arguments) { megavit_decode_32_4_sm_90a(*(const mgv__decode_arguments *)arguments[0]); }},
         {"megavit_prompt_sm_90a", 168, [](void **arguments) { megavit_prompt_sm_90a(*(const mgv__prompt_arguments *)arguments[0]); }}};
     machine::runtime.globals = {{"megavit_decode_description", {megavit_decode_description, sizeof megavit_decode_description}},
                                 {"megavit_prompt_description", {megavit_prompt_description, sizeof megavit_prompt_description}}};
@@ -271,7 +278,7 @@ struct Run {
 
 /* A launch: `given` ids from position `position` on, then chosen ones, `steps` in all. */
 Run launch(Gpu &gpu, const std::vector<uint32_t> &given, uint32_t position, uint32_t steps, const machine::Options &options,
-           const std::vector<uint32_t> &stops = {}) {
+           const std::vector<uint32_t> &stops = {}, const mgv__sampling &sampling = {}) {
     Run run;
     mgv_error error;
     memset(&error, 0, sizeof error);
@@ -284,8 +291,11 @@ Run launch(Gpu &gpu, const std::vector<uint32_t> &given, uint32_t position, uint
     session.position = position;
     session.given = (uint32_t)given.size();
     session.steps = steps;
+    session.sampling = sampling;
+    session.stop_count = (uint32_t)stops.size();
+    memcpy(session.stops, stops.data(), stops.size() * 4);
     machine::runtime.options = options;
-    mgv_result result = mgv__decoder_start(&gpu.state, &session, 1, stops.data(), (uint32_t)stops.size(), &error);
+    mgv_result result = mgv__decoder_start(&gpu.state, &session, 1, &error);
     if (result == MGV_OK) result = mgv__decoder_look(&gpu.state, &error);
     if (result != MGV_OK) run.verdict = error.message;
     run.machine = machine::runtime.last;
@@ -355,14 +365,14 @@ void test_lost(const Shape &shape, uint32_t before) {
     const Run whole = launch(gpu, given, before, 3, options);
     ok(wrong(whole).empty(), "a launch of which nothing is lost", wrong(whole));
     options.on_deadlock = machine::OnDeadlock::drain;
-    for (uint32_t kind = MGV__DECODE_ROWS; kind < MGV__DECODE_WEIGHTS; kind++) {
+    for (uint32_t kind = MGV__DECODE_ROWS; kind < MGV__DECODE_MEETING; kind++) {
         std::string why;
         for (uint32_t step = 0; step < 3 && why.empty(); step += 2)
             for (uint32_t cta = 0; cta < 4 && why.empty(); cta += 3) {
                 a.poll_limit = 128;
                 a.lost_word = kind;
                 a.lost_cta = kind == MGV__DECODE_PARTS ? 0 : cta;
-                a.lost_generation = a.generation + step * (a.layers + 1) + (kind == MGV__DECODE_BEST ? a.layers : 1);
+                a.lost_generation = a.generation + step * mgv__decode_generations(&a) + (kind == MGV__DECODE_BEST ? a.layers : 1);
                 const Run run = launch(gpu, given, before, 3, options);
                 faults_planted++;
                 if (run.verdict.find("gave up") == std::string::npos) why = "it was not given up: " + run.verdict;
@@ -684,6 +694,214 @@ void test_pictures(const Shape &shape) {
     mgv_model_close(model);
 }
 
+/* ---- choosing by chance ---- */
+
+std::vector<uint32_t> generated(mgv_session *session, const mgv_sample_desc *sampling, uint32_t count) {
+    std::vector<uint32_t> ids(count);
+    mgv_generate_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.ids = ids.data();
+    desc.id_capacity = count;
+    desc.sampling = sampling;
+    uint32_t made = 0;
+    int32_t stopped = 0;
+    mgv_error error;
+    if (mgv_session_generate(session, &desc, &made, &stopped, &error) != MGV_OK) ok(false, "generate", error.message);
+    ids.resize(made);
+    return ids;
+}
+
+/* Ids that one launch chooses are those that the host chooses from the same logits one by one. */
+void test_sampling(const char *name, const Shape &shape, const std::vector<uint32_t> &grids, unsigned seeds) {
+    struct Setting { float temperature, top_p, min_p; uint32_t top_k; };
+    static const Setting settings[] = {{1, 0, 0, 0}, {0.7f, 0, 0, 5}, {1.5f, 0.8f, 0, 0}, {1, 0.9f, 0.05f, 20}, {50, 0, 0, 0},
+                                       {50, 0.5f, 0, 90}, {2, 0, 0.2f, 0}, {1e-6f, 0, 0, 0}, {20, 1e-7f, 0, 0}, {20, 0, 0, 100000}};
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    std::string why;
+    unsigned different = 0, runs = 0;
+    const std::vector<uint32_t> ids = rule_ids(7, shape.vocabulary, 11);
+    for (uint32_t grid : grids) {
+        make_card(grid);
+        Session gpu = open_session(model, 40, MGV_BACKEND_CUDA);
+        if (!gpu.session) return;
+        for (const Setting &setting : settings)
+            for (unsigned seed = 0; seed < seeds && why.empty(); seed++) {
+                mgv_error error;
+                mgv_sample_desc sampling;
+                memset(&sampling, 0, sizeof sampling);
+                sampling.temperature = setting.temperature;
+                sampling.top_k = setting.top_k;
+                sampling.top_p = setting.top_p;
+                sampling.min_p = setting.min_p;
+                sampling.seed = seed * 0x123456789ull;
+                machine::runtime.options = options_of(seed + 7 * grid + runs, false);
+                machine::runtime.options.hardware_sums = false;
+                machine::runtime.options.words_order = runs++ % 2;
+                mgv_session_rollback(gpu.session, 0, &error);
+                mgv_append_desc append;
+                memset(&append, 0, sizeof append);
+                append.ids = ids.data();
+                append.id_count = ids.size();
+                if (mgv_session_append_blocking(gpu.session, &append, &error) != MGV_OK) why = error.message;
+                const std::vector<uint32_t> mine = generated(gpu.session, &sampling, 4);
+                arithmetic_runs++;
+                if (!machine::runtime.last.reports.empty()) why = machine::runtime.last.text();
+                const std::vector<float> behind = logits_of(gpu);
+                mgv_session_rollback(gpu.session, 6, &error);
+                mgv_session_step(gpu.session, ids[6], &error);
+                for (uint32_t i = 0; i < 4 && why.empty(); i++) {
+                    uint32_t id = 0;
+                    mgv_session_sample(gpu.session, &sampling, &id, &error);
+                    if (i >= mine.size() || id != mine[i]) why = "the host chooses another id, number " + std::to_string(i);
+                    different += i > 0 && mine[i] != mine[0];
+                    mgv_session_step(gpu.session, id, &error);
+                }
+                if (why.empty() && logits_of(gpu) != behind) why = "other logits behind them";
+                if (!why.empty())
+                    why = std::to_string(grid) + " CTAs, temperature " + std::to_string(setting.temperature) + ", top_k " +
+                          std::to_string(setting.top_k) + ", top_p " + std::to_string(setting.top_p) + ", seed " + std::to_string(seed) + ": " + why;
+            }
+        close_session(gpu);
+    }
+    ok(why.empty() && different > runs / 2, std::string(name) + ": " + std::to_string(runs) + " texts by chance as the host's", why);
+    mgv_model_close(model);
+}
+
+/* A meeting to which somebody does not come, the host's wish for an end. */
+void test_choice_faults(const Shape &shape) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    Gpu gpu;
+    if (!open_gpu(gpu, model, 4, 8)) return;
+    mgv__decode_arguments &a = gpu.state.arguments;
+    mgv_sample_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.temperature = 2;
+    desc.top_k = 50;
+    desc.top_p = 0.9f;
+    const mgv__sampling sampling = mgv__sampling_of(&desc);
+    machine::Options options = options_of(3, false);
+    options.hardware_sums = false;
+    const Run whole = launch(gpu, {5}, 0, 3, options, {}, sampling);
+    ok(wrong(whole).empty(), "a text by chance", wrong(whole));
+    options.on_deadlock = machine::OnDeadlock::drain;
+    std::string why;
+    for (uint32_t meeting = 0; meeting < 2 && why.empty(); meeting++)
+        for (uint32_t step = 0; step < 3 && why.empty(); step += 2) {
+            a.poll_limit = 128;
+            a.lost_word = MGV__DECODE_MEETING;
+            a.lost_cta = meeting;
+            a.lost_generation = a.generation + step * mgv__decode_generations(&a) + a.layers + 1 + meeting;
+            const Run run = launch(gpu, {5}, 0, 3, options, {}, sampling);
+            faults_planted++;
+            if (run.verdict.find("gave up") == std::string::npos) why = "it was not given up: " + run.verdict;
+            else if (!run.machine.reports.empty()) why = run.machine.text();
+            else faults_caught++;
+            a.lost_word = 0;
+            a.poll_limit = MGV__DECODE_POLL_LIMIT;
+            const Run next = launch(gpu, {5}, 0, 3, options, {}, sampling);
+            if (why.empty()) why = wrong(next);
+            if (why.empty() && next.chosen != whole.chosen) why = "the next launch chooses other ids";
+        }
+    ok(why.empty(), "a lost word: meetings", why);
+    options.host.word = gpu.state.cancel;
+    why.clear();
+    uint32_t fewest = 3, most = 0;
+    for (uint64_t after : {1, 500, 1000, 1500, 2000, 2500}) {
+        options.host.after = after;
+        const Run run = launch(gpu, {5}, 0, 3, options, {}, sampling);
+        if (why.empty()) why = wrong(run);
+        if (run.steps < fewest) fewest = run.steps;
+        if (run.steps > most) most = run.steps;
+        for (uint32_t i = 0; i < run.steps && why.empty(); i++)
+            if (run.chosen[i] != whole.chosen[i]) why = "other ids before the end";
+    }
+    ok(why.empty() && fewest == 1 && most > 1, "the host ends it behind ids 1 to " + std::to_string(most), why);
+    close_gpu(gpu);
+    mgv_model_close(model);
+}
+
+/* ---- several sessions ---- */
+
+void test_together(const char *name, const Shape &shape, uint32_t count, uint32_t grid) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    make_card(grid);
+    machine::runtime.options = options_of(count, false);
+    machine::runtime.options.hardware_sums = false;
+    mgv_engine_desc engine_desc;
+    mgv_session_desc session_desc;
+    mgv_error error;
+    memset(&error, 0, sizeof error);
+    memset(&engine_desc, 0, sizeof engine_desc);
+    memset(&session_desc, 0, sizeof session_desc);
+    engine_desc.backend = MGV_BACKEND_CUDA;
+    engine_desc.kernels = "the model has them";
+    mgv_engine *engine = nullptr;
+    if (mgv_engine_create(&engine, model, &engine_desc, &error) != MGV_OK) return ok(false, "the engine", error.message);
+    std::vector<mgv_session *> sessions;
+    std::vector<std::vector<uint32_t>> ids(count), alone(count);
+    std::vector<std::vector<float>> logits(count);
+    std::vector<mgv_sample_desc> sampling(count);
+    std::vector<mgv_generate_desc> descs(count);
+    for (uint32_t i = 0; i < count; i++) {
+        mgv_session *session = nullptr;
+        session_desc.capacity = 20 + i;
+        if (mgv_session_create(&session, engine, &session_desc, &error) != MGV_OK) return ok(false, "a session", error.message);
+        name_parts(engine->decoder, *session->gpu, session_desc.capacity);
+        sessions.push_back(session);
+        memset(&sampling[i], 0, sizeof sampling[i]);
+        memset(&descs[i], 0, sizeof descs[i]);
+        sampling[i].temperature = i % 2 ? 1.5f : 0;
+        sampling[i].top_p = i % 4 == 1 ? 0.9f : 0;
+        sampling[i].seed = i;
+        ids[i].resize(2 + i % 3);
+        descs[i].ids = ids[i].data();
+        descs[i].id_capacity = (uint32_t)ids[i].size();
+        descs[i].sampling = &sampling[i];
+    }
+    std::vector<uint32_t> counts(count);
+    std::vector<int32_t> stopped(count);
+    std::string why;
+    for (int together = 0; together < 2; together++) {
+        for (uint32_t i = 0; i < count; i++) {
+            const std::vector<uint32_t> prompt = rule_ids(1 + i * 2 % 7, shape.vocabulary, i);
+            mgv_append_desc append;
+            memset(&append, 0, sizeof append);
+            append.ids = prompt.data();
+            append.id_count = prompt.size();
+            mgv_session_rollback(sessions[i], 0, &error);
+            if (mgv_session_append_blocking(sessions[i], &append, &error) != MGV_OK) why = error.message;
+            if (together) continue;
+            if (mgv_session_generate(sessions[i], &descs[i], &counts[i], &stopped[i], &error) != MGV_OK) why = error.message;
+            alone[i] = ids[i];
+            logits[i].assign(sessions[i]->buffers[sessions[i]->logits], sessions[i]->buffers[sessions[i]->logits] + shape.vocabulary);
+        }
+        if (!together) continue;
+        for (auto &list : ids) std::fill(list.begin(), list.end(), 0u);
+        if (mgv_sessions_generate(sessions.data(), descs.data(), count, counts.data(), stopped.data(), &error) != MGV_OK) why = error.message;
+        arithmetic_runs++;
+        if (!machine::runtime.last.reports.empty()) why += machine::runtime.last.text();
+        for (uint32_t i = 0; i < count && why.empty(); i++) {
+            if (counts[i] != ids[i].size() || ids[i] != alone[i]) why = "session " + std::to_string(i) + " has other ids than alone";
+            else if (memcmp(logits[i].data(), sessions[i]->buffers[sessions[i]->logits], shape.vocabulary * 4)) why = "session " + std::to_string(i) + " has other logits than alone";
+        }
+    }
+    ok(why.empty(), std::string(name) + ": " + std::to_string(count) + " sessions together as each alone", why);
+    if (count > 1) {
+        std::swap(sessions[0], sessions[1]);
+        std::vector<mgv_session *> twice = {sessions[0], sessions[1], sessions[0]};
+        descs.resize(3);
+        counts.resize(3);
+        stopped.resize(3);
+        ok(mgv_sessions_generate(twice.data(), descs.data(), 3, counts.data(), stopped.data(), &error) == MGV_ERROR_ARGUMENT, "a session twice is refused");
+    }
+    for (mgv_session *session : sessions) mgv_session_destroy(session);
+    mgv_engine_destroy(engine);
+    mgv_model_close(model);
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
@@ -695,6 +913,9 @@ int main(int count, char **arguments) {
         test_arithmetic("four heads of queries for one of keys", four, 5, 2, {4, 2}, 2);
         test_arithmetic("two segments", pair, 127, 3, {4, 6}, 2);
     }
+    /* ids beyond the rows' columns: an embedding that is not the head's has as many rows as there are ids */
+    if (only.empty() || only == "untied") test_arithmetic("an embedding of its own", {1, 64, 64, 4, 1, 1100, false}, 3, 2, {4}, 1);
+    if (only.empty() || only == "rows") test_arithmetic("rows that registers do not hold", {1, 1664, 64, 2, 1, 64, true}, 3, 2, {12}, 1);
     if (only.empty() || only == "lost") test_lost(pair, 128);
     if (only.empty() || only == "prompt") {
         test_prompt("a short prompt", pair, {21}, {{}, {1}, {8, 9}}, {4, 2});
@@ -703,5 +924,17 @@ int main(int count, char **arguments) {
     }
     if (only.empty() || only == "sessions") test_sessions(pair);
     if (only.empty() || only == "pictures") test_pictures(seeing);
+    const Shape many = {1, 64, 64, 2, 1, 1500, true}, alike = {1, 64, 64, 4, 1, 1100, false, false, 3};
+    if (only.empty() || only == "sampling") {
+        test_sampling("many ids", many, {4, 6}, 1);
+        test_sampling("ids of equal logits", alike, {4}, 1);
+        test_choice_faults(many);
+    }
+    if (only.empty() || only == "together") {
+        test_together("two heads a key", pair, 3, 4);
+        test_together("two sets", pair, 7, 4);
+        test_together("four heads a key", four, 8, 6);
+        test_together("more than fit into a launch", many, 10, 4);
+    }
     return finish("decoder");
 }

@@ -44,32 +44,38 @@ DEVICE uint32_t decode_raw_head(const mgv__decode_arguments &a, const DecodeUnit
     return a.heads + (i - group) * a.key_heads + unit.head;
 }
 
-DEVICE void decode_gather_raw(Decoder &self, const DecodeUnit &unit) {
+/* Thread t has column t of each head. One word is looked at first, then all. */
+template <int HEADS> DEVICE void decode_gather_raw(Decoder &self, const DecodeUnit &unit) {
     const mgv__decode_arguments &a = self.arguments;
-    const uint32_t heads = a.heads / a.key_heads + (unit.own < unit.end ? 2 : 0), tag = decode_tag(self, unit.layer);
-    const uint64_t *const words = a.qkv + unit.session * (a.heads + 2 * a.key_heads) * MGV__DECODE_HEAD_DIM;
-#pragma unroll 1
-    for (uint32_t i = self.thread; i < heads * MGV__DECODE_HEAD_DIM; i += 32 * MGV__DECODE_ATTENTION_WARPS) {
-        uint32_t value = 0;
-        const uint32_t head = decode_raw_head(a, unit, i / MGV__DECODE_HEAD_DIM);
-        const uint64_t *const word = words + head * MGV__DECODE_HEAD_DIM + i % MGV__DECODE_HEAD_DIM;
-        if (!decode_wait(self, MGV__DECODE_QKVS, [&]() { return ld_relaxed_gpu_word(word, tag, value); })) return;
-        self.shared->raw[i] = __uint_as_float(value);
-    }
+    static_assert(MGV__DECODE_HEAD_DIM == 32 * MGV__DECODE_ATTENTION_WARPS, "a thread for each column");
+    const uint32_t own = unit.own < unit.end, tag = decode_tag(self, unit.layer);
+    const uint64_t *const words = a.qkv + unit.session * (a.heads + 2 * a.key_heads) * MGV__DECODE_HEAD_DIM + self.thread;
+    uint32_t value[HEADS + 2];
+    decode_wait(self, MGV__DECODE_QKVS,
+                [&]() { return ld_relaxed_gpu_word(words + decode_raw_head(a, unit, 0) * MGV__DECODE_HEAD_DIM, tag, value[0]); });
+    decode_wait(self, MGV__DECODE_QKVS, [&]() {
+        uint32_t all = 1;
+#pragma unroll
+        for (uint32_t i = 0; i < HEADS + 2; i++) /* where key and value are not wanted, a query stands for them */
+            all &= ld_relaxed_gpu_word(words + decode_raw_head(a, unit, i < HEADS || own ? i : 0) * MGV__DECODE_HEAD_DIM, tag, value[i]);
+        return all;
+    });
+    if (self.gone) return;
+#pragma unroll
+    for (uint32_t i = 0; i < HEADS + 2; i++) self.shared->raw[i * MGV__DECODE_HEAD_DIM + self.thread] = __uint_as_float(value[i]);
 }
 
 /* What turns and scales a head, loaded before the head is there: lane l has columns l, l + 32, l + 64, l + 96. */
 struct DecodeTurn {
-    float gamma[4], cosine[2], sine[2];
+    float gamma[2][4], cosine[2], sine[2]; /* of queries, of keys */
 };
-DEVICE void decode_load_turn(const Decoder &self, const DecodeUnit &unit, uint32_t heads, DecodeTurn &turn) {
+DEVICE void decode_load_turn(const Decoder &self, const DecodeUnit &unit, DecodeTurn &turn) {
     const mgv__decode_arguments &a = self.arguments;
-    if (self.warp > heads) return;
-    const float *const gamma = a.vectors + unit.layer * mgv__decode_vectors(&a) + 2 * a.width +
-        (self.warp == heads ? MGV__DECODE_HEAD_DIM : 0);
+    const float *const gamma = a.vectors + unit.layer * mgv__decode_vectors(&a) + 2 * a.width;
     const float *const rotary = a.rotary + (uint64_t)(self.step * a.sessions + unit.session) * MGV__DECODE_HEAD_DIM;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) turn.gamma[i] = ld_global_nc_f32(gamma + self.lane + 32 * i);
+    for (uint32_t i = 0; i < 8; i++)
+        turn.gamma[i / 4][i % 4] = ld_global_nc_f32(gamma + i / 4 * MGV__DECODE_HEAD_DIM + self.lane + 32 * (i % 4));
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) ld_global_nc_v2f32(rotary + (self.lane + 32 * i) * 2, turn.cosine[i], turn.sine[i]);
 }
@@ -88,17 +94,15 @@ DEVICE void decode_append(Decoder &self, const DecodeUnit &unit, uint32_t which,
     }
 }
 
-/* Warp i takes head i of `raw`: RMSNorm, rotary, and of queries the scale of scores. The value stays as it is. */
-DEVICE void decode_turn(Decoder &self, const DecodeUnit &unit, uint32_t heads, const DecodeTurn &turn) {
-    const uint32_t own = unit.own < unit.end;
+/* One head of `raw`: RMSNorm, rotary, and of queries the scale of scores. The value stays as it is. */
+DEVICE void decode_turn_head(Decoder &self, const DecodeUnit &unit, uint32_t head, uint32_t heads, const DecodeTurn &turn) {
     float x[4], square = 0;
-    if (self.warp >= heads + 2 * own) return;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
-        x[i] = self.shared->raw[self.warp * MGV__DECODE_HEAD_DIM + self.lane + 32 * i];
+        x[i] = self.shared->raw[head * MGV__DECODE_HEAD_DIM + self.lane + 32 * i];
         square += x[i] * x[i];
     }
-    if (self.warp == heads + 1) {
+    if (head == heads + 1) {
         decode_append(self, unit, 1, x);
         return;
     }
@@ -106,20 +110,25 @@ DEVICE void decode_turn(Decoder &self, const DecodeUnit &unit, uint32_t heads, c
     for (uint32_t i = 16; i > 0; i /= 2) square += shfl_bfly_f32(square, i);
     const float scale = 1 / sqrtf(square / (float)MGV__DECODE_HEAD_DIM + self.arguments.epsilon);
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) x[i] *= scale * turn.gamma[i];
+    for (uint32_t i = 0; i < 4; i++) x[i] *= scale * (head == heads ? turn.gamma[1][i] : turn.gamma[0][i]);
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         const float low = x[i], high = x[i + 2];
         x[i] = low * turn.cosine[i] - high * turn.sine[i];
         x[i + 2] = high * turn.cosine[i] + low * turn.sine[i];
     }
-    if (self.warp == heads) {
+    if (head == heads) {
         decode_append(self, unit, 0, x);
         return;
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
-        self.shared->query[self.warp * MGV__DECODE_HEAD_DIM + self.lane + 32 * i] = x[i] * self.arguments.scale;
+        self.shared->query[head * MGV__DECODE_HEAD_DIM + self.lane + 32 * i] = x[i] * self.arguments.scale;
+}
+DEVICE void decode_turn(Decoder &self, const DecodeUnit &unit, uint32_t heads, const DecodeTurn &turn) {
+#pragma unroll 1
+    for (uint32_t head = self.warp; head < heads + (unit.own < unit.end ? 2 : 0); head += MGV__DECODE_ATTENTION_WARPS)
+        decode_turn_head(self, unit, head, heads, turn);
 }
 
 /* What a half of a warp has added up: for each head the largest score, the sum of weights, eight columns of the weighted values. */
@@ -235,11 +244,12 @@ template <int HEADS> DEVICE void decode_put_column(const Decoder &self, const De
 /* 1: the CTA gives up. */
 template <int HEADS> DEVICE uint32_t decode_attention_unit(Decoder &self, const DecodeUnit &unit) {
     enum { ROUND = DecodeKeys<HEADS>::ROUND };
-    DecodeKeys<HEADS> keys;
+    DecodeKeys<HEADS> keys[2]; /* one round's are on their way while the other's are used */
     DecodeTurn turn;
-    decode_load_turn(self, unit, HEADS, turn);
-    decode_load_keys(self, unit, unit.first, keys);
-    decode_gather_raw(self, unit);
+    decode_load_turn(self, unit, turn);
+    decode_load_keys(self, unit, unit.first, keys[0]);
+    decode_load_keys(self, unit, unit.first + ROUND, keys[1]);
+    decode_gather_raw<HEADS>(self, unit);
     if (decode_sync_attention(self)) return 1;
     decode_turn(self, unit, HEADS, turn);
     if (decode_sync_attention(self)) return 1;
@@ -256,9 +266,12 @@ template <int HEADS> DEVICE uint32_t decode_attention_unit(Decoder &self, const 
         }
     }
 #pragma unroll 1
-    for (uint32_t first = unit.first; first < unit.end; first += ROUND) {
-        if (first != unit.first) decode_load_keys(self, unit, first, keys);
-        decode_take_keys(self, unit, first, keys, query, softmax);
+    for (uint32_t first = unit.first; first < unit.end; first += 2 * ROUND) {
+        decode_take_keys(self, unit, first, keys[0], query, softmax);
+        decode_load_keys(self, unit, first + 2 * ROUND, keys[0]);
+        if (first + ROUND >= unit.end) break;
+        decode_take_keys(self, unit, first + ROUND, keys[1], query, softmax);
+        decode_load_keys(self, unit, first + 3 * ROUND, keys[1]);
     }
     decode_leave_sums(self, softmax);
     if (decode_sync_attention(self)) return 1;
@@ -268,42 +281,44 @@ template <int HEADS> DEVICE uint32_t decode_attention_unit(Decoder &self, const 
     return 0;
 }
 
-/* Segments together: 16 columns of a head, thread 16 s + c has column c of segment s. 1: the CTA gives up. */
+/* Segments together: 16 columns of a head, thread 16 s + c has column c of segment s, and of segment s + 8. 1: the CTA gives up. */
 DEVICE uint32_t decode_join_unit(Decoder &self, uint32_t session, uint32_t layer, uint32_t head, uint32_t columns, uint32_t segments) {
     const mgv__decode_arguments &a = self.arguments;
-    const uint32_t group = a.heads / a.key_heads, segment = self.thread / 16, column = self.thread % 16, tag = decode_tag(self, layer);
+    const uint32_t group = a.heads / a.key_heads, column = self.thread % 16, tag = decode_tag(self, layer);
     self.joins ^= 1;
     float(*const joined)[16] = self.shared->joined[self.joins];
-    if (self.thread / 32 * 2 < segments) {
-        const uint64_t *const words = a.parts + ((uint64_t)(session * a.key_heads + head / group) * MGV__DECODE_SEGMENTS + segment) *
-                                                    (group * (MGV__DECODE_HEAD_DIM + 2));
-        const uint64_t *const sums = words + head % group * MGV__DECODE_HEAD_DIM + columns;
-        const uint64_t *const weights = words + group * MGV__DECODE_HEAD_DIM + head % group * 2;
-        uint32_t sum = 0, largest = 0, weight = 0;
-        if (decode_wait(self, MGV__DECODE_PARTS, [&]() {
-                if (segment >= segments) return 1u;
-                return ld_relaxed_gpu_word(sums + column, tag, sum) & ld_relaxed_gpu_words(weights, tag, largest, weight);
-            }) && segment < segments) {
-            joined[segment][column] = __uint_as_float(sum);
+    const uint32_t pitch = group * (MGV__DECODE_HEAD_DIM + 2), first = min(self.thread / 16, segments - 1), second = min(first + 8, segments - 1);
+    const uint64_t *const words = a.parts + (uint64_t)(session * a.key_heads + head / group) * MGV__DECODE_SEGMENTS * pitch;
+    const uint64_t *const sums = words + head % group * MGV__DECODE_HEAD_DIM + columns + column;
+    const uint64_t *const weights = words + group * MGV__DECODE_HEAD_DIM + head % group * 2;
+    uint32_t sum[2], largest[2], weight[2];
+    if (decode_wait(self, MGV__DECODE_PARTS, [&]() {
+            return ld_relaxed_gpu_word(sums + first * pitch, tag, sum[0]) & ld_relaxed_gpu_words(weights + first * pitch, tag, largest[0], weight[0]) &
+                   ld_relaxed_gpu_word(sums + second * pitch, tag, sum[1]) & ld_relaxed_gpu_words(weights + second * pitch, tag, largest[1], weight[1]);
+        }))
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t segment = self.thread / 16 + 8 * i;
+            if (segment >= segments) break;
+            joined[segment][column] = __uint_as_float(sum[i]);
             if (column == 0) {
-                joined[16][segment] = __uint_as_float(largest);
-                joined[17][segment] = __uint_as_float(weight);
+                joined[16][segment] = __uint_as_float(largest[i]);
+                joined[17][segment] = __uint_as_float(weight[i]);
             }
         }
-    }
     if (decode_sync_attention(self)) return 1;
     if (self.warp != 0) return 0;
-    float largest = -INFINITY, weight = 0, sum = 0;
+    float most = -INFINITY, weights_of_all = 0, all = 0;
 #pragma unroll 1
-    for (uint32_t i = 0; i < segments; i++) largest = fmaxf(largest, joined[16][i]);
+    for (uint32_t i = 0; i < segments; i++) most = fmaxf(most, joined[16][i]);
 #pragma unroll 1
     for (uint32_t i = 0; i < segments; i++) {
-        const float shrink = ex2_approx(joined[16][i] - largest);
-        weight += joined[17][i] * shrink;
-        sum += joined[i][column] * shrink;
+        const float shrink = ex2_approx(joined[16][i] - most);
+        weights_of_all += joined[17][i] * shrink;
+        all += joined[i][column] * shrink;
     }
     decode_put_pair(self, MGV__DECODE_ATTENDED, a.attended + session * (a.heads * (MGV__DECODE_HEAD_DIM / 2)),
-                    head * MGV__DECODE_HEAD_DIM + columns + column, sum / weight, self.lane < 16, tag);
+                    head * MGV__DECODE_HEAD_DIM + columns + column, all / weights_of_all, self.lane < 16, tag);
     return 0;
 }
 

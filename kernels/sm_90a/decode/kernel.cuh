@@ -1,13 +1,15 @@
-/* megavit: decoding, the persistent kernel: a launch appends ids to the caches of up to four sessions, those that are given and those that
-   it chooses itself, the most likely ones.
+/* megavit: decoding, the persistent kernel: a launch appends ids to the caches of up to eight sessions, those that are given and those that
+   it chooses itself.
 
-   One CTA a multiprocessor: eight warps that multiply, eight that attend, one for the norms, one that keeps a ring of weights full: it runs
+   One CTA a multiprocessor: eight warps that multiply, four that attend, one for the norms, one that keeps a ring of weights full: it runs
    ahead of all waits, through layers and ids, as the order of weights is known. Each role goes through the layers by itself, from words to
-   words; behind an id all of them meet. Read in this order: memory, product, attention, this file. */
+   words; behind an id all of them meet. Read in this order: memory, product, attention,
+   sample, this file. */
 #ifndef MGV_DECODE_KERNEL_CUH
 #define MGV_DECODE_KERNEL_CUH
 
 #include "attention.cuh"
+#include "sample.cuh"
 
 /* ---- weights ---- */
 
@@ -83,21 +85,21 @@ DEVICE void decode_loader_role(DecodeMemory *shared, const mgv__decode_arguments
 /* ---- the beginning of a step, and its end ---- */
 
 /* Rows of the embedding: each CTA the columns whose residual it keeps. */
-DEVICE void decode_embed(Decoder &self) {
+DEVICE void decode_embed(Decoder &self, uint32_t half) {
     const mgv__decode_arguments &a = self.arguments;
     const uint32_t first = mgv__decode_first(a.width / 8, blockIdx.x, gridDim.x);
     const uint32_t end = mgv__decode_first(a.width / 8, blockIdx.x + 1, gridDim.x);
-    const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16);
-    if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
-    const float *const row_given = session < a.sessions ? a.session[session].row : NULL;
+    const uint32_t session = decode_session_of(self, half);
+    if (session >= a.sessions) return;
+    const float *const row_given = a.session[session].row;
     uint32_t id = 0;
-    if (session < a.sessions && !row_given)
+    if (!row_given)
         id = self.step < a.session[session].given ? ld_global_nc_u32(a.ids + session * a.ids_pitch + self.step)
                                                 : self.shared->token[session][0];
 #pragma unroll 1
     for (uint32_t group = first; group < end; group += MGV__DECODE_GROUP) {
         const uint32_t block = group + self.thread / 16 % MGV__DECODE_GROUP, row = self.lane % 8;
-        const uint32_t valid = session < a.sessions && block < end && self.lane % 16 < 8 && (self.alive >> session & 1);
+        const uint32_t valid = block < end && self.lane % 16 < 8 && (self.alive >> session & 1);
         float value = 0, gamma = 0;
         if (valid) {
             if (row_given) {
@@ -115,8 +117,8 @@ DEVICE void decode_embed(Decoder &self) {
 }
 
 /* The best of this CTA, of each session: two warps have its threads. */
-DEVICE void decode_leave_best(Decoder &self, DecodeBest best) {
-    const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16);
+DEVICE void decode_leave_best(Decoder &self, uint32_t half, DecodeBest best) {
+    const uint32_t session = decode_session_of(self, half);
     if (session >= self.arguments.sessions) return;
 #pragma unroll
     for (uint32_t i = 16; i > 0; i /= 2) {
@@ -139,6 +141,7 @@ DEVICE void decode_put_best(Decoder &self) {
     DecodeBest best = {two[0][0], two[0][1]};
     decode_take_better(best, two[1][0], two[1][1]);
     uint64_t *const words = a.best + ((uint64_t)session * gridDim.x + blockIdx.x) * 2;
+    if (blockIdx.x == 0 && self.shared->cancelled) best.id |= DECODE_CANCELLED;
     st_relaxed_gpu_word(words, best.key, tag);
     if (a.lost_word == MGV__DECODE_BEST && a.lost_cta == blockIdx.x && a.lost_generation == tag) return;
     st_release_gpu_word(words + 1, best.id, tag);
@@ -149,29 +152,44 @@ DEVICE void decode_gather_best(Decoder &self) {
     const mgv__decode_arguments &a = self.arguments;
     const uint32_t session = self.warp, tag = decode_tag(self, a.layers);
     if (session >= a.sessions) return;
-    DecodeBest best = {0, 0xFFFFFFFFu};
+    DecodeBest best = {0, DECODE_NO_ID};
+    uint32_t cancelled = 0;
     if (ld_relaxed_gpu(a.aborted)) self.gone = 1;
     self.gone = !vote_all(!self.gone);
 #pragma unroll 1
-    for (uint32_t first = 0; first < gridDim.x; first += 32) {
-        const uint32_t cta = first + self.lane;
-        uint32_t key = 0, id = 0xFFFFFFFFu;
+    for (uint32_t first = 0; first < gridDim.x; first += 32 * DECODE_AT_ONCE) {
+        uint32_t key[DECODE_AT_ONCE], id[DECODE_AT_ONCE];
         decode_wait(self, MGV__DECODE_BEST, [&]() {
-            return cta >= gridDim.x ||
-                   ld_relaxed_gpu_words_before_fence(a.best + ((uint64_t)session * gridDim.x + cta) * 2, tag, key, id);
+            uint32_t all = 1;
+#pragma unroll
+            for (uint32_t i = 0; i < DECODE_AT_ONCE; i++)
+                all &= ld_relaxed_gpu_words_before_fence(a.best + ((uint64_t)session * gridDim.x + decode_other_cta(self, first, i)) * 2, tag,
+                                                         key[i], id[i]);
+            return all;
         });
-        decode_take_better(best, key, id);
+        if (self.gone) break;
+#pragma unroll
+        for (uint32_t i = 0; i < DECODE_AT_ONCE; i++) {
+            cancelled |= id[i] & DECODE_CANCELLED;
+            decode_take_better(best, key[i], id[i] & ~DECODE_CANCELLED);
+        }
     }
     fence_acquire_gpu();
+    cancelled = !vote_all(cancelled == 0);
 #pragma unroll
     for (uint32_t i = 16; i > 0; i /= 2) {
         const uint32_t key = __float_as_uint(shfl_bfly_f32(__uint_as_float(best.key), i));
         const uint32_t id = __float_as_uint(shfl_bfly_f32(__uint_as_float(best.id), i));
         decode_take_better(best, key, id);
     }
+    const uint32_t failed = best.key == 0xFFFFFFFFu;
+    if (!self.gone && !failed && a.session[session].sampling.scale > 0 && (self.alive >> session & 1) &&
+        self.step + 1 >= a.session[session].given)
+        best.id = decode_choose(self, session, best.key);
     if (self.lane == 0) {
         self.shared->token[session][0] = best.id;
-        self.shared->token[session][1] = best.key == 0xFFFFFFFFu;
+        self.shared->token[session][1] = failed;
+        if (session == 0) self.shared->ends = cancelled != 0;
     }
 }
 
@@ -179,21 +197,24 @@ DEVICE void decode_gather_best(Decoder &self) {
 DEVICE void decode_next(Decoder &self) {
     const mgv__decode_arguments &a = self.arguments;
     const uint32_t next = self.step + 1;
-#pragma unroll
-    for (uint32_t i = 0; i < MGV__DECODE_SESSIONS; i++) {
+    uint32_t last = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < a.sessions; i++) {
         if (!(self.alive >> i & 1)) continue;
         const uint32_t chooses = next >= a.session[i].given, chosen = self.shared->token[i][0];
         const uint32_t failed = chooses && self.shared->token[i][1];
-        uint32_t ends = next == a.session[i].steps || failed;
+        uint32_t ends = next == a.session[i].steps || failed || self.shared->ends;
 #pragma unroll 1
-        for (uint32_t k = 0; k < a.stop_count && chooses; k++) ends |= chosen == a.stops[k];
+        for (uint32_t k = 0; k < a.session[i].stop_count && chooses; k++) ends |= chosen == a.session[i].stops[k];
         if (blockIdx.x == 0 && threadIdx.x == 0) {
             if (chooses && !failed) st_relaxed_sys(a.chosen + i * a.ids_pitch + self.step, chosen);
             if (failed) st_relaxed_sys(&a.result[i].failed, 1);
             st_relaxed_sys(&a.result[i].steps, next);
         }
         if (ends) self.alive &= ~(1u << i);
+        else last = i;
     }
+    self.last = last;
 }
 
 /* ---- a step ---- */
@@ -229,9 +250,8 @@ template <class Work> DEVICE uint32_t decode_each_product(Decoder &self, const W
 /* Step after step, until no session goes on or a warp gives up: then it says so where all meet. */
 template <class Work> DEVICE void decode_each_step(Decoder &self, const Work &work) {
 #pragma unroll 1
-    for (; self.alive; self.step++) {
-        DecodeBest best = {0, 0xFFFFFFFFu};
-        work(best);
+    for (; self.alive; self.step++, self.generation += mgv__decode_generations(&self.arguments)) {
+        work();
         if (decode_sync_step(self)) break;
         if (threadIdx.x < 32 * MGV__DECODE_SESSIONS) {
             decode_put_best(self);
@@ -246,26 +266,32 @@ template <class Work> DEVICE void decode_each_step(Decoder &self, const Work &wo
 
 template <uint32_t SLICES> DEVICE void decode_product_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, 0);
-    decode_each_step(self, [&](DecodeBest &best) {
-        decode_embed(self);
-        if (!decode_each_product(self, [&](const DecodeProduct &product) { return decode_product<SLICES>(self, product, best); }))
-            decode_leave_best(self, best);
+    decode_each_step(self, [&]() {
+        DecodeBest best[DECODE_HALVES] = {{0, DECODE_NO_ID}, {0, DECODE_NO_ID}};
+        decode_embed(self, 0);
+        if (arguments.sessions > MGV__DECODE_SESSIONS / DECODE_HALVES) decode_embed(self, 1);
+        if (decode_each_product(self, [&](const DecodeProduct &product) { return decode_product<SLICES>(self, product, best); })) return;
+        decode_leave_best(self, 0, best[0]);
+        decode_leave_best(self, 1, best[1]);
     });
 }
 
 DEVICE void decode_norm_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, DECODE_NORM_WARP);
-    decode_each_step(self, [&](DecodeBest &) {
+    decode_each_step(self, [&]() {
         decode_each_product(self, [&](const DecodeProduct &product) { return decode_product_norm(self, product); });
     });
 }
 
 template <int HEADS> DEVICE void decode_attention_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, DECODE_FIRST_ATTENTION_WARP);
-    decode_each_step(self, [&](DecodeBest &) {
+    decode_each_step(self, [&]() {
+        /* asked for where it need not be waited for */
+        const uint32_t cancelled = blockIdx.x == 0 && self.thread == 0 ? ld_relaxed_sys(arguments.cancelled) : 0;
 #pragma unroll 1
         for (uint32_t layer = 0; layer < arguments.layers; layer++)
             if (decode_attention<HEADS>(self, layer) || decode_join(self, layer)) break;
+        if (blockIdx.x == 0 && self.thread == 0) self.shared->cancelled = cancelled;
     });
 }
 
@@ -286,6 +312,7 @@ template <uint32_t SLICES, int HEADS> DEVICE void decode_kernel(DecodeMemory *sh
         if (warp == DECODE_NORM_WARP) decode_norm_role(shared, arguments);
         if (warp == DECODE_LOADER_WARP && threadIdx.x % 32 == 0) decode_loader_role(shared, arguments);
     } else if (warp >= DECODE_FIRST_ATTENTION_WARP) {
+        setmaxnreg_inc<MGV__DECODE_ATTENTION_REGISTERS>();
         decode_attention_role<HEADS>(shared, arguments);
     } else {
         setmaxnreg_inc<MGV__DECODE_PRODUCT_REGISTERS>();
@@ -302,7 +329,8 @@ template <uint32_t SLICES, int HEADS> DEVICE void decode_kernel(DecodeMemory *sh
         decode_kernel<slices, heads>((DecodeMemory *)shared_bytes, arguments); \
     }
 DECODE_KERNEL(12, 2)
-DECODE_KERNEL(24, 4)
+DECODE_KERNEL(24, 2)
+DECODE_KERNEL(32, 4)
 #undef DECODE_KERNEL
 
 /* What the host checks before it trusts this file. */

@@ -1,7 +1,7 @@
 /* megavit: decoding, shared memory and waits.
 
    A CTA's work in a step hangs on words that others write: 8 bytes, value and generation in one. So there are no barriers between CTAs and
-   no fences, but for one hand-off behind each id (token.cuh), which orders the cache. Every wait is bounded: whoever has looked too often
+   no fences, but for hand-offs behind each id (kernel.cuh, sample.cuh), which order the cache. Every wait is bounded: whoever has looked too often
    says so in the abort word, whoever waits for long looks there, and at the next barrier of its CTA all warps leave together. */
 #ifndef MGV_DECODE_MEMORY_CUH
 #define MGV_DECODE_MEMORY_CUH
@@ -22,7 +22,10 @@ enum { DECODE_PRODUCT_BARRIER = 1, DECODE_ATTENTION_BARRIER, DECODE_STEP_BARRIER
 
 struct DecodeMemory {
     uint8_t ring[MGV__DECODE_STAGES][MGV__DECODE_STAGE_BYTES];
-    float sums[2][MGV__DECODE_WARPS][DECODE_SUMS];
+    union {
+        float sums[2][MGV__DECODE_WARPS][DECODE_SUMS];
+        uint32_t bins[MGV__DECODE_SESSIONS][MGV__DECODE_BINS][3]; /* behind an id: ids and two parts of their weights */
+    };
     float attended[MGV__DECODE_ATTENTION_WARPS][MGV__DECODE_GROUP_HEADS * MGV__DECODE_HEAD_DIM];
     float weight[MGV__DECODE_ATTENTION_WARPS][MGV__DECODE_GROUP_HEADS][2]; /* largest score, sum of weights */
     float raw[(MGV__DECODE_GROUP_HEADS + 2) * MGV__DECODE_HEAD_DIM]; /* q, k, v as the product gives them */
@@ -33,6 +36,8 @@ struct DecodeMemory {
     float scale[2][MGV__DECODE_SESSIONS];        /* reciprocal roots of the mean squares of rows */
     uint32_t best[MGV__DECODE_SESSIONS][2][2];   /* of two warps: key, id */
     uint32_t token[MGV__DECODE_SESSIONS][2];     /* id chosen, whether logits are no numbers */
+    uint32_t cancelled;                          /* the host wants an end: of the first CTA */
+    uint32_t ends;                               /* what the first CTA has said of that to all */
     uint64_t full[MGV__DECODE_STAGES], empty[MGV__DECODE_STAGES];
     uint64_t ended;                              /* no weights are needed any more */
 };
@@ -47,11 +52,14 @@ struct Decoder {
     uint32_t stage, parity;   /* of the ring */
     uint32_t sums, scales, joins; /* which of two */
     uint32_t alive;           /* sessions that go on, bit by bit */
+    uint32_t last;            /* of them */
     uint32_t step;
+    uint32_t generation;      /* of the step's first words */
+    uint32_t tables;          /* of its session's choices, how many, but for first ones */
     __device__ __forceinline__ Decoder(DecodeMemory *s, const mgv__decode_arguments &a, uint32_t first_warp)
         : shared(s), arguments(a), gone(0), warp(threadIdx.x / 32 - first_warp), lane(threadIdx.x % 32),
           thread(threadIdx.x - first_warp * 32), stage(0), parity(0), sums(0), scales(0), joins(0), alive((1u << a.sessions) - 1),
-          step(0) {}
+          last(a.sessions - 1), step(0), generation(a.generation), tables(0) {}
 };
 
 /* What is computed from a thread's place stays where it is written: out of the loop over layers it would take all registers. */
@@ -105,15 +113,23 @@ template <class Look> DEVICE uint32_t decode_wait(Decoder &self, uint32_t wait, 
     }
 }
 
+/* Words of all CTAs: a lane looks at so many of them at once, number i from `first` on. Beyond the last one it is the CTA's own. */
+enum { DECODE_AT_ONCE = 5 };
+DEVICE uint32_t decode_other_cta(const Decoder &self, uint32_t first, uint32_t i) {
+    const uint32_t cta = first + 32 * i + self.lane;
+    return cta < gridDim.x ? cta : blockIdx.x;
+}
+
 DEVICE void decode_put(const Decoder &self, uint32_t kind, uint64_t *word, uint32_t value, uint32_t tag) {
     const mgv__decode_arguments &a = self.arguments;
     if (a.lost_word == kind && a.lost_cta == blockIdx.x && a.lost_generation == tag) return;
     st_relaxed_gpu_word(word, value, tag);
 }
 
-/* Generations of a step: what comes out of layer `layer`'s products; of rows before attention there is one more, before the head. */
+/* Generations of a step: what comes out of layer `layer`'s products; of rows before attention there is one more, before the head. Behind that there are
+   those of meetings. */
 DEVICE uint32_t decode_tag(const Decoder &self, uint32_t layer) {
-    return self.arguments.generation + self.step * (self.arguments.layers + 1) + layer;
+    return self.generation + layer;
 }
 
 #endif /* MGV_DECODE_MEMORY_CUH */

@@ -17,20 +17,23 @@ struct DecodeProduct {
     uint32_t first, end;    /* blocks of this CTA */
 };
 
-/* B, fragments `from` on of this warp: of each a lane has columns 4 t to 4 t + 3 of session g; of a split product sessions 4 to 7 are the
-   other half of K of the first four. */
+/* B, fragments `from` on of this warp: of each a lane has columns 4 t to 4 t + 3 of session g; of a split product columns 4 to 7 are the
+   other half of K of the first four, and sessions 4 to 7 are set 1. */
 template <uint32_t SLICES>
-DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t from,
+DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t from, uint32_t set,
                           uint32_t (&b)[SLICES][2]) {
-    const uint32_t column = self.lane / 4, session = shape.split ? column % 4 : column;
+    const uint32_t column = self.lane / 4, session = shape.split ? set * 4 + column % 4 : column;
     const uint32_t half = shape.split ? column / 4 * shape.fragments * 8 : 0;
     const uint32_t lives = session < self.arguments.sessions && (self.alive >> session & 1);
     const uint32_t first = self.warp * shape.slices + from, most = mgv__min_u32(shape.slices - from, SLICES);
     const uint64_t *const words = product.rows + (lives ? session : 0) * product.pitch + half + first * 8 + self.lane % 4 * 2;
     const uint32_t count = !lives || first >= shape.fragments ? 0 : mgv__min_u32(most, shape.fragments - first);
     enum { CHUNK = SLICES % 8 ? 12 : 8 }; /* words of so many fragments are under way together */
-    /* One first, then all: who looks at all of them again and again is in the way of those who write them (10 to 18% an id). */
-    decode_wait(self, product.wait, [&]() { return ld_relaxed_gpu_words_if(words, product.tag, b[0][0], b[0][1], count > 0); });
+    /* One first, then all: who looks at all of them again and again is in the way of those who write them (10 to 18% an id). One of the
+       last session, whose attention comes last. */
+    decode_wait(self, product.wait, [&]() {
+        return ld_relaxed_gpu_words_if(words, product.tag, b[0][0], b[0][1], count > 0 && (session == self.last || (shape.split && set != self.last / 4)));
+    });
 #pragma unroll
     for (uint32_t chunk = 0; chunk < SLICES; chunk += CHUNK) {
         if (chunk < most) decode_wait(self, product.wait, [&]() {
@@ -66,10 +69,10 @@ DEVICE void decode_load_fragment(uint32_t (&a)[4], uint32_t address) {
     for (int i = 0; i < 4; i++) a[i] = __float_as_uint(v[i]);
 }
 
-/* Adds fragments `from` on of one block, of this warp's columns. d: even fragments, odd ones. */
-template <uint32_t SLICES>
-DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uint32_t from, const uint32_t (&b)[SLICES][2],
-                            float (&d)[2][4]) {
+/* Adds fragments `from` on of one block, of this warp's columns. d: of each set, even fragments, odd ones. */
+template <uint32_t SLICES, uint32_t SETS>
+DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uint32_t from, const uint32_t (&b)[SETS][SLICES][2],
+                            float (&d)[SETS][2][4]) {
 #pragma unroll
     for (uint32_t i = 0; i < SLICES; i += MGV__DECODE_STAGE_SLICES) {
         if (from + i >= shape.slices) break;
@@ -82,31 +85,40 @@ DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uin
             if (from + i + k < shape.slices) decode_load_fragment(a[k], place + k * MGV__DECODE_SLICE_BYTES);
 #pragma unroll
         for (uint32_t k = 0; k < MGV__DECODE_STAGE_SLICES; k++)
-            if (from + i + k < shape.slices) mma_m16n8k16_bf16(d[k % 2], a[k][0], a[k][1], a[k][2], a[k][3], b[i + k][0], b[i + k][1]);
+            if (from + i + k < shape.slices)
+#pragma unroll
+                for (uint32_t s = 0; s < SETS; s++)
+                    mma_m16n8k16_bf16(d[s][k % 2], a[k][0], a[k][1], a[k][2], a[k][3], b[s][i + k][0], b[s][i + k][1]);
         decode_leave_weights(self);
     }
 }
 
 /* Blocks of a group: their sums over this warp's columns. Rows that are longer than the registers are taken in turns, again for each
    block. */
-template <uint32_t SLICES>
+template <uint32_t SLICES, uint32_t SETS>
 DEVICE void decode_blocks(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t blocks,
-                          uint32_t (&b)[SLICES][2]) {
+                          uint32_t (&b)[SETS][SLICES][2]) {
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; block++) {
-        float d[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+        float d[SETS][2][4];
+#pragma unroll
+        for (uint32_t i = 0; i < SETS * 8; i++) d[i / 8][i / 4 % 2][i % 4] = 0;
 #pragma unroll 1
         for (uint32_t from = 0; from < shape.slices && !self.gone; from += SLICES) {
-            if (shape.slices > SLICES) decode_gather<SLICES>(self, product, shape, from, b);
-            decode_multiply<SLICES>(self, shape, from, b, d);
+            if (shape.slices > SLICES)
+#pragma unroll
+                for (uint32_t s = 0; s < SETS; s++) decode_gather<SLICES>(self, product, shape, from, s, b[s]);
+            decode_multiply<SLICES, SETS>(self, shape, from, b, d);
         }
         if (self.gone) return;
         const uint32_t row = block * 16 + self.lane / 4, column = self.lane % 4 * 2;
         float *const sums = self.shared->sums[self.sums][self.warp];
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t at = row + i / 2 * 8, of = column + i % 2 - (shape.split ? i / 2 * 4 : 0); /* session; huge: none of ours */
-            if (of < self.arguments.sessions) sums[of * (MGV__DECODE_GROUP * 16) + at] = d[0][i] + d[1][i];
+        for (uint32_t i = 0; i < SETS * 4; i++) {
+            const uint32_t half = i / 2 % 2, of = column + i % 2 - (shape.split ? half * 4 : 0); /* huge: none of ours */
+            const uint32_t session = i / 4 * 4 + of;
+            if (of < (shape.split ? 4 : MGV__DECODE_SESSIONS) && session < self.arguments.sessions)
+                sums[session * (MGV__DECODE_GROUP * 16) + row + half * 8] = d[i / 4][0][i % 4] + d[i / 4][1][i % 4];
         }
     }
 }
@@ -146,9 +158,11 @@ DEVICE void decode_put_rows(const Decoder &self, uint32_t which, uint32_t sessio
 struct DecodeBest {
     uint32_t key, id;
 };
+/* None; and, beside an id of the first CTA's, that the host wants an end. */
+enum : uint32_t { DECODE_NO_ID = 0x7FFFFFFFu, DECODE_CANCELLED = 1u << 31 };
 /* As an integer, in the same order; what is no number, or infinite, is above all. */
 DEVICE uint32_t decode_key(float logit) {
-    const uint32_t bits = __float_as_uint(logit);
+    const uint32_t bits = __float_as_uint(logit == 0 ? 0 : logit); /* both zeros are one */
     if ((bits & 0x7F800000u) == 0x7F800000u) return 0xFFFFFFFFu;
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
@@ -156,14 +170,21 @@ DEVICE void decode_take_better(DecodeBest &best, uint32_t key, uint32_t id) {
     if (key > best.key || (key == best.key && id < best.id)) best = {key, id};
 }
 
-/* What becomes of a group's sums. Thread 64 s + 16 b + r has row r of block b for session s. */
-DEVICE void decode_finish(Decoder &self, const DecodeProduct &product, uint32_t group, uint32_t blocks, float gamma, DecodeBest &best) {
+/* The sessions that a thread finishes: two, as there are four for each of eight warps' threads. */
+enum { DECODE_HALVES = MGV__DECODE_SESSIONS * MGV__DECODE_GROUP * 16 / (32 * MGV__DECODE_WARPS) };
+DEVICE uint32_t decode_session_of(const Decoder &self, uint32_t half) {
+    return half * (MGV__DECODE_SESSIONS / DECODE_HALVES) + self.thread / (MGV__DECODE_GROUP * 16);
+}
+
+/* What becomes of a group's sums. Thread 64 s + 16 b + r has row r of block b for session s of this half. */
+DEVICE void decode_finish(Decoder &self, const DecodeProduct &product, uint32_t group, uint32_t blocks, float gamma, uint32_t half,
+                          DecodeBest &best) {
     const mgv__decode_arguments &a = self.arguments;
-    const uint32_t session = self.thread / (MGV__DECODE_GROUP * 16), row = self.lane % 16;
+    const uint32_t session = decode_session_of(self, half), row = self.lane % 16;
     const uint32_t block = group + self.thread / 16 % MGV__DECODE_GROUP;
     const uint32_t valid = session < a.sessions && block < group + blocks && (self.alive >> session & 1);
-    if (self.thread / 32 * 32 >= a.sessions * MGV__DECODE_GROUP * 16) return;
-    float v = valid ? decode_add_up(self, self.thread) : 0;
+    if (session >= a.sessions) return;
+    float v = valid ? decode_add_up(self, half * (32 * MGV__DECODE_WARPS) + self.thread) : 0;
     if (product.kind == MGV__PRODUCT_OUT || product.kind == MGV__PRODUCT_DOWN) {
         const uint32_t which = product.kind == MGV__PRODUCT_OUT, first = mgv__decode_first(a.width / 8, blockIdx.x, gridDim.x);
         float *const residual = &self.shared->residual[((block - first) * MGV__DECODE_SESSIONS + session) * 8 + row % 8];
@@ -222,13 +243,15 @@ DEVICE const float *decode_gamma(const mgv__decode_arguments &a, uint32_t kind, 
     return a.vectors + (layer + 1) * mgv__decode_vectors(&a);
 }
 
-/* 1: the CTA gives up. */
-template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, DecodeBest &best) {
+/* 1: the CTA gives up. Of more than four sessions a split product has two sets: registers hold half as much of a row then. */
+template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, DecodeBest (&best)[DECODE_HALVES]) {
+    enum { HALF = SLICES == 12 ? 8 : SLICES / 2 }; /* whole stages */
     const mgv__decode_product &shape = self.arguments.product[product.kind];
-    uint32_t b[SLICES][2];
+    const uint32_t sets = shape.split && self.arguments.sessions > 4 ? 2 : 1;
+    uint32_t b[1][SLICES][2];
     if (product.first == product.end) return 0;
     if (!shape.split) self.scales ^= 1;
-    if (shape.slices <= SLICES) decode_gather<SLICES>(self, product, shape, 0, b);
+    if (sets == 1 && shape.slices <= SLICES) decode_gather<SLICES>(self, product, shape, 0, 0, b[0]);
 #pragma unroll 1
     for (uint32_t group = product.first; group < product.end; group += MGV__DECODE_GROUP) {
         const uint32_t blocks = mgv__min_u32((uint32_t)MGV__DECODE_GROUP, product.end - group);
@@ -236,9 +259,23 @@ template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const D
         float gamma = 0;
         if (shape.split && block < product.end)
             gamma = ld_global_nc_f32(decode_gamma(self.arguments, product.kind, product.layer) + block * 8 + self.lane % 8);
-        decode_blocks<SLICES>(self, product, shape, blocks, b);
+        if (sets == 1) {
+            decode_blocks<SLICES, 1>(self, product, shape, blocks, b);
+        } else {
+            uint32_t both[2][HALF][2];
+            if (shape.slices <= HALF) {
+                decode_gather<HALF>(self, product, shape, 0, 0, both[0]);
+                decode_gather<HALF>(self, product, shape, 0, 1, both[1]);
+            }
+            decode_blocks<HALF, 2>(self, product, shape, blocks, both);
+        }
         if (decode_sync_product(self)) return 1;
-        decode_finish(self, product, group, blocks, gamma, best);
+#pragma unroll 1
+        for (uint32_t half = 0; half * (MGV__DECODE_SESSIONS / DECODE_HALVES) < self.arguments.sessions; half++) {
+            DecodeBest of = half ? best[1] : best[0];
+            decode_finish(self, product, group, blocks, gamma, half, of);
+            (half ? best[1] : best[0]) = of;
+        }
         self.sums ^= 1;
     }
     return 0;
