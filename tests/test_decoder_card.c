@@ -227,10 +227,10 @@ static void recall(const mgv__decode_arguments *a, const mgv__decode_session *d,
     }
 }
 
-static int is_stop(const mgv__decode_arguments *a, uint32_t id) {
+static int is_stop(const mgv__decode_session *d, uint32_t id) {
     uint32_t i;
-    for (i = 0; i < a->stop_count; i++)
-        if (a->stops[i] == id) return 1;
+    for (i = 0; i < d->stop_count; i++)
+        if (d->stops[i] == id) return 1;
     return 0;
 }
 static void check_turn(const float *turn, uint32_t position) { /* of the pair that turns by 1 an id */
@@ -264,7 +264,7 @@ static void decode(const mgv__decode_arguments *a, uint32_t session) {
         a->result[session].steps = i + 1;
         if (i + 1 < d->given) continue;
         choose(a, d, kept, position + 1, &chosen[i]);
-        if (i + 1 < d->steps && is_stop(a, chosen[i])) break;
+        if (i + 1 < d->steps && is_stop(d, chosen[i])) break;
     }
     if (says_nan) {
         d->logits[a->vocabulary - 1] = (float)NAN;
@@ -476,7 +476,7 @@ static void test_generate(void **state) {
     uint32_t ids[MOST_IDS], one[100], made[100], count, i;
     float kept[MOST_IDS];
     int32_t stopped;
-    const mgv_sample_desc warm = {0, 0, 0.5f, 1, 0, 0, 1};
+    const mgv_sample_desc warm = {0, 0, 0.5f, 1, 0, 1.5f, 1};
     mgv_generate_desc desc;
     (void)state;
     rule_ids(ids, kept, MOST_IDS);
@@ -515,6 +515,47 @@ static void test_generate(void **state) {
     assert_int_equal(mgv_session_generate(f.session, &desc, &count, &stopped, &f.error), MGV_OK);
     for (i = 0; i < 6; i++) kept[5 + i] = (float)made[i];
     check_logits(f.session, kept, 11);
+    end(&f);
+}
+
+/* Ten texts: eight in a launch, and those that are left when the first ones have ended. */
+static void test_together(void **state) {
+    enum { TEXTS = 10, LENGTH = 70 };
+    fixture f;
+    uint32_t ids[MOST_IDS], made[TEXTS][LENGTH], one[LENGTH], counts[TEXTS], count, i;
+    float kept[MOST_IDS];
+    int32_t stopped[TEXTS], stops;
+    mgv_session *sessions[TEXTS];
+    mgv_generate_desc descs[TEXTS];
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 0);
+    memset(descs, 0, sizeof descs);
+    for (i = 0; i < TEXTS; i++) {
+        mgv_session_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.capacity = 100 + i;
+        sessions[i] = f.session;
+        if (i > 0) assert_int_equal(mgv_session_create(&sessions[i], f.engine, &desc, &f.error), MGV_OK);
+        assert_int_equal(append(sessions[i], ids + i, 3 + i, &f.error), MGV_OK);
+        descs[i].ids = made[i];
+        descs[i].id_capacity = LENGTH - i % 3;
+    }
+    fake.launches = 0;
+    assert_int_equal(mgv_sessions_generate(sessions, descs, TEXTS, counts, stopped, &f.error), MGV_OK);
+    assert_int_equal(fake.launches, 4); /* twice eight, twice two */
+    for (i = 0; i < TEXTS; i++) {
+        assert_true(counts[i] == descs[i].id_capacity && !stopped[i]);
+        assert_int_equal(mgv_session_rollback(sessions[i], 2 + i, &f.error), MGV_OK);
+        assert_int_equal(mgv_session_step(sessions[i], ids[2 + 2 * i], &f.error), MGV_OK);
+        assert_int_equal(generate(sessions[i], one, descs[i].id_capacity, NULL, 0, &count, &stops, &f.error), MGV_OK);
+        assert_int_equal(count, counts[i]);
+        assert_memory_equal(one, made[i], sizeof one[0] * count);
+        if (i > 0) mgv_session_destroy(sessions[i]);
+    }
+    sessions[1] = sessions[0];
+    assert_int_equal(mgv_sessions_generate(sessions, descs, 2, counts, stopped, &f.error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(f.error.message, "sessions 0 and 1 are one"));
     end(&f);
 }
 
@@ -707,7 +748,7 @@ static void test_bad_ends(void **state) {
     f.session->gpu->arguments.generation = 0x80000000u; /* tags that are used up: words are cleared and they begin anew */
     assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
     check_logits(f.session, kept, 5);
-    assert_int_equal(f.session->gpu->arguments.generation, 1 + LAYERS + 1);
+    assert_int_equal(f.session->gpu->arguments.generation, 1 + LAYERS + 1 + MGV__DECODE_MEETINGS);
     end(&f);
 }
 
@@ -900,7 +941,7 @@ static void test_current_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_together), cmocka_unit_test(test_files),
         cmocka_unit_test(test_pictures), cmocka_unit_test(test_under_way), cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
         cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
