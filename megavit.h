@@ -1932,7 +1932,7 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>order        tiles of a batch in an order that is proved; packed weights  < files config geometry ops plan schedule
      >>schedule     what a plan costs, on any machine  < config ops model plan sm_90a order
      >>packed       files of packed weights  < files model plan sm_90a order schedule
-     >>decode       a language model as the decoder's kernel runs it  < files config ops cpu order
+     >>decode       a language model as the decoder's kernel runs it  < files config ops model cpu order
      >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda decoder tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
      >>decoder      the decoder's kernel on a GPU  < files config ops model decode cuda
@@ -15133,8 +15133,8 @@ MEGAVIT_API mgv_result mgv_model_get_decode_schedule(const mgv_model *model, con
 #else
     (void)steps;
     (void)step_capacity;
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "this build of megavit knows no schedules of texts: define MEGAVIT_TEXT and MEGAVIT_PLAN or "
-                     "MEGAVIT_CUDA");
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                     "this build of megavit knows no schedules of texts: define MEGAVIT_TEXT and MEGAVIT_PLAN or MEGAVIT_CUDA");
 #endif
 }
 
@@ -20024,11 +20024,13 @@ static void mgv__generate_describe(mgv_session *session, mgv__decoder_state *sta
 /* What the launch has appended. */
 static void mgv__generate_take(mgv_session *session, const mgv__decoder_state *state, uint32_t number) {
     mgv__generation *g = &session->generation;
-    const uint32_t steps = state->result[number].steps, next = mgv__session_next(session), *chosen = state->chosen + number * MGV__DECODE_STEPS;
+    const uint32_t steps = state->result[number].steps, next = mgv__session_next(session);
+    const uint32_t *chosen = state->chosen + number * MGV__DECODE_STEPS;
     uint32_t i;
     if (state->result[number].failed) {
         g->going = session->has_logits = 0;
-        g->result = mgv__fail(&g->error, MGV_ERROR_MODEL, "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
+        g->result = mgv__fail(&g->error, MGV_ERROR_MODEL,
+                              "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
         return;
     }
     for (i = 0; i < steps; i++) {
@@ -20051,8 +20053,8 @@ static mgv_result mgv__generate_launch(mgv_session *const *group, uint32_t count
     if (result == MGV_OK) result = mgv__decoder_start(state, launched, count, error);
     while (result == MGV_OK && (result = mgv__decoder_look(state, error)) == MGV_ERROR_BUSY) {
         result = MGV_OK;
-        for (i = 0; i < count; i++)
-            if (MGV__MARKED(&group[i]->ended)) *(volatile uint32_t *)state->cancel = 1; /* those that are not meant go on with the next launch */
+        for (i = 0; i < count; i++) /* those that are not meant go on with the next launch */
+            if (MGV__MARKED(&group[i]->ended)) *(volatile uint32_t *)state->cancel = 1;
     }
     mgv__gpu_leave(&gpu, &thread);
     for (i = 0; i < count && result == MGV_OK; i++) mgv__generate_take(group[i], state, i);
@@ -20107,13 +20109,16 @@ MEGAVIT_API mgv_result mgv_sessions_generate(mgv_session *const *sessions, const
     for (i = 0; i < session_count && result == MGV_OK; i++) {
         result = mgv__session_has_logits(sessions[i], "mgv_sessions_generate", error);
         if (result == MGV_OK)
-            result = mgv__generate_take_desc(&sessions[i]->generation.desc, (const mgv_generate_desc *)(const void *)((const char *)descs + i * step),
+            result = mgv__generate_take_desc(&sessions[i]->generation.desc,
+                                             (const mgv_generate_desc *)(const void *)((const char *)descs + i * step),
                                              descs->struct_size, error);
         for (k = 0; k < i && result == MGV_OK; k++)
             if (sessions[k] == sessions[i])
-                result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: sessions %u and %u are one", (uint64_t)k, (uint64_t)i);
+                result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: sessions %u and %u are one", (uint64_t)k,
+                                   (uint64_t)i);
         if (result == MGV_OK && sessions[i]->engine != sessions[0]->engine)
-            result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: session %u is of another engine than the first", (uint64_t)i);
+            result = mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_sessions_generate: session %u is of another engine than the first",
+                               (uint64_t)i);
     }
     if (result != MGV_OK) return result;
     for (i = 0; i < session_count; i++) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The decoder on a card: tests/gpu/decode.sh OUT WHAT..., WHAT of make-SHAPE (0.6b, 1.7b, 4b, 8b: a model of random weights for what follows),
+# The decoder on a card: tests/gpu/decode.sh OUT WHAT..., WHAT of make-SHAPE (0.6b, 1.7b, 4b, 8b, 8b-4 of four layers: a model of random weights for what follows),
 # check, public, engines, time, chance, soak-IDS, hold-SESSIONS (energy), kl-PROMPTS, lean-SESSIONS:POSITION,... Every part has a limit of its own
 # and its log in OUT; the table comes last.
 cd "$(dirname "$0")/../.." || exit 1

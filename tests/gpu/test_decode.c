@@ -29,7 +29,7 @@ typedef struct shape {
     uint32_t layers, hidden, intermediate, heads, key_heads, tied;
 } shape;
 static const shape shapes[] = {{"0.6b", 28, 1024, 3072, 16, 8, 1}, {"1.7b", 28, 2048, 6144, 16, 8, 1}, {"4b", 36, 2560, 9728, 32, 8, 1},
-                               {"8b", 36, 4096, 12288, 32, 8, 0}};
+                               {"8b", 36, 4096, 12288, 32, 8, 0}, {"8b-4", 4, 4096, 12288, 32, 8, 0}};
 enum { VOCABULARY = 151936 };
 
 typedef struct writer {

@@ -287,14 +287,16 @@ DEVICE uint32_t decode_join_unit(Decoder &self, uint32_t session, uint32_t layer
     const uint32_t group = a.heads / a.key_heads, column = self.thread % 16, tag = decode_tag(self, layer);
     self.joins ^= 1;
     float(*const joined)[16] = self.shared->joined[self.joins];
-    const uint32_t pitch = group * (MGV__DECODE_HEAD_DIM + 2), first = min(self.thread / 16, segments - 1), second = min(first + 8, segments - 1);
+    const uint32_t pitch = group * (MGV__DECODE_HEAD_DIM + 2);
+    const uint32_t first = min(self.thread / 16, segments - 1), second = min(first + 8, segments - 1);
     const uint64_t *const words = a.parts + (uint64_t)(session * a.key_heads + head / group) * MGV__DECODE_SEGMENTS * pitch;
     const uint64_t *const sums = words + head % group * MGV__DECODE_HEAD_DIM + columns + column;
     const uint64_t *const weights = words + group * MGV__DECODE_HEAD_DIM + head % group * 2;
     uint32_t sum[2], largest[2], weight[2];
     if (decode_wait(self, MGV__DECODE_PARTS, [&]() {
-            return ld_relaxed_gpu_word(sums + first * pitch, tag, sum[0]) & ld_relaxed_gpu_words(weights + first * pitch, tag, largest[0], weight[0]) &
-                   ld_relaxed_gpu_word(sums + second * pitch, tag, sum[1]) & ld_relaxed_gpu_words(weights + second * pitch, tag, largest[1], weight[1]);
+            return ld_relaxed_gpu_word(sums + first * pitch, tag, sum[0]) & ld_relaxed_gpu_word(sums + second * pitch, tag, sum[1]) &
+                   ld_relaxed_gpu_words(weights + first * pitch, tag, largest[0], weight[0]) &
+                   ld_relaxed_gpu_words(weights + second * pitch, tag, largest[1], weight[1]);
         }))
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {

@@ -152,6 +152,7 @@ DEVICE void decode_gather_best(Decoder &self) {
     const mgv__decode_arguments &a = self.arguments;
     const uint32_t session = self.warp, tag = decode_tag(self, a.layers);
     if (session >= a.sessions) return;
+    const uint64_t *const words = a.best + (uint64_t)session * gridDim.x * 2;
     DecodeBest best = {0, DECODE_NO_ID};
     uint32_t cancelled = 0;
     if (ld_relaxed_gpu(a.aborted)) self.gone = 1;
@@ -163,8 +164,7 @@ DEVICE void decode_gather_best(Decoder &self) {
             uint32_t all = 1;
 #pragma unroll
             for (uint32_t i = 0; i < DECODE_AT_ONCE; i++)
-                all &= ld_relaxed_gpu_words_before_fence(a.best + ((uint64_t)session * gridDim.x + decode_other_cta(self, first, i)) * 2, tag,
-                                                         key[i], id[i]);
+                all &= ld_relaxed_gpu_words_before_fence(words + decode_other_cta(self, first, i) * 2, tag, key[i], id[i]);
             return all;
         });
         if (self.gone) break;

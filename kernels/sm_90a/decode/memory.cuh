@@ -1,8 +1,8 @@
 /* megavit: decoding, shared memory and waits.
 
    A CTA's work in a step hangs on words that others write: 8 bytes, value and generation in one. So there are no barriers between CTAs and
-   no fences, but for hand-offs behind each id (kernel.cuh, sample.cuh), which order the cache. Every wait is bounded: whoever has looked too often
-   says so in the abort word, whoever waits for long looks there, and at the next barrier of its CTA all warps leave together. */
+   no fences, but for hand-offs behind each id (kernel.cuh, sample.cuh), which order the cache. Every wait is bounded: whoever has looked
+   too often says so in the abort word, whoever waits for long looks there, and at the next barrier of its CTA all warps leave together. */
 #ifndef MGV_DECODE_MEMORY_CUH
 #define MGV_DECODE_MEMORY_CUH
 
@@ -126,8 +126,8 @@ DEVICE void decode_put(const Decoder &self, uint32_t kind, uint64_t *word, uint3
     st_relaxed_gpu_word(word, value, tag);
 }
 
-/* Generations of a step: what comes out of layer `layer`'s products; of rows before attention there is one more, before the head. Behind that there are
-   those of meetings. */
+/* Generations of a step: what comes out of layer `layer`'s products; of rows before attention there is one more, before the head. Behind
+   that there are those of meetings. */
 DEVICE uint32_t decode_tag(const Decoder &self, uint32_t layer) {
     return self.generation + layer;
 }

@@ -32,7 +32,8 @@ DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv
     /* One first, then all: who looks at all of them again and again is in the way of those who write them (10 to 18% an id). One of the
        last session, whose attention comes last. */
     decode_wait(self, product.wait, [&]() {
-        return ld_relaxed_gpu_words_if(words, product.tag, b[0][0], b[0][1], count > 0 && (session == self.last || (shape.split && set != self.last / 4)));
+        const uint32_t looks = count > 0 && (session == self.last || (shape.split && set != self.last / 4));
+        return ld_relaxed_gpu_words_if(words, product.tag, b[0][0], b[0][1], looks);
     });
 #pragma unroll
     for (uint32_t chunk = 0; chunk < SLICES; chunk += CHUNK) {

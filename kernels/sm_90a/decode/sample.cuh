@@ -1,7 +1,7 @@
 /* megavit: decoding, an id chosen by chance, exactly as the host chooses it from the same logits (mgv_session_sample).
 
    Ids stand in an order of ranks: the more likely first, of equal ones the smaller id. What is looked for is always the first rank up to
-   which a sum, of ids or of their weights, comes to so much: where top_k or top_p cuts, and then the id that the random number falls on. All
+   which a sum, of ids or of their weights, comes to so much: where top_k or top_p cuts, then the id that the random number falls on. All
    CTAs add their ids up in a table of bins, meet, read the table, and go on within the one bin in which the sum gets there, until one id is
    in it. Weights are integers, so sums are the same in any order. One warp a session does all of it. */
 #ifndef MGV_DECODE_SAMPLE_CUH
@@ -36,7 +36,8 @@ DEVICE float decode_logit_of(uint32_t key) { return __uint_as_float(key & 0x8000
 
 DEVICE uint32_t decode_shift(const DecodeRange &range) { return range.bits > DECODE_BIN_BITS ? range.bits - DECODE_BIN_BITS : 0; }
 /* 0: the id is not in the range. */
-DEVICE uint32_t decode_in_range(const DecodeChoice &choice, const DecodeRange &range, float logit, uint32_t id, uint64_t distance, uint64_t &at) {
+DEVICE uint32_t decode_in_range(const DecodeChoice &choice, const DecodeRange &range, float logit, uint32_t id, uint64_t distance,
+                                uint64_t &at) {
     if (distance >= MGV__SAMPLE_FAR || (range.alike && distance != range.distance)) return 0;
     at = range.alike ? (uint64_t)(choice.key - decode_key(logit)) << MGV__DECODE_ID_BITS | id : distance;
     at -= range.first;
@@ -91,7 +92,8 @@ template <class Work> DEVICE void decode_each_logit(const Decoder &self, const D
         for (uint32_t i = 0; i < DECODE_LOGITS; i++) logit[i] = choice.logits[min(first + 32 * i, choice.end - 1)];
 #pragma unroll
         for (uint32_t i = 0; i < DECODE_LOGITS; i++)
-            if (first + 32 * i < choice.end) work(logit[i], first + 32 * i, mgv__sample_distance(choice.best, logit[i], choice.sampling->scale));
+            if (first + 32 * i < choice.end)
+                work(logit[i], first + 32 * i, mgv__sample_distance(choice.best, logit[i], choice.sampling->scale));
     }
 }
 
