@@ -1059,8 +1059,9 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
    Qwen3 with heads of 128 columns, 2 or 4 of queries for one of keys (0.6B to 8B), decodes on a Hopper GPU: an engine of MGV_BACKEND_CUDA,
    or AUTO for a model without a vision tower. There weights, keys, values and what goes from product to product are bf16, sums float32:
    logits are some 1e-2 relative L2 from the CPU's. They are the same bits for any cut of a prompt, any number of ids a launch and any
-   max_sms. A prompt goes through id by id. Pictures are refused. mgv_session_workspace_bytes counts the host's memory; the card's is
-   allocated: keys and values, and some MB. */
+   max_sms, alone and beside other sessions. mgv_session_workspace_bytes counts the host's memory; the card's is allocated: keys and values,
+   and some MB. A session's launches go onto a stream of its own and are part of no CUDA graph; other streams
+   may be captured meanwhile. */
 
 typedef struct mgv_session mgv_session;
 
