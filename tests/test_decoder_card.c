@@ -941,7 +941,8 @@ static void test_current_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_together), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_together),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_pictures), cmocka_unit_test(test_under_way), cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
         cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
