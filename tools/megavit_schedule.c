@@ -155,12 +155,12 @@ int cli_print_decode_schedule(const mgv_model *model, const char *name, const mg
            "%.2f MB of weights and %.2f MB of keys and values read for an id of each, kernel %s\n\n",
            info.sessions, info.sessions == 1 ? "" : "s", desc->position, info.multiprocessors, info.launch_ids,
            (double)info.weight_bytes * 1e-6, (double)info.cache_bytes * 1e-6, info.kernel);
-    printf("%-12s %6s %7s %8s %11s %9s %10s %8s %8s %8s\n", "step", "times", "units", "busiest", "weights MB", "cache MB", "stream us", "wait us",
-           "us", "in all");
+    printf("%-12s %6s %7s %8s %11s %9s %10s %8s %8s %8s\n", "step", "times", "units", "busiest", "weights MB", "cache MB", "stream us",
+           "wait us", "us", "in all");
     for (uint32_t i = 0; i < info.step_count && i < STEPS; i++) {
         const mgv_decode_step *s = &steps[i];
-        printf("%-12s %6u %7u %8u %11.3f %9.3f %10.2f %8.2f %8.2f %8.1f\n", s->label, s->times, s->units, s->busiest, (double)s->weight_bytes * 1e-6,
-               (double)s->cache_bytes * 1e-6, s->stream_us, s->wait_us, s->us, s->us * s->times);
+        printf("%-12s %6u %7u %8u %11.3f %9.3f %10.2f %8.2f %8.2f %8.1f\n", s->label, s->times, s->units, s->busiest,
+               (double)s->weight_bytes * 1e-6, (double)s->cache_bytes * 1e-6, s->stream_us, s->wait_us, s->us, s->us * s->times);
     }
     printf("\npredicted: %.0f us for an id of each session, %.0f ids a second in sum; memory alone: %.0f us, %.0f ids a second\n", info.us,
            info.ids_per_second, info.floor_us, info.sessions * 1e6 / info.floor_us);
