@@ -1,5 +1,6 @@
 /* The CUDA Runtime API in front of the machine model. Everything is done at once; streams and events are names. */
 #include "cudart.h"
+#include "planted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include "cuda_runtime_api.h"
 
 namespace machine {
+
+Planted planted = Planted::nothing;
 Runtime runtime;
 }
 using machine::runtime;

@@ -23,6 +23,7 @@
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 
 #include "operations.h"
+#include "planted.h"
 
 namespace machine {
 
@@ -102,7 +103,10 @@ DEVICE void barrier_cluster_arrive_release(void) { machine::op_cluster_arrive();
 DEVICE void barrier_cluster_arrive_relaxed(void) { machine::op_cluster_arrive(false); }
 DEVICE void barrier_cluster_wait_acquire(void) { machine::op_cluster_wait(); }
 DEVICE void bar_sync_all(void) { machine::op_bar_sync(0, 0); }
-DEVICE void bar_sync(uint32_t id, uint32_t threads) { machine::op_bar_sync(id, threads); }
+static inline bool planted(machine::Planted fault) { return machine::planted == fault; }
+DEVICE void bar_sync(uint32_t id, uint32_t threads) {
+    if (threads < 256 || !planted(machine::Planted::groups_do_not_meet)) machine::op_bar_sync(id, threads);
+}
 DEVICE uint32_t bar_red_or(uint32_t id, uint32_t threads, uint32_t yes) { return machine::op_bar_sync(id, threads, yes != 0); }
 DEVICE void warp_sync(void) { machine::op_warp_sync(0xffffffffu); }
 DEVICE float shfl_bfly_f32(float value, uint32_t lane_mask) {
@@ -154,7 +158,9 @@ DEVICE uint32_t mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
 /* ---- proxies ---- */
 
 DEVICE void fence_proxy_async_shared_cta(void) { machine::op_fence_proxy_async(true, false); }
-DEVICE void fence_proxy_async_global(void) { machine::op_fence_proxy_async(false, true); }
+DEVICE void fence_proxy_async_global(void) {
+    if (!planted(machine::Planted::no_proxy_fence)) machine::op_fence_proxy_async(false, true);
+}
 
 /* ---- the copy engine ---- */
 
@@ -290,7 +296,7 @@ DEVICE uint32_t ld_global_nc_u8(const void *p) { uint8_t v; machine::op_global_l
 DEVICE void st_global_u32(void *p, uint32_t v) { machine::op_global_store(p, &v, 4); }
 DEVICE void st_global_u16(void *p, uint32_t v) {
     const uint16_t half = (uint16_t)v;
-    machine::op_global_store(p, &half, 2);
+    if (!planted(machine::Planted::scales_of_rows_not_stored)) machine::op_global_store(p, &half, 2);
 }
 DEVICE void st_global_v2u32(void *p, uint32_t a, uint32_t b) { const uint32_t v[2] = {a, b}; machine::op_global_store(p, v, 8); }
 DEVICE void st_global_v4u32(void *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
@@ -414,7 +420,9 @@ template <int COUNT> DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[CO
 /* ---- tcgen05 ---- */
 
 DEVICE void tcgen05_alloc(uint32_t destination, uint32_t columns) { machine::op_tcgen05_alloc(destination, columns); }
-DEVICE void tcgen05_dealloc(uint32_t address, uint32_t columns) { machine::op_tcgen05_dealloc(address, columns); }
+DEVICE void tcgen05_dealloc(uint32_t address, uint32_t columns) {
+    if (!planted(machine::Planted::not_freed)) machine::op_tcgen05_dealloc(address, columns);
+}
 DEVICE void tcgen05_relinquish_alloc_permit(void) { machine::op_tcgen05_relinquish(); }
 DEVICE void tcgen05_mma_f16_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
     machine::op_tcgen05_mma_f16(d, a, false, b, instruction, accumulate != 0);
@@ -427,15 +435,32 @@ DEVICE void tcgen05_mma_f8f6f4_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t i
 }
 DEVICE void tcgen05_mma_mxf8f6f4_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
                                     uint32_t accumulate) {
+    if (planted(machine::Planted::first_scale_of_a)) instruction &= ~(3u << 29);
+    if (planted(machine::Planted::first_scale_of_b)) instruction &= ~(3u << 4);
+    if (planted(machine::Planted::atoms_of_b_swapped)) scale_b += 4;
+    if (planted(machine::Planted::scales_of_a_for_b)) scale_b = scale_a;
+    if (planted(machine::Planted::overwrites_sums)) accumulate = 0;
     machine::op_tcgen05_mma_mxf8f6f4(d, a, b, instruction, scale_a, scale_b, accumulate != 0);
 }
-DEVICE void tcgen05_cp_32x128b_warpx4(uint32_t address, uint64_t source) { machine::op_tcgen05_cp(address, source); }
-DEVICE void tcgen05_commit(uint32_t barrier) { machine::op_tcgen05_commit(barrier, 0, false); }
+DEVICE void tcgen05_cp_32x128b_warpx4(uint32_t address, uint64_t source) {
+    if (!planted(machine::Planted::scales_not_copied)) machine::op_tcgen05_cp(address, source);
+}
+DEVICE void tcgen05_commit(uint32_t barrier) {
+    if (!planted(machine::Planted::commit_left_out)) machine::op_tcgen05_commit(barrier, 0, false);
+}
 DEVICE void tcgen05_commit_multicast(uint32_t barrier, uint16_t mask) { machine::op_tcgen05_commit(barrier, mask, true); }
-DEVICE void tcgen05_fence_before_thread_sync(void) { machine::op_tcgen05_fence(false); }
-DEVICE void tcgen05_fence_after_thread_sync(void) { machine::op_tcgen05_fence(true); }
-DEVICE void tcgen05_wait_ld(void) { machine::op_tcgen05_wait_ld(); }
-DEVICE void tcgen05_wait_st(void) { machine::op_tcgen05_wait_st(); }
+DEVICE void tcgen05_fence_before_thread_sync(void) {
+    if (!planted(machine::Planted::no_fence_before)) machine::op_tcgen05_fence(false);
+}
+DEVICE void tcgen05_fence_after_thread_sync(void) {
+    if (!planted(machine::Planted::no_fence_after)) machine::op_tcgen05_fence(true);
+}
+DEVICE void tcgen05_wait_ld(void) {
+    if (!planted(machine::Planted::load_not_waited_for)) machine::op_tcgen05_wait_ld();
+}
+DEVICE void tcgen05_wait_st(void) {
+    if (!planted(machine::Planted::store_not_waited_for)) machine::op_tcgen05_wait_st();
+}
 template <int COUNT> DEVICE void tcgen05_ld_32x32b(uint32_t (&r)[COUNT], uint32_t address) {
     machine::op_tcgen05_ld(r, COUNT, address, 32);
 }

@@ -1,6 +1,7 @@
 /* megavit.h's own host code and the kernel for Blackwell on the machine model, from pixels to rows, against the CPU backend. No card has run
    it. Speaks TAP; ends with what was run. */
 #include "encode.h"
+#include "planted.h"
 #include "tap.h"
 
 static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1;
@@ -86,6 +87,39 @@ static void test_losses(const MicroShape &shape) {
     micro_close(encoder);
 }
 
+/* Each fault in the kernel itself: a report, or numbers beyond the bound, under one of some seeds. */
+static void test_faults(MicroShape shape, double most) {
+    static const char *const names[] = {
+        "", "scales are not copied to tensor memory", "a load is not waited for", "a store is not waited for", "no fence before a barrier",
+        "no fence behind one", "no proxy fence behind rows and scales", "products are not committed", "tensor memory is not freed",
+        "scales of rows are not stored", "all blocks of A take the first one's scale", "of B", "B takes the scales of its second atom",
+        "B takes those of A", "the math groups do not meet", "products overwrite the sums"};
+    static_assert(sizeof names / sizeof names[0] == (size_t)machine::Planted::count, "every fault has a name");
+    std::string why;
+    MicroEncoder *encoder = micro_open(shape, &why);
+    if (!encoder) return ok(false, "the encoder opens", why);
+    for (int fault = 1; fault < (int)machine::Planted::count; fault++) {
+        bool caught = false;
+        std::string by;
+        faults_planted++;
+        for (uint64_t seed = 0; seed < 8 && !caught; seed++) {
+            machine::Options options = options_of(seed, false);
+            options.hardware_sums = false;
+            machine::planted = (machine::Planted)fault;
+            const MicroRun run = micro_run(encoder, options, 0);
+            machine::planted = machine::Planted::nothing;
+            arithmetic_runs++;
+            caught = !run.machine.reports.empty() || !run.verdict.empty() || !(run.relative_error < most);
+            by = !run.machine.reports.empty() ? run.machine.reports[0].kind : !run.verdict.empty() ? run.verdict : "error " + std::to_string(run.relative_error);
+        }
+        faults_caught += caught;
+        ok(caught, std::string("planted: ") + names[fault] + ": " + by);
+    }
+    const MicroRun run = micro_run(encoder, options_of(0, false), 0);
+    ok(run.machine.reports.empty() && run.verdict.empty() && run.relative_error < most, "and without a fault nothing is said", run.machine.text());
+    micro_close(encoder);
+}
+
 int main(int argc, char **argv) {
     const std::string part = argc > 1 ? argv[1] : "";
     /* image, patch, hidden, intermediate, layers, images, max_images, group_images, lanes, clusters, poll_limit, regime */
@@ -111,5 +145,13 @@ int main(int argc, char **argv) {
     MicroShape many = {32, 16, 128, 256, 1, 50, 50, 50, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     if (part.empty() || part == "many") test_shape("50 images of 4 tokens", many, 1, 1);
     if (part.empty() || part == "lost") test_losses({64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
+    MicroShape small = {64, 16, 128, 256, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT};
+    small.precision = 1;
+    if (part.empty() || part == "faults") test_faults(small, 0.055);
+    small.poll_limit = POLL_LIMIT;
+    small.clusters = 2;
+    if (part.empty() || part == "lost-mx") test_losses(small);
+    small.poll_limit = NO_POLL_LIMIT;
+    if (part == "order") test_shape("in MXFP8, order alone", small, 1, argc > 2 ? (unsigned)atoi(argv[2]) : 500, 0.055);
     return finish("Blackwell's encoder");
 }
