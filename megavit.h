@@ -1335,6 +1335,8 @@ enum {
     MGV__KERNEL_PATCHES_OF_TOKENS, /* pixels of pictures of any size -> 128 rows of patches a CTA */
     MGV__KERNEL_MERGE,     /* mergers of tokens: 128 rows of the stream a CTA, FOLD_NORM: normalised, into the rows that a merger reads;
                               else 128 merged rows -> float32 in memory of the caller's */
+    MGV__KERNEL_PROJECT,   /* of the rows of 128 of the stream a CTA those that stand for their images, as they were picked: their
+                              projection, float32 in memory of the caller's */
     MGV__KERNEL_TOWER = 31 /* no kind of tile: in a mask of kinds, that products do with their sums what towers of other kinds than SigLIP's
                               ask for, MGV__KERNEL_TOWER_EPILOGUE, and norms are RMSNorms, too */
 };
@@ -1465,6 +1467,12 @@ typedef struct mgv__kernel_rows {        /* ROWS */
     uint32_t picked;            /* PICK: which row of an image */
     uint32_t stats_out;
 } mgv__kernel_rows;
+typedef struct mgv__kernel_project {     /* PROJECT */
+    uint32_t source;
+    uint32_t target;            /* number of mgv__kernel_arguments.outputs */
+    uint32_t weights, pieces;   /* pieces: of 8 columns, of a row of weights */
+    uint32_t picked;            /* as of ROWS */
+} mgv__kernel_project;
 typedef struct mgv__kernel_patches {     /* PATCHES_OF_TOKENS */
     uint32_t frames;            /* of a patch: 1 or 2 */
 } mgv__kernel_patches;
@@ -1496,6 +1504,7 @@ typedef struct mgv__kernel_op {
         mgv__kernel_rows rows;
         mgv__kernel_patches patches;
         mgv__kernel_merge merge;
+        mgv__kernel_project project;
         uint32_t words[13];     /* to 32 in all */
     } of;
 } mgv__kernel_op;
@@ -11075,14 +11084,15 @@ typedef struct mgv__machine {
 enum { MGV__MACHINE_KERNELS = 8 /* at most */ };
 
 /* Token, layer and DeepStack outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
-enum { MGV__ROWS_TOKENS_OUTPUT = -1, MGV__ROWS_DEEPSTACK_OUTPUT = -2 };
+enum { MGV__ROWS_TOKENS_OUTPUT = -1, MGV__ROWS_DEEPSTACK_OUTPUT = -2, MGV__ROWS_EMBEDS_OUTPUT = INT16_MIN };
 typedef struct mgv__row_outputs {
     uint32_t count;
     int32_t layer[MGV__KERNEL_MAX_OUTPUTS]; /* as mgv__row_output has it */
 } mgv__row_outputs;
-/* N: layer:N; MGV__ROWS_TOKENS_OUTPUT: tokens; MGV__ROWS_DEEPSTACK_OUTPUT - N: deepstack:N. */
+/* N: layer:N; MGV__ROWS_TOKENS_OUTPUT: tokens; MGV__ROWS_EMBEDS_OUTPUT: embeds; MGV__ROWS_DEEPSTACK_OUTPUT - N: deepstack:N. */
 static int32_t mgv__row_output(mgv_output_kind kind, uint32_t index) {
     if (kind == MGV_OUTPUT_TOKENS) return MGV__ROWS_TOKENS_OUTPUT;
+    if (kind == MGV_OUTPUT_EMBEDS) return MGV__ROWS_EMBEDS_OUTPUT;
     return kind == MGV_OUTPUT_DEEPSTACK ? MGV__ROWS_DEEPSTACK_OUTPUT - (int32_t)index : (int32_t)index;
 }
 
@@ -11094,6 +11104,7 @@ struct mgv__plan {
     uint32_t width, mlp, heads, head_dim;   /* columns of the stream, of what MLPs hold, filled up; of attention */
     float scale;                            /* of attention's scores */
     uint32_t pools, picks;                  /* pooled rows are a pooling head's; one row of each image */
+    uint32_t projection;                    /* the model's operation that projects picked rows; MGV__NO_OP: none does */
     uint32_t used_ops;                      /* of the model: those behind them lead to nothing that the kernel gives */
     uint32_t activations;                   /* their flags, of all operations */
     uint32_t needs_tower;                   /* some ask for what only the kernel of towers has */
@@ -11450,9 +11461,10 @@ static uint32_t mgv__plan_thin_blocks(uint32_t columns) {
 
 /* --- lowering: the model's operations as the kernel's --------------------------------------------------------- */
 
-/* Outputs that the kernel gives. */
+/* Outputs that the kernel gives; EMBEDS where it has code for projections (mgv__lower_projects). */
 static int mgv__lower_gives(mgv_output_kind kind) {
-    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER || kind == MGV_OUTPUT_DEEPSTACK;
+    return kind == MGV_OUTPUT_POOLED || kind == MGV_OUTPUT_TOKENS || kind == MGV_OUTPUT_LAYER || kind == MGV_OUTPUT_DEEPSTACK ||
+           kind == MGV_OUTPUT_EMBEDS;
 }
 
 /* What the buffers of the model have become, while its operations are gone through in order. */
@@ -11503,6 +11515,19 @@ static int mgv__lower_is_merger_norm(const mgv__program *program, uint32_t i) {
     const mgv__op *op = &program->ops[i];
     return op->kind == MGV__OP_NORM && i + 1 < program->op_count && op[1].kind == MGV__OP_LINEAR && op[1].source == op->target &&
            (op->fold != 1 || op[1].fold != 1);
+}
+/* Whether the machine has a kernel for projections of picked rows. */
+static int mgv__lower_projects(const mgv__machine *machine) {
+    uint32_t i;
+    for (i = 0; i < machine->kernel_count; i++)
+        if (machine->kernels[i].regime == MGV__THROUGHPUT && machine->kernels[i].kinds & MGV__KIND(PROJECT)) return 1;
+    return 0;
+}
+/* Whether operation i is one: CLIP's, whose rows go to the caller alone. */
+static int mgv__lower_is_projection(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    return op->kind == MGV__OP_LINEAR && op->rows == MGV__ROWS_IMAGES && l->picked[op->source] && op->activation == MGV__ACT_NONE &&
+           op->add == MGV__NONE && op->fold == 1 && op->table == MGV__NO_TENSOR && op->channel_scale == MGV__NO_TENSOR;
 }
 /* Which of a merger's buffers this is; MGV__MERGER_BUFFERS: it is no merger's. */
 static uint32_t mgv__merger_buffer(uint32_t buffer) {
@@ -11591,6 +11616,7 @@ static const char *mgv__lower_missing_of_rotary(const mgv__lowering *l, uint32_t
 static const char *mgv__lower_missing_of_linear(const mgv__lowering *l, uint32_t i) {
     const mgv__op *op = &l->plan->program->ops[i];
     const uint32_t target = mgv__lower_target(l, i), added = op->add == MGV__NONE ? target : l->place[op->add];
+    if (mgv__lower_is_projection(l, i)) return NULL;
     if (op->gated && target != MGV__DEVICE_MLP) return "gated product but of MLPs";
     if (op->activation == MGV__ACT_SILU && op->rows == MGV__ROWS_IMAGES) return "other activation of a pooling head than a GELU and ReLU";
     if (l->picked[op->source]) return "product of picked rows";
@@ -11745,13 +11771,22 @@ static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
     mgv__lowering l;
     uint32_t i, op_count = 1; /* the patches */
     for (i = 0; i < program->tap_count; i++)
-        if (mgv__lower_gives(program->taps[i].kind) && program->taps[i].op >= plan->used_ops) plan->used_ops = program->taps[i].op + 1;
+        if (mgv__lower_gives(program->taps[i].kind) && program->taps[i].op >= plan->used_ops &&
+            (program->taps[i].kind != MGV_OUTPUT_EMBEDS || mgv__lower_projects(plan->machine)))
+            plan->used_ops = program->taps[i].op + 1;
     result = mgv__lower_check_operations(plan, error);
     if (result == MGV_OK) result = mgv__lower_check_table(plan, error);
+    plan->projection = MGV__NO_OP;
     mgv__lower_begin(&l, plan);
     for (i = 0; i < plan->used_ops && result == MGV_OK; i++) {
         const mgv__op *op = &program->ops[i];
         const uint32_t target = mgv__lower_target(&l, i);
+        if (mgv__lower_is_projection(&l, i)) { /* its rows are in no buffer of the kernel's */
+            plan->projection = i;
+            op_count++;
+            mgv__lower_leave(&l, i);
+            continue;
+        }
         if (mgv__lower_is_merger_norm(program, i)) mgv__lower_note_columns(plan, target, op[1].inner);
         if (op->kind != MGV__OP_NORM && !mgv__lower_note_columns(plan, target, op->columns))
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -12027,6 +12062,27 @@ static void mgv__lower_merged_rows(mgv__lowering *l, uint32_t i) {
         }
     }
 }
+/* The projection of picked rows into every output that wants it; without one, for its weights alone. */
+static void mgv__lower_projection(mgv__plan *plan, uint32_t i) {
+    const mgv__op *from = &plan->program->ops[i];
+    const uint32_t b_row = plan->pack_rows[MGV__PACK_HIDDEN], bias = mgv__plan_vector(plan, from->columns);
+    uint32_t k, pushed = 0;
+    for (k = 0; k <= plan->outputs.count; k++) {
+        mgv__plan_op *op;
+        if (k < plan->outputs.count ? plan->outputs.layer[k] != MGV__ROWS_EMBEDS_OUTPUT : pushed != 0) continue;
+        op = mgv__plan_push(plan, from->label, -1, MGV__KERNEL_PROJECT, MGV__DEVICE_STREAM, MGV__DEVICE_STREAM);
+        op->kernel.columns = from->columns;
+        op->output = k < plan->outputs.count ? k : MGV__NO_OP;
+        op->first = i;
+        op->end = i + 1;
+        op->pack = MGV__PACK_HIDDEN;
+        op->b_row = b_row;
+        op->bias = bias;
+        if (!pushed++) op->packs = MGV__PACKS_PRODUCT;
+    }
+    plan->pack_rows[MGV__PACK_HIDDEN] += from->columns;
+}
+
 /* Mergers come behind the layers, each product of all of them at once: few pictures leave most clusters idle. */
 static void mgv__lower_mergers(mgv__plan *plan) {
     uint32_t buffer, i;
@@ -12054,7 +12110,7 @@ static void mgv__plan_lower(mgv__plan *plan) {
     mgv__lower_begin(&l, plan);
     for (i = 0; i < plan->used_ops; i++) {
         switch (plan->program->ops[i].kind) {
-        case MGV__OP_LINEAR: if (!mgv__lower_is_merging(&l, i)) mgv__lower_linear(&l, i); break;
+        case MGV__OP_LINEAR: if (i != plan->projection && !mgv__lower_is_merging(&l, i)) mgv__lower_linear(&l, i); break;
         case MGV__OP_NORM: mgv__lower_norm(&l, i); break;
         case MGV__OP_ATTENTION: mgv__lower_attention(&l, i); break;
         case MGV__OP_POOL: mgv__lower_pool(&l, i); break;
@@ -12064,6 +12120,7 @@ static void mgv__plan_lower(mgv__plan *plan) {
         mgv__lower_taps_of(&l, i);
     }
     if (!plan->pools) mgv__lower_last_taps(&l);
+    if (plan->projection != MGV__NO_OP) mgv__lower_projection(plan, plan->projection);
     mgv__lower_mergers(plan);
     for (i = 0; i < plan->op_count; i++) {
         plan->head_ops += plan->ops[i].of_images != 0;
@@ -12810,6 +12867,16 @@ static void mgv__sm90_rows(mgv__plan_op *op) {
     of->stats_out = op->stats_out;
 }
 
+/* Those that are projected: likewise, since a tile signals what it has waited for. */
+static void mgv__sm90_project(const mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_project *of = &op->kernel.of.project;
+    op->kernel.column_tiles = op->output != MGV__NO_OP;
+    of->source = MGV__DEVICE_POOLED;
+    of->target = op->output;
+    of->weights = mgv__plan_weights_offset(plan, op->pack, op->b_row);
+    of->pieces = plan->pack_pitch[op->pack] / 8;
+}
+
 /* Rows that a merger reads, or has merged: likewise. */
 static void mgv__sm90_merge(const mgv__plan *plan, mgv__plan_op *op) {
     const uint64_t patches = plan->buffers[MGV__DEVICE_PATCHES].offset;
@@ -12903,6 +12970,7 @@ static void mgv__choose_tiles(mgv__plan *plan, mgv__plan_op *op, uint32_t split)
     switch (op->kind) {
     case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
     case MGV__KERNEL_MERGE: mgv__sm90_merge(plan, op); return;
+    case MGV__KERNEL_PROJECT: mgv__sm90_project(plan, op); return;
     case MGV__KERNEL_PATCHES: k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER)); return;
     case MGV__KERNEL_PATCHES_OF_TOKENS:
         k->column_tiles = mgv__min_u32(16, 1 + plan->clusters / mgv__ceil_div(images, MGV__CLUSTER * MGV__GEMM_ROWS));
@@ -13082,9 +13150,10 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"product", MGV__SM90_STREAM, 0}, /* THIN */
     {"attention", 0, 0}, /* RANGES */
     {"patches", 0, 0},   /* OF_TOKENS */
-    {"rows", MGV__KERNEL_FOLD_NORM, 0} /* MERGE */
+    {"rows", MGV__KERNEL_FOLD_NORM, 0}, /* MERGE, PROJECT */
+    {"rows", 0, 0}
 };
-MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_MERGE + 1, every_kind_of_tile_has_a_row);
+MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_PROJECT + 1, every_kind_of_tile_has_a_row);
 
 /* Blackwell: the same stages and roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose math groups
    have heads of their own. Products go through tensor memory: the layers' 128 rows at once (kernels/sm_100a/rows128.cuh), those of the
@@ -13393,7 +13462,8 @@ static int mgv__plan_waits_for(const mgv__plan *plan, uint32_t late, uint32_t ea
 
 /* Rows that are copied stay as they are. */
 static int mgv__plan_only_reads(const mgv__kernel_op *k) {
-    return k->kind == MGV__KERNEL_MERGE || (k->kind == MGV__KERNEL_ROWS && !(k->flags & MGV__KERNEL_STATS));
+    return k->kind == MGV__KERNEL_MERGE || k->kind == MGV__KERNEL_PROJECT ||
+           (k->kind == MGV__KERNEL_ROWS && !(k->flags & MGV__KERNEL_STATS));
 }
 
 /* Nobody still reads what an operation overwrites: it waits, through others, for who wrote it and for every reader of what was there
@@ -13978,7 +14048,7 @@ static double mgv__max_double(double a, double b) { return a > b ? a : b; }
 
 static int mgv__is_gemm(const mgv__kernel_op *k) {
     return !mgv__plan_is_patches(k->kind) && k->kind != MGV__KERNEL_ROWS && k->kind != MGV__KERNEL_MERGE &&
-           !mgv__plan_is_attention(k->kind) && !mgv__plan_is_pool(k->kind);
+           k->kind != MGV__KERNEL_PROJECT && !mgv__plan_is_attention(k->kind) && !mgv__plan_is_pool(k->kind);
 }
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
     mgv__gemm_shape shape;
@@ -14054,6 +14124,11 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.edge = 4000; /* the exchange among it */
     }
     if (k->kind == MGV__KERNEL_ROWS || k->kind == MGV__KERNEL_MERGE) clocks.edge = 2500; /* its stores go on beside the next tile */
+    if (k->kind == MGV__KERNEL_PROJECT) { /* of one row; weights by ordinary loads */
+        *flops = 2.0 * k->columns * k->inner;
+        clocks.feed = 2.0 * k->columns * k->inner / 32;
+        clocks.edge = 4000;
+    }
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
     if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
         const double tokens = mgv__ceil_div(mgv__attention_range(plan, k), MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
@@ -14112,6 +14187,11 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * b.target;
         if (k->flags & MGV__KERNEL_ACTIVATION) b.passes += 2 * b.target;
         if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * b.target;
+    } else if (k->kind == MGV__KERNEL_PROJECT) {
+        b.source = 4.0 * images * k->inner;
+        b.target = 4.0 * images * k->columns;
+        b.weights = 2.0 * k->columns * k->inner;
+        b.l2 = images * b.weights + b.source * k->column_tiles;
     } else if (k->kind == MGV__KERNEL_MERGE) { /* bf16 out, or float32 */
         b.target = (k->flags & MGV__KERNEL_FOLD_NORM ? 1 : 2) * b.source;
         if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics = b.source / 16;
@@ -14158,6 +14238,7 @@ static double mgv__schedule_flops(const mgv__plan *plan, const mgv__plan_op *op)
     const mgv__kernel_op *k = &op->kernel;
     const double pooled = 4.0 * k->rows_total * k->heads * k->inner;
     if (k->column_tiles == 0) return 0;
+    if (k->kind == MGV__KERNEL_PROJECT) return 2.0 * k->rows_total / plan->tokens * k->columns * k->inner;
     if (mgv__is_gemm(k)) return 2.0 * k->rows_total * k->columns * plan->pack_columns[op->pack] * (k->flags & MGV__KERNEL_MX ? 2 : 1);
     if (mgv__plan_is_attention(k->kind)) return 4.0 * k->rows_total * mgv__attention_range(plan, k) * k->inner;
     if (k->kind == MGV__KERNEL_POOL_SUMS) /* the scores have been counted */
@@ -16599,6 +16680,7 @@ typedef struct mgv__gpu {
     float *pinned_rows;        /* [max_row_outputs, max_images, tokens, hidden] on the host: token and layer outputs on their way back */
     const float *staged[MGV__MAX_OUTPUTS]; /* where the rows of an output wait until they are handed out; NULL: they are there, or pooled */
     uint8_t *pinned_pixels;    /* [max_images, S, S, 3] on the host: resized pictures on their way; of floats, rows of patches */
+    float *pinned_embeds;      /* [max_images, embed columns] on the host: projected rows on their way back; NULL: there are none */
     float *patches;            /* of one picture, where the model's are of floats */
     uint8_t *device_pixels;    /* the same on the card, in the arena */
     float *pinned_pooled;      /* [max_images, pooled columns] on the host: rows on their way back */
@@ -16643,6 +16725,7 @@ static void mgv__gpu_free(mgv__gpu *gpu, const mgv_allocator *allocator) {
     if (gpu->pinned_pixels) gpu->calls->FreeHost(gpu->pinned_pixels);
     if (gpu->pinned_pooled) gpu->calls->FreeHost(gpu->pinned_pooled);
     if (gpu->pinned_rows) gpu->calls->FreeHost(gpu->pinned_rows);
+    if (gpu->pinned_embeds) gpu->calls->FreeHost(gpu->pinned_embeds);
     mgv__cuda_destroy(gpu->cuda);
     mgv__gpu_leave(gpu, &thread);
     mgv__free(allocator, gpu->pictures);
@@ -16672,6 +16755,13 @@ static mgv_result mgv__gpu_allocate(mgv__gpu *gpu, const mgv_model *model, const
     if (desc->max_row_outputs)
         MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_rows, (size_t)rows * sizeof(float) * desc->max_row_outputs),
                       "allocating pinned memory for token and layer outputs");
+    if (desc->output_kinds >> MGV_OUTPUT_EMBEDS & 1u && plan->projection == MGV__NO_OP)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel gives no output of kind %s; use the CPU backend",
+                         mgv__output_names[MGV_OUTPUT_EMBEDS]);
+    if (plan->projection != MGV__NO_OP)
+        MGV__CUDA_TRY(gpu->calls, MallocHost, ((void **)&gpu->pinned_embeds, (size_t)desc->max_images * sizeof(float) *
+                                                                                 plan->program->ops[plan->projection].columns),
+                      "allocating pinned memory for projected rows");
     gpu->image_bytes = side * side * 3;
     if (gpu->image_bytes * desc->max_images > SIZE_MAX / 2)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u bytes do not fit into this machine's address space",
@@ -16814,6 +16904,11 @@ static mgv_result mgv__gpu_place_rows(mgv_engine *engine, mgv__gpu *gpu, uint32_
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "output %u: a CUDA graph gives rows as they are, not normalised, into device or page-locked memory",
                          (uint64_t)number);
+    if (output->kind == MGV_OUTPUT_EMBEDS) { /* a row a picture: there is room, and two such outputs are alike */
+        *place = gpu->pinned_embeds;
+        gpu->staged[number] = *place;
+        return MGV_OK;
+    }
     if (*staged == engine->desc.max_row_outputs)
         return mgv__fail(error, MGV_ERROR_CAPACITY,
                          "output %u: token and layer outputs that are normalised or not in page-locked memory wait in memory of the "
@@ -16834,8 +16929,8 @@ static mgv_result mgv__gpu_take_outputs(mgv_engine *engine, mgv__gpu *gpu, mgv_e
         const mgv_output *output = &engine->outputs[i];
         gpu->staged[i] = NULL;
         if (output->kind == MGV_OUTPUT_POOLED) continue;
-        if (!mgv__lower_gives(output->kind))
-            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: the CUDA backend gives pooled rows, tokens, layers and DeepStack's; "
+        if (!mgv__lower_gives(output->kind) || (output->kind == MGV_OUTPUT_EMBEDS && !gpu->pinned_embeds))
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "output %u: this GPU gives pooled rows, tokens, layers and DeepStack's; "
                              "use the CPU backend for others", (uint64_t)i);
         rows->layer[rows->count] = mgv__row_output(output->kind, output->index);
         result = mgv__gpu_place_rows(engine, gpu, i, &staged, &gpu->cuda->arguments.outputs[rows->count++], error);
@@ -17012,6 +17107,8 @@ static void mgv__gpu_place_pooled(const mgv_engine *engine, mgv__gpu *gpu) {
     uint32_t i, to_host = 0;
     for (i = 0; i < engine->job.output_count; i++)
         to_host |= engine->outputs[i].kind == MGV_OUTPUT_POOLED && engine->outputs[i].place == MGV_PLACE_HOST;
+    for (i = 0; i < engine->job.output_count; i++)
+        to_host &= engine->outputs[i].kind != MGV_OUTPUT_EMBEDS; /* which are made of them, on the card */
     mgv__cuda_place_pooled(gpu->cuda, few && to_host ? gpu->pinned_pooled : NULL);
 }
 
@@ -18611,7 +18708,9 @@ typedef struct mgv__validator {
 } mgv__validator;
 
 /* Whether the CPU has what the kernel's operation leaves: the result of the last operation of the model that it stands for. */
-static int mgv__validation_compares(const mgv__plan_op *op) { return op->first < op->end && !op->is_part; }
+static int mgv__validation_compares(const mgv__plan_op *op) {
+    return op->first < op->end && !op->is_part && op->kind != MGV__KERNEL_PROJECT; /* whose rows nobody asks for here */
+}
 
 /* Rows of a device buffer that so many pictures have, which are so many tokens. */
 static uint32_t mgv__validation_rows(const mgv__plan *plan, uint32_t buffer, uint32_t images, uint32_t tokens) {

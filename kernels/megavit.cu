@@ -67,6 +67,7 @@ template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &
     case MGV__KERNEL_PATCHES: if constexpr (has(MGV__KERNEL_PATCHES)) patches_tile(self, tile); break;
     case MGV__KERNEL_ROWS: if constexpr (has(MGV__KERNEL_ROWS)) rows_tile(self, tile); break;
     case MGV__KERNEL_MERGE: if constexpr (has(MGV__KERNEL_MERGE)) merge_tile(self, tile); break;
+    case MGV__KERNEL_PROJECT: if constexpr (has(MGV__KERNEL_PROJECT)) project_tile(self, tile); break;
     case MGV__KERNEL_SPLIT_128: if constexpr (has(MGV__KERNEL_SPLIT_128)) split_tile<128>(self, tile); break;
     case MGV__KERNEL_SPLIT_192: if constexpr (has(MGV__KERNEL_SPLIT_192)) split_tile<192>(self, tile); break;
     case MGV__KERNEL_GEMM_192: if constexpr (has(MGV__KERNEL_GEMM_192)) gemm_tile<192, flags>(self, tile); break;
@@ -102,7 +103,7 @@ template <uint32_t KINDS> DEVICE void math_role(SharedMemory *shared, const mgv_
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS ||
-            is_kind<KINDS, MGV__KERNEL_MERGE>(kind))
+            is_kind<KINDS, MGV__KERNEL_MERGE>(kind) || is_kind<KINDS, MGV__KERNEL_PROJECT>(kind))
             wait_barrier(&shared->tile_ready[self.slot.index], self.slot.parity);
         const uint32_t next = math_tile<KINDS>(self, tile, kind);
         math_leave_tile(self);

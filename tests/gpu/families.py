@@ -3,7 +3,7 @@ transformers' own bf16 beside them, the same bits twice and in any place of a ba
 usage: families.py MEGAVIT [NAME...]     MEGAVIT: the command line with the CUDA backend; needs torch and transformers"""
 import json, pathlib, subprocess, sys, tempfile
 import numpy, torch
-from transformers import CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model, Dinov2WithRegistersConfig, Dinov2WithRegistersModel
+from transformers import CLIPVisionConfig, CLIPVisionModel, CLIPVisionModelWithProjection, DINOv3ViTConfig, DINOv3ViTModel, Dinov2Config, Dinov2Model, Dinov2WithRegistersConfig, Dinov2WithRegistersModel
 
 torch.set_grad_enabled(False)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -14,6 +14,8 @@ DINO = dict(image_size=224, patch_size=14)
 MODELS = {
     'clip-b16': (CLIPVisionModel, CLIPVisionConfig(image_size=224, patch_size=16), 'CLIPImageProcessor', CLIP_MEAN, CLIP_STD),
     'clip-l14': (CLIPVisionModel, CLIPVisionConfig(image_size=224, patch_size=14, intermediate_size=4096, **LARGE), 'CLIPImageProcessor', CLIP_MEAN, CLIP_STD),
+    'clip-b16-embeds': (CLIPVisionModelWithProjection, CLIPVisionConfig(image_size=224, patch_size=16, projection_dim=512), 'CLIPImageProcessor', CLIP_MEAN, CLIP_STD),
+    'dinov3-s16': (DINOv3ViTModel, DINOv3ViTConfig(image_size=224, patch_size=16, hidden_size=384, intermediate_size=1536, num_attention_heads=6, num_register_tokens=4), 'DINOv3ViTImageProcessorFast', DINO_MEAN, DINO_STD),
     'dinov2-s14': (Dinov2Model, Dinov2Config(hidden_size=384, num_attention_heads=6, **DINO), 'BitImageProcessor', DINO_MEAN, DINO_STD),
     'dinov2-b14': (Dinov2Model, Dinov2Config(**DINO), 'BitImageProcessor', DINO_MEAN, DINO_STD),
     'dinov2-l14': (Dinov2Model, Dinov2Config(**LARGE, **DINO), 'BitImageProcessor', DINO_MEAN, DINO_STD),
@@ -36,7 +38,8 @@ def make_model(kind, config, directory, processor, mean, std):
         elif name.endswith('bias'): p.copy_(0.1 * torch.randn_like(p))
         elif p.dim() >= 2 and 'position' not in name: p.copy_(torch.randn_like(p) * p[0].numel() ** -0.5)
     model.save_pretrained(directory)
-    settings = dict(image_processor_type=processor, do_resize=False, do_center_crop=True,
+    floats = processor.startswith('DINOv3') # which are resized
+    settings = dict(image_processor_type=processor, do_resize=floats, size=dict(height=config.image_size, width=config.image_size), resample=2, do_center_crop=not floats,
                     crop_size=dict(height=config.image_size, width=config.image_size), do_rescale=True, rescale_factor=1 / 255,
                     do_normalize=True, image_mean=mean, image_std=std, do_convert_rgb=True)
     (directory / 'preprocessor_config.json').write_text(json.dumps(settings))
@@ -68,14 +71,18 @@ def check(program, name):
     with tempfile.TemporaryDirectory() as place:
         directory = pathlib.Path(place)
         model = make_model(kind, config, directory, processor, mean, std).cuda()
-        pixels, files = make_pictures(directory, config.image_size)
-        values = ((pixels.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)).float().cuda()
+        floats = processor.startswith('DINOv3')
+        pixels, files = make_pictures(directory, config.image_size + 83 * floats)
+        values = pixels.double() / 255
+        if floats: values = torch.nn.functional.interpolate(values, config.image_size, mode='bilinear', antialias=True)
+        values = ((values - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)).float().cuda()
         expected, half = model(pixel_values=values), None
         half = model.to(torch.bfloat16)(pixel_values=values.to(torch.bfloat16))
-        for what, attribute in (('pooled', 'pooler_output'), ('tokens', 'last_hidden_state')):
+        outputs = (('embeds', 'image_embeds'), ('tokens', 'last_hidden_state')) if name.endswith('embeds') else (('pooled', 'pooler_output'), ('tokens', 'last_hidden_state'))
+        for what, attribute in outputs:
             want, theirs = (getattr(o, attribute).float().cpu() for o in (expected, half))
             bound = errors(theirs, want).pow(2).mean().sqrt()
-            for batch in BATCHES if what == 'pooled' else (5,):
+            for batch in BATCHES if what != 'tokens' else (5,):
                 got = embed(program, directory, files, what, batch)
                 e = errors(got, want)
                 verdict(bool(torch.isfinite(got).all()) and e.pow(2).mean().sqrt() <= bound,

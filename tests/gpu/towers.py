@@ -1,8 +1,8 @@
 """Towers for pictures of any size on the card, by examples/python, on random weights: rows against transformers in fp32, transformers' own bf16
 beside them, the same bits twice, alone and in a mix; and how long an encode takes.
-usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu] [--layers N] [--no-times] NAME...
+usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu] [--program build/cuda/megavit] [--layers N] [--no-times] NAME...
        ... towers.py --launches N [--layers N] NAME...    the same bits in N launches of a mix, on parts of the card, two engines side by side"""
-import argparse, ctypes, json, os, pathlib, sys, tempfile
+import argparse, ctypes, json, os, pathlib, subprocess, sys, tempfile
 import numpy, torch
 from transformers import Siglip2VisionConfig, Siglip2VisionModel
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
@@ -114,6 +114,9 @@ def check(name, o):
         together, alone = engine.encode(pictures, 'tokens'), numpy.concatenate([engine.encode([p], 'tokens') for p in pictures])
         verdict(numpy.array_equal(together, alone), f'{name}: with schedule_images the same bits alone and in a mix of {len(pictures)} sizes')
         del engine
+        if o.program: # operation by operation, pictures of three sizes
+            said = subprocess.run([o.program, 'validate', '--model', place, '--batch', '3', '--threads', '8'], capture_output=True, text=True)
+            verdict(said.returncode == 0, f'{name} validate: exit {said.returncode}' + ('' if said.returncode == 0 else '\n' + said.stdout[-3000:] + said.stderr[-500:]))
         if not o.no_times: times(name, directory, patch)
 
 
@@ -199,6 +202,7 @@ def times(name, directory, patch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--backend', default='cuda')
+    parser.add_argument('--program', help='megavit, for its validate')
     parser.add_argument('--layers', type=int)
     parser.add_argument('--no-times', action='store_true')
     parser.add_argument('--launches', type=int)

@@ -124,6 +124,14 @@ static void choose_outputs(MicroEncoder *m) {
         m->expected[i].resize(output->capacity);
         output->data = m->expected[i].data();
     }
+    if (!m->shape.projection) return;
+    mgv_output embeds;
+    memset(&embeds, 0, sizeof embeds);
+    embeds.kind = MGV_OUTPUT_EMBEDS;
+    embeds.capacity = (uint64_t)m->shape.images * m->shape.projection;
+    m->expected.push_back(std::vector<float>(embeds.capacity));
+    embeds.data = m->expected.back().data();
+    m->outputs.push_back(embeds);
 }
 
 static std::string failed(const char *what, const mgv_error &error) { return std::string(what) + ": " + error.message; }
@@ -310,6 +318,7 @@ static std::string make_clip(const MicroShape &shape, Checkpoint &c) {
         c.linear(l + "mlp.fc2", d, f);
     }
     c.norm(v + "post_layernorm", d);
+    if (shape.projection) c.add("visual_projection.weight", {shape.projection, d}, 1.7f / sqrtf((float)d), 0);
     return config_of(shape, "clip_vision_model",
                      ",\"intermediate_size\":" + std::to_string(f) + ",\"image_size\":" + std::to_string(shape.image_size));
 }

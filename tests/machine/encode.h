@@ -29,6 +29,7 @@ struct MicroShape {
     uint32_t seed = 0; /* of the pixels: picture i of a list is that of seed + i */
     uint32_t picture_side = 0; /* of dinov3: pictures of that side are resized, in floats as its own processor does; 0: they have their size */
     uint32_t precision = 0; /* mgv_precision, of both backends */
+    uint32_t projection = 0; /* of clip: columns of its embeds; 0: it has none */
     uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
 };
 struct MicroRun {

@@ -715,6 +715,19 @@ static void test_qwen(unsigned seeds) {
         test_encoder_protocol(qwen_shape(family, "4x2 6x10*3 8x8", 300), seeds / 8);
     }
 }
+/* By the public API: the rows of the CPU, as far as bf16 goes. */
+static void test_engine(const MicroShape &shape, const std::string &what) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    machine::Options options = options_of(0, false);
+    options.hardware_sums = false;
+    const MicroRun run = micro_engine(encoder, options);
+    arithmetic_runs++;
+    std::string why = failure(run);
+    if (why.empty() && !(run.relative_error < 0.02)) why = "relative error " + std::to_string(run.relative_error);
+    ok(why.empty(), "encoder, an engine for " + what + ": relative error " + std::to_string(run.relative_error), why);
+    micro_close(encoder);
+}
 /* DINOv3's own processor resizes in floats: rows of patches come from the host. */
 static void test_floats(void) {
     MicroShape shape = {64, 16, 192, 200, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -722,31 +735,40 @@ static void test_floats(void) {
     shape.registers = 4;
     for (const uint32_t side : {64u, 91u}) {
         shape.picture_side = side;
-        MicroEncoder *encoder = open_encoder(shape);
-        if (!encoder) return;
-        machine::Options options = options_of(0, false);
-        options.hardware_sums = false;
-        const MicroRun run = micro_engine(encoder, options);
-        arithmetic_runs++;
-        std::string why = failure(run);
-        if (why.empty() && !(run.relative_error < 0.02)) why = "relative error " + std::to_string(run.relative_error);
-        ok(why.empty(), "encoder, pictures of " + std::to_string(side) + " pixels that become floats: relative error " +
-                            std::to_string(run.relative_error), why);
-        micro_close(encoder);
+        test_engine(shape, "pictures of " + std::to_string(side) + " pixels that become floats");
     }
     test_validation(shape, 0, {{MicroFault::none, ""}});
 }
+/* CLIP's embeds: of images in several row tiles and groups, of columns that no tile fills. */
+static void test_projection(unsigned seeds) {
+    MicroShape clip = {64, 16, 192, 200, 2, 11, 12, 8, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true};
+    clip.family = "clip";
+    clip.projection = 148;
+    test_encoder_arithmetic(clip, 2);
+    test_encoder_protocol(clip, seeds / 10);
+    clip.rows = false;
+    test_engine(clip, "projected rows");
+    test_validation(clip, 0, {{MicroFault::none, ""}});
+    clip.projection = 7;
+    clip.hidden = 112;
+    clip.head_dim = 56;
+    test_encoder_arithmetic(clip, 1);
+    clip.images = clip.max_images = clip.group_images = 1;
+    clip.poll_limit = POLL_LIMIT;
+    test_lost_signals(clip, 1);
+}
 static void test_validations(void) {
-    test_floats();
-    test_validation(sizes_shape("3x5 1x1 9x7", 100), 18, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
-                    {MicroFault::sample, "patch embed"}, {MicroFault::range, "attention"}});
-    test_validation(qwen_shape("qwen3", "4x2 6x10*3 8x8", 300), 30, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
-                    {MicroFault::sample, "patch embed"}, {MicroFault::place, "qkv"}, {MicroFault::range, "attention"}});
-    test_validation(qwen_shape("qwen2.5", "4x2 6x10*3 8x8", 300), 30, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
-                    {MicroFault::place, "qkv"}, {MicroFault::range, "attention"}});
-    MicroShape plain = qwen_shape("qwen2", "4x2 6x10", 100);
+    MicroShape naflex = sizes_shape("3x5 1x1 9x7", 100), plain = qwen_shape("qwen2", "2x2 4x4", 20);
+    naflex.layers = plain.layers = 1;
+    naflex.head = true;
     plain.intermediate = 192;
-    test_validation(plain, 30, {{MicroFault::none, ""}, {MicroFault::range, "attention"}});
+    test_floats();
+    test_validation(naflex, 18, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"}, {MicroFault::sample, "patch embed"},
+                    {MicroFault::range, "attention"}});
+    test_validation(qwen_shape("qwen3", "4x2 4x6*3", 56), 12, {{MicroFault::none, ""}, {MicroFault::place, "qkv"}});
+    test_validation(qwen_shape("qwen2.5", "4x2 6x10*3", 128), 30, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
+                    {MicroFault::range, "attention"}});
+    test_validation(plain, 0, {{MicroFault::none, ""}});
 }
 static void test_sizes(unsigned seeds) {
     test_sizes_engine(sizes_shape("3x5 1x1 9x7", 100));
@@ -896,9 +918,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "validate", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "validate", "projection", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|validate|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|validate|projection|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -914,6 +936,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "sizes") test_sizes(seeds);
     if (share.empty() || share == "qwen") test_qwen(seeds);
     if (share.empty() || share == "validate") test_validations();
+    if (share.empty() || share == "projection") test_projection(seeds);
     if (share == "toy") { /* of all shares no other program has its families */
         test_toy();
         test_mergers();

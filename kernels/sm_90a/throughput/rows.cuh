@@ -91,4 +91,45 @@ DEVICE void rows_tile(Math &self, const TileSlot &tile) {
     signal_ordinary_stores(self, tile); /* of rows that are copied nobody but the counter's next writer knows */
 }
 
+/* Eight columns of a projection a warp and round: the picked row is float32, weights are bf16, a pair of each a lane. */
+DEVICE void project_row(const Math &self, const TileSlot &tile, uint32_t image) {
+    constexpr uint32_t COLUMNS = 8;
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t inner = op.inner, columns = op.columns, pitch = op.of.project.pieces * 4; /* words of a row of weights */
+    const float *row = (const float *)self.arguments.buffers[op.of.project.source] + (size_t)image * inner;
+    const uint32_t *weights = (const uint32_t *)(self.arguments.weights + (size_t)op.of.project.weights * 16);
+    float *to = self.arguments.outputs[op.of.project.target] + (size_t)image * columns;
+    const uint32_t warps = 4 * MGV__MATH_GROUPS, warp = tile.column * warps + self.group * 4 + self.warp;
+#pragma unroll 1
+    for (uint32_t first = warp * COLUMNS; first < columns; first += op.column_tiles * warps * COLUMNS) {
+        float sums[COLUMNS] = {};
+#pragma unroll 1
+        for (uint32_t pair = self.lane; 2 * pair < inner; pair += 32) {
+            const float low = ld_relaxed_gpu_f32(row + 2 * pair), high = ld_relaxed_gpu_f32(row + 2 * pair + 1);
+#pragma unroll
+            for (uint32_t c = 0; c < COLUMNS; c++) {
+                const uint32_t w = first + c < columns ? ld_global_nc_u32(weights + (size_t)(first + c) * pitch + pair) : 0;
+                sums[c] += low * bf16_low(w) + high * bf16_high(w);
+            }
+        }
+#pragma unroll
+        for (uint32_t c = 0; c < COLUMNS; c++) {
+#pragma unroll
+            for (int other = 16; other > 0; other /= 2) sums[c] += shfl_bfly_f32(sums[c], other);
+            if (self.lane == 0 && first + c < columns) to[first + c] = sums[c];
+        }
+    }
+}
+/* Waits, as ROWS does, for the rows of its row tile: the picked ones have been copied when these have been signalled. */
+DEVICE void project_tile(Math &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    for (uint32_t row = first; row < end; row++) {
+        const uint32_t number = tile.group * op.rows_per_group + row;
+        if (number % op.tokens == op.of.project.picked) project_row(self, tile, number / op.tokens);
+    }
+    signal_ordinary_stores(self, tile);
+}
+
 #endif /* MGV_ROWS_CUH */
