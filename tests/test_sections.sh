@@ -135,6 +135,16 @@ if command -v python3 >/dev/null; then
 else
     skip "BENCHMARKS.svg is drawn from BENCHMARKS.md" "no python3"
 fi
+# Tests that promises name, and fuzzers that no promise names.
+named_tests_exist() {
+    local name missing=0
+    for name in $(grep -oE 'tests/test_[a-z0-9_]+\.c' "$1" | sort -u); do [ -f "$name" ] || { echo "$name is not there"; missing=1; }; done
+    diff <(grep -oE '\bfuzz_[a-z]+' "$1" | sort -u) <(basename -s .c tests/fuzz/fuzz_*.c | sort) && ((missing == 0))
+}
+misses_planted_name() { sed "s/$1/$2/" SECURITY.md >"$scratch/security.md" && ! named_tests_exist "$scratch/security.md"; }
+check "the tests that SECURITY.md names are there, every fuzzer among them" named_tests_exist SECURITY.md
+check "a name of no test is seen" misses_planted_name test_kill test_killed
+check "a fuzzer that is not named is seen" misses_planted_name "fuzz_session, " ""
 short_notes() { (($(wc -l <kernels/NOTES.md) <= 260)) || { wc -l kernels/NOTES.md; return 1; }; }
 check "NOTES stay a page that is read" short_notes
 echo "1..$number"
