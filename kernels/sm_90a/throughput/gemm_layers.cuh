@@ -6,7 +6,7 @@
 #ifndef MGV_GEMM_LAYERS_CUH
 #define MGV_GEMM_LAYERS_CUH
 
-#include "gemm.cuh"
+#include "towers.cuh"
 
 /* Returns while the last stage's products are still on their way. The last stages are not left: this group's rows of A in them, which
    nobody else reads, become chunk buffers. lent: these stages. */
@@ -175,6 +175,71 @@ DEVICE void layer_epilogue_narrow(Math &self, uint32_t gelu, const uint32_t (&le
     }
 }
 
+/* Where a chunk goes that is written into a lent stage. */
+DEVICE uint32_t lent_chunk(const Math &self, uint32_t stage) {
+    return shared_address(self.shared->stage[stage]) + self.group * MGV__CHUNK_BYTES;
+}
+
+/* The same of QKV whose queries and keys turn. In pieces of 32 columns, or their cosines and sines would not fit into registers. */
+template <int COLUMNS>
+DEVICE void layer_epilogue_turned(Math &self, const TileSlot &tile, const uint32_t (&lent)[MGV__LENT_STAGES], float (&acc)[COLUMNS / 2]) {
+    constexpr int chunks = COLUMNS / 64, buffered = chunks - MGV__LENT_STAGES;
+    const RotaryRows angles = rotary_rows(self, tile, gemm_row(self, tile));
+    const uint32_t first = gemm_first_column(tile, self.cta), vectors = shared_address(&self.shared->vectors[2 * (self.lane % 4)]);
+    uint32_t eight = rotary_eight(tile, first), buffer[buffered];
+    float rstd[2];
+#pragma unroll
+    for (int i = 0; i < buffered; i++) {
+        Ring<MGV__CHUNKS> chunk = self.chunk;
+        if (i) chunk.advance();
+        buffer[i] = math_take_chunk(self, chunk);
+    }
+    if (self.thread == 0) /* a storer that has granted these chunks is done with the tile before */
+        for (int i = 0; i < MGV__LENT_STAGES; i++) self.shared->lent_stage[self.group][i] = lent[i];
+    gemm_norms(self, MGV__KERNEL_FOLD_NORM, rstd);
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(acc);
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const uint32_t fragments =
+            fragment_address(self, chunk < MGV__LENT_STAGES ? lent_chunk(self, lent[chunk]) : buffer[chunk - MGV__LENT_STAGES]);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int column = 64 * chunk + 32 * half;
+            float v[16];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float b[2];
+                shared_load_v2f32(vectors + 4 * column + 32 * j, b[0], b[1]);
+#pragma unroll
+                for (int i = 0; i < 4; i++) v[4 * j + i] = rstd[i / 2] * acc[column / 2 + 4 * j + i] + b[i % 2];
+            }
+            rotary_turn<32>(tile, angles, v, first + column, eight);
+            gemm_write<32>(0, fragments ^ half * 64, v);
+        }
+        if (chunk < MGV__LENT_STAGES) math_give_lent(self, chunk);
+        else math_give_chunk(self);
+    }
+}
+
+/* The same of a gate and what it opens, whose chunks all fit into lent stages. */
+template <int COLUMNS> DEVICE void layer_epilogue_gated(Math &self, const uint32_t (&lent)[MGV__LENT_STAGES], float (&acc)[COLUMNS / 2]) {
+    static_assert(COLUMNS == 128 * MGV__LENT_STAGES, "128 columns of sums are a chunk");
+    float rstd[2];
+    math_take_chunk(self);
+    if (self.thread == 0) /* a storer that has granted a chunk is done with the tile before */
+        for (int i = 0; i < MGV__LENT_STAGES; i++) self.shared->lent_stage[self.group][i] = lent[i];
+    gemm_norms(self, MGV__KERNEL_FOLD_NORM, rstd);
+    math_give_chunk(self);
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(acc);
+#pragma unroll
+    for (int chunk = 0; chunk < MGV__LENT_STAGES; chunk++) {
+        gated_write(self, MGV__KERNEL_SILU, rstd, &acc[64 * chunk], 128 * chunk, fragment_address(self, lent_chunk(self, lent[chunk])));
+        math_give_lent(self, chunk);
+    }
+}
+
 /* The tile of self.slot and those behind it, as long as they are of this sort and known in time. What comes then, or KIND_NOT_KNOWN. */
 template <int COLUMNS, uint32_t KINDS> DEVICE uint32_t layer_tiles(Math &self) {
     const mgv__kernel_op &first = self.shared->slot[self.slot.index].op;
@@ -184,7 +249,7 @@ template <int COLUMNS, uint32_t KINDS> DEVICE uint32_t layer_tiles(Math &self) {
     wgmma_registers_fence(acc);
     do {
         const TileSlot &tile = self.shared->slot[self.slot.index];
-        const uint32_t epilogue = flags & MGV__KERNEL_EPILOGUE;
+        const uint32_t epilogue = layer_flags<KINDS>(flags);
         uint32_t lent[MGV__LENT_STAGES] = {0, 0};
         layer_products<COLUMNS>(self, steps, acc, lent);
         next_kind = math_look_ahead(self);
@@ -195,7 +260,11 @@ template <int COLUMNS, uint32_t KINDS> DEVICE uint32_t layer_tiles(Math &self) {
             steps = next.of.gemm.blocks;
             again = is_layer_tile<KINDS>(next);
         }
-        if constexpr (COLUMNS == 192) {
+        if (is_tower<KINDS>() && epilogue == FLAGS_TURNED) {
+            if constexpr (is_tower<KINDS>()) layer_epilogue_turned<COLUMNS>(self, tile, lent, acc);
+        } else if (is_tower<KINDS>() && COLUMNS == 256 && epilogue == FLAGS_GATED) {
+            if constexpr (is_tower<KINDS>() && COLUMNS == 256) layer_epilogue_gated<COLUMNS>(self, lent, acc);
+        } else if constexpr (COLUMNS == 192) {
             if (epilogue == FLAGS_STREAM) layer_epilogue<COLUMNS, FLAGS_STREAM>(self, tile, lent, acc);
             else layer_epilogue_narrow<COLUMNS>(self, epilogue == FLAGS_FC1, lent, acc);
         } else {

@@ -16,18 +16,25 @@ enum : uint32_t {
 enum : uint32_t { /* what an operation of a layer does with its sums: QKV, FC1, and what writes the stream */
     FLAGS_QKV = MGV__KERNEL_FOLD_NORM,
     FLAGS_FC1 = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_GELU_TANH,
-    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS
+    FLAGS_STREAM = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS,
+    /* of towers alone: QKV whose queries and keys turn, a gate and what it opens */
+    FLAGS_TURNED = FLAGS_QKV | MGV__KERNEL_ROTARY,
+    FLAGS_GATED = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_SILU | MGV__KERNEL_GATED
 };
 /* Machines whose products do not let math warps write into stages define it as false. */
 #ifndef MGV_LENDS_STAGES
 #define MGV_LENDS_STAGES true
 #endif
+template <uint32_t KINDS> DEVICE uint32_t layer_flags(uint32_t flags) {
+    return flags & (is_tower<KINDS>() ? MGV__KERNEL_EPILOGUE | MGV__KERNEL_TOWER_EPILOGUE : MGV__KERNEL_EPILOGUE);
+}
 /* A layer's tile of 256 or 192 columns, of enough stages to lend its last ones. */
 template <uint32_t KINDS> DEVICE bool is_layer_tile(const mgv__kernel_op &op) {
     if (!MGV_LENDS_STAGES) return false;
-    const uint32_t flags = op.flags & (is_tower<KINDS>() ? MGV__KERNEL_EPILOGUE | MGV__KERNEL_TOWER_EPILOGUE : MGV__KERNEL_EPILOGUE);
+    const uint32_t flags = layer_flags<KINDS>(op.flags);
+    const bool of_tower = is_tower<KINDS>() && (flags == FLAGS_TURNED || (flags == FLAGS_GATED && op.kind == MGV__KERNEL_GEMM_256));
     return (op.kind == MGV__KERNEL_GEMM_256 || op.kind == MGV__KERNEL_GEMM_192) && op.of.gemm.blocks >= MGV__LENT_STAGES &&
-           (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM);
+           (flags == FLAGS_QKV || flags == FLAGS_FC1 || flags == FLAGS_STREAM || of_tower);
 }
 
 struct Storer {
@@ -319,12 +326,15 @@ DEVICE void storer_leave_stage(const Storer &self, uint32_t stage) {
 }
 
 /* A layer's tile: two chunks out of lent stages, then the others out of chunk buffers.
-   The residual of all of them comes into the chunk buffers. */
-DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
-    const uint32_t buffered = walk.count - MGV__LENT_STAGES, at_once = walk.residual ? MGV__LENT_STAGES : buffered;
+   The residual of all of them comes into the chunk buffers. A gated tile has no others: one buffer is granted all the same, since a grant
+   says that norms are there and that the tile before has been stored, and comes back as it is. */
+template <bool TOWER> DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
+    const uint32_t buffered = walk.count - MGV__LENT_STAGES, unwritten = TOWER && buffered == 0,
+                   at_once = walk.residual ? MGV__LENT_STAGES : buffered + unwritten;
     uint32_t stage[MGV__LENT_STAGES];
     for (uint32_t i = 0; i < at_once; i++)
         if (elect_sync()) storer_grant(self, walk, i, (self.chunk.index + i) % MGV__CHUNKS);
+    if (unwritten) storer_wait_chunk(self);
     for (uint32_t i = 0; walk.residual && i < MGV__LENT_STAGES; i++) {
         const uint32_t buffer = storer_wait_chunk(self);
         if (elect_sync() && i < buffered) {
@@ -345,7 +355,8 @@ DEVICE void store_layer_chunks(Storer &self, const ChunkWalk &walk) {
 #pragma unroll
     for (uint32_t i = 0; i < MGV__LENT_STAGES; i++) {
         if (elect_sync()) {
-            cp_async_bulk_wait_group_read<1>();
+            if (unwritten && i) cp_async_bulk_wait_group_read<0>(); /* no chunk has followed it */
+            else cp_async_bulk_wait_group_read<1>();
             storer_leave_stage(self, stage[i]);
         }
         if (i < buffered) storer_send_next(self, walk, MGV__LENT_STAGES + i);
@@ -373,7 +384,7 @@ template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &t
         find_norms<is_tower<KINDS>()>(self, tile);
     const ChunkWalk walk = walk_tile<KINDS>(self, tile);
     uint32_t *const counter = tile_counter(self.arguments, tile, self.cta);
-    if (is_layer_tile<KINDS>(tile.op)) store_layer_chunks(self, walk);
+    if (is_layer_tile<KINDS>(tile.op)) store_layer_chunks<is_tower<KINDS>()>(self, walk);
     else store_chunks(self, walk);
     if (elect_sync()) {
         cp_async_bulk_wait_group<0>();

@@ -23,11 +23,13 @@ DEVICE RotaryRows rotary_rows(const Math &self, const TileSlot &tile, uint32_t r
     return rows;
 }
 
-/* Turns queries and keys: RoFormer, arXiv 2104.09864. first: the first of the chunk's columns. */
-template <int COLUMNS> DEVICE void rotary_turn(const TileSlot &tile, const RotaryRows &rows, float *v, uint32_t first) {
+/* Which eight columns of its head's a column is of. */
+DEVICE uint32_t rotary_eight(const TileSlot &tile, uint32_t column) { return column / 8 % (head_columns(tile.op) / 8); }
+/* Turns queries and keys: RoFormer, arXiv 2104.09864. first: the first of these columns, and eight: its rotary_eight, then that of the one
+   behind the last. */
+template <int COLUMNS> DEVICE void rotary_turn(const TileSlot &tile, const RotaryRows &rows, float *v, uint32_t first, uint32_t &eight) {
     const uint32_t turned = 2 * tile.op.inner, eights = head_columns(tile.op) / 8;
     if (first >= turned) return;
-    uint32_t eight = first / 8 % eights;
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
         float *e = &v[4 * j];
@@ -46,38 +48,47 @@ template <int COLUMNS> DEVICE void rotary_turn(const TileSlot &tile, const Rotar
 
 template <int COLUMNS>
 DEVICE void tower_finish(const Math &self, const TileSlot &tile, uint32_t flags, float *v, uint32_t tile_column, uint32_t row) {
-    if (flags & MGV__KERNEL_ROTARY)
-        rotary_turn<COLUMNS>(tile, rotary_rows(self, tile, row), v,
-                             gemm_first_column(tile, self.cta) + tile_column - 2 * (self.lane % 4));
+    if (!(flags & MGV__KERNEL_ROTARY)) return;
+    const uint32_t first = gemm_first_column(tile, self.cta) + tile_column - 2 * (self.lane % 4);
+    uint32_t eight = rotary_eight(tile, first);
+    rotary_turn<COLUMNS>(tile, rotary_rows(self, tile, row), v, first, eight);
 }
 
-/* A gated MLP's tile: of each sixteen columns of sums eight are the gate's and eight are what it opens, in the same lanes and registers.
-   128 columns of sums make a chunk of 64. */
+/* A gated MLP's sums: of each sixteen columns eight are the gate's and eight are what it opens, in the same lanes and registers. 128
+   columns of sums, from `column` of the tile on, make a chunk of 64, written sixteen at a time: more would not fit into registers. */
+DEVICE void gated_write(const Math &self, uint32_t flags, const float (&rstd)[2], const float *sums, uint32_t column, uint32_t fragments) {
+    const uint32_t vectors = shared_address(&self.shared->vectors[2 * (self.lane % 4) + column]);
+#pragma unroll
+    for (int pair = 0; pair < 4; pair++) {
+        float v[8], opened[8];
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float gate[2], up[2];
+            shared_load_v2f32(vectors + 64 * (2 * pair + j), gate[0], gate[1]);
+            shared_load_v2f32(vectors + 64 * (2 * pair + j) + 32, up[0], up[1]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *sum = &sums[8 * (2 * pair + j) + i];
+                v[4 * j + i] = rstd[i / 2] * sum[0] + gate[i % 2];
+                opened[4 * j + i] = rstd[i / 2] * sum[4] + up[i % 2];
+            }
+        }
+        gemm_activate<8, true>(flags, v);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] *= opened[i];
+        gemm_write<16>(0, fragments ^ pair * 32, v);
+    }
+}
+/* A gated MLP's tile that is no layer tile. */
 template <int COLUMNS> DEVICE void gated_epilogue(Math &self, const TileSlot &tile, float (&acc)[COLUMNS / 2]) {
-    const uint32_t flags = tile.op.flags, quad_column = 2 * (self.lane % 4);
+    const uint32_t flags = tile.op.flags;
     uint32_t granted = math_take_chunk(self);
     float rstd[2];
     gemm_norms(self, flags, rstd);
 #pragma unroll 1
     for (int column = 0; column < COLUMNS; column += 128) {
-        const uint32_t vectors = shared_address(&self.shared->vectors[quad_column + column]);
-        float v[32];
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            float gate[2], up[2];
-            shared_load_v2f32(vectors + 64 * j, gate[0], gate[1]);
-            shared_load_v2f32(vectors + 64 * j + 32, up[0], up[1]);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                v[4 * j + i] = rstd[i / 2] * acc[8 * j + i] + gate[i % 2];
-                acc[8 * j + 4 + i] = rstd[i / 2] * acc[8 * j + 4 + i] + up[i % 2];
-            }
-        }
-        gemm_activate<32, true>(flags, v);
-#pragma unroll
-        for (int i = 0; i < 32; i++) v[i] *= acc[i / 4 * 8 + 4 + i % 4];
         if (column) granted = math_take_chunk(self);
-        gemm_write<64>(0, fragment_address(self, granted), v);
+        gated_write(self, flags, rstd, acc, column, fragment_address(self, granted));
         math_give_chunk(self);
 #pragma unroll
         for (int i = 0; i + 64 < COLUMNS / 2; i++) acc[i] = acc[i + 64];
