@@ -3,7 +3,7 @@ on the card.
 usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so peers.py [--warm] PART...    with tests/gpu, and lean.py and common.py of the peers, on
 PYTHONPATH. Parts: sizes (30 pictures of 30 sizes), attention:LIBHARNESS:FATBIN, and the names of QWEN and SIGLIP below;
 --warm: only compiles the peers of these parts, into PyTorch's cache on disk; --beside=FATBIN: other kernels of ours take turns, too, and
-the last column is how much less time they take.
+the last columns are their times; --alone: no peers.
 
 The peer: fused QKV, cuDNN's attention or the better of PyTorch's others, blocks by torch.compile, all of an encode in one CUDA graph, with
 patches, positions, mergers and DeepStack as ours has them. A block takes the sum of the one before along, so that it is added where the
@@ -23,6 +23,7 @@ BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.E
 PAIRS, SECONDS = 5, 0.15
 torch.set_grad_enabled(False)
 only_warm = '--warm' in arguments
+alone = '--alone' in arguments
 beside = [a.partition('=')[2] for a in arguments if a.startswith('--beside=')]
 
 
@@ -163,7 +164,7 @@ def pairs(what, ours, theirs, wait, note='', others=()):
         for side in sides: side(); torch.cuda.synchronize()
     times = [[segment(side, wait) for side in sides] for _ in range(PAIRS)]
     middle = lambda f: statistics.median(f(t) for t in times)
-    other = f' {middle(lambda t: t[2]):.3f}, {100 * middle(lambda t: t[2] / t[0] - 1):+.1f}% |' if others else ''
+    other = ''.join(f' {middle(lambda t: t[i]):.3f}, {100 * middle(lambda t: t[i] / t[0] - 1):+.1f}% |' for i in range(2, len(sides)))
     ratio = middle(lambda t: t[1] / t[0])
     print(f'| {what} | {middle(lambda t: t[0]):.3f} | {middle(lambda t: t[1]):.3f} | **{ratio:.2f}** | {note} |{other}', flush=True)
 
@@ -203,7 +204,7 @@ def qwen(name, sides=(16, 32, 64, 128), sizes=False):
             try:
                 pixels = torch.from_numpy(towers.picture(side, side, patch, 1)).cuda()
                 encode = towers.Prepared(engine, [pixels], outputs)
-                peer = Peer(name, pixels[None].contiguous(), (side, side))
+                peer = encode if alone else Peer(name, pixels[None].contiguous(), (side, side))
                 encode.launch(); engine.wait()
                 want = towers.reference(name, model, [pixels.cpu().numpy()], torch.float32)[0]
                 error, bound = towers.off(encode.rows[0].cpu(), want), ''
