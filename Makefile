@@ -325,7 +325,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_planted assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
@@ -352,7 +352,8 @@ $(BUILD)/machine/test_toy: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/enco
 $(BUILD)/machine/test_blackwell_encoder: $(BUILD)/machine/test_blackwell_encoder.o $(BUILD)/machine/encode_blackwell.o $(BUILD)/machine/megavit_blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder:
+$(BUILD)/machine/test_planted: $(BUILD)/machine/test_planted.o $(BUILD)/machine/encode.o $(BUILD)/machine/planted.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -374,6 +375,14 @@ $(BUILD)/machine/encode_blackwell.o: tests/machine/encode.cc megavit.h
 # The kernel's flavour of the sanitizer has no hooks for copies of structures: they get the model's.
 MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \
                  objcopy --redefine-sym memcpy=__asan_memcpy --redefine-sym memmove=__asan_memmove --redefine-sym memset=__asan_memset $@
+
+# The kernel of towers with faults that a test plants.
+PLANTED := tests/machine/planted_ranges.txt
+$(BUILD)/machine/planted/kernels/megavit.cu: $(PLANTED) tests/machine/plant $(KERNEL_SOURCES) megavit.h
+	tests/machine/plant $(PLANTED) $(BUILD)/machine/planted
+$(BUILD)/machine/planted.cu.o: MACHINE_CFLAGS += -include tests/machine/planted_ranges.h -Wno-unneeded-internal-declaration -Wno-unused-parameter
+$(BUILD)/machine/planted.cu.o: $(BUILD)/machine/planted/kernels/megavit.cu tests/machine/ptx.h tests/machine/planted_ranges.h
+	$(MACHINE_KERNEL)
 
 $(BUILD)/machine/%.cu.o: tests/machine/%.cu
 	@mkdir -p $(@D)

@@ -770,6 +770,53 @@ static void test_validations(void) {
                     {MicroFault::range, "attention"}});
     test_validation(plain, 0, {{MicroFault::none, ""}});
 }
+/* Signals and arrivals lost at every wait of such towers, launches given up and cancelled at work: pictures that share row tiles, windows and
+   frames, mergers, DeepStack. And K shared out over pairs of CTAs beside mergers, in a tower as wide as that asks for. */
+static void test_sizes_watchdog(void) {
+    for (const char *family : {"qwen3", "qwen2.5"}) {
+        MicroShape shape = qwen_shape(family, "4x2 6x10*3 8x8", 300);
+        shape.layers = 1;
+        shape.deepstack = family == std::string("qwen3");
+        shape.poll_limit = POLL_LIMIT;
+        test_lost_signals(shape, 1);
+        shape.layers = 2;
+        test_lost_arrivals(shape);
+        shape.layers = 1;
+        shape.poll_limit = IMPATIENT;
+        test_given_up_in_motion(shape, 64);
+        shape.poll_limit = NO_POLL_LIMIT;
+        test_cancelled(shape, 24);
+    }
+    MicroShape gated = qwen_shape("qwen2.5", "16x16 10x14", 400); /* in tiles of 256 columns, which lend stages and hand a buffer to and fro */
+    gated.hidden = 320;
+    gated.head_dim = 80;
+    gated.intermediate = 300;
+    gated.layers = gated.clusters = 1;
+    gated.poll_limit = POLL_LIMIT;
+    test_lost_arrivals(gated);
+    MicroShape shared = qwen_shape("qwen3", "8x8 4x6 10x12", 300);
+    shared.hidden = shared.intermediate = 512;
+    shared.split = 66;
+    test_encoder_arithmetic(shared, 1);
+    test_encoder_protocol(shared, 8);
+    shared.layers = 1;
+    shared.poll_limit = POLL_LIMIT;
+    test_lost_arrivals(shared);
+    std::set<std::string> ways;
+    for (const MicroShape &shape : {gated, shared}) {
+        MicroEncoder *encoder = open_encoder(shape);
+        if (!encoder) return;
+        micro_run(encoder, options_of(0, true), 0);
+        protocol_runs++;
+        micro_ways(encoder, &ways);
+        micro_close(encoder);
+    }
+    std::string why;
+    for (const char *way : {"product 128 x 256", "K shared out over tiles of 128 columns"})
+        if (!ways.count(way)) why += std::string("no shape has ") + way + "\n";
+    for (const std::string &way : ways) why += why.empty() ? "" : way + "\n";
+    ok(why.empty(), "encoder, towers with tiles of 256 columns and with K shared out", why);
+}
 static void test_sizes(unsigned seeds) {
     test_sizes_engine(sizes_shape("3x5 1x1 9x7", 100));
     test_encoder_arithmetic(sizes_shape("7x9", 64), 2); /* one row tile, which is not full */
@@ -918,9 +965,9 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "validate", "projection", "toy"};
+    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "ranges", "validate", "projection", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|validate|projection|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|validate|projection|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -935,6 +982,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);
     if (share.empty() || share == "qwen") test_qwen(seeds);
+    if (share.empty() || share == "ranges") test_sizes_watchdog();
     if (share.empty() || share == "validate") test_validations();
     if (share.empty() || share == "projection") test_projection(seeds);
     if (share == "toy") { /* of all shares no other program has its families */

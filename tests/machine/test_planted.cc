@@ -1,0 +1,95 @@
+/* Planted faults in the kernel of towers for pictures of any size (planted_ranges.txt): each is seen, as a report of the model, a verdict of the
+   kernel's watchdog or rows that are off. Speaks TAP; ends with what was run. test_planted NUMBER: one fault, with all that is said of it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fstream>
+
+#include "encode.h"
+#include "planted_ranges.h"
+#include "tap.h"
+
+static int fault; /* 0: none */
+extern "C" bool planted(int number) { return number == fault; }
+
+/* The host looks for them; no tower runs them here. */
+extern "C" void megavit_encode_latency_104_sm_90a(void) {}
+extern "C" void megavit_encode_latency_128_sm_90a(void) {}
+extern "C" void megavit_encode_latency_any_104_sm_90a(void) {}
+extern "C" void megavit_encode_latency_any_128_sm_90a(void) {}
+
+struct Shape {
+    const char *name;
+    MicroShape shape;
+};
+static MicroShape tower(const char *family, const char *sizes, uint32_t images, uint32_t hidden, uint32_t head_dim, uint32_t mlp) {
+    MicroShape shape = {0, 8, hidden, mlp, 1, images, 400, 0, 1, 2, 1000, 1, true, head_dim, false};
+    shape.family = family;
+    shape.sizes = sizes;
+    shape.table_side = 5;
+    shape.merged = 72;
+    shape.deepstack = family == std::string("qwen3");
+    return shape;
+}
+/* Pictures that share row tiles, over two layers; windows within frames; a row tile for each cluster and more, in tiles of 256 columns. */
+static std::vector<Shape> shapes(void) {
+    MicroShape mixed = tower("qwen3", "4x2 6x10*3 8x8 10x12 2x4", 5, 192, 64, 200), windows = tower("qwen2.5", "10x14 6x6", 2, 160, 80, 172),
+               wide = tower("qwen2.5", "16x16 10x14", 2, 320, 80, 300);
+    mixed.layers = windows.layers = 2;
+    wide.clusters = 1;
+    return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}};
+}
+
+/* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */
+static std::string seen(MicroEncoder *encoder, uint64_t seed, bool protocol, std::string *all) {
+    machine::Options options = options_of(seed, protocol);
+    options.hardware_sums = false;
+    const MicroRun run = micro_run(encoder, options, 0);
+    (protocol ? protocol_runs : arithmetic_runs)++;
+    *all = run.verdict + "\n" + run.machine.text() + "relative error " + std::to_string(run.relative_error) + "\n";
+    if (!run.machine.reports.empty()) return run.machine.reports[0].kind;
+    if (!run.verdict.empty()) return "verdict";
+    return protocol || run.relative_error < 0.02 ? "" : "numbers";
+}
+/* Under one of a few seeds, of the most delayed order first: by order alone, then with numbers. */
+static std::string seen_at_all(MicroEncoder *encoder, std::string *all) {
+    std::string how;
+    for (uint64_t i = 0; i < 6 && how.empty(); i++) how = seen(encoder, i + 6, true, all);
+    for (uint64_t i = 0; i < 2 && how.empty(); i++) how = seen(encoder, i + 6, false, all);
+    return how;
+}
+
+int main(int count, char **argument) {
+    const int only = count > 1 ? atoi(argument[1]) : 0;
+    const std::vector<Shape> all_shapes = shapes();
+    std::vector<std::pair<std::string, std::string>> faults; /* what, shape */
+    std::ifstream table("tests/machine/planted_ranges.txt");
+    for (std::string line; std::getline(table, line);) {
+        const size_t colon = line.rfind(": ");
+        if (line.compare(0, 2, "= ") == 0 && colon != std::string::npos) faults.push_back({line.substr(2, colon - 2), line.substr(colon + 2)});
+    }
+    for (const Shape &shape : all_shapes) {
+        std::string why, all;
+        MicroEncoder *encoder = micro_open(shape.shape, &why);
+        if (!encoder) {
+            ok(false, "the encoder opens", why);
+            continue;
+        }
+        fault = 0;
+        if (!only && !seen_at_all(encoder, &all).empty()) why = all;
+        if (!only) ok(why.empty(), std::string("towers, ") + shape.name + ", " + micro_plan(encoder) + ": no report without a fault", why);
+        for (size_t number = 0; number < faults.size(); number++) {
+            if (faults[number].second != shape.name || (only && only != (int)number + 1)) continue;
+            fault = (int)number + 1;
+            faults_planted++;
+            const std::string how = seen_at_all(encoder, &all);
+            faults_caught += !how.empty();
+            if (only) printf("%s", all.c_str());
+            ok(!how.empty(), "towers: " + faults[number].first + ": " + how, "it is not seen");
+        }
+        micro_close(encoder);
+    }
+    ok(faults.size() > 20, "planted_ranges.txt is read", "");
+    return finish();
+}
