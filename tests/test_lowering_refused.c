@@ -50,6 +50,7 @@ static void picked_product(mgv_model *m) {
     pick[1].activation = MGV__ACT_RELU; /* without it is a projection, which the kernel has */
     pick[1].add = MGV__NONE;
     pick[1].table = pick[1].channel_scale = MGV__NO_TENSOR;
+    pick[1].activation = MGV__ACT_RELU; /* without one it is a projection, which the kernel has */
 }
 static void patches_alone(mgv_model *m) { find(m, MGV__OP_PREPEND, 0)->kind = MGV__OP_GATHER; }
 static void merged_product(mgv_model *m) { find(m, MGV__OP_ATTENTION, 0)[1].rows = MGV__ROWS_MERGED; }
