@@ -77,8 +77,9 @@ DEVICE void decode_loader_role(DecodeMemory *shared, const mgv__decode_arguments
             self.stage = MGV__DECODE_STAGES - 1;
             self.parity ^= 1;
         }
+        const uint32_t full = shared_address(&shared->full[self.stage]);
 #pragma unroll 1
-        while (!mbarrier_try_wait_parity(shared_address(&shared->full[self.stage]), self.parity)) {}
+        for (uint32_t looks = 0; looks < arguments.poll_limit && !mbarrier_try_wait_parity(full, self.parity); looks++) {}
     }
 }
 

@@ -247,8 +247,9 @@ DEVICE void prompt_loader_role(PromptMemory *shared, const mgv__prompt_arguments
             self.stage = MGV__PROMPT_STAGES - 1;
             self.parity ^= 1;
         }
+        const uint32_t full = shared_address(&shared->full[self.stage]);
 #pragma unroll 1
-        while (!mbarrier_try_wait_parity(shared_address(&shared->full[self.stage]), self.parity)) {}
+        for (uint32_t looks = 0; looks < self.d.poll_limit && !mbarrier_try_wait_parity(full, self.parity); looks++) {}
     }
 }
 
