@@ -6739,7 +6739,7 @@ static inline float mgv__float_of_e4m3(uint8_t code) {
 
 /* MXFP8: blocks of 32 E4M3 numbers, one scale 2^(byte - 127). The least byte with which the largest magnitude is at most 448: what OCP's
    own rule, which rounds down, cuts off by up to an eighth, this one keeps. */
-enum { MGV__MX_BLOCK = 32 };
+enum { MGV__MX_BLOCK = 32, MGV__MX_PASS = 384 /* inner columns that one pass adds up, on the CPU and where weights are packed */ };
 static inline uint32_t mgv__mx_scale_ceil(float largest) {
     const uint32_t up = (mgv__bits_of_float(largest) + 0x1FFFFFu) >> 23; /* 448 is 1.75 times 2^8 */
     return up > 8 ? up - 8 : 0;
@@ -9268,7 +9268,7 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 typedef int32_t mgv__isa;
 
 enum {
-    MGV__CPU_DEPTH = 384,               /* inner columns that one pass of a matrix product adds up; keys of one pass of attention */
+    MGV__CPU_DEPTH = MGV__MX_PASS,      /* inner columns that one pass of a matrix product adds up; keys of one pass of attention */
     MGV__CPU_STRIDE = MGV__CPU_DEPTH + 16, /* floats from a row to the next in a block of source rows; not a power of two, so that
                                            rows spread over the cache */
     MGV__CPU_COLUMNS = 256,             /* target columns computed before the next ones are begun */
@@ -13705,7 +13705,7 @@ static uint8_t *mgv__packer_scales(const mgv__packer *p, const mgv__plan_op *op,
 /* The same row in MXFP8, with its sum, which rounding leaves of a centred one; its twin is mgv__cpu_mx_pack, whose roundings are these. */
 static void mgv__pack_row_mx(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
                              uint64_t weight_row, const mgv__tensor *gamma) {
-    enum { PASS = MGV__CPU_DEPTH };
+    enum { PASS = MGV__MX_PASS };
     const uint32_t inner = (uint32_t)weight->shape[1];
     const float scale = (float)mgv__pack_scale(p, op, target_row);
     uint8_t *out = (uint8_t *)mgv__packer_row(p, op, target_row), *scales = mgv__packer_scales(p, op, target_row);
