@@ -498,6 +498,44 @@ void test_prompt(const char *name, const Shape &shape, const std::vector<uint32_
     mgv_model_close(model);
 }
 
+/* A tile of every operation that is not counted: the launch is given up, with nothing else to report, and the next one has the bits of one
+   of which nothing was lost. */
+void test_prompt_lost(const Shape &shape) {
+    mgv_model *model = open_model(shape);
+    if (!model) return;
+    const uint32_t count = 140;
+    const std::vector<uint32_t> ids = rule_ids(count, shape.vocabulary, 6);
+    Gpu gpu;
+    if (!open_gpu(gpu, model, 4, count)) return;
+    mgv__prompt_arguments &a = gpu.state.prompt;
+    machine::Options options = options_of(3, false);
+    options.hardware_sums = false;
+    const Run whole = prompt(gpu, ids, 0, options, true);
+    ok(wrong(whole).empty(), "a prompt of which nothing is lost", wrong(whole));
+    options.on_deadlock = machine::OnDeadlock::drain;
+    std::string why;
+    const auto lose = [&](const std::string &what) {
+        a.decode.poll_limit = 128;
+        const Run run = prompt(gpu, ids, 0, options, true);
+        faults_planted++;
+        if (run.verdict.find("gave up at operation") == std::string::npos) why = what + ": it was not given up: " + run.verdict;
+        else if (!run.machine.reports.empty()) why = what + ": " + run.machine.text();
+        else faults_caught++;
+        a.lost_signal = 0;
+        a.decode.poll_limit = MGV__DECODE_POLL_LIMIT;
+        const Run next = prompt(gpu, ids, 0, options, true);
+        if (why.empty()) why = wrong(next);
+        if (why.empty() && next.logits != whole.logits) why = what + ": the next launch has other bits";
+    };
+    for (uint32_t op = 0; op < shape.layers * MGV__PROMPT_LAYER_OPS && why.empty(); op++) { /* nobody waits for the last one */
+        a.lost_signal = 1 + op * MGV__PROMPT_MOST_BLOCKS + op % 2;
+        lose("operation " + std::to_string(op));
+    }
+    ok(why.empty(), "lost signals of every operation", why);
+    close_gpu(gpu);
+    mgv_model_close(model);
+}
+
 /* ---- the public functions ---- */
 
 struct Session {
@@ -922,6 +960,7 @@ int main(int count, char **arguments) {
         test_prompt("a prompt of two blocks", pair, {147}, {{}, {64, 70}}, {4});
         test_prompt("a prompt, four heads of queries for one of keys", four, {75}, {{}, {67}}, {6});
     }
+    if (only.empty() || only == "prompt_lost") test_prompt_lost(pair);
     if (only.empty() || only == "sessions") test_sessions(pair);
     if (only.empty() || only == "pictures") test_pictures(seeing);
     const Shape many = {1, 64, 64, 2, 1, 1500, true}, alike = {1, 64, 64, 4, 1, 1100, false, false, 3};

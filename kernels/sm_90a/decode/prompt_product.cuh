@@ -260,6 +260,7 @@ DEVICE uint32_t prompt_product(Prompter &self, const PromptTile &tile) {
 #pragma unroll 1
     for (uint32_t step = 0; step < shape.slices * 2; step++) {
         prompt_wait_stage(self, tile);
+        if (step == 0 && !self.gone) self.gone = self.shared->given_up[self.stage];
         if (self.gone) break;
         const uint32_t stage = shared_address(self.shared->ring[self.stage]);
         if (step == 0 && !shape.split) prompt_add_squares(self, tile);

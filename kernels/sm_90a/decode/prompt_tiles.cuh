@@ -21,6 +21,7 @@ struct PromptMemory {
     uint8_t ring[MGV__PROMPT_STAGES][MGV__PROMPT_STAGE_BYTES];
     float squares[2][MGV__PROMPT_ROWS]; /* of rows: two halves of their columns */
     float heads[2][MGV__PROMPT_ROWS];   /* of a head's columns, likewise */
+    uint32_t given_up[MGV__PROMPT_STAGES]; /* of a product's first stage: its rows will not come */
     uint64_t full[MGV__PROMPT_STAGES], empty[MGV__PROMPT_STAGES];
 };
 static_assert(sizeof(PromptMemory) <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA");
@@ -196,6 +197,7 @@ DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile
                                each, full);
         const uint32_t there = step > 0 || prompt_wait_for(self, tile);
         if (self.lane == 0) {
+            if (step == 0) self.shared->given_up[self.stage] = !there;
             mbarrier_arrive_expect_tx(full, there ? (1 + shape.split) * PROMPT_PART : 0);
             if (there) cp_async_bulk_load(to + PROMPT_PART, rows + (uint64_t)step * PROMPT_PART, PROMPT_PART, full);
             if (there && shape.split)
