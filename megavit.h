@@ -87,7 +87,8 @@
           product is what text and picture have in common, and logit_scale and logit_bias of mgv_model_info make scores of it. Text
           towers run on the CPU, also beside a GPU.
        6. Language models: open the directory with tower = MGV_TOWER_LANGUAGE, make an engine and of it sessions (mgv_session_create),
-          append ids and pictures, read logits or have an id chosen, append that. They run on the CPU.
+          append ids and pictures, read logits or have an id chosen, append that. They run on the CPU, and those of Qwen3's shapes on a
+          GPU, too. mgv_session_generate makes a whole text, mgv_sessions_generate several at once.
        7. mgv_preprocess gives the pixel values alone, as transformers' image processors do. mgv_model_prepare does the longest part of
           that without an engine, on threads of yours: examples/pipeline.c.
 
@@ -178,7 +179,7 @@
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
        twice transformers' own error against fp64.
 
-       On a GPU (NVIDIA Hopper; SigLIP, SigLIP2, CLIP, DINOv2) weights and activations are bf16 and sums fp32. There is a kernel for
+       On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There is a kernel for
        Blackwell (sm_100a, sm_103a, sm_110a) that no card has run, only a model of the machine: MGV_BACKEND_CUDA takes it, AUTO does not.
        mgv_engine_desc.precision: the layers' products in MXFP8, by that kernel, or on the CPU, which says what it costs.
 
@@ -802,7 +803,7 @@ typedef struct mgv_engine_desc {
                                     bits in any; at least max_images. 0: as is fastest for its own number. Pictures of any size: as
                                     one of max_tokens tokens does, whatever number is given. See DETERMINISM */
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
-                                    not give all of them, as CLIP's embeds; CUDA refuses them */
+                                    not give all of them, as texts' rows; CUDA refuses them */
     mgv_precision precision;     /* MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a model of the machine only: AUTO
                                     takes the CPU, and CUDA refuses where the card is no Blackwell. Models whose
                                     layers have LayerNorms and no gates */
@@ -1043,7 +1044,7 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
 
    A session is a text, ids and pictures, with what the model keeps of it: keys and values of every layer. It belongs to an engine that was
    made of an MGV_TOWER_LANGUAGE handle and takes all its memory when it is made. Any number of sessions may share an engine, and each is
-   used by one thread at a time, also while the engine encodes. On the CPU; the engine's threads are used.
+   used by one thread at a time, also while the engine encodes. On the CPU the engine's threads are used.
 
        append.ids = ids;                                // a prompt, from mgv_chat_tokenize
        append.id_count = count;
@@ -1053,22 +1054,24 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
            mgv_session_step(session, id, &error);
        }
 
-   Arithmetic is float32, weights are used as they are stored. The logits are the same bits however a prompt is cut into appends and blocks,
-   for any number of threads and beside any other session; other instruction sets round differently.
+   On the CPU arithmetic is float32, weights are used as they are stored. The logits are the same bits however a prompt is cut into appends
+   and blocks, for any number of threads and beside any other session; other instruction sets round differently.
 
    Qwen3 with heads of 128 columns, 2 or 4 of queries for one of keys (0.6B to 8B), decodes on a Hopper GPU: an engine of MGV_BACKEND_CUDA,
    or AUTO for a model without a vision tower. There weights, keys, values and what goes from product to product are bf16, sums float32:
-   logits are some 1e-2 relative L2 from the CPU's. They are the same bits for any cut of a prompt, any number of ids a launch and any
-   max_sms, alone and beside other sessions. mgv_session_workspace_bytes counts the host's memory; the card's is allocated: keys and values,
-   and some MB. A session's launches go onto a stream of its own and are part of no CUDA graph; other streams
-   may be captured meanwhile. */
+   logits are some 1e-2 relative L2 from the CPU's. They are the same bits for any cut of a prompt into appends, any number of ids that a
+   launch generates and any max_sms, alone and beside other sessions. An append goes by tiles, an id of mgv_session_step or
+   mgv_session_generate does not: the same id appended and generated differs within bf16's rounding. mgv_session_workspace_bytes counts the
+   host's memory; the card's is allocated: keys and values, and some MB. A session's launches go onto a stream of its own and are part of no
+   CUDA graph; other streams may be captured meanwhile. */
 
 typedef struct mgv_session mgv_session;
 
 typedef struct mgv_session_desc {
     uint32_t struct_size;
     uint32_t capacity;         /* ids that it can hold, those of pictures included; 0: 4096 */
-    uint32_t block;            /* ids of a prompt that go through the model together; 0: 512. Changes no bit, only memory and speed */
+    uint32_t block;            /* ids of a prompt that go through the model together; 0: 512, on a GPU 1024, the most there. Changes no
+                                  bit, only memory and speed */
     uint32_t reserved;
     mgv_allocator allocator;   /* zero: the engine's */
     void *workspace;           /* host memory for everything that the session needs, or NULL to allocate it */
@@ -1181,8 +1184,9 @@ MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_gene
                                             mgv_error *error);
 
 /* The same for several sessions of one engine. On a GPU up to eight share one launch and one read of the weights, and where one ends the
-   next one takes its place; elsewhere one follows the other. Each gets the same ids, and logits of the same bits, as alone.
-   descs: [session_count], all struct_size equal; counts, stopped: [session_count]. mgv_session_cancel ends the text of its session alone.
+   next one takes its place; elsewhere one follows the other. Each gets the same ids, and logits of the same bits, as alone. All of them are
+   used by the calling thread. descs: [session_count], all struct_size equal; counts, stopped: [session_count], the caller's.
+   mgv_session_cancel ends the text of its session alone.
    The error is that of the first session that has one; the others are brought to their end. MGV_ERROR_ARGUMENT: a session twice, or of
    another engine. */
 MEGAVIT_API mgv_result mgv_sessions_generate(mgv_session *const *sessions, const mgv_generate_desc *descs, uint32_t session_count,
@@ -11822,8 +11826,6 @@ static void mgv__lower_part_of_merger(const mgv__lowering *l, mgv__plan_op *op, 
     op->kernel.rows_per_group = l->plan->group_images * l->plan->tokens / l->plan->fold;
 }
 
-/* Who reads normalised rows folds the norm in; activation, table and residual are what a tile does with its sums before it stores them;
-   statistics of rows that will be normalised are taken where these are written, while they are at hand. */
 /* Which of the rows in MXFP8 are those of a buffer. */
 static uint32_t mgv__lower_mx(uint32_t buffer) {
     return (uint32_t)(buffer == MGV__DEVICE_STREAM ? MGV__MX_STREAM : buffer == MGV__DEVICE_MLP ? MGV__MX_MLP : MGV__MX_ATTENDED);
@@ -11841,6 +11843,8 @@ static uint32_t mgv__lower_mx_flags(const mgv__plan *plan, uint32_t i, uint32_t 
     return flags;
 }
 
+/* Who reads normalised rows folds the norm in; activation, table and residual are what a tile does with its sums before it stores them;
+   statistics of rows that will be normalised are taken where these are written, while they are at hand. */
 static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     mgv__plan *plan = l->plan;
     const mgv__op *from = &plan->program->ops[i];
@@ -19640,7 +19644,7 @@ static void mgv__session_finish(mgv_session *session) {
 }
 
 #ifdef MGV__SESSION_GPU
-/* ---- On a GPU: an append is a launch for each block, whose ids go through the layers one after the other ---- */
+/* ---- On a GPU: an append is a launch for each block and one for the head, an id that was chosen a launch of the decoder ---- */
 
 static mgv_result mgv__session_gpu_open(mgv_session *session, mgv_error *error) {
     mgv__gpu gpu;
