@@ -551,7 +551,7 @@ typedef struct mgv_image {
     uint32_t frames;       /* of a clip; 0 or 1: a still picture, which is all that models of one size take. Qwen's patches hold two
                               frames, the last one repeated if there is an odd number; tokens of one pair do not look at those of
                               another */
-    mgv_place place;
+    mgv_place place;       /* of models whose processor makes floats (DINOv3) on a GPU: the same for all pictures of an encode */
     int64_t frame_stride;  /* bytes from a frame to the next; 0: frames follow each other, height times the size of stride apart */
     mgv_alpha alpha;
     uint32_t prepared;     /* not 0: mgv_model_prepare made it, so it has the model's size and is not resized again; from page-locked
@@ -706,7 +706,7 @@ typedef struct mgv_decode_info {
     uint64_t weight_bytes, cache_bytes; /* read from memory for an id of each session */
     uint64_t ring_bytes;      /* of weights that multiprocessors have asked for ahead of their use */
     double bandwidth, handoff_us; /* assumed: bytes a second; from the end of a product to the beginning of the next one */
-    double floor_us;          /* all bytes at that rate */
+    double floor_us;          /* all bytes at that rate, without a wait */
     double us;                /* predicted, for an id of each session; */
     double ids_per_second;    /* of all sessions in sum */
 } mgv_decode_info;
@@ -720,9 +720,9 @@ typedef struct mgv_decode_step {
     double us;                /* each time, predicted */
 } mgv_decode_step;
 
-/* info and steps (room for step_capacity; NULL: none are wanted) are filled in; desc may be NULL. Needs no GPU, but MEGAVIT_TEXT and
-   MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is. MGV_ERROR_UNSUPPORTED, with the reason: the kernel does not run this model.
-   Any thread. */
+/* info and the first step_capacity of its step_count steps (NULL: none are wanted) are filled in; desc may be NULL. Needs no GPU, but
+   MEGAVIT_TEXT and MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is. MGV_ERROR_ARGUMENT: it is no language model, or no launch has
+   so many sessions. MGV_ERROR_UNSUPPORTED, with the reason: the kernel does not run this model. Any thread. */
 MEGAVIT_API mgv_result mgv_model_get_decode_schedule(const mgv_model *model, const mgv_decode_desc *desc, mgv_decode_info *info,
                                                      mgv_decode_step *steps, uint32_t step_capacity, mgv_error *error);
 
@@ -1135,7 +1135,8 @@ MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append
    session is as it was before the append, after FAILED without logits. */
 MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error);
 /* Waits until the append is done or has failed, at most timeout_ms and a step longer. MGV_OK: done. MGV_ERROR_BUSY: still under way.
-   MGV_ERROR_MODEL: the logits are no numbers, as weights too large give. */
+   MGV_ERROR_MODEL: the logits are no numbers, as weights too large give. MGV_ERROR_DEVICE: a CUDA call failed, or the kernel gave up; the
+   error says what it waited for. */
 MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_ms, mgv_error *error);
 /* mgv_session_append and mgv_session_wait in one call, in larger steps. */
 MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error);
@@ -15081,8 +15082,9 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
 
    Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
    of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
-   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200, which gives
-   4.5 TB/s to a stream that nothing stops: within 20% at 1 to 8 sessions of 0.6B and 1 of 8B, positions 1 to 4,000. */
+   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200, within 20% at 1
+   to 8 sessions of 0.6B and 1 of 8B, positions 1 to 4,000: so the rate is what streams come to between waits, not the 4.5 TB/s of one that
+   nothing stops. */
 
 enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
 

@@ -47,7 +47,6 @@ static void picked_product(mgv_model *m) {
     mgv__op *pick = find(m, MGV__OP_PICK, 0);
     pick[1].kind = MGV__OP_LINEAR;
     pick[1].fold = 1;
-    pick[1].activation = MGV__ACT_RELU; /* without it is a projection, which the kernel has */
     pick[1].add = MGV__NONE;
     pick[1].table = pick[1].channel_scale = MGV__NO_TENSOR;
     pick[1].activation = MGV__ACT_RELU; /* without one it is a projection, which the kernel has */

@@ -4,7 +4,6 @@
 
 #include "kernel.cuh"
 
-
 enum {
     PROMPT_MATH = 32 * MGV__PROMPT_WARPS, /* threads that work */
     PROMPT_BARRIER = 1,
