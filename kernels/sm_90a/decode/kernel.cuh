@@ -3,8 +3,7 @@
 
    One CTA a multiprocessor: eight warps that multiply, four that attend, one for the norms, one that keeps a ring of weights full: it runs
    ahead of all waits, through layers and ids, as the order of weights is known. Each role goes through the layers by itself, from words to
-   words; behind an id all of them meet. Read in this order: memory, product, attention,
-   sample, this file. */
+   words; behind an id all of them meet. Read in this order: memory, product, attention, sample, this file. */
 #ifndef MGV_DECODE_KERNEL_CUH
 #define MGV_DECODE_KERNEL_CUH
 
