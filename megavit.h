@@ -15269,9 +15269,14 @@ static void mgv__decode_pack_part(void *context, uint32_t index) {
         for (r = 0; r < 16; r++) {
             uint32_t number, column;
             uint64_t row;
-            if (k->product == MGV__PRODUCTS && (row = (uint64_t)block * 16 + r, column = 0, number = op->weight[0],
-                                                row >= k->plan->config->vocabulary)) continue;
-            if (k->product != MGV__PRODUCTS && !mgv__decode_row(op, k->product, block, r, &number, &row, &column)) continue;
+            if (k->product == MGV__PRODUCTS) { /* the embedding */
+                row = (uint64_t)block * 16 + r;
+                column = 0;
+                number = op->weight[0];
+                if (row >= k->plan->config->vocabulary) continue;
+            } else if (!mgv__decode_row(op, k->product, block, r, &number, &row, &column)) {
+                continue;
+            }
             for (i = 0; i < p->fragments * 16; i++) {
                 const mgv__tensor *tensor = &k->plan->tensors[number];
                 const uint64_t at = row * tensor->shape[1] + column + i;
@@ -17372,6 +17377,9 @@ typedef struct mgv__decoder_state {
     mgv__kernel_status *prompt_status;   /* pinned */
     mgv__prompt_arguments prompt;
 } mgv__decoder_state;
+
+/* In pinned memory status, results and the wish for an end have 256, 192 and 64 bytes (mgv__decoder_open_parts). */
+MGV__STATIC_ASSERT(sizeof(mgv__kernel_status) <= 256 && MGV__DECODE_SESSIONS * sizeof(mgv__decode_result) <= 192, results_have_room);
 
 enum { MGV__DECODE_IDS_BYTES = MGV__DECODE_SESSIONS * MGV__DECODE_STEPS * 4,
        MGV__DECODE_UPLOAD_BYTES = MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
