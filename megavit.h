@@ -1743,7 +1743,7 @@ typedef struct mgv__sampling {
 /* What lies in one bin of a table. */
 typedef struct mgv__decode_bin {
     uint32_t count;
-    uint32_t near;              /* of the first bin of all: how many ids min_p leaves */
+    uint32_t within;            /* of the first bin of all: how many ids min_p leaves */
     uint64_t weight;
 } mgv__decode_bin;
 
@@ -15171,7 +15171,12 @@ static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_
     mgv__decode_cost k;
     const mgv__decode_arguments *a = &plan.arguments;
     double each;
-    mgv_result result = mgv__decode_layout(&plan, &model->config, &model->program, model->tensors, error);
+    mgv_result result;
+    if (desc->sessions > MGV__DECODE_SESSIONS || desc->multiprocessors == 1 || desc->position > 1u << 24)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u sessions at %u on %u multiprocessors; a launch has up to %u, and needs 2",
+                         (uint64_t)desc->sessions, (uint64_t)desc->position, (uint64_t)desc->multiprocessors,
+                         (uint64_t)MGV__DECODE_SESSIONS);
+    result = mgv__decode_layout(&plan, &model->config, &model->program, model->tensors, error);
     if (result != MGV_OK) return result;
     memset(&k, 0, sizeof k);
     k.a = a;
@@ -15214,9 +15219,6 @@ MEGAVIT_API mgv_result mgv_model_get_decode_schedule(const mgv_model *model, con
     if (result != MGV_OK) return result;
     if (!model->config.language)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "the model is a tower and no language model: open it with MGV_TOWER_LANGUAGE");
-    if (d.sessions > MGV__DECODE_SESSIONS || d.multiprocessors == 1 || d.position > 1u << 24)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u sessions at %u on %u multiprocessors; a launch has up to %u, and needs 2",
-                         (uint64_t)d.sessions, (uint64_t)d.position, (uint64_t)d.multiprocessors, (uint64_t)MGV__DECODE_SESSIONS);
 #if defined(MEGAVIT_TEXT) && ((defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN))
     return mgv__decode_schedule(model, &d, info, steps, step_capacity, error);
 #else
@@ -19180,6 +19182,7 @@ typedef struct mgv__append {
 /* A text under way: what mgv_sessions_generate has of a session. */
 typedef struct mgv__generation {
     mgv_generate_desc desc;
+    mgv_sample_desc sampling; /* what desc points to, if to any */
     uint32_t count;    /* ids that have been chosen, but `next` */
     uint32_t next;
     int stopped, going;
@@ -20058,13 +20061,15 @@ MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample
 
 /* ---- Many ids ---- */
 
-static mgv_result mgv__generate_take_desc(mgv_generate_desc *out, const mgv_generate_desc *desc, uint32_t struct_size, mgv_error *error) {
-    mgv_sample_desc sampling;
+static mgv_result mgv__generate_take_desc(mgv__generation *g, const mgv_generate_desc *desc, uint32_t struct_size, mgv_error *error) {
+    mgv_generate_desc *out = &g->desc;
     mgv_result result = mgv__take_struct(out, sizeof *out, desc, struct_size, "mgv_generate_desc", error);
     if (result != MGV_OK) return result;
     if (!out->ids || out->id_capacity == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: there is no room for ids");
     if (out->stop_count && !out->stops) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: stops is NULL");
-    return mgv__sample_take_desc(&sampling, out->sampling, error);
+    result = mgv__sample_take_desc(&g->sampling, out->sampling, error);
+    if (out->sampling) out->sampling = &g->sampling;
+    return result;
 }
 static int mgv__generate_stops(const mgv_generate_desc *desc, uint32_t id) {
     uint32_t i;
@@ -20224,7 +20229,7 @@ MEGAVIT_API mgv_result mgv_sessions_generate(mgv_session *const *sessions, const
     for (i = 0; i < session_count && result == MGV_OK; i++) {
         result = mgv__session_has_logits(sessions[i], "mgv_sessions_generate", error);
         if (result == MGV_OK)
-            result = mgv__generate_take_desc(&sessions[i]->generation.desc,
+            result = mgv__generate_take_desc(&sessions[i]->generation,
                                              (const mgv_generate_desc *)(const void *)((const char *)descs + i * step),
                                              descs->struct_size, error);
         for (k = 0; k < i && result == MGV_OK; k++)

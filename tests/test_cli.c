@@ -105,7 +105,7 @@ static void help_is_0_and_names_every_option(void **state) {
                  "--threads "},
         {"text", "--model -o --ids --normalize --format --lower-case --threads "},
         {"tokenize", "--model --decode --plain --special --lower-case "},
-        {"plan", "--model --batch --size --frames --backend --arch --precision --sms --schedule-images --min-pixels --max-pixels "},
+        {"plan", "--model --batch --size --frames --backend --arch --precision --sms --sessions --position --schedule-images --min-pixels --max-pixels "},
         {"pack", "--model --arch --precision -o "},
         {"bench", "--model --backend --packed --resize --alpha --threads --precision --batch --json "},
         {"validate", "--model --images --batch --resize --precision --threads "},

@@ -27,8 +27,8 @@ DEVICE void misuse(const RulesArguments &arguments, RulesShared *shared) {
         cp_async_bulk_load(mapa_shared_cluster(tile, peer), arguments.tile, 16, mapa_shared_cluster(full, peer));
     }
     if (FAULT(too_many_copies)) {
-        mbarrier_expect_tx(full, 200 * 16);
-        for (uint32_t i = 0; i < 200; i++) cp_async_bulk_load(tile + 16 * i, arguments.tile, 16, full);
+        mbarrier_expect_tx(full, 700 * 16);
+        for (uint32_t i = 0; i < 700; i++) cp_async_bulk_load(tile + i % 200 * 16, arguments.tile, 16, full);
     }
     if (FAULT(mbarrier_never_initialised)) mbarrier_arrive(shared_address(&shared->unused));
     if (FAULT(mbarrier_parity_2)) mbarrier_try_wait_parity(full, 2);

@@ -103,7 +103,7 @@ DEVICE void decode_fill(Decoder &self, const DecodeChoice &choice, const DecodeR
     enum { LOW_BITS = 20, EACH = MGV__DECODE_BINS / 32 };
     uint32_t *const own = self.shared->bins[choice.session][0];
     const uint32_t shift = decode_shift(range), bins = shared_address(own);
-    uint32_t near = 0;
+    uint32_t within = 0;
     warp_sync();
 #pragma unroll
     for (uint32_t i = 0; i < 3 * EACH; i++) own[i * 32 + self.lane] = 0;
@@ -113,7 +113,7 @@ DEVICE void decode_fill(Decoder &self, const DecodeChoice &choice, const DecodeR
         if (!decode_in_range(choice, range, logit, id, distance, at)) return;
         const uint64_t weight = mgv__sample_weight(distance);
         const uint32_t bin = bins + (uint32_t)(at >> shift) * 12;
-        near += distance <= choice.sampling->farthest;
+        within += distance <= choice.sampling->farthest;
         red_shared_add(bin, 1);
         red_shared_add(bin + 4, (uint32_t)weight & ((1u << LOW_BITS) - 1));
         red_shared_add(bin + 8, (uint32_t)(weight >> LOW_BITS));
@@ -126,7 +126,7 @@ DEVICE void decode_fill(Decoder &self, const DecodeChoice &choice, const DecodeR
         red_relaxed_gpu_add(&table[i].count, count);
         red_relaxed_gpu_add_u64(&table[i].weight, own[i * 3 + 1] + ((uint64_t)own[i * 3 + 2] << LOW_BITS));
     }
-    if (all && near > 0) red_relaxed_gpu_add(&table->near, near);
+    if (all && within > 0) red_relaxed_gpu_add(&table->within, within);
 }
 /* This CTA's share of a table, which all have read. */
 DEVICE void decode_clear(const Decoder &self, mgv__decode_bin *table) {
@@ -256,7 +256,7 @@ DEVICE uint32_t decode_choose(Decoder &self, uint32_t session, uint32_t key) {
         if (cut == ID) need = mgv__sample_part(mass, mgv__sample_random(sampling.seed, s.position + self.step + 1)) + 1;
         if (cut == MIN_P || (cut == TOP_K && sampling.top_k)) {
             by_weight = 0;
-            need = cut == MIN_P ? ld_relaxed_gpu(&choice.tables[self.step % 2 * MGV__DECODE_BINS].near) : sampling.top_k;
+            need = cut == MIN_P ? ld_relaxed_gpu(&choice.tables[self.step % 2 * MGV__DECODE_BINS].within) : sampling.top_k;
         }
         const uint32_t found = decode_find(self, choice, range, cut < ID, by_weight, need);
         if (self.gone) return 0;
