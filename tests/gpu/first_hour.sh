@@ -59,7 +59,6 @@ step card 60 nvidia-smi -q
 step kernels 1800 bash -c kernels
 step program 900 make -j"$(nproc)" build/cuda/megavit CUDA="$cuda" KERNEL_ARCHITECTURES="$architecture"
 step model 600 make "$model" PYTHON="$python"
-step devices 60 build/cuda/megavit devices
 [ "$architecture" = 90a ] && step primitives 300 bash -c primitives
 for precision in $precisions; do
     step "validate_$precision" 900 build/cuda/megavit validate --model "$model" --precision "$precision" --threads "$(nproc)"

@@ -977,7 +977,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "numbers" || share == "qwen") test_qwen_heads(seeds);
     if (share.empty() || share == "numbers" || share == "widths") test_widths();
     if (share.empty() || share == "numbers" || share == "alike") test_alike();
-    if (share.empty() || share == "numbers" || share == "few") test_few(seeds);
+    if (share.empty() || share == "few") test_few(seeds);
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);
