@@ -21850,8 +21850,7 @@ static const char *mgv__charsmap_find(const mgv_tokenizer *t, const char *text, 
     size_t place = 0, i;
     uint32_t unit;
     const unsigned char *strings = t->charsmap + (size_t)t->charsmap_units * 4;
-    if (t->charsmap_units == 0) return NULL;
-    for (i = 0; i <= bytes; i++) {
+    for (i = 0;; i++) {
         const unsigned char *u = t->charsmap + place * 4;
         unit = (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
         if (i > 0 && (unit & 0x800000FFu) != (unsigned char)text[i - 1]) return NULL;
@@ -21861,7 +21860,7 @@ static const char *mgv__charsmap_find(const mgv_tokenizer *t, const char *text, 
         place ^= (unsigned char)text[i];
         if (place >= t->charsmap_units) return NULL;
     }
-    if (i > bytes || place >= t->charsmap_units) return NULL;
+    if (place >= t->charsmap_units) return NULL;
     unit = (uint32_t)t->charsmap[place * 4] | (uint32_t)t->charsmap[place * 4 + 1] << 8 | (uint32_t)t->charsmap[place * 4 + 2] << 16 |
            (uint32_t)t->charsmap[place * 4 + 3] << 24;
     unit &= 0x7FFFFFFFu;
@@ -21965,7 +21964,6 @@ static mgv_result mgv__split_added(mgv__tokenize_call *call, const mgv__trie *tr
         p = stop;
         if (added->left) begin = mgv__spaces_begin(call, start, begin);
         if (added->right) stop = mgv__spaces_end(call, stop, end);
-        if (begin < start) begin = start;
         if (start < begin) result = section(call, start, (size_t)(begin - start), first && start == text);
         if (result == MGV_OK) result = mgv__push_piece(call, &call->pieces, 0, 0, id, 0);
         if (result != MGV_OK) return result;
@@ -22590,6 +22588,7 @@ static void mgv__tokenize_end(mgv__tokenize_call *call) {
 static mgv_result mgv__tokenize_text(mgv__tokenize_call *call, const char *text, size_t bytes) {
     size_t at, length, i, count;
     mgv_result result;
+    if (text == NULL) text = ""; /* of no bytes: nothing may be added to NULL */
     for (at = 0; at < bytes; at += length) {
         length = (unsigned char)text[at] < 0x80 ? 1 : mgv__utf8_length(text + at, bytes - at);
         if (length == 0) {
@@ -22737,7 +22736,7 @@ static mgv_result mgv__emit_bytes(mgv__detokenize_call *call, const char *p, siz
         if (call->state.held_count == 0) break;
         begun = mgv__utf8_begun(held, call->state.held_count, &length);
         if (begun < length) length = 0;
-        if (length == 0 && begun == call->state.held_count && bytes == 0) break;
+        if (length == 0 && begun == call->state.held_count) break;
         if (length) result = mgv__emit_character(call, held, length);
         else result = mgv__emit_broken(call, begun ? begun : 1);
         if (begun == 0) begun = 1;
