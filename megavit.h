@@ -22807,7 +22807,7 @@ static mgv_result mgv__detokenize_one(mgv__detokenize_call *call, const char *na
     mgv_result result = MGV_OK;
     uint32_t i, byte = 256;
     int ends_word = 0;
-    for (i = 0; i < steps->count && steps->step[i].kind != MGV__STEP_FUSE && byte == 256; i++) {
+    for (i = 0; i < steps->count && steps->step[i].kind != MGV__STEP_FUSE; i++) {
         const mgv__step *step = &steps->step[i];
         mgv__buffer *out = &call->base.normal[i % 2];
         out->bytes = 0;
@@ -23890,6 +23890,20 @@ static const mgv__tokenizer_class *mgv__tokenizer_class_find(const char *name) {
     }
     return NULL;
 }
+/* Token by token a text cannot be decoded in every order: bytes become characters at the end, or where tokens are fused, and of a text that
+   is fused only characters at its begin can go. */
+static mgv_result mgv__decoders_check(const mgv__tokenizer_reader *r) {
+    const mgv__steps *steps = &r->t->decoders;
+    uint32_t i;
+    for (i = 1; i < steps->count; i++) {
+        const mgv__step *step = &steps->step[i];
+        if (step[-1].kind == MGV__STEP_BYTE_FALLBACK && step->kind != MGV__STEP_FUSE) break;
+        if (step[-1].kind == MGV__STEP_FUSE && (step->kind != MGV__STEP_STRIP || step->right != 0 || i + 1 != steps->count)) break;
+    }
+    if (i >= steps->count) return MGV_OK;
+    return mgv__fail(r->error, MGV_ERROR_UNSUPPORTED, "%s: a decoder with steps behind ByteFallback or Fuse that are not run there",
+                     r->file);
+}
 /* The stages of the file's root (NULL: there is none), as the class has them. */
 static mgv_result mgv__read_stages(mgv__tokenizer_reader *r, char *root, const mgv__tokenizer_class *row) {
     mgv_tokenizer *t = r->t;
@@ -23917,13 +23931,14 @@ static mgv_result mgv__read_stages(mgv__tokenizer_reader *r, char *root, const m
             result = mgv__read_steps(r, &mgv__stages[i], mgv__json_member(root, mgv__stages[i].name), steps[i], 0);
         }
     }
+    if (result == MGV_OK) result = mgv__decoders_check(r);
     flags = own && result == MGV_OK ? mgv__json_member(own, "model") : NULL;
     if (flags != NULL && !t->unigram) result = mgv__read_model_flags(r, flags);
     mgv__free(&t->allocator, own);
     return result;
 }
 /* Lower-casing as the caller wants it, or as do_lower_case of SiglipTokenizer has it. */
-static void mgv__set_lower_case(mgv__tokenizer_reader *r, const mgv__tokenizer_class *row, int32_t wanted) {
+static mgv_result mgv__set_lower_case(mgv__tokenizer_reader *r, const mgv__tokenizer_class *row, int32_t wanted) {
     mgv__steps *steps = &r->t->normalizers;
     uint32_t i, kept = 0;
     if (wanted == MGV_LOWER_CASE_AUTO && row != NULL && row->adds && r->lower_case == 0) wanted = MGV_LOWER_CASE_NO;
@@ -23933,17 +23948,19 @@ static void mgv__set_lower_case(mgv__tokenizer_reader *r, const mgv__tokenizer_c
             mgv__log(&r->source.logger, MGV_LOG_WARNING, "tokenizer_config.json: do_lower_case is true, which transformers 5.24 does not "
                      "follow for %s, and neither does this library unless it is told to", row ? row->name : "this tokenizer");
         }
-        return;
+        return MGV_OK;
     }
     for (i = 0; i < steps->count; i++) {
-        if (steps->step[i].kind != MGV__STEP_LOWER || (wanted == MGV_LOWER_CASE_YES && kept == i)) steps->step[kept++] = steps->step[i];
+        if (steps->step[i].kind != MGV__STEP_LOWER || wanted == MGV_LOWER_CASE_YES) steps->step[kept++] = steps->step[i];
     }
     steps->count = kept;
-    if (wanted == MGV_LOWER_CASE_NO || (kept > 0 && steps->step[0].kind == MGV__STEP_LOWER) || kept == MGV__MAX_STEPS) return;
+    if (wanted == MGV_LOWER_CASE_NO || (kept > 0 && steps->step[0].kind == MGV__STEP_LOWER)) return MGV_OK;
+    if (kept == MGV__MAX_STEPS) return mgv__fail(r->error, MGV_ERROR_UNSUPPORTED, "%s: too long a normalizer to lower case too", r->file);
     memmove(steps->step + 1, steps->step, kept * sizeof steps->step[0]);
     memset(&steps->step[0], 0, sizeof steps->step[0]);
     steps->step[0].kind = MGV__STEP_LOWER;
     steps->count++;
+    return MGV_OK;
 }
 
 /* A member of a small JSON file as a string of less than `room` bytes; "" where it is missing or longer. */
@@ -24237,8 +24254,8 @@ static mgv_result mgv__tokenizer_finish(mgv__tokenizer_reader *r, char *config, 
                                (uint64_t)id);
         }
     }
+    if (result == MGV_OK) result = mgv__set_lower_case(r, row, lower_case);
     if (result != MGV_OK) return result;
-    mgv__set_lower_case(r, row, lower_case);
     mgv__model_tables(t);
     if (t->suffix[0] && t->decoders.count == 1 && t->decoders.step[0].kind == MGV__STEP_BYTES_AS_CHARACTERS) {
         mgv__step *step = &t->decoders.step[0]; /* CLIPTokenizer writes a space where a word ends */

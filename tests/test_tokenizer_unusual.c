@@ -49,6 +49,11 @@ static mgv_tokenizer *open_json(const char *json) {
 #define MERGED "{\"a\":0,\"b\":1,\"ab\":2}"
 #define FALLS "{\"a\":0,\"<0xC3>\":1,\"<0xA9>\":2,\"<unk>\":3}"
 
+#define CLIPS "<\\\\|startoftext\\\\|>|<\\\\|endoftext\\\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\\\p{L}]+|[\\\\p{N}]|[^\\\\s\\\\p{L}\\\\p{N}]+"
+#define QWENS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|" \
+              "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define SPLIT(behavior, pattern) "\"Split\",\"behavior\":" behavior ",\"pattern\":{\"Regex\":\"" pattern "\"}"
+
 /* ---- texts to ids ---- */
 
 static void texts_become_these_ids(void **state) {
@@ -68,6 +73,14 @@ static void texts_become_these_ids(void **state) {
         {CUT(SPACED, "\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"String\":\"-\"},\"behavior\":\"Isolated\"},"
                      "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\"}]"), "a-b a", 6,
          {0, 1, 3, 2, 0, 1}},
+        {CUT("{\" \":0,\"a\":1}", SPLIT("\"Removed\",\"invert\":false", CLIPS)), "a a", 1, {0}},
+        {CUT("{\" \":0,\"a\":1}", SPLIT("\"Removed\",\"invert\":true", CLIPS)), "a a", 2, {1, 1}},
+        {BPE("{\"'\":0,\"s\":1,\"'s\":2}", "[\"' s\"]", ",\"pre_tokenizer\":{\"type\":" SPLIT("\"Isolated\"", QWENS) "}"), "'s", 1, {2}},
+        {BPE("{\"'\":0,\"\xC5\xBF\":1,\"x\":2,\"\xC5\xBFx\":3,\"'\xC5\xBF\":4}", "[\"\xC5\xBF x\",\"' \xC5\xBF\"]",
+             ",\"pre_tokenizer\":{\"type\":" SPLIT("\"Isolated\"", QWENS) "}"), "'\xC5\xBFx", 2, {4, 2}}, /* the long s is an s */
+        {NORMAL("{\"a\":0,\"b\":1,\"c\":2}", "\"Replace\",\"pattern\":{\"String\":\"ab\"},\"content\":\"c\""), "acab", 3, {0, 2, 2}},
+        {NORMAL("{\"a\":0,\"_\":1}", "\"Sequence\",\"normalizers\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+                "\"content\":\"\"},{\"type\":\"Prepend\",\"prepend\":\"_\"}]"), "a", 0, {0}},
         /* NFC of Hangul: a syllable of two, of three; what is neither vowel nor final consonant stays. */
         {NORMAL("{\"\xEA\xB0\x81\":0}", "\"NFC\""), "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", 1, {0}},
         {NORMAL("{\"\xEA\xB0\x81\":0}", "\"NFC\""), "\xEA\xB0\x80\xE1\x86\xA8", 1, {0}},
@@ -124,6 +137,11 @@ static void texts_become_these_ids(void **state) {
 /* ---- ids to texts ---- */
 
 #define DECODER(vocabulary, what) BPE(vocabulary, "[]", ",\"decoder\":{\"type\":" what "}")
+#define A_TO_B "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}"
+#define FUSE "{\"type\":\"Fuse\"}"
+#define BYTES "{\"type\":\"ByteFallback\"}"
+#define STRIP(start, stop) "{\"type\":\"Strip\",\"content\":\"\xE2\x96\x81\",\"start\":" start ",\"stop\":" stop "}"
+#define DECODERS(list) DECODER("{\"a\":0}", "\"Sequence\",\"decoders\":[" list "]")
 #define NOT_BYTES "{\"<0x41]\":0,\"<0x/1>\":1,\"<0x:1>\":2,\"<0xG1>\":3,\"<0xg1>\":4,\"<0xc3>\":5,\"<0xa9>\":6,\"<0x4g>\":7}"
 #define WORDS "{\"\xC4\xA0</w>\":0,\"a</w>\":1,\"\xC4\x9C</w>\":2,\"a\":3}"
 #define SUFFIXED(decoder) MODEL(WORDS, "[]", "\"end_of_word_suffix\":\"</w>\"", decoder)
@@ -141,6 +159,9 @@ static void ids_become_these_texts(void **state) {
          "\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\""), 2, {0, 1}, "a b"},
         {DECODER("{\"\xE2\x96\x81" "a\":0,\"\xE2\x96\x81" "b\":1}",
          "\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"never\""), 2, {0, 1}, " a b"},
+        {DECODER("{\"a\":0,\"\xE2\x96\x81" "b\":1}", "\"Sequence\",\"decoders\":[" FUSE "," STRIP("1", "0") "]"), 2, {0, 1},
+         "a\xE2\x96\x81" "b"},
+        {DECODER("{\"a\":0,\"\xE2\x96\x81" "b\":1}", "\"Sequence\",\"decoders\":[" FUSE "," STRIP("1", "0") "]"), 2, {1, 0}, "ba"},
         /* Characters that stand for no byte leave a token as it is: a soft hyphen, which no byte is written as, and others. */
         {DECODER("{\"a\":0,\"\xE6\x97\xA5\":1,\"\xC4\xA0\":2,\"\xC3\x83\xC2\xA9\":3}", "\"ByteLevel\""), 4, {0, 1, 2, 3},
          "a\xE6\x97\xA5 \xC3\xA9"},
@@ -235,6 +256,11 @@ static void what_is_wrong_is_named(void **state) {
         {ONE(",\"decoder\":{\"type\":\"Replace\",\"pattern\":7,\"content\":\"\"}"), MGV_ERROR_UNSUPPORTED, "pattern is no string"},
         {ONE(",\"decoder\":{\"type\":\"Strip\",\"content\":7,\"start\":0,\"stop\":0}"), MGV_ERROR_UNSUPPORTED, "content is no string"},
         {ONE(",\"decoder\":{\"type\":\"Metaspace\",\"replacement\":7}"), MGV_ERROR_UNSUPPORTED, "replacement is no string"},
+        /* decoders that would be run in another order than they stand */
+        {DECODERS(BYTES "," A_TO_B), MGV_ERROR_UNSUPPORTED, "steps behind ByteFallback or Fuse that are not run there"},
+        {DECODERS(FUSE "," A_TO_B), MGV_ERROR_UNSUPPORTED, "steps behind ByteFallback or Fuse"},
+        {DECODERS(FUSE "," STRIP("1", "1")), MGV_ERROR_UNSUPPORTED, "steps behind ByteFallback or Fuse"},
+        {DECODERS(FUSE "," STRIP("1", "0") "," FUSE), MGV_ERROR_UNSUPPORTED, "steps behind ByteFallback or Fuse"},
         {CHARSMAP("AA{A"), MGV_ERROR_FORMAT, "no base64"},
         {CHARSMAP("AAAAA"), MGV_ERROR_FORMAT, "no base64"},
         {CHARSMAP("BAAAAAEAAAA="), MGV_ERROR_FORMAT, "says a wrong length"},
@@ -330,7 +356,6 @@ static void note(void *user, int32_t level, const char *message) {
 static void lower_case_is_what_the_caller_wants(void **state) {
 #define LETTERS "{\"a\":0,\"A\":1,\"b\":2}"
 #define LOWER "{\"type\":\"Lowercase\"}"
-#define A_TO_B "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}"
     static const struct { const char *json; mgv_lower_case wanted; uint32_t id; } cases[] = { /* of "A" */
         {BPE(LETTERS, "[]", ""), MGV_LOWER_CASE_AUTO, 1},
         {BPE(LETTERS, "[]", ""), MGV_LOWER_CASE_YES, 0},
@@ -343,6 +368,7 @@ static void lower_case_is_what_the_caller_wants(void **state) {
     };
     static const char *const asked[] = {"tokenizer.json", BPE(LETTERS, "[]", ""), "tokenizer_config.json", "{\"do_lower_case\":true}",
         NULL};
+    const char *sixteen[3] = {"tokenizer.json", NULL, NULL};
     mgv_tokenizer *tokenizer;
     mgv_logger logger;
     char said[512] = "";
@@ -359,6 +385,11 @@ static void lower_case_is_what_the_caller_wants(void **state) {
         if (id != cases[i].id) fail_msg("case %zu: id %u", i, id);
         mgv_tokenizer_close(tokenizer);
     }
+    sixteen[1] = BPE(LETTERS, "[]", ",\"normalizer\":" SEQUENCE(FOUR(FOUR(NFC))));
+    assert_int_equal(open_with(&tokenizer, sixteen, MGV_LOWER_CASE_NO, NULL, NULL, &error), MGV_OK);
+    mgv_tokenizer_close(tokenizer);
+    assert_int_equal(open_with(&tokenizer, sixteen, MGV_LOWER_CASE_YES, NULL, NULL, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "too long a normalizer to lower case too"));
     memset(&logger, 0, sizeof logger);
     logger.log = note;
     logger.user = said;
@@ -477,6 +508,40 @@ static void vocabularies_of_qwens_sizes_get_its_special_tokens(void **state) {
         mgv_tokenizer_close(tokenizer);
     }
     free(text);
+}
+/* A class says how text is cut and normalized, and of a Unigram no more than that. */
+static void classes_take_any_model(void **state) {
+    static const char *const said[] = {"tokenizer.json", UNIGRAM("[[\"a\",-1],[\"\xE2\x96\x81\",-1]]", ""), "tokenizer_config.json",
+                                       "{\"tokenizer_class\":\"GemmaTokenizerFast\"}", NULL};
+    static const uint32_t expected[] = {0, 1, 0};
+    mgv_tokenizer *tokenizer;
+    uint32_t ids[4];
+    uint64_t count;
+    mgv_error error;
+    (void)state;
+    assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error), MGV_OK);
+    assert_int_equal(mgv_tokenize(tokenizer, "a a", 3, 0, ids, COUNT_OF(ids), &count, &error), MGV_OK);
+    assert_int_equal(count, 3);
+    assert_memory_equal(ids, expected, sizeof expected);
+    mgv_tokenizer_close(tokenizer);
+}
+/* UAX #29: where the first cluster of a text ends. */
+static void clusters_end_where_unicode_says(void **state) {
+    static const struct { const char *text; size_t bytes; } cases[] = {
+        {"\xE1\x84\x80\xE1\x84\x80\xEA\xB0\x80" "a", 9}, /* Hangul: two leading consonants and a syllable */
+        {"\xE1\x84\x80" "a", 3}, {"\xEA\xB0\x80\xE1\x86\xA8" "a", 6}, {"\xEA\xB0\x81\xE1\x85\xA1", 3},
+        {"\xD8\x80" "a", 3}, /* ARABIC NUMBER SIGN goes before what it counts */
+        {"\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA9", 11}, {"\xF0\x9F\x91\xA9\xE2\x80\x8D" "a", 7}, /* a pictograph and a joiner */
+        {"\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA\xF0\x9F\x87\xA9", 8}, {"\xF0\x9F\x87\xA9" "a", 4}, /* regional indicators */
+        {"\r\n", 2}, {"\r\xCC\x81", 1}, {"a\xCC\x81", 3},
+    };
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        mgv__unicode_run run = {0, 0, 0};
+        const char *end = mgv__cluster_end(cases[i].text, cases[i].text + strlen(cases[i].text), &run);
+        if ((size_t)(end - cases[i].text) != cases[i].bytes) fail_msg("case %zu: %d bytes", i, (int)(end - cases[i].text));
+    }
 }
 /* Ranks of bytes: whatever pair makes a token merges; halves of characters, and tokens that nothing makes. */
 static void ranks_are_merges(void **state) {
@@ -665,6 +730,8 @@ int main(void) {
         cmocka_unit_test(other_files_are_refused_so),
         cmocka_unit_test(files_of_clip_are_known_by_their_tokens),
         cmocka_unit_test(vocabularies_of_qwens_sizes_get_its_special_tokens),
+        cmocka_unit_test(classes_take_any_model),
+        cmocka_unit_test(clusters_end_where_unicode_says),
         cmocka_unit_test(ranks_are_merges),
         cmocka_unit_test(names_of_ranks_have_500_bytes_at_most),
         cmocka_unit_test(long_strings_without_memory),
