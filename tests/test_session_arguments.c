@@ -191,6 +191,11 @@ static void what_was_said_is_less_likely(void **state) {
         }
         assert_int_equal(mgv_session_sample(session, &desc, &id, &error), MGV_OK);
         assert_int_equal(id, best);
+        for (i = 0; i < VOCABULARY; i++) {
+            const float logit = logits[i], said = logit > 0 ? logit / penalties[k] : logit * penalties[k];
+            assert_int_equal(session->candidates[i].id, i);
+            assert_true(session->candidates[i].logit == (i < 100 ? said : logit));
+        }
     }
     assert_true(positive && negative);
     mgv_session_destroy(session);
