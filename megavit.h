@@ -22807,7 +22807,7 @@ static mgv_result mgv__detokenize_one(mgv__detokenize_call *call, const char *na
     mgv_result result = MGV_OK;
     uint32_t i, byte = 256;
     int ends_word = 0;
-    for (i = 0; i < steps->count && steps->step[i].kind != MGV__STEP_FUSE; i++) {
+    for (i = 0; i < steps->count && steps->step[i].kind != MGV__STEP_FUSE && byte == 256; i++) {
         const mgv__step *step = &steps->step[i];
         mgv__buffer *out = &call->base.normal[i % 2];
         out->bytes = 0;
@@ -23890,14 +23890,14 @@ static const mgv__tokenizer_class *mgv__tokenizer_class_find(const char *name) {
     }
     return NULL;
 }
-/* Token by token a text cannot be decoded in every order: bytes become characters at the end, or where tokens are fused, and of a text that
-   is fused only characters at its begin can go. */
+/* Token by token a text cannot be decoded in every order: bytes become characters at the end, or where tokens are fused (Metaspace behind
+   them concerns other tokens), and of a text that is fused only characters at its begin can go. */
 static mgv_result mgv__decoders_check(const mgv__tokenizer_reader *r) {
     const mgv__steps *steps = &r->t->decoders;
     uint32_t i;
     for (i = 1; i < steps->count; i++) {
         const mgv__step *step = &steps->step[i];
-        if (step[-1].kind == MGV__STEP_BYTE_FALLBACK && step->kind != MGV__STEP_FUSE) break;
+        if (step[-1].kind == MGV__STEP_BYTE_FALLBACK && step->kind != MGV__STEP_FUSE && step->kind != MGV__STEP_METASPACE) break;
         if (step[-1].kind == MGV__STEP_FUSE && (step->kind != MGV__STEP_STRIP || step->right != 0 || i + 1 != steps->count)) break;
     }
     if (i >= steps->count) return MGV_OK;

@@ -155,6 +155,8 @@ static void ids_become_these_texts(void **state) {
         {DECODER("{\"_\":0,\"b\":1,\"c__\":2}", "\"Strip\",\"content\":\"_\",\"start\":0,\"stop\":2"), 3, {0, 1, 2}, "bc"},
         {DECODER(NOT_BYTES, "\"ByteFallback\""), 8, {0, 1, 2, 3, 4, 7, 5, 6}, "<0x41]<0x/1><0x:1><0xG1><0xg1><0x4g>\xC3\xA9"},
         {DECODER("{\"<0xf0>\":0,\"<0x9F>\":1,\"<0x98>\":2,\"<0x8f>\":3}", "\"ByteFallback\""), 4, {0, 1, 2, 3}, "\xF0\x9F\x98\x8F"},
+        {DECODER("{\"<0x61>\":0,\"\xE2\x96\x81" "b\":1}", "\"Sequence\",\"decoders\":[" BYTES ",{\"type\":\"Metaspace\","
+                 "\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"always\"}]"), 3, {1, 0, 1}, "ba b"},
         {DECODER("{\"<0xC3>\":0,\"a\":1}", "\"ByteFallback\""), 4, {0, 0, 1, 0}, BROKEN BROKEN "a" BROKEN},
         {DECODER("{\"\xE2\x96\x81" "a\":0,\"\xE2\x96\x81" "b\":1}",
          "\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\""), 2, {0, 1}, "a b"},
