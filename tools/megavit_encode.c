@@ -463,7 +463,7 @@ static int run_pipeline(encoding *e, cli_list *pictures, uint32_t slots) {
 int cli_session_encode(cli_session *session, cli_list *pictures, const mgv_output *output, cli_sink *sink, void *user) {
     const uint64_t memory = (uint64_t)session->options.memory << 20;
     uint32_t slots, width = 0, height = 0;
-    int status = 0, gpu;
+    int status = 0, gpu, ahead;
     encoding e;
     stage s;
     if (pictures->count == 0) return 0;
@@ -484,10 +484,11 @@ int cli_session_encode(cli_session *session, cli_list *pictures, const mgv_outpu
     e.room = session->options.batch < pictures->count ? session->options.batch : (uint32_t)pictures->count;
     if (s.slot_bytes) status = session_engine(session, e.room, 0, width, height); /* else as pictures come */
     gpu = session->engines[0] && mgv_engine_backend(session->engines[0]) == MGV_BACKEND_CUDA;
+    ahead = gpu || !session->engines[0]; /* an engine that is made as pictures come may be a GPU's */
     /* batches under way, one that is filled, as much that is ready, and what threads work on */
-    slots = ((gpu ? session->device_count : 0) + 2) * e.room + 2 * session->options.threads;
+    slots = ((ahead ? session->device_count : 0) + 2) * e.room + 2 * session->options.threads;
     if (slots > pictures->count) slots = (uint32_t)pictures->count;
-    if (!status) status = make_batches(&e, gpu ? session->device_count + 1 : 1);
+    if (!status) status = make_batches(&e, ahead ? session->device_count + 1 : 1);
     if (!status) status = make_slots(&s, slots, gpu);
     if (!status) status = run_pipeline(&e, pictures, slots);
     cli_say_skipped(pictures);
