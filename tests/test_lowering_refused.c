@@ -108,7 +108,7 @@ static const struct {
              {qwen3, rotary_keys, "rotary positions where keys have fewer heads"},
              {qwen3, rotary_axes, "rotary positions but of a patch's row and column"},
              {windows, other_order, "rows in another order, but windows'"},
-             {clip, prepend_source, "rows"},
+             {clip, prepend_source, "rows of patches alone"},
              {clip, pick_source, "picked rows of others than the stream's"},
              {siglip, text, "embeddings of a text"},
              {siglip, other_kind, "such operation"},
