@@ -11372,8 +11372,8 @@ static int mgv__plan_pools_online(const mgv__plan *plan) {
    and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
 static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
-    return plan->pools && !plan->varlen && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS &&
-           plan->tokens <= MGV__MAX_KEYS && !mgv__plan_is_ragged(plan);
+    return plan->pools && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS &&
+           !mgv__plan_pools_online(plan) && !mgv__plan_is_ragged(plan);
 }
 
 /* In the latency regime the sums of two heads and the values behind them are one tile, of heads of 64 columns. */
