@@ -1,0 +1,255 @@
+/* What an id of a language model costs on a GPU, as mgv_model_get_decode_schedule says it: bytes and pieces of work counted by hand, times
+   beside those that an H200 took, and what is refused. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_TEXT
+#define MEGAVIT_PLAN
+#include "megavit.h"
+
+#include "support.h"
+#include "language_model.h"
+
+enum { MOST_STEPS = 16 };
+static const shape qwen3_0_6b = {"qwen3", 1024, 3072, 16, 8, 128, 151936, 1, 0, 0};
+enum { QWEN3_LAYERS = 28 };
+
+typedef struct schedule {
+    mgv_decode_info info;
+    mgv_decode_step steps[MOST_STEPS];
+} schedule;
+
+static void get(const mgv_model *model, uint32_t sessions, uint32_t position, uint32_t multiprocessors, schedule *out) {
+    mgv_decode_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.sessions = sessions;
+    desc.position = position;
+    desc.multiprocessors = multiprocessors;
+    if (mgv_model_get_decode_schedule(model, &desc, &out->info, out->steps, MOST_STEPS, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_in_range(out->info.step_count, 7, MOST_STEPS);
+}
+static const mgv_decode_step *step_of(const schedule *s, const char *label) {
+    uint32_t i;
+    for (i = 0; i < s->info.step_count; i++)
+        if (strcmp(s->steps[i].label, label) == 0) return &s->steps[i];
+    return NULL;
+}
+
+static int set_up(void **state) {
+    held_model *held = (held_model *)malloc(sizeof *held);
+    make_files(held, &qwen3_0_6b, QWEN3_LAYERS, 1);
+    open_files(held);
+    *state = held;
+    return 0;
+}
+static int tear_down(void **state) {
+    close_model((held_model *)*state);
+    free(*state);
+    return 0;
+}
+
+/* Each step's part in the sums, and what no step can be shorter than. */
+static void check_sums(const schedule *s) {
+    uint64_t weights = 0, cache = 0;
+    double us = 0;
+    uint32_t i;
+    for (i = 0; i < s->info.step_count; i++) {
+        const mgv_decode_step *step = &s->steps[i];
+        weights += step->times * step->weight_bytes;
+        cache += step->times * step->cache_bytes;
+        us += step->times * step->us;
+        assert_true(step->us >= step->wait_us && step->us >= step->stream_us && step->wait_us > 0);
+        assert_true(step->units > 0 && (uint64_t)step->busiest * s->info.multiprocessors >= step->units && step->busiest <= step->units);
+        assert_true(fabs(step->stream_us - (double)(step->weight_bytes + step->cache_bytes) / s->info.bandwidth * 1e6) < 1e-9);
+    }
+    assert_int_equal(weights, s->info.weight_bytes);
+    assert_int_equal(cache, s->info.cache_bytes);
+    assert_true(fabs(us - s->info.us) < 1e-6 * us);
+    assert_true(fabs(s->info.ids_per_second - s->info.sessions * 1e6 / us) < 1e-6 * s->info.ids_per_second);
+    assert_true(fabs(s->info.floor_us - (double)(weights + cache) / s->info.bandwidth * 1e6) < 1e-6 * us && s->info.floor_us < us);
+}
+
+static void check_product(const schedule *s, const char *label, uint32_t times, uint64_t rows, uint64_t columns, uint32_t unit_rows) {
+    const mgv_decode_step *step = step_of(s, label);
+    assert_non_null(step);
+    assert_int_equal(step->times, times);
+    assert_int_equal(step->weight_bytes, 2 * rows * columns);
+    assert_int_equal(step->cache_bytes, 0);
+    assert_int_equal(step->units, rows / unit_rows);
+    assert_int_equal(step->busiest, (rows / unit_rows + s->info.multiprocessors - 1) / s->info.multiprocessors);
+}
+/* Of the shape of Qwen3-0.6B, whose rows fill the kernel's pieces exactly: weights of bf16, keys and values of all positions. */
+static void test_counted_by_hand(void **state) {
+    static const uint32_t sessions[] = {1, 3, 8}, positions[] = {0, 127, 128, 2047, 2048, 4000}, segments[] = {1, 1, 2, 16, 9, 16};
+    const held_model *held = (const held_model *)*state;
+    size_t i, k;
+    for (i = 0; i < COUNT_OF(sessions); i++)
+        for (k = 0; k < COUNT_OF(positions); k++) {
+            const uint64_t keys = positions[k] + 1u;
+            const mgv_decode_step *attention, *join, *choice;
+            schedule s;
+            get(held->model, sessions[i], positions[k], 0, &s);
+            check_sums(&s);
+            assert_string_equal(s.info.kernel, "megavit_decode_12_2_sm_90a");
+            assert_int_equal(s.info.sessions, sessions[i]);
+            assert_int_equal(s.info.multiprocessors, 132);
+            assert_int_equal(s.info.ring_bytes, (uint64_t)132 * MGV__DECODE_STAGES * MGV__DECODE_STAGE_BYTES);
+            check_product(&s, "qkv", QWEN3_LAYERS, (16 + 8 + 8) * 128, 1024, 16);
+            check_product(&s, "out", QWEN3_LAYERS, 1024, 16 * 128, 8);
+            check_product(&s, "gate and up", QWEN3_LAYERS, 2 * 3072, 1024, 16);
+            check_product(&s, "down", QWEN3_LAYERS, 1024, 3072, 8);
+            check_product(&s, "head", 1, 151936, 1024, 16);
+            attention = step_of(&s, "attention");
+            assert_int_equal(attention->times, QWEN3_LAYERS);
+            assert_int_equal(attention->weight_bytes, 0);
+            assert_int_equal(attention->cache_bytes, sessions[i] * keys * 8 * 128 * 2 * 2);
+            assert_int_equal(attention->units, sessions[i] * segments[k] * 8);
+            join = step_of(&s, "join");
+            assert_int_equal(join != NULL, segments[k] > 1);
+            if (join) assert_int_equal(join->units, sessions[i] * 16 * 8);
+            if (join) assert_int_equal(join->times, QWEN3_LAYERS);
+            if (join) assert_true(join->cache_bytes == 0 && join->weight_bytes == 0);
+            choice = step_of(&s, "choice");
+            assert_true(choice->times == 1 && choice->units == sessions[i] && choice->busiest == 1);
+            assert_int_equal(s.info.step_count, join ? 8 : 7);
+        }
+}
+
+/* Beside what BENCHMARKS.md has measured of Qwen3-0.6B on an H200, ids a second of all sessions: within a fifth, and at 8 sessions, whose
+   steps cost more than the model of them knows, within three tenths. */
+static void test_measured(void **state) {
+    static const uint32_t positions[] = {1, 100, 300, 1000, 4000};
+    static const struct {
+        uint32_t sessions;
+        double ids[COUNT_OF(positions)], within;
+    } measured[] = {{1, {1551, 1405, 1320, 1304, 1136}, 0.2},
+                    {2, {2973, 2678, 2438, 2220, 1568}, 0.2},
+                    {4, {5493, 4907, 4174, 3254, 1962}, 0.2},
+                    {8, {7581, 6863, 5023, 3732, 2182}, 0.3}};
+    const held_model *held = (const held_model *)*state;
+    double before = 0;
+    size_t i, k;
+    for (i = 0; i < COUNT_OF(measured); i++)
+        for (k = 0; k < COUNT_OF(positions); k++) {
+            schedule s;
+            get(held->model, measured[i].sessions, positions[k], 0, &s);
+            if (fabs(s.info.ids_per_second / measured[i].ids[k] - 1) > measured[i].within)
+                fail_msg("%u sessions at %u: %.0f ids a second are predicted, %.0f were measured", measured[i].sessions, positions[k],
+                         s.info.ids_per_second, measured[i].ids[k]);
+        }
+    for (i = 2; i <= 132; i += 2) { /* and never slower with more multiprocessors */
+        schedule s;
+        get(held->model, 1, 100, (uint32_t)i, &s);
+        check_sums(&s);
+        assert_true(s.info.multiprocessors == i && s.info.ids_per_second >= before);
+        before = s.info.ids_per_second;
+    }
+}
+
+/* Rows that do not fill the kernel's pieces are read as if they did; the kernel is that of the fewest registers that hold them. */
+static void test_other_shapes(void **state) {
+    static const struct {
+        shape shape;
+        const char *kernel;
+    } cases[] = {{{"qwen3", 32, 64, 4, 2, 128, 67, 1, 0, 0}, "megavit_decode_12_2_sm_90a"},
+                 {{"qwen3", 1536, 3072, 2, 1, 128, 32, 1, 0, 0}, "megavit_decode_12_2_sm_90a"},
+                 {{"qwen3", 1568, 3072, 2, 1, 128, 32, 1, 0, 0}, "megavit_decode_24_2_sm_90a"},
+                 {{"qwen3", 1024, 3136, 2, 1, 128, 32, 1, 0, 0}, "megavit_decode_24_2_sm_90a"},
+                 {{"qwen3", 4096, 64, 2, 1, 128, 32, 1, 0, 0}, "megavit_decode_24_2_sm_90a"},
+                 {{"qwen3", 32, 64, 4, 1, 128, 67, 0, 0, 0}, "megavit_decode_32_4_sm_90a"}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        held_model held;
+        schedule s;
+        make_files(&held, &cases[i].shape, LAYERS, 1);
+        open_files(&held);
+        get(held.model, 0, 0, 7, &s);
+        check_sums(&s);
+        assert_string_equal(s.info.kernel, cases[i].kernel);
+        assert_int_equal(s.info.sessions, 1);
+        assert_int_equal(s.info.multiprocessors, 6); /* whole clusters */
+        assert_int_equal(step_of(&s, "head")->units, (cases[i].shape.vocabulary + 15) / 16);
+        assert_true(step_of(&s, "head")->weight_bytes >= 2 * (uint64_t)cases[i].shape.vocabulary * cases[i].shape.hidden);
+        close_model(&held);
+    }
+}
+
+/* Attention takes its rounds, or where there are more multiprocessors than memory feeds, its bytes' time. */
+static void test_attention_bound(void **state) {
+    static const uint32_t multiprocessors[] = {132, 1024};
+    held_model held;
+    size_t i;
+    (void)state;
+    open_model(&held, &small);
+    for (i = 0; i < COUNT_OF(multiprocessors); i++) {
+        const mgv_decode_step *attention;
+        schedule s;
+        get(held.model, 8, 1u << 24, multiprocessors[i], &s);
+        check_sums(&s);
+        attention = step_of(&s, "attention");
+        assert_int_equal(fabs(attention->us - attention->wait_us - attention->stream_us) < 1e-3, i == 1);
+    }
+    close_model(&held);
+}
+
+static void refuse(const mgv_model *model, const mgv_decode_desc *desc, mgv_result expected, const char *sentence) {
+    mgv_decode_info info;
+    mgv_error error;
+    assert_int_equal(mgv_model_get_decode_schedule(model, desc, &info, NULL, 0, &error), expected);
+    if (!strstr(error.message, sentence)) fail_msg("%s", error.message);
+    assert_int_equal(info.step_count, 0);
+    assert_null(info.kernel);
+}
+static void test_arguments(void **state) {
+    held_model held;
+    mgv_decode_desc desc;
+    mgv_decode_info info;
+    mgv_decode_step steps[MOST_STEPS];
+    mgv_model *tower;
+    mgv_error error;
+    uint32_t kept;
+    (void)state;
+    open_model(&held, &small);
+    assert_int_equal(mgv_model_get_decode_schedule(NULL, NULL, &info, NULL, 0, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "model or info is NULL"));
+    assert_int_equal(mgv_model_get_decode_schedule(held.model, NULL, NULL, NULL, 0, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "model or info is NULL"));
+    memset(steps, 0xA5, sizeof steps); /* no description; steps only as far as there is room */
+    assert_int_equal(mgv_model_get_decode_schedule(held.model, NULL, &info, steps, 2, &error), MGV_OK);
+    assert_true(info.sessions == 1 && info.multiprocessors == 132 && info.step_count == 7);
+    assert_string_equal(steps[0].label, "qkv");
+    assert_string_equal(steps[1].label, "attention");
+    memcpy(&kept, &steps[2].times, sizeof kept);
+    assert_int_equal(kept, 0xA5A5A5A5u);
+    assert_int_equal(mgv_model_get_decode_schedule(held.model, NULL, &info, NULL, MOST_STEPS, &error), MGV_OK);
+    memset(&desc, 0, sizeof desc);
+    desc.struct_size = 3;
+    refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "mgv_decode_desc");
+    desc.struct_size = 0;
+    desc.sessions = 9;
+    refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "9 sessions at 0 on 0 multiprocessors; a launch has up to 8, and needs 2");
+    desc.sessions = 8;
+    desc.multiprocessors = 1;
+    refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "8 sessions at 0 on 1 multiprocessors");
+    desc.multiprocessors = 2;
+    desc.position = (1u << 24) + 1;
+    refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "8 sessions at 16777217 on 2 multiprocessors");
+    desc.position = 1u << 24;
+    assert_int_equal(mgv_model_get_decode_schedule(held.model, &desc, &info, NULL, 0, &error), MGV_OK);
+    held.model->config.vocabulary = (1u << 18) + 1; /* whose table no test should hold */
+    refuse(held.model, NULL, MGV_ERROR_UNSUPPORTED, "the GPU decodes vocabularies of up to 262144 ids; this model's has 262145");
+    close_model(&held);
+    tower = open_directory("tests/golden/siglip_saved_bfloat16", MGV_TOWER_VISION);
+    refuse(tower, NULL, MGV_ERROR_ARGUMENT, "the model is a tower and no language model: open it with MGV_TOWER_LANGUAGE");
+    mgv_model_close(tower);
+    tower = open_directory("tests/golden/decoder/qwen3", MGV_TOWER_LANGUAGE);
+    refuse(tower, NULL, MGV_ERROR_UNSUPPORTED, "heads of 128 columns, and this model's have 16");
+    mgv_model_close(tower);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counted_by_hand), cmocka_unit_test(test_measured),
+                                       cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_attention_bound),
+                                       cmocka_unit_test(test_arguments)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
