@@ -353,7 +353,8 @@ $(BUILD)/machine/test_blackwell_encoder: $(BUILD)/machine/test_blackwell_encoder
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted: $(BUILD)/machine/test_planted.o $(BUILD)/machine/encode.o $(BUILD)/machine/planted.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted:
+$(BUILD)/machine/tile: $(BUILD)/machine/tile.o $(BUILD)/machine/tile.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/tile:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -431,8 +432,8 @@ $(BUILD)/bench_cpu: tools/bench_cpu.c
 	$(COMPILE) $< -o $@ $(LIBS)
 
 # What MXFP8 costs in accuracy: the head of tools/precision.c.
-$(BUILD)/precision $(BUILD)/precision-floor: tools/precision.c
-	$(COMPILE_TEST) $(if $(findstring floor,$@),-DMGV__MX_SCALE=floor_scale) $< -o $@ $(LIBS)
+$(BUILD)/precision $(BUILD)/precision-floor: tools/precision.c $(CARD_PIPELINE_OBJECTS)
+	$(COMPILE_TEST) $(if $(findstring floor,$@),-DMGV__MX_SCALE=floor_scale) $< -o $@ $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 
 # What tools/bench_text.py times.
 $(BUILD)/bench_text: tools/bench_text.c

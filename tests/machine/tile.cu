@@ -1,0 +1,72 @@
+/* Products and copies as they are told: tile.h. */
+#include "../../kernels/ptx.cuh"
+#include "tile.h"
+
+struct TileShared {
+    uint8_t image[TILE_IMAGE];
+    uint64_t done;
+    uint32_t tensor_memory;
+};
+static_assert(sizeof(TileShared) <= TILE_SHARED, "it fits");
+
+enum { TILE_PATIENCE = 1000000 }; /* polls: a product that never ends shows in the sums */
+
+DEVICE void tile_steps(const TileArguments &arguments, uint32_t image, uint32_t tensor_memory, uint32_t done) {
+    uint32_t phase = 0;
+    for (uint32_t i = 0; i < arguments.count; i++) {
+        const TileStep &s = arguments.step[i];
+        const uint64_t at = (image & 0x3FFFF) >> 4, a = s.a + at, b = s.b + at;
+        const uint32_t d = tensor_memory + s.d, a_scales = tensor_memory + s.a_scales, b_scales = tensor_memory + s.b_scales;
+        if (s.what == TILE_COPY) tcgen05_cp_32x128b_warpx4(d, a);
+        else if (s.what == TILE_WAIT) {
+            tcgen05_commit(done);
+            for (int poll = 0; poll < TILE_PATIENCE && !mbarrier_try_wait_parity(done, phase & 1); poll++) {
+            }
+            phase++;
+            tcgen05_fence_after_thread_sync();
+        } else if (s.kind == TILE_MX) tcgen05_mma_mxf8f6f4_ss(d, a, b, s.word, a_scales, b_scales, s.accumulate);
+        else if (s.kind == TILE_F8) tcgen05_mma_f8f6f4_ss(d, a, b, s.word, s.accumulate);
+        else if (s.a_in_tensor_memory) tcgen05_mma_f16_ts(d, tensor_memory + (uint32_t)s.a, b, s.word, s.accumulate);
+        else tcgen05_mma_f16_ss(d, a, b, s.word, s.accumulate);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, 1) tile_kernel(const __grid_constant__ TileArguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    TileShared *shared = (TileShared *)shared_bytes;
+    const uint32_t thread = threadIdx.x, warp = thread / 32, done = shared_address(&shared->done);
+    if (thread == 0) {
+        mbarrier_init(done, 1);
+        fence_mbarrier_init_release_cluster();
+    }
+    for (uint32_t i = thread; i < TILE_IMAGE / 4; i += TILE_THREADS) ((uint32_t *)shared->image)[i] = arguments.image[i];
+    fence_proxy_async_shared_cta();
+    if (warp == 0) {
+        tcgen05_alloc(shared_address(&shared->tensor_memory), 512);
+        tcgen05_relinquish_alloc_permit();
+    }
+    bar_sync_all();
+    const uint32_t tensor_memory = shared_load_u32(shared_address(&shared->tensor_memory)), mine = tensor_memory + (warp * 32 << 16);
+    uint32_t r[32];
+    for (uint32_t c = 0; c < 512; c += 32) {
+        for (uint32_t i = 0; i < 32; i++) r[i] = arguments.before[thread * 512 + c + i];
+        tcgen05_st_32x32b(mine + c, r);
+    }
+    tcgen05_wait_st();
+    tcgen05_fence_before_thread_sync();
+    bar_sync_all();
+    tcgen05_fence_after_thread_sync();
+    if (thread == 0) tile_steps(arguments, shared_address(shared->image), tensor_memory, done); /* ends with a wait */
+    tcgen05_fence_before_thread_sync();
+    bar_sync_all();
+    tcgen05_fence_after_thread_sync();
+    for (uint32_t c = 0; c < 512; c += 32) {
+        tcgen05_ld_32x32b(r, mine + c);
+        tcgen05_wait_ld();
+        for (uint32_t i = 0; i < 32; i++) arguments.after[thread * 512 + c + i] = r[i];
+    }
+    tcgen05_fence_before_thread_sync();
+    bar_sync_all();
+    tcgen05_fence_after_thread_sync();
+    if (warp == 0) tcgen05_dealloc(tensor_memory, 512);
+}

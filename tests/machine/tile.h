@@ -1,0 +1,79 @@
+/* Single products and copies of Blackwell's tensor cores, with what they are given and what they leave: bytes of shared memory, descriptors,
+   all of tensor memory before and after. One table of cases, one kernel (tile.cu); the machine model runs them (tile.cc), a card
+   can (tile_card.cu, tile.sh), and tile.py says what must come out by other sources than this project's. */
+#ifndef MACHINE_TILE_H
+#define MACHINE_TILE_H
+
+#include <stdint.h>
+
+enum { TILE_F16, TILE_F8, TILE_MX };        /* kind::f16, f8f6f4, mxf8f6f4 */
+enum { TILE_MULTIPLY, TILE_COPY, TILE_WAIT }; /* tcgen05.mma, tcgen05.cp, a commit and the wait for it */
+
+/* Addresses count from where the image, and the allocation, begin: the kernel adds that. */
+struct TileStep {
+    uint32_t what, kind, d, word;
+    uint64_t a, b; /* descriptors; a: the source of a copy; its low half is an address of tensor memory where a_in_tensor_memory says so */
+    uint32_t a_in_tensor_memory, a_scales, b_scales, accumulate;
+};
+
+enum {
+    TILE_THREADS = 128,
+    TILE_STEPS = 32,
+    TILE_A_AT = 0, TILE_B_AT = 32 << 10, TILE_SCALES_AT = 96 << 10, /* in the image */
+    TILE_IMAGE = 100 << 10,
+    TILE_SHARED = TILE_IMAGE + 1024 + 64,
+    TILE_WORDS = 128 * 512 /* of tensor memory: [lane][column] */
+};
+
+struct TileArguments {
+    const uint32_t *image, *before; /* TILE_IMAGE bytes, TILE_WORDS */
+    uint32_t *after;
+    uint32_t count;
+    TileStep step[TILE_STEPS];
+};
+
+struct TileCase {
+    const char *name;
+    uint32_t kind, m, n, k;        /* k: elements, whole products */
+    uint32_t a_width, b_width;     /* bytes of a panel in shared memory: 128, 64, 32, 16 */
+    uint32_t a_transposed, b_transposed, a_format, b_format;
+    uint32_t a_in_tensor_memory, accumulate; /* onto what tensor memory held */
+    uint32_t d_column, first_row_of_scales;  /* the tile's columns of C begin so far inside an atom of B's scales */
+    uint32_t whole;                          /* small whole numbers: no sum is rounded, whatever the order */
+};
+
+static const TileCase tile_cases[] = {
+    {"bf16, whole numbers", TILE_F16, 128, 256, 64, 128, 128, 0, 0, 1, 1, 0, 0, 0, 0, 1},
+    {"bf16, rounded", TILE_F16, 128, 256, 128, 128, 128, 0, 0, 1, 1, 0, 0, 0, 0, 0},
+    {"bf16, one product, rounded", TILE_F16, 128, 64, 16, 128, 128, 0, 0, 1, 1, 0, 0, 0, 0, 0},
+    {"bf16, onto sums, rounded", TILE_F16, 128, 64, 16, 128, 128, 0, 0, 1, 1, 0, 1, 96, 0, 0},
+    {"bf16, 64 rows", TILE_F16, 64, 128, 64, 128, 128, 0, 0, 1, 1, 0, 0, 32, 0, 1},
+    {"bf16, 64-byte and 32-byte swizzle", TILE_F16, 128, 96, 64, 64, 32, 0, 0, 1, 1, 0, 0, 0, 0, 1},
+    {"bf16, no swizzle", TILE_F16, 128, 80, 64, 16, 16, 0, 0, 1, 1, 0, 0, 0, 0, 1},
+    {"bf16, both transposed", TILE_F16, 128, 192, 64, 128, 128, 1, 1, 1, 1, 0, 0, 0, 0, 1},
+    {"bf16, both transposed, 64-byte and 32-byte swizzle", TILE_F16, 128, 64, 64, 64, 32, 1, 1, 1, 1, 0, 0, 0, 0, 1},
+    {"bf16, A in tensor memory", TILE_F16, 128, 64, 64, 128, 128, 0, 1, 1, 1, 1, 0, 128, 0, 1},
+    {"f16, rounded", TILE_F16, 128, 128, 64, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"E4M3, whole numbers", TILE_F8, 128, 256, 128, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"E4M3 and E5M2, rounded", TILE_F8, 128, 128, 128, 128, 128, 0, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"MXFP8, one product, whole numbers", TILE_MX, 128, 64, 32, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"MXFP8, one product, rounded", TILE_MX, 128, 64, 32, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"MXFP8, one product onto sums, rounded", TILE_MX, 128, 64, 32, 128, 128, 0, 0, 0, 0, 0, 1, 64, 0, 0},
+    {"MXFP8, a block of K, whole numbers", TILE_MX, 128, 192, 128, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"MXFP8, a block of K, rounded", TILE_MX, 128, 192, 128, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"MXFP8, 256 columns, two blocks of K, rounded", TILE_MX, 128, 256, 256, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"MXFP8, 64 columns in the middle of an atom", TILE_MX, 128, 64, 128, 128, 128, 0, 0, 0, 0, 0, 0, 128, 64, 1},
+    {"MXFP8, 96 columns from the last quarter of an atom", TILE_MX, 128, 96, 128, 128, 128, 0, 0, 0, 0, 0, 0, 128, 96, 0},
+    {"MXFP8, E5M2, 32-byte swizzle", TILE_MX, 128, 64, 128, 32, 32, 0, 0, 1, 1, 0, 0, 0, 0, 0},
+    {"MXFP8, B transposed, 64-byte swizzle", TILE_MX, 128, 128, 128, 64, 64, 0, 1, 0, 0, 0, 0, 0, 0, 1},
+};
+enum { TILE_CASES = sizeof tile_cases / sizeof tile_cases[0], TILE_SCALES_COLUMN = 480, TILE_A_COLUMN = 256 };
+
+/* What a run leaves in a file: for each case this head, its steps, the image, tensor memory before and after. */
+struct TileHead {
+    char name[64];
+    uint32_t magic, count, whole, kind;
+};
+enum { TILE_MAGIC = 0x454C4954 };
+
+#endif
