@@ -3,9 +3,10 @@
    -DMGV__MX_SCALE=floor_scale the scales are those of OCP's rule, which rounds down. How:
 
        make build/precision build/precision-floor
-       build/precision MODEL_DIR [PICTURE.raw ...]
+       build/precision MODEL_DIR [--crops] [PICTURE ...]
 
-   A picture is RGB bytes of the model's size and nothing else; without any, 8 made ones. */
+   Pictures are files of any kind and size that the program was built to read; without any, 8 made ones of the model's size. --crops:
+   of each picture the middle square, and two smaller ones nearer to the corners. */
 #include <stdint.h>
 #include <string.h>
 static inline uint32_t floor_scale(float largest) {
@@ -17,6 +18,8 @@ static inline uint32_t floor_scale(float largest) {
 #include "megavit.h"
 
 #include <stdio.h>
+
+#include "tools/cli.h"
 
 enum { QKV = 1, OUT = 2, FC1 = 4, FC2 = 8, ALL = 15, MADE = 8 };
 typedef struct choice {
@@ -34,22 +37,25 @@ static uint32_t bit_of(const mgv__program *program, uint32_t i) {
     return program->ops[i - 1].kind == MGV__OP_ATTENTION ? OUT : FC2;
 }
 
-/* One picture through the list, with the products of `ops` in MXFP8. Rows of the operation `last` end in `out`. */
-static void run(mgv_engine *engine, const mgv_image *image, uint32_t ops, uint32_t last) {
+/* Operations [first, last] of a picture that begin() has prepared, with the products of `ops` in MXFP8. */
+static void run(mgv_engine *engine, uint32_t ops, uint32_t first, uint32_t last) {
     const mgv__program *program = &engine->model->program;
     mgv__cpu_run r;
     mgv__cpu_job job;
     uint32_t i;
-    engine->images[0] = *image;
-    engine->job.image = 0;
-    engine->job.stage = MGV__JOB_PICTURE;
-    while (engine->job.stage < MGV__JOB_OPERATION) mgv__job_step(engine);
     mgv__job_cpu_run(engine, &r);
-    for (i = 0; i <= last; i++) {
+    for (i = first; i <= last; i++) {
         r.precision = bit_of(program, i) & ops ? MGV_PRECISION_MXFP8 : MGV_PRECISION_AUTO;
         mgv__cpu_begin(&job, &r, &program->ops[i]);
         while (!mgv__cpu_step(&job, UINT64_MAX)) {}
     }
+}
+
+static void begin(mgv_engine *engine, const mgv_image *image) {
+    engine->images[0] = *image;
+    engine->job.image = 0;
+    engine->job.stage = MGV__JOB_PICTURE;
+    while (engine->job.stage < MGV__JOB_OPERATION) mgv__job_step(engine);
 }
 
 static double cosine(const float *a, const float *b, uint32_t n) {
@@ -76,25 +82,33 @@ typedef struct sums {
     uint64_t pictures, rows;
 } sums;
 
-static void compare(mgv_engine *engine, const mgv_image *image, float *reference, float *patches, sums *s) {
+/* With the products of `ops` in MXFP8 the tokens, then the row at the end. */
+static void outputs(mgv_engine *engine, const mgv_image *image, uint32_t ops, const mgv__tap *tokens, uint32_t rows, const mgv__tap *end,
+                    float *to_tokens, float *to_end) {
+    const uint32_t width = engine->model->program.buffers[end->buffer].columns;
+    begin(engine, image);
+    run(engine, ops, 0, tokens->op);
+    memcpy(to_tokens, engine->buffers[tokens->buffer], (size_t)rows * width * sizeof *to_tokens);
+    if (end != tokens) run(engine, ops, tokens->op + 1, end->op);
+    memcpy(to_end, engine->buffers[end->buffer], width * sizeof *to_end);
+}
+
+/* reference, patches: room for a picture's tokens and one row more, twice. */
+static void compare(mgv_engine *engine, const mgv_image *image, float *reference, float *seen, sums *s) {
     const mgv__program *program = &engine->model->program;
     const mgv__tap *tokens = tap_of(program, MGV_OUTPUT_TOKENS), *pooled = tap_of(program, MGV_OUTPUT_POOLED);
     const mgv__tap *end = pooled ? pooled : tokens;
     const uint32_t width = program->buffers[end->buffer].columns;
     uint32_t c, row, rows;
-    run(engine, image, 0, tokens->op);
+    begin(engine, image);
     rows = mgv__geometry_rows(&engine->geometry, program->buffers[tokens->buffer].rows);
-    memcpy(patches, engine->buffers[tokens->buffer], (size_t)rows * width * sizeof *patches);
-    run(engine, image, 0, end->op);
-    memcpy(reference, engine->buffers[end->buffer], width * sizeof *reference);
+    outputs(engine, image, 0, tokens, rows, end, reference + width, reference);
     for (c = 0; c < CHOICES; c++) {
         double one;
-        run(engine, image, choices[c].ops, tokens->op);
-        for (row = 0; row < rows; row++)
-            s[c].patches += cosine(patches + (size_t)row * width, engine->buffers[tokens->buffer] + (size_t)row * width, width);
+        outputs(engine, image, choices[c].ops, tokens, rows, end, seen + width, seen);
+        for (row = 1; row <= rows; row++) s[c].patches += cosine(reference + (size_t)row * width, seen + (size_t)row * width, width);
         s[c].rows += rows;
-        run(engine, image, choices[c].ops, end->op);
-        one = cosine(reference, engine->buffers[end->buffer], width);
+        one = cosine(reference, seen, width);
         if (s[c].pictures++ == 0 || one < s[c].least) s[c].least = one;
         s[c].pooled += one;
     }
@@ -117,52 +131,91 @@ static void make_picture(uint8_t *pixels, uint32_t side, uint32_t number) {
             }
 }
 
+/* The square of `part` of the shorter side, `x` and `y` of what is left at its left and above it. */
+static mgv_image crop(const mgv_image *image, double x, double y, double part) {
+    mgv_image square = *image;
+    const uint32_t shorter = image->width < image->height ? image->width : image->height, side = (uint32_t)(shorter * part);
+    const uint32_t left = (uint32_t)((image->width - side) * x), top = (uint32_t)((image->height - side) * y);
+    const uint64_t pixel = image->bytes / ((uint64_t)image->width * image->height), row = image->width * pixel;
+    square.pixels = (const uint8_t *)image->pixels + top * row + left * pixel;
+    square.bytes = 0;
+    square.width = square.height = side;
+    square.stride = (int64_t)row;
+    return square;
+}
+
+typedef struct room {
+    float *reference, *seen;
+    sums s[CHOICES];
+} room;
+
+static void compare_crops(mgv_engine *engine, const mgv_image *image, room *r) {
+    static const double crops[][3] = {{0.5, 0.5, 1}, {0.2, 0.3, 0.6}, {0.8, 0.7, 0.5}};
+    size_t i;
+    for (i = 0; i < sizeof crops / sizeof crops[0]; i++) {
+        const mgv_image square = crop(image, crops[i][0], crops[i][1], crops[i][2]);
+        compare(engine, &square, r->reference, r->seen, r->s);
+    }
+}
+
+static void compare_made(mgv_engine *engine, uint32_t side, uint8_t *pixels, room *r) {
+    mgv_image image;
+    uint32_t i;
+    memset(&image, 0, sizeof image);
+    image.width = image.height = side;
+    image.pixels = pixels;
+    for (i = 0; i < MADE; i++) {
+        make_picture(pixels, side, i);
+        compare(engine, &image, r->reference, r->seen, r->s);
+    }
+}
+
+static void print_table(const sums *s) {
+    int i;
+    printf("%-20s %10s %10s %12s   (%u pictures)\n", "in MXFP8", "pooled", "least", "mean patch", (unsigned)s[0].pictures);
+    for (i = 0; i < CHOICES; i++)
+        printf("%-20s %10.6f %10.6f %12.6f\n", choices[i].name, s[i].pooled / (double)s[i].pictures, s[i].least,
+               s[i].patches / (double)s[i].rows);
+}
+
 int main(int argc, char **argv) {
+    const int crops = argc > 2 && strcmp(argv[2], "--crops") == 0;
     mgv_model_desc model_desc;
     mgv_engine_desc desc;
     mgv_model *model;
     mgv_engine *engine;
     mgv_error error;
-    mgv_image image;
-    sums s[CHOICES];
+    room r;
     uint8_t *pixels;
-    float *reference, *patches;
-    uint32_t side, i, count = argc > 2 ? (uint32_t)(argc - 2) : (uint32_t)MADE;
+    size_t floats;
+    int i;
     memset(&model_desc, 0, sizeof model_desc);
     memset(&desc, 0, sizeof desc);
-    memset(&image, 0, sizeof image);
-    memset(s, 0, sizeof s);
-    if (argc < 2) return fail("usage", "precision MODEL_DIR [PICTURE.raw ...]");
+    memset(&r, 0, sizeof r);
+    if (argc < 2 || (crops && argc == 3)) return fail("usage", "precision MODEL_DIR [--crops] [PICTURE ...]");
     model_desc.path = argv[1];
     desc.backend = MGV_BACKEND_CPU;
     desc.precision = MGV_PRECISION_MXFP8; /* refuses models that have none; what each operation takes is said anew */
     if (mgv_model_open(&model, &model_desc, &error) != MGV_OK || mgv_engine_create(&engine, model, &desc, &error) != MGV_OK)
         return fail(argv[1], error.message);
-    side = model->config.image_size;
-    image.width = image.height = side;
-    image.pixels = pixels = (uint8_t *)malloc((size_t)side * side * 3);
-    reference = (float *)malloc(model->config.hidden * sizeof *reference);
-    patches = (float *)malloc((size_t)engine->desc.max_tokens * model->config.hidden * sizeof *patches);
-    if (!pixels || !reference || !patches) return fail("memory", "there is too little");
-    for (i = 0; i < count; i++) {
-        if (argc > 2) {
-            FILE *file = fopen(argv[2 + i], "rb");
-            if (!file || fread(pixels, 1, (size_t)side * side * 3, file) != (size_t)side * side * 3)
-                return fail(argv[2 + i], "not so many bytes as the model's pictures have");
-            fclose(file);
-        } else {
-            make_picture(pixels, side, i);
-        }
-        compare(engine, &image, reference, patches, s);
+    floats = ((size_t)engine->desc.max_tokens + 1) * model->config.hidden;
+    r.reference = (float *)malloc(floats * sizeof(float));
+    r.seen = (float *)malloc(floats * sizeof(float));
+    pixels = (uint8_t *)malloc((size_t)model->config.image_size * model->config.image_size * 3);
+    if (!r.reference || !r.seen || !pixels) return fail("memory", "there is too little");
+    for (i = 2 + crops; i < argc; i++) {
+        cli_picture picture;
+        if (cli_picture_load(&picture, argv[i])) return 1;
+        if (crops) compare_crops(engine, &picture.image, &r);
+        else compare(engine, &picture.image, r.reference, r.seen, r.s);
+        cli_picture_free(&picture);
     }
-    printf("%-20s %10s %10s %12s   (%u pictures)\n", "in MXFP8", "pooled", "least", "mean patch", count);
-    for (i = 0; i < CHOICES; i++)
-        printf("%-20s %10.6f %10.6f %12.6f\n", choices[i].name, s[i].pooled / (double)s[i].pictures, s[i].least,
-               s[i].patches / (double)s[i].rows);
+    if (argc == 2) compare_made(engine, model->config.image_size, pixels, &r);
+    print_table(r.s);
     mgv_engine_destroy(engine);
     mgv_model_close(model);
     free(pixels);
-    free(reference);
-    free(patches);
+    free(r.reference);
+    free(r.seen);
     return 0;
 }
