@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Single products and copies of Blackwell's tensor cores on the machine model, beside what NumPy makes of the PTX manual (tests/machine/tile.py).
+# Single products and copies of Blackwell's tensor cores on the machine model, beside NumPy after the PTX manual (tests/machine/tile.py).
 cd "$(dirname "$0")/.." || exit 1
 . tests/tap.sh
 python=${PYTHON:-python3} tiles=$scratch/tiles
@@ -8,7 +8,8 @@ words=$((80 + 5 * 48 + 102400 + 262144))
 changed() { # BYTE...: one of the file is another
     local at
     for at in "$@"; do
-        cp "$tiles" "$scratch/other" && printf '\x55' | dd of="$scratch/other" bs=1 seek="$at" conv=notrunc && cmp -s "$tiles" "$scratch/other" && return 1
+        cp "$tiles" "$scratch/other" && printf '\x55' | dd of="$scratch/other" bs=1 seek="$at" conv=notrunc || return 1
+        cmp -s "$tiles" "$scratch/other" && return 1
         "$python" tests/machine/tile.py "$scratch/other" && return 1
     done
     return 0

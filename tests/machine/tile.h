@@ -1,6 +1,6 @@
-/* Single products and copies of Blackwell's tensor cores, with what they are given and what they leave: bytes of shared memory, descriptors,
-   all of tensor memory before and after. One table of cases, one kernel (tile.cu); the machine model runs them (tile.cc), a card
-   can (tile_card.cu, tile.sh), and tile.py says what must come out by other sources than this project's. */
+/* Single products and copies of Blackwell's tensor cores, with what they are given and what they leave: bytes of shared memory,
+   descriptors, all of tensor memory before and after. One table of cases, one kernel (tile.cu); the machine model runs them (tile.cc),
+   a card can (tile_card.cu, tile.sh), and tile.py says what must come out by other sources than this project's. */
 #ifndef MACHINE_TILE_H
 #define MACHINE_TILE_H
 

@@ -72,7 +72,7 @@ def e8m0(byte):
 def word_of(word, kind):
     """Tables of the instruction descriptor."""
     bits = lambda first, count: word >> first & (1 << count) - 1
-    w = dict(a=bits(7, 3), b=bits(10, 3), a_negated=bits(13, 1), b_negated=bits(14, 1), a_mn=bits(15, 1), b_mn=bits(16, 1), n=bits(17, 6) * 8)
+    w = dict(a=bits(7, 3), b=bits(10, 3), a_mn=bits(15, 1), b_mn=bits(16, 1), n=bits(17, 6) * 8)
     if kind == MX:
         return dict(w, m=bits(27, 2) * 128, k=32, b_id=bits(4, 2), a_id=bits(29, 2))
     return dict(w, m=bits(24, 5) * 16, k=16 if kind == F16 else 32)

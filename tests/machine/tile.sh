@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tile.sh FILE [SEED]: builds tile_card.cu with nvcc for this machine's Blackwell card (ARCHITECTURE=100a, 103a, 110a where it is another) and
+# tile.sh FILE [SEED]: builds tile_card.cu with nvcc for this machine's Blackwell card (ARCHITECTURE=103a or 110a where it is no 100a) and
 # records what its tensor cores do in every case of tile.h. tile.py FILE says whether that is what the manual says.
 set -e
 program=${TMPDIR:-/tmp}/megavit_tile architecture=${ARCHITECTURE:-100a}

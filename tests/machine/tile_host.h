@@ -41,7 +41,8 @@ static std::vector<uint8_t> tile_image(const TileCase &c, uint32_t seed) {
     std::vector<uint8_t> image(TILE_IMAGE);
     tile_fill(&image[TILE_A_AT], TILE_B_AT - TILE_A_AT, c.kind, c.a_format, c.whole, seed);
     tile_fill(&image[TILE_B_AT], TILE_SCALES_AT - TILE_B_AT, c.kind, c.b_format, c.whole, seed + 50000);
-    for (uint32_t i = TILE_SCALES_AT; i < TILE_IMAGE; i++) image[i] = (uint8_t)(c.whole ? 126 + tile_hash(seed + i) % 4 : 117 + tile_hash(seed + i) % 20);
+    for (uint32_t i = TILE_SCALES_AT; i < TILE_IMAGE; i++)
+        image[i] = (uint8_t)(c.whole ? 126 + tile_hash(seed + i) % 4 : 117 + tile_hash(seed + i) % 20);
     return image;
 }
 
@@ -51,7 +52,8 @@ static std::vector<uint32_t> tile_before(const TileCase &c, uint32_t seed) {
     for (uint32_t i = 0; i < TILE_WORDS; i++) {
         const float v = (float)((int)(i / 512 + i % 512 * 3) % 61 - 30);
         if (c.a_in_tensor_memory && i % 512 >= TILE_A_COLUMN && i % 512 < TILE_SCALES_COLUMN)
-            words[i] = tile_element(2 * i + seed, c.kind, c.a_format, c.whole) | tile_element(2 * i + 1 + seed, c.kind, c.a_format, c.whole) << 16;
+            words[i] = tile_element(2 * i + seed, c.kind, c.a_format, c.whole) |
+                       tile_element(2 * i + 1 + seed, c.kind, c.a_format, c.whole) << 16;
         else memcpy(&words[i], &v, 4);
     }
     return words;
@@ -62,8 +64,10 @@ static std::vector<uint32_t> tile_before(const TileCase &c, uint32_t seed) {
 static std::vector<TileStep> tile_steps_of(const TileCase &c) {
     const uint32_t size = c.kind == TILE_F16 ? 2 : 1, of_product = 32 / size, b_scales = TILE_SCALES_COLUMN + SCALE_ATOM_COLUMNS;
     const uint32_t a_rows = c.a_transposed ? c.k : c.m, b_rows = c.b_transposed ? c.k : c.n;
-    const uint64_t a = c.a_transposed ? matrix_descriptor_mn_major(TILE_A_AT, a_rows, c.a_width) : matrix_descriptor_k_major(TILE_A_AT, a_rows, c.a_width);
-    const uint64_t b = c.b_transposed ? matrix_descriptor_mn_major(TILE_B_AT, b_rows, c.b_width) : matrix_descriptor_k_major(TILE_B_AT, b_rows, c.b_width);
+    const uint64_t a = c.a_transposed ? matrix_descriptor_mn_major(TILE_A_AT, a_rows, c.a_width)
+                                      : matrix_descriptor_k_major(TILE_A_AT, a_rows, c.a_width);
+    const uint64_t b = c.b_transposed ? matrix_descriptor_mn_major(TILE_B_AT, b_rows, c.b_width)
+                                      : matrix_descriptor_k_major(TILE_B_AT, b_rows, c.b_width);
     std::vector<TileStep> steps;
     const auto add = [&](uint32_t what) {
         TileStep s;
@@ -88,7 +92,8 @@ static std::vector<TileStep> tile_steps_of(const TileCase &c) {
         s->a = c.a_in_tensor_memory ? TILE_A_COLUMN + k / 2
                                     : matrix_descriptor_advance(a, c.a_transposed ? matrix_mn_major_offset(k, c.a_width)
                                                                                   : matrix_k_major_offset(k_bytes, a_rows, c.a_width));
-        s->b = matrix_descriptor_advance(b, c.b_transposed ? matrix_mn_major_offset(k, c.b_width) : matrix_k_major_offset(k_bytes, b_rows, c.b_width));
+        s->b = matrix_descriptor_advance(b, c.b_transposed ? matrix_mn_major_offset(k, c.b_width)
+                                                           : matrix_k_major_offset(k_bytes, b_rows, c.b_width));
         s->a_in_tensor_memory = c.a_in_tensor_memory;
         s->a_scales = TILE_SCALES_COLUMN;
         s->b_scales = b_scales + c.first_row_of_scales / 32;

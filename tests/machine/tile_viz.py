@@ -12,7 +12,8 @@ from triton_viz.core.simulation.gluon import GluonInterpretedFunction
 
 class Sums(blackwell.TensorMemoryLayout):  # to the simulation's builder, whose arguments are not those of every Triton
     def __init__(self, block):
-        for name, value in dict(block=tuple(block), col_stride=1, cga_layout=[], two_ctas=False, fp4_padded=False, cta_split_num=None).items():
+        fields = dict(block=tuple(block), col_stride=1, cga_layout=[], two_ctas=False, fp4_padded=False, cta_split_num=None)
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def _to_ir(self, builder):
@@ -49,7 +50,8 @@ def multiply(a_desc, b_desc, a_scale, b_scale, out_desc, blocks: gl.constexpr, s
         there_b = blackwell.allocate_tensor_memory(gl.uint8, [columns, blocks], Scales())
         blackwell.tcgen05_copy(of_a, there_a)
         blackwell.tcgen05_copy(of_b, there_b)
-        blackwell.tcgen05_mma_scaled(a, b.permute((1, 0)), sums, there_a, there_b, gl.constexpr("e4m3"), gl.constexpr("e4m3"), use_acc=False)
+        e4m3: gl.constexpr = gl.constexpr("e4m3")
+        blackwell.tcgen05_mma_scaled(a, b.permute((1, 0)), sums, there_a, there_b, e4m3, e4m3, use_acc=False)
     else:
         blackwell.tcgen05_mma(a, b.permute((1, 0)), sums, use_acc=False)
     out = gl.allocate_shared_memory(gl.float32, [rows, columns], out_desc.layout)
@@ -67,7 +69,8 @@ def decoded(codes, kind, code):
 def product(kind, a_code, b_code, a, b, a_scale, b_scale):
     """a [m, k], b [n, k]: codes; scales: a byte a row, or None."""
     def descriptor(tensor):
-        return TensorDescriptor.from_tensor(tensor, list(tensor.shape), gl.NVMMASharedLayout.get_default_for(list(tensor.shape), gl.float32))
+        shape = list(tensor.shape)
+        return TensorDescriptor.from_tensor(tensor, shape, gl.NVMMASharedLayout.get_default_for(shape, gl.float32))
 
     def bytes_of(scale, rows):
         return torch.from_numpy(np.zeros((rows, 1), np.uint8) if scale is None else scale.astype(np.uint8)[:, None].copy())
