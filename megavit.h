@@ -1588,6 +1588,17 @@ MGV__SHARED uint32_t mgv__whole_columns(uint32_t tile_columns, uint32_t group) {
 /* MXFP8: bytes from row to row of so many columns; which row tile's scales are those of a row of a group; which rows are read, which
    are written. */
 MGV__SHARED uint32_t mgv__mx_pitch(uint32_t columns) { return mgv__ceil_div(columns, 128) * 128; }
+/* The byte of a block's scale, 2^(byte - 127), from the bits of its largest magnitude, which is finite: the least with which that is at
+   most 448, 1.75 times 2^8. What OCP's own rule, which rounds down, cuts off by up to an eighth, this one keeps. Bits of what the numbers
+   are multiplied by. */
+MGV__SHARED uint32_t mgv__mx_scale_ceil(uint32_t largest) {
+    const uint32_t up = (largest + 0x1FFFFFu) >> 23;
+    return up > 8 ? up - 8 : 0;
+}
+MGV__SHARED uint32_t mgv__mx_inverse(uint32_t byte) { return (254 - byte) << 23; }
+/* Where the scale of block `block` of 32 columns, of four, of row `row`, of 128, lies in an atom of so many bytes. */
+enum { MGV__MX_ATOM_BYTES = 512 };
+MGV__SHARED uint32_t mgv__mx_atom_byte(uint32_t row, uint32_t block) { return row % 32 * 16 + row / 32 * 4 + block; }
 MGV__SHARED uint32_t mgv__mx_row_tile(const mgv__kernel_op *op, uint32_t group, uint32_t row) {
     return group * (MGV__GROUP_TILES(op->rows_per_group) / 2) + row / 128;
 }
@@ -1595,6 +1606,9 @@ MGV__SHARED uint32_t mgv__mx_source(uint32_t flags) { return flags >> MGV__KERNE
 MGV__SHARED uint32_t mgv__mx_target(uint32_t flags) { return flags >> MGV__KERNEL_MX_TARGET & 3; }
 /* Behind an operation's biases, as many as its tiles read, come the sums of its columns' weights, where these are MXFP8. */
 MGV__SHARED uint32_t mgv__mx_column_sums(uint32_t columns) { return mgv__ceil_div(columns, 256) * 256; }
+
+/* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
+MGV__SHARED uint32_t mgv__attends_online(uint32_t tokens, uint32_t head_dim) { return tokens > MGV__MAX_KEYS || head_dim != 64; }
 
 /* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
 MGV__SHARED uint32_t mgv__key_block(uint32_t tokens) {
@@ -4006,6 +4020,10 @@ typedef struct mgv__pixels_config {
     double mean[3], std[3];
     uint32_t temporal_patch, patch, merge;
 } mgv__pixels_config;
+/* What a channel of a byte more is worth to the model. */
+static double mgv__pixels_unit(const mgv__pixels_config *pixels, uint32_t channel) {
+    return (pixels->do_rescale ? pixels->rescale_factor : 1) / (pixels->do_normalize ? pixels->std[channel] : 1);
+}
 
 /* Where settings of an image processor come from. */
 typedef struct mgv__provenance {
@@ -6723,6 +6741,12 @@ static inline float mgv__float_of_f16(uint16_t half) {
     return mgv__float_of_bits(sign | mgv__bits_of_float(mgv__float_of_bits(magnitude) * 5.192296858534827628530496329220096e33f));
 }
 static inline float mgv__float_of_bf16(uint16_t half) { return mgv__float_of_bits((uint32_t)half << 16); }
+/* To nearest, ties to even. */
+static inline uint16_t mgv__bf16_round(float f) {
+    const uint32_t u = mgv__bits_of_float(f);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40u); /* NaN */
+    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
 
 /* E4M3 (OCP 8-bit Floating Point Specification 1.0): bias 7, up to 448, no infinity. To nearest, ties to even; 448 beyond. */
 static inline uint8_t mgv__e4m3_round(float f) {
@@ -6742,13 +6766,8 @@ static inline float mgv__float_of_e4m3(uint8_t code) {
     return mgv__float_of_bits(sign | (0x3C000000u + (magnitude << 20)));
 }
 
-/* MXFP8: blocks of 32 E4M3 numbers, one scale 2^(byte - 127). The least byte with which the largest magnitude is at most 448: what OCP's
-   own rule, which rounds down, cuts off by up to an eighth, this one keeps. */
+/* MXFP8: blocks of 32 E4M3 numbers, each with one scale. */
 enum { MGV__MX_BLOCK = 32, MGV__MX_PASS = 384 /* inner columns that one pass adds up, on the CPU and where weights are packed */ };
-static inline uint32_t mgv__mx_scale_ceil(float largest) {
-    const uint32_t up = (mgv__bits_of_float(largest) + 0x1FFFFFu) >> 23; /* 448 is 1.75 times 2^8 */
-    return up > 8 ? up - 8 : 0;
-}
 #ifndef MGV__MX_SCALE /* tools that compare rules bring another */
 #define MGV__MX_SCALE(largest) mgv__mx_scale_ceil(largest)
 #endif
@@ -6759,8 +6778,8 @@ static inline uint32_t mgv__mx_block(const float *x, uint32_t n, uint8_t *q) {
     uint32_t i, byte;
     for (i = 0; i < n; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
     if (!(largest <= 3.4e38f)) largest = 3.4e38f;
-    byte = MGV__MX_SCALE(largest);
-    inverse = mgv__float_of_bits((254 - byte) << 23);
+    byte = MGV__MX_SCALE(mgv__bits_of_float(largest));
+    inverse = mgv__float_of_bits(mgv__mx_inverse(byte));
     for (i = 0; i < n; i++) q[i] = mgv__e4m3_round(x[i] * inverse);
     return byte;
 }
@@ -6774,6 +6793,18 @@ static inline void mgv__mx_round(float *x, size_t n) {
         const float scale = mgv__mx_scale_value(mgv__mx_block(x + first, count, q));
         for (i = 0; i < count; i++) x[first + i] = mgv__float_of_e4m3(q[i]) * scale;
     }
+}
+/* A pass of a row of weights becomes what is rounded to MXFP8, with a norm's gamma, less the row's mean, times a scale; NULL: no norm. */
+static inline void mgv__mx_weights(float *w, const float *gamma, float mean, float scale, uint32_t n) {
+    uint32_t i;
+    for (i = 0; i < n; i++) w[i] = ((gamma ? w[i] * gamma[i] : w[i]) - mean) * scale;
+}
+/* A pass's share of the mean of `inner` of them. */
+static inline float mgv__mx_mean(const float *w, const float *gamma, uint32_t n, uint32_t inner) {
+    double sum = 0;
+    uint32_t i;
+    for (i = 0; i < n; i++) sum += (double)w[i] * (double)gamma[i];
+    return (float)(sum / (double)inner);
 }
 /* Number i of those that are stored at `data`, as this machine has them in memory. Many at once: >>cpu-vector. */
 static inline float mgv__element_value(mgv_dtype dtype, const void *data, uint64_t i) {
@@ -6970,6 +7001,24 @@ static int mgv__op_takes_mx(const mgv__program *program, uint32_t i, mgv_precisi
     const mgv__op *op = &program->ops[i];
     if (precision == MGV_PRECISION_AUTO || op->kind != MGV__OP_LINEAR || op->layer < 0) return 0;
     return mgv__op_norm(program, i) || (precision == MGV_PRECISION_MXFP8 && op->add != MGV__NONE);
+}
+/* With a precision, rows of a tower are rounded as the GPU whose numbers it stands for rounds them: where an operation writes them they are
+   float32, from which norms take their statistics and MXFP8 is rounded; who reads them otherwise has bf16. So is what products of tokens
+   read, and their weights; the pooling head's are left as they are. */
+typedef int32_t mgv__rounding;
+enum { MGV__ROUND_NOT = 0, MGV__ROUND_BF16, MGV__ROUND_MX };
+static mgv__rounding mgv__op_rounding(const mgv__program *program, uint32_t i, mgv_precision precision) {
+    const mgv__op *op = &program->ops[i];
+    if (precision == MGV_PRECISION_AUTO) return MGV__ROUND_NOT;
+    if (mgv__op_takes_mx(program, i, precision)) return MGV__ROUND_MX;
+    if (op->kind == MGV__OP_ATTENTION || op->kind == MGV__OP_NORM) return MGV__ROUND_BF16;
+    if (op->kind != MGV__OP_LINEAR || op->rows == MGV__ROWS_IMAGES || op->gated || op->fold != 1 || op->by_row) return MGV__ROUND_NOT;
+    return MGV__ROUND_BF16;
+}
+static void mgv__round_rows(mgv__rounding rounding, float *x, size_t n) {
+    size_t i;
+    if (rounding == MGV__ROUND_MX) mgv__mx_round(x, n);
+    for (i = 0; i < n && rounding == MGV__ROUND_BF16; i++) x[i] = mgv__float_of_bf16(mgv__bf16_round(x[i]));
 }
 /* The first of them that is not known in MXFP8; op_count: all are. */
 static uint32_t mgv__op_without_mx(const mgv__program *program, mgv_precision precision) {
@@ -9436,6 +9485,8 @@ typedef struct mgv__cpu_run {
     mgv_parallel_for parallel;
     const mgv__cpu_kernels *kernels;
     mgv_precision precision;
+    const mgv__pixels_config *pixels; /* with a precision: what buffer 0 was made with; NULL: ids are in it */
+    const float *statistics; /* with a precision: means and reciprocal deviations of the rows that norms read; NULL: they are found */
 } mgv__cpu_run;
 
 /* ---- what all operations share ---- */
@@ -9485,8 +9536,8 @@ typedef struct mgv__cpu_job {
     const mgv__cpu_run *run;
     const mgv__op *op;
     const mgv__cpu_kernels *kernels;
-    int32_t mx;            /* linear: in MXFP8, */
-    const mgv__op *norm;   /* and the norm that is folded in; NULL: none */
+    mgv__rounding rounding;
+    const mgv__op *norm;   /* linear, in MXFP8: the norm that is folded in; NULL: none */
     mgv_task task;
     uint32_t tasks;
     uint64_t most;         /* work of a task in a step */
@@ -9584,26 +9635,26 @@ typedef struct mgv__cpu_linear_scratch {
     float *sums;                  /* [MGV__CPU_ROWS + MGV__CPU_MAX_TILE][MGV__CPU_COLUMN_STRIDE] */
     float *bias;                  /* [MGV__CPU_COLUMNS] */
     float *scales;                /* [MGV__CPU_COLUMNS] */
-    struct mgv__cpu_mx *mx;       /* MXFP8 */
+    struct mgv__cpu_rounded *rounded; /* with a precision */
     float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
 } mgv__cpu_linear_scratch;
 
 /* Of the columns that a task has at hand, with a norm folded in: */
-typedef struct mgv__cpu_mx {
+typedef struct mgv__cpu_rounded {
     float rows[MGV__CPU_MAX_PANEL * MGV__CPU_DEPTH]; /* weights on their way into a panel */
     float gamma[MGV__CPU_DEPTH], beta[MGV__CPU_DEPTH];
     float mean[MGV__CPU_COLUMNS];  /* of gamma times weights */
     float shift[MGV__CPU_COLUMNS]; /* beta's share of the bias */
     float sum[MGV__CPU_COLUMNS];   /* of the weights as they are rounded */
-} mgv__cpu_mx;
+} mgv__cpu_rounded;
 
 enum {
     MGV__CPU_PACKED_FLOATS = MGV__CPU_COLUMNS * MGV__CPU_DEPTH,
     MGV__CPU_BLOCK_FLOATS = MGV__CPU_MAX_TILE * MGV__CPU_STRIDE,
     MGV__CPU_SUM_FLOATS = (MGV__CPU_ROWS + MGV__CPU_MAX_TILE) * MGV__CPU_COLUMN_STRIDE,
-    MGV__CPU_MX_FLOATS = sizeof(mgv__cpu_mx) / sizeof(float),
+    MGV__CPU_ROUNDED_FLOATS = sizeof(mgv__cpu_rounded) / sizeof(float),
     MGV__CPU_LINEAR_FLOATS = MGV__CPU_PACKED_FLOATS + MGV__CPU_BLOCK_FLOATS + MGV__CPU_SUM_FLOATS + 2 * MGV__CPU_COLUMNS +
-                             MGV__CPU_MX_FLOATS
+                             MGV__CPU_ROUNDED_FLOATS
 };
 
 static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
@@ -9613,8 +9664,8 @@ static mgv__cpu_linear_scratch mgv__cpu_carve_linear(float *slot) {
     s.sums = s.block + MGV__CPU_BLOCK_FLOATS;
     s.bias = s.sums + MGV__CPU_SUM_FLOATS;
     s.scales = s.bias + MGV__CPU_COLUMNS;
-    s.mx = (mgv__cpu_mx *)(void *)(s.scales + MGV__CPU_COLUMNS);
-    s.weights = s.scales + MGV__CPU_COLUMNS + MGV__CPU_MX_FLOATS;
+    s.rounded = (mgv__cpu_rounded *)(void *)(s.scales + MGV__CPU_COLUMNS);
+    s.weights = s.scales + MGV__CPU_COLUMNS + MGV__CPU_ROUNDED_FLOATS;
     return s;
 }
 
@@ -9643,91 +9694,103 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
         return (uint64_t)groups * depths * (1 + (rows + MGV__CPU_DOT_ROWS - 1) / MGV__CPU_DOT_ROWS);
     }
 #ifdef MEGAVIT_SGEMM
-    if (!job->mx) return 1;
+    if (!job->rounding) return 1;
 #endif
     return (uint64_t)(mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH) * (1 + mgv__cpu_blocks(job, rows));
 }
 
-/* ---- linear in MXFP8 ----
+/* ---- linear with a precision ----
 
-   A row x of the stream is rounded as it is, before the norm, whose gamma and beta are in weights and bias: with W the weights times gamma,
-   centred, since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k, and Q what rounding makes,
-       y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias.
-   Products of two rounded numbers are exact in float32. */
+   Products of two rounded numbers are exact in float32, so that only the order of their sums is another than a GPU's. In MXFP8 a row x of
+   the stream is rounded as it is, before the norm, whose gamma and beta are in weights and bias: with W the weights times gamma, centred,
+   since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k, and Q what rounding makes,
+       y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias. */
 
-/* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU, but for powers of two. */
-static float mgv__cpu_mx_factor(const mgv__cpu_job *job, uint32_t column) {
+/* What queries are multiplied by before they are rounded, and attention's other columns are not: of column `column` that op writes. */
+static float mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
     const mgv__program *program = job->run->program;
     const mgv__op *op = job->op, *next = op + 1;
-    float factor = 1;
-    if (next < program->ops + program->op_count && next->kind == MGV__OP_ATTENTION && next->source == op->target &&
-        column < op->columns / 3)
-        factor = (float)mgv__query_scale(next->scale, next->head_dim);
-    if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, column, &factor, 1);
+    if (next == program->ops + program->op_count || next->kind != MGV__OP_ATTENTION || next->source != op->target) return 0;
+    return column < op->columns / 3 ? (float)mgv__query_scale(next->scale, next->head_dim) : 1;
+}
+/* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU, but for powers of two. */
+static float mgv__cpu_weight_factor(const mgv__cpu_job *job, uint32_t column) {
+    float factor = mgv__cpu_query_factor(job, column);
+    if (job->op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, job->op->channel_scale, column, &factor, 1);
     return factor != 0 ? factor : 1;
 }
 
-/* Weights [k, k + depth) of one column, times gamma. Loads gamma where the column is the first of some. */
-static void mgv__cpu_mx_load(const mgv__cpu_job *job, mgv__cpu_mx *mx, const mgv__tensor *weight, uint32_t column, size_t k, uint32_t depth,
-                             int first, float *to) {
+/* Weights [k, k + depth) of one column. Loads gamma where the column is the first of some. */
+static void mgv__cpu_rounded_load(const mgv__cpu_job *job, mgv__cpu_rounded *rounded, const mgv__tensor *weight, uint32_t column, size_t k,
+                                  uint32_t depth, int first, float *to) {
     job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * (size_t)job->op->inner + k), to, depth);
     if (first && job->norm) {
-        mgv__cpu_load(job, job->norm->weight[0], k, mx->gamma, depth);
-        mgv__cpu_load(job, job->norm->bias[0], k, mx->beta, depth);
+        mgv__cpu_load(job, job->norm->weight[0], k, rounded->gamma, depth);
+        mgv__cpu_load(job, job->norm->bias[0], k, rounded->beta, depth);
     }
 }
 
 /* Means and shifts of the columns, whose sums begin at zero. */
-static void mgv__cpu_mx_begin(const mgv__cpu_job *job, mgv__cpu_mx *mx, const mgv__tensor *weight, uint32_t column, uint32_t columns) {
-    const size_t inner = job->op->inner;
-    uint32_t j;
-    size_t k, i;
-    memset(mx->mean, 0, sizeof mx->mean);
-    memset(mx->shift, 0, sizeof mx->shift);
-    memset(mx->sum, 0, sizeof mx->sum);
+static void mgv__cpu_rounded_begin(const mgv__cpu_job *job, mgv__cpu_rounded *rounded, const mgv__tensor *weight, uint32_t column,
+                                   uint32_t columns) {
+    const uint32_t inner = job->op->inner;
+    uint32_t j, k, i;
+    memset(rounded->mean, 0, sizeof rounded->mean);
+    memset(rounded->shift, 0, sizeof rounded->shift);
+    memset(rounded->sum, 0, sizeof rounded->sum);
     for (k = 0; k < inner && job->norm; k += MGV__CPU_DEPTH) {
-        const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
+        const uint32_t depth = mgv__cpu_min(inner - k, MGV__CPU_DEPTH);
         for (j = 0; j < columns; j++) {
-            double mean = 0, shift = 0;
-            mgv__cpu_mx_load(job, mx, weight, column + j, k, depth, j == 0, mx->rows);
-            for (i = 0; i < depth; i++) {
-                mean += (double)mx->rows[i] * (double)mx->gamma[i];
-                shift += (double)mx->rows[i] * (double)mx->beta[i];
-            }
-            mx->mean[j] += (float)(mean / (double)inner);
-            mx->shift[j] += (float)shift;
+            double shift = 0;
+            mgv__cpu_rounded_load(job, rounded, weight, column + j, k, depth, j == 0, rounded->rows);
+            for (i = 0; i < depth; i++) shift += (double)rounded->rows[i] * (double)rounded->beta[i];
+            rounded->mean[j] += mgv__mx_mean(rounded->rows, rounded->gamma, depth, inner);
+            rounded->shift[j] += (float)shift;
         }
     }
 }
 
+static int mgv__cpu_reads_pixels(const mgv__cpu_job *job) { return job->op->source == 0 && job->run->pixels; }
+/* Weights of normalised pixels are rounded as those of bytes. k: of the first of them. */
+static void mgv__cpu_round_patch_weights(const mgv__pixels_config *pixels, uint32_t inner, size_t k, uint32_t depth, float *row) {
+    uint32_t i;
+    for (i = 0; i < depth; i++) {
+        const size_t column = k + i;
+        const double step = mgv__pixels_unit(pixels, (uint32_t)(pixels->channels_last ? column % 3 : column / (inner / 3)));
+        row[i] = (float)((double)mgv__float_of_bf16(mgv__bf16_round((float)((double)row[i] * step))) / step);
+    }
+}
+
 /* Packs one pass of some columns, `first` the first of the target's. */
-static void mgv__cpu_mx_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight, uint32_t column,
-                             uint32_t columns, uint32_t first, size_t k, uint32_t depth) {
+static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight,
+                                  uint32_t column, uint32_t columns, uint32_t first, size_t k, uint32_t depth) {
     const uint32_t panel = job->kernels->panel;
-    mgv__cpu_mx *mx = scratch->mx;
+    const int patches = mgv__cpu_reads_pixels(job);
+    mgv__cpu_rounded *rounded = scratch->rounded;
     uint32_t j, i, in_panel;
     for (j = 0; j < columns; j += panel) {
         const uint32_t count = mgv__cpu_min(columns - j, panel);
         for (in_panel = 0; in_panel < count; in_panel++) {
             const uint32_t at = j + in_panel;
-            const float factor = mgv__cpu_mx_factor(job, first + at);
-            float *row = mx->rows + (size_t)in_panel * depth, sum = 0;
-            mgv__cpu_mx_load(job, mx, weight, column + at, k, depth, at == 0, row);
-            for (i = 0; i < depth; i++) row[i] = ((job->norm ? row[i] * mx->gamma[i] : row[i]) - mx->mean[at]) * factor;
-            mgv__mx_round(row, depth);
+            float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
+            mgv__cpu_rounded_load(job, rounded, weight, column + at, k, depth, at == 0, row);
+            mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[at], mgv__cpu_weight_factor(job, first + at), depth);
+            if (patches) mgv__cpu_round_patch_weights(job->run->pixels, job->op->inner, k, depth, row);
+            else mgv__round_rows(job->rounding, row, depth);
             for (i = 0; i < depth; i++) sum += row[i];
-            mx->sum[at] += sum;
+            rounded->sum[at] += sum;
         }
-        job->kernels->pack(MGV_DTYPE_F32, mx->rows, depth, count, depth, scratch->packed + (size_t)j * depth);
+        job->kernels->pack(MGV_DTYPE_F32, rounded->rows, depth, count, depth, scratch->packed + (size_t)j * depth);
     }
 }
 
-/* As mgv__cpu_product; first: the first of the target's columns. */
-static void mgv__cpu_product_mx(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
-                                const mgv__tensor *weight, uint32_t column, uint32_t columns, uint32_t first, const float *source,
-                                size_t source_stride, uint32_t rows) {
+/* As mgv__cpu_product; first: the first of the target's columns. Pixels are not rounded, as bytes are not. */
+static void mgv__cpu_product_rounded(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
+                                     const mgv__tensor *weight, uint32_t column, uint32_t columns, uint32_t first, const float *source,
+                                     size_t source_stride, uint32_t rows) {
     static const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
     const mgv__cpu_kernels *kernels = job->kernels;
+    const mgv__rounding of_rows = mgv__cpu_reads_pixels(job) ? (mgv__rounding)MGV__ROUND_NOT : job->rounding;
     const size_t inner = job->op->inner;
     const uint32_t panel = kernels->panel, padded = mgv__cpu_round_up(columns, panel);
     uint32_t i, j, row;
@@ -9735,14 +9798,14 @@ static void mgv__cpu_product_mx(const mgv__cpu_job *job, mgv__cpu_turns *turns, 
     for (k = 0; k < inner && !turns->left; k += MGV__CPU_DEPTH) {
         const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
         if (mgv__cpu_turn(turns, (uint64_t)columns * (k ? depth : depth + inner) * MGV__CPU_MOVE)) {
-            if (k == 0) mgv__cpu_mx_begin(job, scratch->mx, weight, column, columns);
-            mgv__cpu_mx_pack(job, scratch, weight, column, columns, first, k, depth);
+            if (k == 0) mgv__cpu_rounded_begin(job, scratch->rounded, weight, column, columns);
+            mgv__cpu_rounded_pack(job, scratch, weight, column, columns, first, k, depth);
         }
         for (i = 0; i < rows; i += kernels->tile_rows) {
             const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
             if (!mgv__cpu_turn(turns, (uint64_t)kernels->tile_rows * depth * (padded + MGV__CPU_MOVE))) continue;
             mgv__cpu_copy_rows(job, source + i * source_stride + k, source_stride, tile_rows, depth, scratch->block);
-            for (row = 0; row < tile_rows; row++) mgv__mx_round(scratch->block + (size_t)row * MGV__CPU_STRIDE, depth);
+            for (row = 0; row < tile_rows; row++) mgv__round_rows(of_rows, scratch->block + (size_t)row * MGV__CPU_STRIDE, depth);
             for (j = 0; j < columns; j += panel)
                 kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth,
                               scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j, MGV__CPU_COLUMN_STRIDE, k != 0, &nothing);
@@ -9750,17 +9813,37 @@ static void mgv__cpu_product_mx(const mgv__cpu_job *job, mgv__cpu_turns *turns, 
     }
 }
 
-/* What a row's sums are without the factors of the weights, and normalised. */
-static void mgv__cpu_mx_finish(const mgv__cpu_job *job, const mgv__cpu_mx *mx, const float *source, uint32_t first, uint32_t columns,
-                               float *x) {
-    const uint32_t inner = job->op->inner;
-    double mean = 0, squares = 0;
-    float rstd = 1;
+/* Mean and reciprocal standard deviation of row `row` of those that a norm reads, from what was written before it was rounded. */
+static void mgv__cpu_row_statistics(const mgv__cpu_job *job, const mgv__op *norm, const float *x, uint32_t row, float *mean, float *rstd) {
+    const uint32_t inner = norm->inner;
+    double sum = 0, squares = 0;
     uint32_t k;
-    for (k = 0; k < inner && job->norm; k++) mean += (double)source[k] / inner;
-    for (k = 0; k < inner && job->norm; k++) squares += ((double)source[k] - mean) * ((double)source[k] - mean);
-    if (job->norm) rstd = (float)(1 / sqrt(squares / inner + (double)job->norm->epsilon));
-    for (k = 0; k < columns; k++) x[k] = rstd * (x[k] - (float)mean * mx->sum[k]) / mgv__cpu_mx_factor(job, first + k);
+    if (job->run->statistics) {
+        *mean = job->run->statistics[2 * (size_t)row];
+        *rstd = job->run->statistics[2 * (size_t)row + 1];
+        return;
+    }
+    for (k = 0; k < inner; k++) sum += (double)x[k] / inner;
+    for (k = 0; k < inner; k++) squares += ((double)x[k] - sum) * ((double)x[k] - sum);
+    *mean = (float)sum;
+    *rstd = (float)(1 / sqrt(squares / inner + (double)norm->epsilon));
+}
+
+/* What a row's sums are without the factors of the weights, and normalised. */
+static void mgv__cpu_rounded_finish(const mgv__cpu_job *job, const mgv__cpu_rounded *rounded, const float *source, uint32_t row,
+                                    uint32_t first, uint32_t columns, float *x) {
+    float mean = 0, rstd = 1;
+    uint32_t k;
+    if (job->norm) mgv__cpu_row_statistics(job, job->norm, source, row, &mean, &rstd);
+    for (k = 0; k < columns; k++) x[k] = rstd * (x[k] - mean * rounded->sum[k]) / mgv__cpu_weight_factor(job, first + k);
+}
+/* What attention reads is rounded where it is written. */
+static void mgv__cpu_round_keys(const mgv__cpu_job *job, uint32_t first, uint32_t columns, float *x) {
+    uint32_t k;
+    for (k = 0; k < columns; k++) {
+        const float factor = mgv__cpu_query_factor(job, first + k);
+        if (factor != 0) x[k] = mgv__float_of_bf16(mgv__bf16_round(x[k] * factor)) / factor;
+    }
 }
 
 #ifdef MEGAVIT_TEXT
@@ -9914,12 +9997,13 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
         memset(scratch->bias + padded + columns, 0, (padded - columns) * sizeof(float));
     }
     if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, at, scratch->scales, columns);
-    if (job->mx) kernels->add(scratch->bias, scratch->bias, scratch->mx->shift, columns);
+    if (job->norm) kernels->add(scratch->bias, scratch->bias, scratch->rounded->shift, columns);
     for (i = begin; i < end; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
         float *target = job->run->buffers[op->target] + (first_row + i) * target_stride + at;
         if (i + 2 < end) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
-        if (job->mx) mgv__cpu_mx_finish(job, scratch->mx, mgv__cpu_source_row(job, first_row + i), at, columns, x);
+        if (job->rounding)
+            mgv__cpu_rounded_finish(job, scratch->rounded, mgv__cpu_source_row(job, first_row + i), first_row + i, at, columns, x);
         kernels->activate(op->activation, x, scratch->bias, padded);
         if (op->gated) {
             kernels->activate(MGV__ACT_NONE, x + padded, scratch->bias + padded, padded);
@@ -9927,9 +10011,15 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
         }
         if (op->channel_scale != MGV__NO_TENSOR) kernels->multiply(x, x, scratch->scales, columns);
         if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, at, columns, x);
+        if (job->rounding) mgv__cpu_round_keys(job, at, columns, x);
         if (op->add != MGV__NONE) {
-            const size_t add_stride = buffers[op->add].columns;
-            kernels->add(target, x, job->run->buffers[op->add] + (first_row + i) * add_stride + at, columns);
+            const float *add = job->run->buffers[op->add] + (first_row + i) * (size_t)buffers[op->add].columns + at;
+            if (job->rounding) {
+                memmove(target, add, columns * sizeof(*target));
+                mgv__round_rows(MGV__ROUND_BF16, target, columns);
+                add = target;
+            }
+            kernels->add(target, x, add, columns);
         } else {
             memcpy(target, x, columns * sizeof(*target));
         }
@@ -9946,10 +10036,11 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, mgv__cpu_turns *tur
     const uint32_t padded = mgv__cpu_round_up(c->count, job->kernels->panel), products = op->gated ? 2 : 1;
     uint32_t product, row;
     if (mgv__cpu_pass(turns, products * mgv__cpu_product_units(job, c->count, rows) + (rows + FINISH_ROWS - 1) / FINISH_ROWS)) return;
-    if (job->mx)
-        mgv__cpu_product_mx(job, turns, scratch, &job->run->tensors[op->weight[c->part]], mgv__op_part_row(op, c->part) + c->column,
-                            c->count, c->part_column + c->column, source, source_stride, rows);
-    for (product = 0; product < products && !job->mx; product++) {
+    if (job->rounding)
+        mgv__cpu_product_rounded(job, turns, scratch, &job->run->tensors[op->weight[c->part]],
+                                 mgv__op_part_row(op, c->part) + c->column, c->count, c->part_column + c->column, source,
+                                 source_stride, rows);
+    for (product = 0; product < products && !job->rounding; product++) {
         const uint32_t part = product ? 1 : c->part;
         mgv__cpu_product_of(op)(job, turns, scratch, &job->run->tensors[op->weight[part]], mgv__op_part_row(op, part) + c->column, c->count,
                                 source, source_stride, rows, scratch->sums + product * padded);
@@ -10031,6 +10122,14 @@ static void mgv__cpu_deal_linear(mgv__cpu_job *job) {
 
 /* ---- norm ---- */
 
+/* With a precision: statistics are of what the stream's writer had, numbers are bf16. */
+static void mgv__cpu_norm_rounded(const mgv__cpu_job *job, const float *x, uint32_t row, const float *weight, const float *bias, float *y) {
+    float mean, rstd;
+    uint32_t k;
+    mgv__cpu_row_statistics(job, job->op, x, row, &mean, &rstd);
+    for (k = 0; k < job->op->inner; k++) y[k] = (mgv__float_of_bf16(mgv__bf16_round(x[k])) - mean) * rstd * weight[k] + bias[k];
+}
+
 static void mgv__cpu_norm_task(void *context, uint32_t index) {
     const mgv__cpu_job *job = (const mgv__cpu_job *)context;
     const mgv__op *op = job->op;
@@ -10042,9 +10141,11 @@ static void mgv__cpu_norm_task(void *context, uint32_t index) {
     mgv__cpu_load(job, op->weight[0], 0, weight, n);
     mgv__cpu_load(job, op->bias[0], 0, bias, n);
     for (i = begin; i < end; i++) {
+        const float *from = job->run->buffers[op->source] + i * n;
+        float *to = job->run->buffers[op->target] + i * n;
         if (!mgv__cpu_turn(turns, (uint64_t)n * MGV__CPU_MOVE)) continue;
-        job->kernels->norm(job->run->buffers[op->target] + i * n, job->run->buffers[op->source] + i * n, weight, op->rms ? NULL : bias, n,
-                           op->epsilon, op->rms);
+        if (job->rounding && !op->rms) mgv__cpu_norm_rounded(job, from, i, weight, bias, to);
+        else job->kernels->norm(to, from, weight, op->rms ? NULL : bias, n, op->epsilon, op->rms);
     }
 }
 
@@ -10178,6 +10279,7 @@ static void mgv__cpu_attend_block(const mgv__cpu_job *job, const mgv__cpu_attent
         kernels->scale(scores, scores, op->scale, seen);
         for (j = seen; j < padded_keys; j++) scores[j] = MGV__CPU_NO_SCORE;
         factor = kernels->softmax(scores, padded_keys, &scratch->max[i + r], &scratch->total[i + r]);
+        mgv__round_rows(job->rounding, scores, padded_keys);
         if (again) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
     }
     for (j = 0; j < head_dim; j += panel)
@@ -10242,6 +10344,7 @@ static void mgv__cpu_attention_task(void *context, uint32_t index) {
         passes = (item.end - item.begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH;
         if (passes == 0) continue;
         item.most_keys = mgv__cpu_round_up((item.end - item.begin + passes - 1) / passes, job->kernels->panel);
+        if (job->rounding && mgv__attends_online(item.end - item.begin, op->head_dim)) item.most_keys = MGV__ONLINE_KEYS;
         for (item.head = 0; item.head < op->heads; item.head++) {
             for (item.first = item.begin; item.first < item.end; item.first += job->queries, number++) {
                 if (number < first_item || number >= last_item || turns->left) continue;
@@ -10608,8 +10711,8 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     job->kernels = run->kernels;
     if (run->precision != MGV_PRECISION_AUTO) {
         i = (uint32_t)(op - run->program->ops);
-        job->mx = mgv__op_takes_mx(run->program, i, run->precision);
-        job->norm = job->mx ? mgv__op_norm(run->program, i) : NULL;
+        job->rounding = mgv__op_rounding(run->program, i, run->precision);
+        job->norm = job->rounding == MGV__ROUND_MX ? mgv__op_norm(run->program, i) : NULL;
     }
     job->rows = mgv__geometry_rows(run->geometry, op->rows);
     elements = (uint64_t)job->rows * op->columns;
@@ -11358,10 +11461,7 @@ static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t bo
     return mgv__plan_new_map(plan, &m);
 }
 
-/* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
-static int mgv__plan_is_online(const mgv__plan *plan) {
-    return plan->varlen || plan->tokens > MGV__MAX_KEYS || plan->head_dim != 64;
-}
+static int mgv__plan_is_online(const mgv__plan *plan) { return plan->varlen || mgv__attends_online(plan->tokens, plan->head_dim); }
 
 /* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns a math group. */
 static int mgv__plan_pools_online(const mgv__plan *plan) {
@@ -11418,7 +11518,7 @@ static uint32_t mgv__plan_stats(const mgv__plan *plan, uint32_t buffer) {
 
 /* MXFP8: columns of a tile; floats that two atoms of scales take, which are those of a tile's weights and a block of K; blocks of 128
    columns of K. */
-enum { MGV__MX_COLUMNS = 192, MGV__MX_TILE_SCALES = 2 * 512 / 4 };
+enum { MGV__MX_COLUMNS = 192, MGV__MX_TILE_SCALES = 2 * MGV__MX_ATOM_BYTES / 4 };
 static uint32_t mgv__mx_blocks(const mgv__plan *plan, uint32_t pack) { return plan->pack_columns[pack] / (uint32_t)MGV__GEMM_INNER; }
 
 /* target = epilogue(source . weights^T); `rows` of weights are appended to the pack. */
@@ -12262,7 +12362,7 @@ static void mgv__plan_place_mx(mgv__plan *plan) {
         if (i != MGV__MX_STREAM && plan->machine->precision != MGV_PRECISION_MXFP8) return;
         mgv__plan_buffer(plan, MGV__DEVICE_MX + i, rows, pitch / 2, pitch / 2, 0, 2);
         buffer->scales = (buffer->bytes + 1023) / 1024 * 1024;
-        buffer->bytes = buffer->scales + row_tiles * (pitch / 128) * 512;
+        buffer->bytes = buffer->scales + row_tiles * (pitch / 128) * MGV__MX_ATOM_BYTES;
     }
 }
 
@@ -13608,11 +13708,6 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
 
 /* --- packed weights ------------------------------------------------------------------------------------------- */
 
-/* To nearest, ties to even. Weights are finite. */
-static uint16_t mgv__bf16_round(float f) {
-    uint32_t u = mgv__bits_of_float(f);
-    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
-}
 /* To nearest, ties to even; infinite beyond 65504. */
 static uint16_t mgv__f16_round(float f) {
     const uint32_t sign = mgv__bits_of_float(f) >> 16 & 0x8000u, u = mgv__bits_of_float(f) & 0x7FFFFFFFu;
@@ -13703,36 +13798,39 @@ static double mgv__pack_scale(const mgv__packer *p, const mgv__plan_op *op, uint
 
 /* Where the scale of a row of weights and its first block of K lies, among the vectors: a tile's two atoms, block after block. */
 static uint8_t *mgv__packer_scales(const mgv__packer *p, const mgv__plan_op *op, uint32_t row) {
-    const uint32_t in_tile = row % MGV__MX_COLUMNS, in_atom = in_tile % 128;
+    const uint32_t in_tile = row % MGV__MX_COLUMNS;
     const size_t tile = (size_t)(row / MGV__MX_COLUMNS) * mgv__mx_blocks(p->plan, op->pack) * MGV__MX_TILE_SCALES;
-    return (uint8_t *)(p->vectors + op->scales + tile) + in_tile / 128 * 512 + in_atom % 32 * 16 + in_atom / 32 * 4;
+    return (uint8_t *)(p->vectors + op->scales + tile) + in_tile / 128 * MGV__MX_ATOM_BYTES + mgv__mx_atom_byte(in_tile % 128, 0);
 }
-/* The same row in MXFP8, with its sum, which rounding leaves of a centred one; its twin is mgv__cpu_mx_pack, whose roundings are these. */
+/* Floats of a tensor from number `first` on. */
+static void mgv__packer_load(const mgv__tensor *tensor, uint64_t first, float *to, uint32_t n) {
+    uint32_t i;
+    for (i = 0; i < n; i++) to[i] = mgv__tensor_value(tensor, first + i);
+}
+/* The same row in MXFP8, with its sum, which rounding leaves of a centred one. */
 static void mgv__pack_row_mx(const mgv__packer *p, const mgv__plan_op *op, uint32_t target_row, const mgv__tensor *weight,
                              uint64_t weight_row, const mgv__tensor *gamma) {
     enum { PASS = MGV__MX_PASS };
     const uint32_t inner = (uint32_t)weight->shape[1];
     const float scale = (float)mgv__pack_scale(p, op, target_row);
     uint8_t *out = (uint8_t *)mgv__packer_row(p, op, target_row), *scales = mgv__packer_scales(p, op, target_row);
-    float row[PASS], mean = 0, sum = 0;
-    uint32_t k, i, block, pass;
-    for (k = 0; k < inner && gamma; k += PASS) {
-        double in_pass = 0;
-        for (i = k; i < mgv__min_u32(inner, k + PASS); i++)
-            in_pass += (double)mgv__tensor_value(weight, weight_row * inner + i) * (double)mgv__tensor_value(gamma, i);
-        mean += (float)(in_pass / (double)inner);
+    float row[PASS], of_norm[PASS], mean = 0, sum = 0;
+    uint32_t k, i, pass;
+    for (pass = 0; pass < inner && gamma; pass += PASS) {
+        const uint32_t count = mgv__min_u32(inner - pass, PASS);
+        mgv__packer_load(weight, weight_row * inner + pass, row, count);
+        mgv__packer_load(gamma, pass, of_norm, count);
+        mean += mgv__mx_mean(row, of_norm, count, inner);
     }
     for (pass = 0; pass < inner; pass += PASS) {
         const uint32_t count = mgv__min_u32(inner - pass, PASS);
-        for (i = 0; i < count; i++) {
-            const float w = mgv__tensor_value(weight, weight_row * inner + pass + i);
-            row[i] = ((gamma ? w * mgv__tensor_value(gamma, pass + i) : w) - mean) * scale;
-        }
+        mgv__packer_load(weight, weight_row * inner + pass, row, count);
+        if (gamma) mgv__packer_load(gamma, pass, of_norm, count);
+        mgv__mx_weights(row, gamma ? of_norm : NULL, mean, scale, count);
         for (k = 0; k < count; k += MGV__MX_BLOCK) {
-            const uint32_t in_block = mgv__min_u32(count - k, MGV__MX_BLOCK);
-            block = (pass + k) / MGV__MX_BLOCK;
+            const uint32_t block = (pass + k) / MGV__MX_BLOCK;
             scales[(size_t)(block / 4) * MGV__MX_TILE_SCALES * sizeof(float) + block % 4] =
-                (uint8_t)mgv__mx_block(row + k, in_block, out + pass + k);
+                (uint8_t)mgv__mx_block(row + k, mgv__min_u32(count - k, MGV__MX_BLOCK), out + pass + k);
         }
         mgv__mx_round(row, count);
         for (i = 0; i < count; i++) sum += row[i];
@@ -13860,8 +13958,7 @@ static void mgv__pack_patches(const mgv__packer *p, const mgv__plan_op *op, uint
     double bias = mgv__packer_bias(p, from->bias[0], row);
     uint32_t i, channel;
     for (channel = 0; channel < 3; channel++) {
-        const double scale = rescale / (pixels->do_normalize ? pixels->std[channel] : 1),
-                     zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
+        const double scale = mgv__pixels_unit(pixels, channel), zero = pixels->do_normalize ? pixels->mean[channel] / rescale : 0;
         for (i = 0; i < pixel_count; i++) {
             const uint32_t in_row = mgv__pack_patch_column(plan->config, i * 3 + channel);
             uint16_t *w = &out[i * 3 + channel];
@@ -15766,6 +15863,7 @@ static int mgv__job_collect(mgv_engine *engine) {
         target = output->data + engine->written[job->output] * buffer->columns;
         memcpy(target, engine->buffers[engine->output_buffer[job->output]] + job->row * buffer->columns,
                (size_t)rows * buffer->columns * sizeof(float));
+        if (output->kind == MGV_OUTPUT_LAYER && engine->desc.precision) mgv__round_rows(MGV__ROUND_BF16, target, rows * buffer->columns);
         if (mgv__job_check_rows(target, rows, buffer->columns, job->output, job->image, job->row, of_one, &job->error) != MGV_OK)
             job->status = MGV_STATUS_FAILED;
         if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
@@ -15832,6 +15930,8 @@ static void mgv__job_cpu_run(const mgv_engine *engine, mgv__cpu_run *run) {
     run->parallel = engine->desc.parallel;
     run->kernels = engine->kernels;
     run->precision = engine->desc.precision;
+    run->pixels = engine->model->config.image_size || engine->model->config.patch ? &engine->model->config.pixels : NULL;
+    run->statistics = NULL;
 }
 
 static void mgv__job_cancelled(mgv__job *job) {

@@ -8,12 +8,7 @@
    Pictures are files of any kind and size that the program was built to read; without any, 8 made ones of the model's size. --crops:
    of each picture the middle square, and two smaller ones nearer to the corners. */
 #include <stdint.h>
-#include <string.h>
-static inline uint32_t floor_scale(float largest) {
-    uint32_t bits;
-    memcpy(&bits, &largest, 4);
-    return bits >> 23 > 8 ? (bits >> 23) - 8 : 0;
-}
+static inline uint32_t floor_scale(uint32_t largest) { return largest >> 23 > 8 ? (largest >> 23) - 8 : 0; }
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 

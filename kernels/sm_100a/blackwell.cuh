@@ -69,11 +69,11 @@ BLACKWELL uint32_t instruction_word_scaled(uint32_t m, uint32_t n, uint32_t a_fo
 
 /* --- scales of kind::mxf8f6f4: one byte 2^(v - 127) for 32 elements along K -----------------------------------------
    In memory an atom of 512 bytes holds the scales of 128 rows and 128 elements along K. tcgen05.cp.32x128b.warpx4 brings it to four columns
-   of tensor memory: row r is column r / 32 of lanes r % 32, 32 + r % 32, ..., and block k / 32 is the byte of the word. */
+   of tensor memory: row r is column r / 32 of lanes r % 32, 32 + r % 32, ..., and block k / 32 is the byte of the word. Where in the atom a
+   byte lies: mgv__mx_atom_byte of megavit.h. */
 
-enum { SCALE_ATOM_BYTES = 512, SCALE_ATOM_ROWS = 128, SCALE_ATOM_BLOCKS = 4, SCALE_ATOM_COLUMNS = 4 };
+enum { SCALE_ATOM_COLUMNS = 4 };
 
-BLACKWELL uint32_t scale_atom_byte(uint32_t row, uint32_t block) { return row % 32 * 16 + row / 32 * 4 + block; }
 BLACKWELL uint64_t scale_descriptor(uint32_t address) { return matrix_descriptor(address, 0, 128, MATRIX_SWIZZLE_NONE); }
 
 /* --- tensor memory ------------------------------------------------------------------------------------------------- */

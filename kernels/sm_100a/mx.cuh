@@ -1,14 +1,14 @@
 /* megavit: rows that become MXFP8 where they are written: E4M3 with a scale, a power of two, for 32 columns (OCP Microscaling Formats 1.0).
-   The scale is the least with which nothing is beyond 448, as mgv__mx_block of megavit.h has it, which is this file's twin. */
+   Its twin on the CPU is mgv__mx_block of megavit.h. */
 #ifndef MGV_MX_CUH
 #define MGV_MX_CUH
 
 #include "products.cuh"
 
-/* The scale's byte of a block with this largest magnitude, and what its numbers are multiplied by. 448 is 1.75 times 2^8. */
+/* The scale's byte of a block with this largest magnitude, and what its numbers are multiplied by. */
 DEVICE uint32_t mx_scale(float largest, float &factor) {
-    const uint32_t up = (__float_as_uint(fminf(largest, 3.4e38f)) + 0x1FFFFF) >> 23, byte = up > 8 ? up - 8 : 0;
-    factor = __uint_as_float((254 - byte) << 23);
+    const uint32_t byte = mgv__mx_scale_ceil(__float_as_uint(fminf(largest, 3.4e38f)));
+    factor = __uint_as_float(mgv__mx_inverse(byte));
     return byte;
 }
 DEVICE uint32_t mx_pack(const float *v, float factor) {
@@ -24,12 +24,12 @@ DEVICE MxRow mx_row(const mgv__kernel_arguments &arguments, const mgv__kernel_op
     const uint32_t pitch = mgv__mx_pitch(columns);
     MxRow r;
     r.numbers = to.rows + ((size_t)group * op.rows_per_group + row) * pitch;
-    r.scales = to.scales + (size_t)mgv__mx_row_tile(&op, group, row) * (pitch / 128) * SCALE_ATOM_BYTES + scale_atom_byte(row % 128, 0);
+    r.scales = to.scales + (size_t)mgv__mx_row_tile(&op, group, row) * (pitch / 128) * MGV__MX_ATOM_BYTES + mgv__mx_atom_byte(row % 128, 0);
     return r;
 }
 /* Two blocks' scales, from column `column` on, a multiple of 64. */
 DEVICE void mx_store_scales(const MxRow &r, uint32_t column, uint32_t bytes) {
-    st_global_u16(r.scales + column / 128 * SCALE_ATOM_BYTES + column % 128 / 32, bytes);
+    st_global_u16(r.scales + column / 128 * MGV__MX_ATOM_BYTES + column % 128 / 32, bytes);
 }
 
 /* By a thread that has a whole block: 32 columns from `column` on. The scale's byte. */

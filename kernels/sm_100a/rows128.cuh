@@ -29,7 +29,7 @@ template <int COLUMNS, bool MX> DEVICE void start_whole_block(TensorMath &self, 
         const uint32_t scales = d + SCALE_COLUMNS + step % 2 * SCALE_SET_COLUMNS;
 #pragma unroll
         for (uint32_t i = 0; i < MX_SCALE_ATOMS; i++)
-            tcgen05_cp_32x128b_warpx4(scales + i * SCALE_ATOM_COLUMNS, scale_descriptor(base + MX_SCALES_AT + i * SCALE_ATOM_BYTES));
+            tcgen05_cp_32x128b_warpx4(scales + i * SCALE_ATOM_COLUMNS, scale_descriptor(base + MX_SCALES_AT + i * MGV__MX_ATOM_BYTES));
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
             tcgen05_mma_mxf8f6f4_ss(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
@@ -48,6 +48,7 @@ template <int COLUMNS, bool MX> DEVICE void start_whole_block(TensorMath &self, 
 DEVICE void leave_whole_stage(TensorMath &self, uint32_t stage) {
     const uint32_t empty = shared_address(&self.shared->stage_empty[stage]), peer = self.peer_empty + stage * 8;
     wait_barrier(&self.shared->multiplied[0][stage], self.parities >> stage & 1);
+    tcgen05_fence_after_thread_sync(); /* scales are copied over those of these products */
     warp_sync();
 #pragma unroll
     for (int warp = 0; warp < 4 * MGV__MATH_GROUPS; warp++) {

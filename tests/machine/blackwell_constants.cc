@@ -1,5 +1,9 @@
 /* kernels/sm_100a/blackwell.cuh against the bit tables of the PTX manual, transcribed here a second time: 9.7.16.4.1 (table 40), 9.7.16.4.2
    (tables 42 and 43), 9.7.16.1.1, 9.7.16.10.7. Constants worked out by hand stand at the end. */
+#define MEGAVIT_KERNELS /* its formulas as the kernels have them */
+#define __device__
+#define __forceinline__ inline
+#include "../../megavit.h"
 #include "../../kernels/sm_100a/blackwell.cuh"
 #include "blackwell.h"
 #include "tap.h"
@@ -127,11 +131,11 @@ static void test_instruction_words() {
    of row r must then be in column r / 32 of lane r % 32 (9.7.16.10.7.2.1), the block's byte of it. */
 static void test_scale_atoms() {
     std::string why;
-    std::vector<int> used(SCALE_ATOM_BYTES, 0);
-    for (uint32_t row = 0; row < SCALE_ATOM_ROWS; row++)
-        for (uint32_t block = 0; block < SCALE_ATOM_BLOCKS; block++) {
-            const uint32_t at = scale_atom_byte(row, block), lane = at / 16, column = at % 16 / 4, byte = at % 4;
-            if (at >= SCALE_ATOM_BYTES || used[at]++ || lane != row % 32 || column != row / 32 || byte != block)
+    std::vector<int> used((uint32_t)MGV__MX_ATOM_BYTES, 0);
+    for (uint32_t row = 0; row < 128u; row++)
+        for (uint32_t block = 0; block < 4u; block++) {
+            const uint32_t at = mgv__mx_atom_byte(row, block), lane = at / 16, column = at % 16 / 4, byte = at % 4;
+            if (at >= (uint32_t)MGV__MX_ATOM_BYTES || used[at]++ || lane != row % 32 || column != row / 32 || byte != block)
                 why = "row " + std::to_string(row);
         }
     ok(why.empty(), "scale atoms: each byte of 512 once, and each where tcgen05.cp brings it to lane row % 32, column row / 32", why);
@@ -154,7 +158,7 @@ static void test_worked_constants() {
         {"lane 96, column 200", tensor_address(0, 96, 200), 0x006000c8},
         {"the second block of 32 bytes", matrix_k_major_offset(32, 128, 128), 32},
         {"the third with 64-byte panels", matrix_k_major_offset(64, 128, 64), 128 * 64},
-        {"bytes of a scale atom", SCALE_ATOM_BYTES, 32 * 16},
+        {"bytes of a scale atom", (uint32_t)MGV__MX_ATOM_BYTES, 32 * 16},
         {"columns of a scale atom", SCALE_ATOM_COLUMNS, 16 / 4},
         {"lanes of tensor memory", TENSOR_LANES, 128},
         {"columns of tensor memory", TENSOR_COLUMNS, 512},

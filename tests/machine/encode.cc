@@ -625,7 +625,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
 }
 
 /* Adds an output to the run's, and its error. */
-static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected, uint32_t images) {
+static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected, uint32_t images, bool pooled) {
     const size_t each = expected.size() / images;
     for (uint32_t i = 1; i < images; i++) run->alike &= memcmp(got, got + i * each, each * sizeof *got) == 0;
     double difference = 0, norm = 0;
@@ -636,6 +636,7 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
     run->outputs.insert(run->outputs.end(), got, got + expected.size());
     const double error = sqrt(difference / norm);
     if (!(error <= run->relative_error)) run->relative_error = error;
+    if (!pooled && !(error <= run->rows_error)) run->rows_error = error;
 }
 
 MicroRun micro_engine(MicroEncoder *m, const machine::Options &options) {
@@ -649,7 +650,7 @@ MicroRun micro_engine(MicroEncoder *m, const machine::Options &options) {
     machine::runtime.options = options;
     run.verdict = run_engine(m, MGV_BACKEND_CUDA, outputs);
     run.machine = machine::runtime.last;
-    for (size_t i = 0; i < got.size() && run.verdict.empty(); i++) take_output(&run, got[i].data(), m->expected[i], 1);
+    for (size_t i = 0; i < got.size() && run.verdict.empty(); i++) take_output(&run, got[i].data(), m->expected[i], 1, i < m->shape.head);
     return run;
 }
 
@@ -761,8 +762,8 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
-    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images);
+    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images, true);
     for (size_t i = m->shape.head; i < m->expected.size(); i++)
-        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1);
+        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1, false);
     return run;
 }

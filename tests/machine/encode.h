@@ -35,7 +35,8 @@ struct MicroShape {
 struct MicroRun {
     machine::Result machine;
     std::string verdict; /* what the engine says, when it does not say that all is well */
-    double relative_error = 0; /* L2, against the CPU backend: the output's that is furthest off */
+    double relative_error = 0; /* L2, against the CPU backend: the output's that is furthest off, */
+    double rows_error = 0;     /* and of those that are not the pooling head's */
     std::vector<float> outputs;
     bool alike = true; /* every output has the same bits for all images; they need not have them where these differ */
 };

@@ -6,12 +6,21 @@
 
 static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1;
 
-/* Under every seed and for every number of CTAs: no report, the error of bf16, the same bits; then as many seeds in which order alone is
+/* How far rows may be off. bf16: its rounding. MXFP8, whose twin on the CPU rounds what the kernel rounds: the order in which K <= 256
+   terms are added up moves a sum by about 2 sqrt(K) 2^-24 of itself, and two E4M3 numbers are a sixteenth apart at least, so one number in
+   2^14 falls to the other neighbour. A layer rounds some 640 numbers a row: 4% of the rows are hit, and a row that is hit is rounded
+   differently from there on, each time by E4M3's own 2.6%, on both sides. sqrt(2 layers * 0.04) * 0.026 sqrt(2) = 0.0104. The pooling head
+   rounds to f16, which the twin does not: by what >>validation of megavit.h lets its four operations be off, 0.0047, as independent
+   errors. */
+static const double BF16_ERROR = 0.02, ROWS_ERROR = 0.0104, POOLED_ERROR = 0.0114;
+
+/* Under every seed and for every number of CTAs: no report, no larger error, the same bits; then as many seeds in which order alone is
    looked at. */
-static void test_shape(const char *name, const MicroShape &shape, unsigned seeds, unsigned protocol_seeds, double most = 0.02) {
+static void test_shape(const char *name, const MicroShape &shape, unsigned seeds, unsigned protocol_seeds) {
+    const double most = shape.precision ? POOLED_ERROR : BF16_ERROR, most_of_rows = shape.precision ? ROWS_ERROR : BF16_ERROR;
     std::string why, plan;
     std::vector<float> first;
-    double error = 0;
+    double error = 0, rows_error = 0;
     for (uint32_t clusters = 1; clusters <= shape.clusters && why.empty(); clusters++) {
         MicroShape now = shape;
         now.clusters = clusters;
@@ -28,7 +37,9 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
             if (!protocol && why.empty()) {
                 if (first.empty()) first = run.outputs;
                 error = run.relative_error;
-                if (!(error < most)) why = "relative error " + std::to_string(error);
+                rows_error = run.rows_error;
+                if (!(error < most && rows_error < most_of_rows))
+                    why = "relative error " + std::to_string(error) + ", without the head " + std::to_string(rows_error);
                 else if (memcmp(first.data(), run.outputs.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
             }
             if (!why.empty()) why = "seed " + std::to_string(options.seed) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
@@ -37,7 +48,7 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
         micro_close(encoder);
     }
     ok(why.empty(), std::string("Blackwell's encoder, ") + name + ", " + plan + ": no report, the same bits under all seeds and grids, relative error " +
-                        std::to_string(error), why);
+                        std::to_string(error) + ", without the head " + std::to_string(rows_error), why);
 }
 
 /* Launches in which something is lost: they end, with a verdict where anybody waited for it, and nothing comes that hardware answers with a
@@ -88,7 +99,7 @@ static void test_losses(const MicroShape &shape) {
 }
 
 /* Each fault in the kernel itself: a report, or numbers beyond the bound, under one of some seeds. */
-static void test_faults(MicroShape shape, double most) {
+static void test_faults(const MicroShape &shape) {
     static const char *const names[] = {
         "", "scales are not copied to tensor memory", "a load is not waited for", "a store is not waited for", "no fence before a barrier",
         "no fence behind one", "no proxy fence behind rows and scales", "products are not committed", "tensor memory is not freed",
@@ -109,14 +120,15 @@ static void test_faults(MicroShape shape, double most) {
             const MicroRun run = micro_run(encoder, options, 0);
             machine::planted = machine::Planted::nothing;
             arithmetic_runs++;
-            caught = !run.machine.reports.empty() || !run.verdict.empty() || !(run.relative_error < most);
+            caught = !run.machine.reports.empty() || !run.verdict.empty() || !(run.relative_error < POOLED_ERROR);
             by = !run.machine.reports.empty() ? run.machine.reports[0].kind : !run.verdict.empty() ? run.verdict : "error " + std::to_string(run.relative_error);
         }
         faults_caught += caught;
         ok(caught, std::string("planted: ") + names[fault] + ": " + by);
     }
     const MicroRun run = micro_run(encoder, options_of(0, false), 0);
-    ok(run.machine.reports.empty() && run.verdict.empty() && run.relative_error < most, "and without a fault nothing is said", run.machine.text());
+    ok(run.machine.reports.empty() && run.verdict.empty() && run.relative_error < POOLED_ERROR, "and without a fault nothing is said",
+       run.machine.text());
     micro_close(encoder);
 }
 
@@ -126,32 +138,40 @@ int main(int argc, char **argv) {
     MicroShape two = {48, 16, 128, 256, 2, 5, 7, 3, 2, 2, NO_POLL_LIMIT, THROUGHPUT};
     two.rows = true;
     if (part.empty() || part == "two") test_shape("two layers, five images", two, 2, 4);
-    /* MXFP8 throughout, and behind norms alone. What bf16 moves a number by moves some to its other neighbour in E4M3, a sixteenth away. */
+    /* MXFP8 throughout, and behind norms alone */
     for (uint32_t precision = 1; precision <= 2; precision++) {
         MicroShape mx = two;
         mx.precision = precision;
         if (part.empty() || part == (precision == 1 ? "mxfp8" : "mixed"))
-            test_shape(precision == 1 ? "two layers in MXFP8" : "two layers, MXFP8 behind norms", mx, 2, 4, precision == 1 ? 0.055 : 0.03);
+            test_shape(precision == 1 ? "two layers in MXFP8" : "two layers, MXFP8 behind norms", mx, 2, 4);
     }
     MicroShape keys = {224, 16, 128, 256, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     if (part.empty() || part == "keys") test_shape("196 tokens", keys, 1, 1);
+    keys.precision = 1;
+    keys.rows = true;
+    if (part.empty() || part == "keys-mx") test_shape("196 tokens in MXFP8", keys, 1, 0);
     MicroShape online = {160, 8, 192, 192, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     online.head_dim = 96;
     if (part.empty() || part == "online") test_shape("400 tokens, heads of 96", online, 1, 1);
+    online.precision = 2;
+    online.rows = true;
+    if (part.empty() || part == "online-mx") test_shape("400 tokens, heads of 96, MXFP8 behind norms", online, 1, 0);
     MicroShape dinov2 = {56, 14, 128, 512, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     dinov2.family = "dinov2";
     dinov2.head = false;
     if (part.empty() || part == "dinov2") test_shape("DINOv2", dinov2, 1, 1);
+    dinov2.precision = 1;
+    if (part.empty() || part == "dinov2-mx") test_shape("DINOv2 in MXFP8", dinov2, 1, 0);
     MicroShape many = {32, 16, 128, 256, 1, 50, 50, 50, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     if (part.empty() || part == "many") test_shape("50 images of 4 tokens", many, 1, 1);
     if (part.empty() || part == "lost") test_losses({64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     MicroShape small = {64, 16, 128, 256, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT};
     small.precision = 1;
-    if (part.empty() || part == "faults") test_faults(small, 0.055);
+    if (part.empty() || part == "faults") test_faults(small);
     small.poll_limit = POLL_LIMIT;
     small.clusters = 2;
     if (part.empty() || part == "lost-mx") test_losses(small);
     small.poll_limit = NO_POLL_LIMIT;
-    if (part == "order") test_shape("in MXFP8, order alone", small, 1, argc > 2 ? (unsigned)atoi(argv[2]) : 500, 0.055);
+    if (part == "order") test_shape("in MXFP8, order alone", small, 1, argc > 2 ? (unsigned)atoi(argv[2]) : 500);
     return finish("Blackwell's encoder");
 }

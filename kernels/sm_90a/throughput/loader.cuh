@@ -21,7 +21,7 @@
 DEVICE bool is_whole(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_WHOLE; }
 DEVICE bool is_mx(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_MX; }
 DEVICE bool is_mx_alone(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_MX_ALONE; }
-enum { MX_SCALE_ATOM = 512, MX_SCALES_AT = (128 + 192) * 128, MX_SCALES_OF_B = 2 * MX_SCALE_ATOM };
+enum { MX_SCALE_ATOM = MGV__MX_ATOM_BYTES, MX_SCALES_AT = (128 + 192) * 128, MX_SCALES_OF_B = 2 * MX_SCALE_ATOM };
 
 struct Loader {
     SharedMemory *shared;
