@@ -328,11 +328,11 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_planted assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_planted assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
-ASSEMBLED := $(patsubst %,$(BUILD)/machine/%.blackwell.fatbin,assemble blackwell)
+ASSEMBLED := $(patsubst %,$(BUILD)/machine/%.blackwell.fatbin,assemble blackwell pairs)
 ifneq ($(shell command -v $(NVCC)),)
 assemble: $(ASSEMBLED)
 	@echo "# assembled for sm_100a and sm_103a: $(notdir $(ASSEMBLED:.blackwell.fatbin=.cu))"
@@ -341,7 +341,7 @@ assemble:
 	@echo "# not assembled for sm_100a and sm_103a: there is no nvcc"
 endif
 
-$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.h kernels/ptx.cuh kernels/sm_100a/blackwell.cuh
+$(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.h tests/machine/pairs.h kernels/ptx.cuh kernels/sm_100a/blackwell.cuh
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
 
@@ -354,10 +354,11 @@ $(BUILD)/machine/test_encoder: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/
 $(BUILD)/machine/test_toy: $(BUILD)/machine/test_encoder.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_blackwell_encoder: $(BUILD)/machine/test_blackwell_encoder.o $(BUILD)/machine/encode_blackwell.o $(BUILD)/machine/megavit_blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_pairs: $(BUILD)/machine/test_pairs.o $(BUILD)/machine/pairs.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted: $(BUILD)/machine/test_planted.o $(BUILD)/machine/encode.o $(BUILD)/machine/planted.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/tile: $(BUILD)/machine/tile.o $(BUILD)/machine/tile.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/tile:
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/tile:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc

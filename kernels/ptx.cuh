@@ -576,7 +576,7 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
 #undef PTX_WGMMA_SS
 #undef PTX_WGMMA_RS_TRANSPOSED_B
 
-/* --- tensor cores of sm_100a and sm_103a: tcgen05, one CTA (cta_group::1) ---------------------------------------------
+/* --- tensor cores of sm_100a and sm_103a: tcgen05, of one CTA (cta_group::1) and of pairs ----------------------------------
    Accumulators lie in tensor memory: 128 lanes of 512 columns of 32 bits, addressed by lane << 16 | column. Products are started by one
    thread and read shared memory through the asynchronous proxy. Descriptors: blackwell.cuh. Of these wrappers it is known that they
    assemble; none has run on a card. */
@@ -632,6 +632,54 @@ DEVICE void tcgen05_commit_multicast(uint32_t barrier, uint16_t mask) {
     asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
                  ::"r"(barrier), "h"(mask) : "memory");
 }
+
+/* Pairs (cta_group::2): two CTAs of a cluster whose ranks differ in the last bit. A kernel takes all of its tcgen05 instructions from here,
+   or none. alloc, dealloc, relinquish: by one whole warp of each CTA; they wait for each other. */
+DEVICE void tcgen05_alloc_pair(uint32_t destination, uint32_t columns) {
+    asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(destination), "r"(columns) : "memory");
+}
+DEVICE void tcgen05_dealloc_pair(uint32_t address, uint32_t columns) {
+    asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
+}
+DEVICE void tcgen05_relinquish_alloc_permit_pair(void) {
+    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;" ::: "memory");
+}
+/* By one thread of the CTA of even rank: M = 256, the first 128 rows of A and D are its own, the others its peer's; the first N / 2 rows of
+   B lie in its own shared memory, the others in its peer's, all at the same addresses. Scales of A: of a CTA's own rows; of B: of all N
+   rows, in both CTAs. */
+DEVICE void tcgen05_mma_f16_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::2.kind::f16 [%0], %1, %2, %3, p;\n}"
+                 ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(accumulate) : "memory");
+}
+DEVICE void tcgen05_mma_mxf8f6f4_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
+                                         uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+                 "tcgen05.mma.cta_group::2.kind::mxf8f6f4.block_scale [%0], %1, %2, %3, [%4], [%5], p;\n}"
+                 ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(accumulate) : "memory");
+}
+/* In both CTAs, from each one's shared memory to its tensor memory. By the thread that multiplies. */
+DEVICE void tcgen05_cp_32x128b_warpx4_pair(uint32_t address, uint64_t source) {
+    asm volatile("tcgen05.cp.cta_group::2.32x128b.warpx4 [%0], %1;" ::"r"(address), "l"(source) : "memory");
+}
+/* Of the same offset in every CTA of `mask`. By the thread that multiplies. */
+DEVICE void tcgen05_commit_pair(uint32_t barrier, uint16_t mask) {
+    asm volatile("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+                 ::"r"(barrier), "h"(mask) : "memory");
+}
+/* Into this CTA's shared memory; the bytes are counted on `barrier`, an address of the cluster window, of this CTA or of its peer. */
+DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
+                 "[%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
+/* Into every CTA of `mask`; of both of a pair the bytes are counted in the one of even rank if `barrier` is, of odd rank if it is. */
+DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
+                                                        uint32_t barrier, uint16_t mask) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::2 "
+                 "[%0], [%1, {%2, %3}], [%4], %5;"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask) : "memory");
+}
+
 /* Between threads: before, by who has started something, then a barrier, then after, by who relies on it. A commit is a fence before by
    itself. */
 DEVICE void tcgen05_fence_before_thread_sync(void) { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }

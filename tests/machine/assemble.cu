@@ -35,3 +35,22 @@ extern "C" __global__ void assemble_kernel(uint32_t *out, uint64_t a, uint64_t b
     out[threadIdx.x] = sum;
     tcgen05_dealloc(d, 512);
 }
+
+/* Those of pairs: ptxas takes no kernel with both. */
+extern "C" __global__ void assemble_pair_kernel(uint32_t *out, const __grid_constant__ CUtensorMap map, uint64_t a, uint64_t b,
+                                                uint32_t instruction) {
+    __shared__ __align__(1024) uint32_t memory[256];
+    __shared__ uint64_t barrier;
+    const uint32_t address = shared_address(memory), full = mapa_shared_cluster(shared_address(&barrier), 0);
+    tcgen05_alloc_pair(address, 512);
+    tcgen05_relinquish_alloc_permit_pair();
+    const uint32_t d = memory[0];
+    cp_async_bulk_tensor_2d_load_pair(address, &map, 0, 0, full);
+    cp_async_bulk_tensor_2d_load_pair_multicast(address, &map, 0, 0, full, 3);
+    tcgen05_cp_32x128b_warpx4_pair(d + 480, scale_descriptor(address));
+    tcgen05_mma_f16_ss_pair(d, a, b, instruction, 0);
+    tcgen05_mma_mxf8f6f4_ss_pair(d, a, b, instruction, d + 480, d + 484, 1);
+    tcgen05_commit_pair(shared_address(&barrier), 3);
+    out[threadIdx.x] = d;
+    tcgen05_dealloc_pair(d, 512);
+}

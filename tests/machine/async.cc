@@ -209,7 +209,7 @@ struct LoadAction : Action {
     int32_t coordinate[5];
     Observer issuer;
     uint32_t pc;
-    Cta *destination;
+    Cta *destination, *counts; /* whose barrier it is */
     uint32_t offset, barrier;
     SlotRef slot;
     void run() override {
@@ -224,7 +224,9 @@ struct LoadAction : Action {
         const uintptr_t first = map.base - ARENA;
         if (numbers || !closed || !reads.constant(first, first + tensor_bytes(map) - 1)) copy_rows(reads, writes, to);
         slot->busy = false;
-        mbarrier_complete_bytes(destination, barrier, box_bytes(map), slot->component, slot->clock);
+        if (counts->alive == 0)
+            report_at("cluster-exit:copy", issuer, pc, Op::tma_load, "the bytes are counted in CTA %u, which has ended", counts->number);
+        mbarrier_complete_bytes(counts, barrier, box_bytes(map), slot->component, slot->clock);
     }
     void copy_rows(AsyncAccess &reads, AsyncAccess &writes, uintptr_t to) {
         const bool closed = rows_are_closed(map), numbers = !world->options.protocol;
@@ -243,7 +245,7 @@ struct LoadAction : Action {
 };
 
 void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier,
-                 uint32_t multicast_mask, bool multicast) {
+                 uint32_t multicast_mask, bool multicast, bool pair) {
     MACHINE_ENTER(Op::tma_load);
     needed();
     record_copy(Did::tma_load, destination, barrier, map, rank, coordinate, multicast_mask, multicast);
@@ -252,7 +254,7 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
     find_mbarrier(barrier, true, *self);
     check_shared_tile(m, destination);
     check_coordinates(m, coordinate, false);
-    if (target != barrier_cta)
+    if (target != barrier_cta && !(pair && (target->rank ^ 1) == barrier_cta->rank))
         report("mbarrier:place", "the tile goes to rank %u and its bytes are counted in rank %u", target->rank, barrier_cta->rank);
     Cluster &cluster = *self->of->cluster;
     if (multicast && (multicast_mask == 0 || multicast_mask >> cluster.size)) {
@@ -264,8 +266,10 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
     for (uint32_t rank_ = 0; rank_ < cluster.size; rank_++) {
         Cta *to = world->cta[cluster.first + rank_].get();
         if (multicast ? !(multicast_mask >> rank_ & 1) : to != target) continue;
-        if (multicast && to != self->of) {
-            const uint32_t there = (barrier & 0xffffff) | rank_ << RANK_SHIFT;
+        /* of a pair, both CTAs' bytes are counted in the one whose rank is even as the barrier's is, or odd */
+        Cta *counts = pair ? world->cta[cluster.first + ((rank_ & ~1u) | (barrier_cta->rank & 1))].get() : to;
+        if (multicast && counts != self->of) {
+            const uint32_t there = (barrier & 0xffffff) | counts->rank << RANK_SHIFT;
             find_mbarrier(there, true, *self);
         }
         LoadAction *action = new LoadAction();
@@ -274,6 +278,7 @@ void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, co
         action->issuer = issuer;
         action->pc = self->pc;
         action->destination = to;
+        action->counts = counts;
         action->offset = destination & 0xffffff;
         action->barrier = barrier & 0xffffff;
         action->slot = slot_ref(self->of, issuer);

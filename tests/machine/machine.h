@@ -55,6 +55,12 @@ struct Options {
     std::shared_ptr<const Trace> replay; /* protocol mode: the warps do what they did then; the kernel's code does not run */
     bool thorough = false;          /* replay: every access is looked at, also where it must come out as under another seed */
     bool hardware_sums = true;      /* matrix products with the bits of an H200; otherwise float32 in the order of k, which is faster */
+    struct { /* of tcgen05, what the manual does not promise and kernels in use rely on; a kernel that needs one is run with it alone */
+        bool product_then_copy = false; /* a copy to tensor memory waits for products that the same thread has started before */
+        bool plain_arrivals = false;    /* an arrival at another CTA's mbarrier without .release.cluster hands a fence::before on */
+        bool either_cta = false;        /* the CTA of odd rank may issue what is done for a pair */
+        bool collectives_alone = false; /* dealloc and relinquish of a pair do not wait for the other CTA */
+    } assume;
     const char *unchecked = nullptr; /* a rule, or a kind of reports, that is not checked: what was planted against it must then pass */
     struct {
         unsigned cta = 0, mbarrier = 0, arrival = 0; /* mbarrier: 1 + its number in the order of initialisation; 0: none */

@@ -162,6 +162,7 @@ void Released::add_ended(Observer &from) {
         last_ended = from.seen;
     }
     if (from.reads != last_reads) { reads.gather(from.reads); last_reads = from.reads; }
+    if (world->options.assume.plain_arrivals) published.join(from.published);
     reads.raise(from.component, from.now);
     fenced_reads.gather(from.fenced_reads);
     fenced_reads.gather(from.shared);

@@ -46,7 +46,7 @@ void op_store_word(uint64_t *p, uint32_t value, uint32_t tag, bool releases);
 void op_global_store(void *p, const void *value, uint32_t bytes);
 void op_global_load(const void *p, void *value, uint32_t bytes, bool read_only_path);
 void op_tma_load(uint32_t destination, const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t barrier,
-                 uint32_t multicast_mask, bool multicast);
+                 uint32_t multicast_mask, bool multicast, bool pair = false); /* pair: .cta_group::2 */
 void op_bulk_load(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier);
 void op_tma_store(const CUtensorMap *map, uint32_t rank, const int32_t *coordinate, uint32_t source, bool reduce);
 void op_bulk_commit(void);
@@ -59,14 +59,16 @@ void op_wgmma_fence(void);
 void op_wgmma_commit(void);
 void op_wgmma_wait(uint32_t pending);
 void op_matrix(uint32_t address, uint32_t *value, bool store, bool transposed);
-void op_tcgen05_alloc(uint32_t destination, uint32_t columns);
-void op_tcgen05_dealloc(uint32_t address, uint32_t columns);
-void op_tcgen05_relinquish(void);
-void op_tcgen05_mma_f16(uint32_t d, uint64_t a, bool a_in_tensor_memory, uint64_t b, uint32_t word, bool accumulate);
+void op_tcgen05_alloc(uint32_t destination, uint32_t columns, uint32_t group = 1); /* group: CTAs */
+void op_tcgen05_dealloc(uint32_t address, uint32_t columns, uint32_t group = 1);
+void op_tcgen05_relinquish(uint32_t group = 1);
+void op_tcgen05_mma_f16(uint32_t d, uint64_t a, bool a_in_tensor_memory, uint64_t b, uint32_t word, bool accumulate,
+                        uint32_t group = 1);
 void op_tcgen05_mma_f8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, bool accumulate);
-void op_tcgen05_mma_mxf8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t a_scales, uint32_t b_scales, bool accumulate);
-void op_tcgen05_cp(uint32_t address, uint64_t source);
-void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast);
+void op_tcgen05_mma_mxf8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t a_scales, uint32_t b_scales, bool accumulate,
+                             uint32_t group = 1);
+void op_tcgen05_cp(uint32_t address, uint64_t source, uint32_t group = 1);
+void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast, uint32_t group = 1);
 void op_tcgen05_fence(bool after);
 void op_tcgen05_wait_ld(void);
 void op_tcgen05_wait_st(void);

@@ -176,6 +176,15 @@ DEVICE void cp_async_bulk_tensor_2d_load_multicast(uint32_t destination, const C
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, mask, true);
 }
+DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
+    const int32_t c[2] = {x, y};
+    machine::op_tma_load(destination, map, 2, c, barrier, 0, false, true);
+}
+DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
+                                                        uint32_t barrier, uint16_t mask) {
+    const int32_t c[2] = {x, y};
+    machine::op_tma_load(destination, map, 2, c, barrier, mask, true, true);
+}
 DEVICE void cp_async_bulk_tensor_3d_load(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, 0, false);
@@ -449,6 +458,18 @@ DEVICE void tcgen05_commit(uint32_t barrier) {
     if (!planted(machine::Planted::commit_left_out)) machine::op_tcgen05_commit(barrier, 0, false);
 }
 DEVICE void tcgen05_commit_multicast(uint32_t barrier, uint16_t mask) { machine::op_tcgen05_commit(barrier, mask, true); }
+DEVICE void tcgen05_alloc_pair(uint32_t destination, uint32_t columns) { machine::op_tcgen05_alloc(destination, columns, 2); }
+DEVICE void tcgen05_dealloc_pair(uint32_t address, uint32_t columns) { machine::op_tcgen05_dealloc(address, columns, 2); }
+DEVICE void tcgen05_relinquish_alloc_permit_pair(void) { machine::op_tcgen05_relinquish(2); }
+DEVICE void tcgen05_mma_f16_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    machine::op_tcgen05_mma_f16(d, a, false, b, instruction, accumulate != 0, 2);
+}
+DEVICE void tcgen05_mma_mxf8f6f4_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
+                                         uint32_t accumulate) {
+    machine::op_tcgen05_mma_mxf8f6f4(d, a, b, instruction, scale_a, scale_b, accumulate != 0, 2);
+}
+DEVICE void tcgen05_cp_32x128b_warpx4_pair(uint32_t address, uint64_t source) { machine::op_tcgen05_cp(address, source, 2); }
+DEVICE void tcgen05_commit_pair(uint32_t barrier, uint16_t mask) { machine::op_tcgen05_commit(barrier, mask, true, 2); }
 DEVICE void tcgen05_fence_before_thread_sync(void) {
     if (!planted(machine::Planted::no_fence_before)) machine::op_tcgen05_fence(false);
 }

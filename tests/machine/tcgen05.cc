@@ -1,5 +1,6 @@
-/* The machine model's Blackwell: tensor memory and the instructions tcgen05, for one CTA (cta_group::1). Rules and layouts are those of the
-   PTX manual 9.0, section 9.7.16; nothing of it has ever been compared with a card. MANUAL.md says what is not modelled. */
+/* The machine model's Blackwell: tensor memory and the instructions tcgen05, of one CTA (cta_group::1) and of pairs (cta_group::2): two
+   CTAs of a cluster whose ranks differ in their last bit. Rules and layouts are those of the PTX manual 9.0, section 9.7.16; nothing of it
+   has ever been compared with a card. MANUAL.md says what is not modelled. */
 #include <algorithm>
 #include <map>
 
@@ -54,23 +55,36 @@ struct TensorOp {
     Observer who;
     uint32_t pc;
     Cta *cta;
+    uint32_t group; /* CTAs that it is done for, 1 or 2 */
     /* products */
     InstructionWord word;
     MatrixDescriptor a, b; /* copies: a */
     uint32_t d, a_tensor, a_scales, b_scales;
     bool a_in_tensor_memory, accumulate;
     /* commits */
-    uint32_t barrier, slot;
+    uint32_t barrier;
     std::vector<Cta *> targets;
+    std::vector<uint32_t> slots; /* one for each: that it has come to one CTA tells nothing of the others */
 };
 
 struct Arrival { /* of a commit */
     uint32_t component, clock;
 };
 
+/* Where one warp of each CTA of a pair meet, for what only both can do: the first one waits. */
+struct Meeting {
+    Op op;
+    uint32_t address, columns;
+    bool waits = false;
+};
+
 /* What a CTA has of it. */
 struct TensorMemory {
+    Cta *of;
     std::shared_ptr<TensorSm> sm;
+    uint32_t group = 0; /* of its first instruction that has one: ptxas takes no kernel with both */
+    Meeting meeting;
+    uint32_t given;     /* to both CTAs of a pair, the first column */
     std::map<uint32_t, Issuer> issuer;              /* by thread */
     std::map<uint32_t, Issuer *> issuer_of;         /* by component */
     std::map<uint32_t, Port> loads, stores;         /* by warp */
@@ -88,6 +102,7 @@ static TensorMemory &tensor_memory(Cta *cta) {
     of_launch = world->number;
     if (!cta->tensor_memory) {
         cta->tensor_memory = std::make_shared<TensorMemory>();
+        cta->tensor_memory->of = cta;
         std::weak_ptr<TensorSm> &known = of_sm[cta->number % world->launch.multiprocessors];
         cta->tensor_memory->sm = known.lock();
         if (!cta->tensor_memory->sm) known = cta->tensor_memory->sm = std::make_shared<TensorSm>();
@@ -113,12 +128,52 @@ static Port &port_of(std::map<uint32_t, Port> &ports, Warp *warp) {
     return port;
 }
 
+/* ---- pairs ---- */
+
+static Cta *peer_of(const Cta *cta) { return cta->cluster->size % 2 ? nullptr : world->cta[cta->number ^ 1].get(); }
+/* The CTAs that something of this one is done for, that of even rank first. */
+static Cta *member(Cta *cta, uint32_t group, uint32_t i) { return group == 1 ? cta : i == (cta->rank & 1) ? cta : peer_of(cta); }
+
+/* By every instruction that says .cta_group. `alone`: one thread of a pair issues it. */
+static void check_group(uint32_t group, bool alone) {
+    TensorMemory &memory = tensor_memory(self->of);
+    if (memory.group && memory.group != group)
+        report("tcgen05-group:mixed", "cta_group::%u in a kernel that has used cta_group::%u", group, memory.group);
+    memory.group = group;
+    if (group == 1) return;
+    Cta *peer = peer_of(self->of);
+    if (!peer || tensor_memory(peer).sm == memory.sm) {
+        report("tcgen05-group:pair", "rank %u of a cluster of %u has no peer on another SM", self->of->rank, self->of->cluster->size);
+        stop_launch();
+    }
+    if (alone && peer->alive == 0) report("cluster-exit:pair", "the pair's other CTA, %u, has ended", peer->number);
+    if (alone && self->of->rank % 2 && !world->options.assume.either_cta)
+        report("tcgen05-group:leader", "the CTA of odd rank issues what is done for a pair");
+}
+
+static Issuer *find_issuer(const TensorMemory &memory, uint32_t component) {
+    const auto found = memory.issuer_of.find(component);
+    if (found != memory.issuer_of.end()) return found->second;
+    const Cta *peer = peer_of(memory.of);
+    if (!peer || !peer->tensor_memory) return nullptr;
+    const auto theirs = peer->tensor_memory->issuer_of.find(component);
+    return theirs == peer->tensor_memory->issuer_of.end() ? nullptr : theirs->second;
+}
+
 /* ---- order ---- */
 
 /* Pairs that one thread starts, or two threads with fences between, are done in their order without waiting (9.7.16.6.2). */
 static bool pipelined(const Issuer::Started &before, const Issuer::Started &after) {
-    if (after.op != Op::tcgen05_mma) return false;
+    if (after.op != Op::tcgen05_mma)
+        return world->options.assume.product_then_copy && before.op == Op::tcgen05_mma && after.op == Op::tcgen05_cp;
     return before.op == Op::tcgen05_cp || (before.d == after.d && before.shape == after.shape);
+}
+
+/* Two copies are, where a product in between is behind one and in front of the other. */
+static bool product_between(const Issuer &issuer, uint32_t before, uint32_t after) {
+    for (uint32_t i = before; i + 1 < after; i++)
+        if (issuer.started[i].op == Op::tcgen05_mma) return world->options.assume.product_then_copy;
+    return false;
 }
 
 /* ref.raise, by which lanes that shared what they know go on sharing it. */
@@ -151,14 +206,17 @@ struct Access {
 
 static Order tensor_order(TensorMemory &memory, const Access &access, const Event &e, bool e_writes) {
     const Observer &who = *access.who;
-    const auto issuer = memory.issuer_of.find(e.component);
+    const Issuer *issuer = find_issuer(memory, e.component);
     bool pipeline = false;
-    if (issuer != memory.issuer_of.end() && access.product && e_writes) { /* what a product reads is no part of a pipeline */
-        const Issuer::Started &before = issuer->second->started[e.clock - 1];
-        pipeline = pipelined(before, *access.product) && (before.op == Op::tcgen05_cp || access.accumulator);
-        if (pipeline && world->events[access.event].component == e.component) return Order::ordered;
+    const Event &me = world->events[access.event];
+    const bool by_copy = access.product && access.product->op == Op::tcgen05_cp;
+    /* what a product reads is no part of a pipeline, but where a copy overwrites it */
+    if (issuer && access.product && (e_writes || by_copy)) {
+        const Issuer::Started &before = issuer->started[e.clock - 1];
+        pipeline = pipelined(before, *access.product) && (before.op == Op::tcgen05_cp || by_copy || access.accumulator);
+        if (me.component == e.component && (pipeline || (by_copy && product_between(*issuer, e.clock, me.clock)))) return Order::ordered;
     }
-    const uint32_t issued = pipeline ? issuer->second->issued_component : 0;
+    const uint32_t issued = pipeline ? issuer->issued_component : 0;
     if (who.tensor.at(e.component) >= e.clock || (pipeline && who.tensor.at(issued) >= e.clock)) return Order::ordered;
     if (who.seen.at(e.component) >= e.clock || (pipeline && who.seen.at(issued) >= e.clock)) return Order::fence_missing;
     return Order::unordered;
@@ -181,10 +239,9 @@ static void conflict(const Access &access, uint32_t half, uint32_t column, bool 
 
 static void touch(TensorMemory &memory, const Access &access, uint32_t half, uint32_t column, bool write) {
     const Event &me = world->events[access.event];
-    Cta *cta = world->cta[me.cta].get();
-    if (column >= COLUMNS || memory.sm->owner[column] != cta) {
-        report_at("out-of-bounds:tensor-memory", *access.who, me.pc, me.op, "%s of %s, which this CTA has not allocated",
-                  write ? "write" : "read", describe_cell(half, column).c_str());
+    if (column >= COLUMNS || memory.sm->owner[column] != memory.of) {
+        report_at("out-of-bounds:tensor-memory", *access.who, me.pc, me.op, "%s of %s, which CTA %u has not allocated",
+                  write ? "write" : "read", describe_cell(half, column).c_str(), memory.of->number);
         return;
     }
     TensorCell &cell = memory.sm->cell[half][column];
@@ -245,27 +302,88 @@ static bool is_free(const TensorSm &sm, uint32_t first, uint32_t columns) {
     return true;
 }
 
-static bool allocate(Cta *cta, uint32_t columns, uint32_t *first) {
+static void own(Cta *cta, uint32_t first, uint32_t columns) {
     TensorSm &sm = *tensor_memory(cta).sm;
-    std::vector<uint32_t> places;
-    for (uint32_t c = 0; c + columns <= COLUMNS; c += columns) /* so that nothing blocks but for want of columns */
-        if (is_free(sm, c, columns)) places.push_back(c);
-    if (places.empty()) return false;
-    *first = places[random_below((uint32_t)places.size())]; /* anywhere: the address is what was written */
-    for (uint32_t c = *first; c < *first + columns; c++) {
+    for (uint32_t c = first; c < first + columns; c++) {
         sm.owner[c] = cta;
         for (auto &half : sm.cell) half[c] = TensorCell();
         for (auto &lane : sm.value) lane[c] = 0xffffffffu; /* NaN */
     }
-    sm.allocated[*first] = columns;
+    sm.allocated[first] = columns;
+    tensor_memory(cta).given = first;
+}
+
+/* The same columns in all CTAs of the group. */
+static bool allocate(Cta *cta, uint32_t columns, uint32_t group) {
+    std::vector<uint32_t> places;
+    for (uint32_t c = 0; c + columns <= COLUMNS; c += columns) { /* so that nothing blocks but for want of columns */
+        bool place = true;
+        for (uint32_t i = 0; i < group; i++) place &= is_free(*tensor_memory(member(cta, group, i)).sm, c, columns);
+        if (place) places.push_back(c);
+    }
+    if (places.empty()) return false;
+    const uint32_t first = places[random_below((uint32_t)places.size())]; /* anywhere: the address is what was written */
+    for (uint32_t i = 0; i < group; i++) own(member(cta, group, i), first, columns);
     progress();
     return true;
 }
 
-void op_tcgen05_alloc(uint32_t destination, uint32_t columns) {
+/* By the whole warp: comes to meet a warp of the peer. */
+static void come_to_meet(Warp *warp, Op op, const AllocationArguments &arguments) {
+    Meeting &mine = tensor_memory(warp->of).meeting;
+    const Cta *peer = peer_of(warp->of);
+    const Meeting &theirs = tensor_memory(member(warp->of, 2, (warp->of->rank & 1) ^ 1)).meeting;
+    if (mine.waits) report("tensor-memory:pair", "two warps of CTA %u want to meet one of CTA %u", warp->of->number, peer->number);
+    mine = {op, arguments.address, arguments.columns, true};
+    if (!theirs.waits || (theirs.op == op && theirs.columns == mine.columns && (op == Op::tcgen05_alloc || theirs.address == mine.address)))
+        return;
+    report("tensor-memory:pair", "%s of %u columns meets %s of %u columns by the pair's other CTA", op_text(op), mine.columns,
+           op_text(theirs.op), theirs.columns);
+    stop_launch();
+}
+
+/* Whether both are there, or were: the second one does `both` for the two, which may fail. */
+static bool have_met(Warp *warp, const std::function<bool(Cta *)> &both) {
+    Meeting &mine = tensor_memory(warp->of).meeting, &theirs = tensor_memory(peer_of(warp->of)).meeting;
+    if (!mine.waits) return true;
+    if (!theirs.waits || !both(warp->of)) return false;
+    mine.waits = theirs.waits = false;
+    progress();
+    return true;
+}
+
+static void meet_peer(Op op, AllocationArguments *mine, const char *wants, const std::function<bool(Cta *)> &both) {
+    collective(op, 0xffffffffu, mine, [op](Warp *warp) { come_to_meet(warp, op, *(AllocationArguments *)warp->lane[0]->argument); });
+    for (;;) {
+        collective(op, 0xffffffffu, mine, [&both](Warp *warp) {
+            const bool granted = have_met(warp, both);
+            for (Thread *t : warp->lane) t->granted = granted;
+            if (granted || peer_of(warp->of)->alive) return;
+            report("cluster-exit:pair", "the pair's other CTA has ended");
+            stop_launch();
+        });
+        if (self->granted) return;
+        self->detail = wants;
+        block_polling();
+        self->detail.clear();
+    }
+}
+
+static void write_address(Cta *cta, uint32_t address) {
+    if (cta_of_address(address) != cta || address % 4) {
+        report("misaligned:access", "the address goes to 0x%x: four bytes of this CTA's shared memory", address & 0xffffff);
+        stop_launch();
+    }
+    const uintptr_t offset = shared_offset(cta->number, address & 0xffffff);
+    generic_access(offset, 4, true, self->pc, Op::tcgen05_alloc);
+    memcpy(arena(offset), &tensor_memory(cta).given, 4);
+}
+
+void op_tcgen05_alloc(uint32_t destination, uint32_t columns, uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_alloc);
     AllocationArguments mine = {destination, columns};
-    collective(Op::tcgen05_alloc, 0xffffffffu, &mine, [](Warp *warp) {
+    collective(Op::tcgen05_alloc, 0xffffffffu, &mine, [group](Warp *warp) {
+        check_group(group, false);
         TensorMemory &memory = tensor_memory(warp->of);
         const AllocationArguments common = common_arguments(warp);
         check_columns(common.columns);
@@ -275,20 +393,18 @@ void op_tcgen05_alloc(uint32_t destination, uint32_t columns) {
                    memory.last_columns);
         memory.last_columns = common.columns;
     });
+    if (group == 2) {
+        meet_peer(Op::tcgen05_alloc, &mine, ": tensor memory is wanted for a pair, of which one is not there, or has none free",
+                  [columns](Cta *cta) { return allocate(cta, columns, 2); });
+        collective(Op::tcgen05_alloc, 0xffffffffu, &mine, [](Warp *warp) { write_address(warp->of, common_arguments(warp).address); });
+        return;
+    }
     for (;;) {
         collective(Op::tcgen05_alloc, 0xffffffffu, &mine, [](Warp *warp) {
             const AllocationArguments common = *(AllocationArguments *)warp->lane[0]->argument;
-            uint32_t first;
-            const bool granted = allocate(warp->of, common.columns, &first);
+            const bool granted = allocate(warp->of, common.columns, 1);
             for (Thread *t : warp->lane) t->granted = granted;
-            if (!granted) return;
-            if (cta_of_address(common.address) != warp->of || common.address % 4) {
-                report("misaligned:access", "the address goes to 0x%x: four bytes of this CTA's shared memory", common.address & 0xffffff);
-                stop_launch();
-            }
-            const uintptr_t offset = shared_offset(warp->of->number, common.address & 0xffffff);
-            generic_access(offset, 4, true, self->pc, Op::tcgen05_alloc);
-            memcpy(arena(offset), &first, 4);
+            if (granted) write_address(warp->of, common.address);
         });
         if (self->granted) break;
         self->detail = format_text(": %u columns of tensor memory are wanted and not free", columns);
@@ -297,9 +413,13 @@ void op_tcgen05_alloc(uint32_t destination, uint32_t columns) {
     }
 }
 
-void op_tcgen05_dealloc(uint32_t address, uint32_t columns) {
+void op_tcgen05_dealloc(uint32_t address, uint32_t columns, uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_dealloc);
     AllocationArguments mine = {address, columns};
+    collective(Op::tcgen05_dealloc, 0xffffffffu, &mine, [group](Warp *) { check_group(group, false); });
+    if (group == 2 && !world->options.assume.collectives_alone)
+        meet_peer(Op::tcgen05_dealloc, &mine, ": it gives tensor memory back, and the pair's other CTA does not",
+                  [](Cta *) { return true; });
     collective(Op::tcgen05_dealloc, 0xffffffffu, &mine, [](Warp *warp) {
         TensorSm &sm = *tensor_memory(warp->of).sm;
         const AllocationArguments common = common_arguments(warp);
@@ -327,9 +447,15 @@ void op_tcgen05_dealloc(uint32_t address, uint32_t columns) {
     });
 }
 
-void op_tcgen05_relinquish(void) {
+void op_tcgen05_relinquish(uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_relinquish);
-    collective(Op::tcgen05_relinquish, 0xffffffffu, nullptr, [](Warp *warp) { tensor_memory(warp->of).relinquished = true; });
+    AllocationArguments none = {0, 0};
+    collective(Op::tcgen05_relinquish, 0xffffffffu, &none, [group](Warp *warp) {
+        check_group(group, false);
+        tensor_memory(warp->of).relinquished = true;
+    });
+    if (group == 2 && !world->options.assume.collectives_alone)
+        meet_peer(Op::tcgen05_relinquish, &none, ": it gives up its permit, and the pair's other CTA does not", [](Cta *) { return true; });
 }
 
 void tcgen05_end_of_thread(Thread *t) {
@@ -474,7 +600,7 @@ static MatrixDescriptor decode_matrix(uint64_t d, const char *which) {
 enum class Kind { f16, f8f6f4, mxf8f6f4 };
 
 /* Tables 42 and 43, and the shapes of table 39. */
-static InstructionWord decode_word(uint32_t w, Kind kind, bool a_in_tensor_memory) {
+static InstructionWord decode_word(uint32_t w, Kind kind, bool a_in_tensor_memory, uint32_t group) {
     InstructionWord i;
     const bool scaled = kind == Kind::mxf8f6f4, bytes = kind != Kind::f16;
     const auto field = [w](int first, int bits) { return w >> first & ((1u << bits) - 1); };
@@ -508,15 +634,17 @@ static InstructionWord decode_word(uint32_t w, Kind kind, bool a_in_tensor_memor
                bytes ? "E4M3 and E5M2" : "F16 and BF16");
     else if (!bytes && i.a_format != i.b_format)
         report("descriptor:word-format-pair", "instruction word 0x%08x: A and B are of different 16-bit types", w);
-    if (i.m != 128 && (i.m != 64 || scaled))
-        report("descriptor:word-m", "instruction word 0x%08x: M %u: 128%s", w, i.m, scaled ? "" : " or 64");
-    const uint32_t step = (a_in_tensor_memory && i.m == 128) || (bytes && i.b_transposed) ? 16 : 8;
+    if (group == 2 ? i.m != 256 : i.m != 128 && (i.m != 64 || scaled))
+        report("descriptor:word-m", "instruction word 0x%08x: M %u: %s", w, i.m,
+               group == 2 ? "256 of a pair; its 128 are not modelled" : scaled ? "128" : "128 or 64");
+    /* of a pair's N each CTA has half */
+    const uint32_t step = ((a_in_tensor_memory && i.m >= 128) || (bytes && i.b_transposed) ? 16 : 8) * group;
     if (i.n < step || i.n > 256 || i.n % step)
         report("descriptor:word-n", "instruction word 0x%08x: N %u: a multiple of %u up to 256", w, i.n, step);
     if (a_in_tensor_memory && i.a_transposed)
         report("descriptor:word-transposed-a", "instruction word 0x%08x: A in tensor memory cannot be transposed", w);
-    if (i.m != 64) i.m = 128; /* whatever was said, the model stays within its bounds */
-    i.n = std::min(std::max(i.n, 8u), 256u);
+    if (i.m != 64 || group == 2) i.m = 128; /* of each CTA; whatever was said, the model stays within its bounds */
+    i.n = std::min(std::max(i.n, 8 * group), 256u) / group * group;
     return i;
 }
 
@@ -542,6 +670,7 @@ static void unpack_halves(const uint8_t *from, uint32_t format, float *to) {
 }
 
 struct SharedOperand {
+    const Cta *cta; /* whose shared memory */
     const MatrixDescriptor &matrix;
     uint32_t rows, format;
     bool transposed, negated;
@@ -557,7 +686,7 @@ template <class Element> static void read_operand(const TensorOp &op, uint32_t e
     for (uint32_t line = 0; line < lines; line++)
         for (uint32_t u = 0; u < units; u++) {
             const uintptr_t offset =
-                shared_offset(op.cta->number, (uint32_t)(o.transposed ? mn_major(o.matrix, line, u) : k_major(o.matrix, line, u)));
+                shared_offset(o.cta->number, (uint32_t)(o.transposed ? mn_major(o.matrix, line, u) : k_major(o.matrix, line, u)));
             const bool there = access.read(offset, 16, o.name);
             if (world->options.protocol) continue;
             if (!there) memset(unit, 0, sizeof unit);
@@ -607,19 +736,17 @@ static void read_scales(TensorMemory &memory, const TensorOp &op, const Access &
     }
 }
 
-static void execute_product(TensorMemory &memory, const TensorOp &op) {
+/* The rows of one CTA: all there is, or half of what a pair multiplies. */
+static void multiply_rows(TensorMemory &memory, const TensorOp &op, uint32_t event, const float *b) {
     const InstructionWord &w = op.word;
-    const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_mma, EVENT_ASYNC),
-                   column = op.d & 0xffff, shift = first_lane(op.d) % 32;
+    const uint32_t column = op.d & 0xffff, shift = first_lane(op.d) % 32;
     const Issuer::Started &started = op.issuer->started[op.number - 1];
     const Access access = {&op.who, event, &started, false}, accumulator = {&op.who, event, &started, true};
-    static float a[LANES][32], b[32 * 256];
+    static float a[LANES][32], sum[LANES][256];
     static double a_scale[LANES], b_scale[256];
     const auto set_a = [&](uint32_t row, uint32_t k, float v) { a[row][k] = v; };
     if (op.a_in_tensor_memory) read_tensor_operand(memory, op, access, set_a);
-    else read_operand(op, event, {op.a, w.m, w.a_format, w.a_transposed, w.a_negated, "A"}, set_a);
-    read_operand(op, event, {op.b, w.n, w.b_format, w.b_transposed, w.b_negated, "B"},
-                 [&](uint32_t row, uint32_t k, float v) { b[k * w.n + row] = v; });
+    else read_operand(op, event, {memory.of, op.a, w.m, w.a_format, w.a_transposed, w.a_negated, "A"}, set_a);
     if (w.scaled) {
         read_scales(memory, op, access, op.a_scales, w.m, w.a_scale, a_scale, "A");
         read_scales(memory, op, access, op.b_scales, w.n, w.b_scale, b_scale, "B");
@@ -630,7 +757,6 @@ static void execute_product(TensorMemory &memory, const TensorOp &op) {
             touch(memory, accumulator, (lane_of(row, w.m) + shift) / HALF, c, true);
         }
     if (world->options.protocol || column + w.n > COLUMNS) return;
-    static float sum[LANES][256];
     const auto d = [&](uint32_t row) { return (float *)&memory.sm->value[lane_of(row, w.m) + shift][column]; };
     for (uint32_t row = 0; row < w.m; row++)
         for (uint32_t n = 0; n < w.n; n++) sum[row][n] = op.accumulate && !w.scaled ? d(row)[n] : 0.0f;
@@ -640,27 +766,54 @@ static void execute_product(TensorMemory &memory, const TensorOp &op) {
             d(row)[n] = w.scaled ? (op.accumulate ? d(row)[n] : 0.0f) + (float)(sum[row][n] * a_scale[row] * b_scale[n]) : sum[row][n];
 }
 
-static void execute_copy(TensorMemory &memory, const TensorOp &op) {
+/* What is done for a pair reaches both CTAs, which must not have ended. */
+static void check_alive(const TensorOp &op) {
+    for (uint32_t i = 0; i < op.group && op.group == 2; i++)
+        if (member(op.cta, op.group, i)->alive == 0)
+            report_at("cluster-exit:pair", op.who, op.pc, op.op, "reaches CTA %u, which has ended", member(op.cta, op.group, i)->number);
+}
+
+/* B: each CTA of a pair has one half of its rows. */
+static void execute_product(const TensorOp &op) {
+    const InstructionWord &w = op.word;
+    const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_mma, EVENT_ASYNC),
+                   rows = w.n / op.group;
+    static float b[32 * 256];
+    check_alive(op);
+    for (uint32_t i = 0; i < op.group; i++)
+        read_operand(op, event, {member(op.cta, op.group, i), op.b, rows, w.b_format, w.b_transposed, w.b_negated, "B"},
+                     [&](uint32_t row, uint32_t k, float v) { b[k * w.n + i * rows + row] = v; });
+    for (uint32_t i = 0; i < op.group; i++) multiply_rows(tensor_memory(member(op.cta, op.group, i)), op, event, b);
+}
+
+/* From each CTA's shared memory to its tensor memory. */
+static void execute_copy(const TensorOp &op) {
     const uint32_t event = new_event(op.issuer->component, op.number, op.pc, op.cta->number, Op::tcgen05_cp, EVENT_ASYNC),
                    column = op.d & 0xffff;
     const Access access = {&op.who, event, &op.issuer->started[op.number - 1], false};
-    for (uint32_t c = column; c < column + 4; c++)
-        for (uint32_t half = 0; half < LANES / HALF; half++) touch(memory, access, half, c, true);
-    for (uint32_t row = 0; row < 32; row++) {
-        const uintptr_t offset = shared_offset(op.cta->number, (uint32_t)k_major(op.a, row, 0));
-        if (!async_read(op.who, event, offset, 16, "source") || column + 4 > COLUMNS) continue;
-        for (uint32_t lane = row; lane < LANES; lane += 32) memcpy(&memory.sm->value[lane][column], arena(offset), 16);
+    check_alive(op);
+    for (uint32_t i = 0; i < op.group; i++) {
+        TensorMemory &memory = tensor_memory(member(op.cta, op.group, i));
+        for (uint32_t c = column; c < column + 4; c++)
+            for (uint32_t half = 0; half < LANES / HALF; half++) touch(memory, access, half, c, true);
+        for (uint32_t row = 0; row < 32; row++) {
+            const uintptr_t offset = shared_offset(memory.of->number, (uint32_t)k_major(op.a, row, 0));
+            if (!async_read(op.who, event, offset, 16, "source") || column + 4 > COLUMNS) continue;
+            for (uint32_t lane = row; lane < LANES; lane += 32) memcpy(&memory.sm->value[lane][column], arena(offset), 16);
+        }
     }
 }
 
 static void arrive(TensorOp &op) {
-    Slot &slot = op.cta->slot[op.slot];
-    op.who.seen.raise(slot.component, slot.clock);
-    slot.busy = false;
-    for (Cta *target : op.targets) {
+    for (size_t i = 0; i < op.targets.size(); i++) {
+        Cta *target = op.targets[i];
+        Slot &slot = op.cta->slot[op.slots[i]];
+        Observer who = op.who;
+        who.seen.raise(slot.component, slot.clock);
+        slot.busy = false;
         if (target->alive == 0 && target != op.cta)
             report_at("cluster-exit:commit", op.who, op.pc, op.op, "arrives at an mbarrier of CTA %u, which has ended", target->number);
-        mbarrier_async_arrive(target, op.barrier, op.issuer->component, op.number, op.who);
+        mbarrier_async_arrive(target, op.barrier, op.issuer->component, op.number, who);
     }
 }
 
@@ -686,15 +839,17 @@ struct TensorAction : Action {
         const size_t at = ready[random_below((uint32_t)ready.size())];
         const std::unique_ptr<TensorOp> op = std::move(memory.pending[at]);
         memory.pending.erase(memory.pending.begin() + (long)at);
-        if (op->op == Op::tcgen05_mma) execute_product(memory, *op);
-        else if (op->op == Op::tcgen05_cp) execute_copy(memory, *op);
+        if (op->op == Op::tcgen05_mma) execute_product(*op);
+        else if (op->op == Op::tcgen05_cp) execute_copy(*op);
         else arrive(*op);
         progress();
     }
 };
 
-static TensorOp *start(Op op) {
+static TensorOp *start(Op op, uint32_t group) {
+    check_group(group, true);
     TensorOp *work = new TensorOp();
+    work->group = group;
     work->op = op;
     work->issuer = &issuer_of(self);
     work->pc = self->pc;
@@ -723,9 +878,9 @@ static void check_lane(uint32_t address, uint32_t m, const char *which) {
 }
 
 static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_tensor_memory, uint64_t b, uint32_t word, Kind kind,
-                          uint32_t a_scales, uint32_t b_scales, bool accumulate) {
-    TensorOp *work = start(Op::tcgen05_mma);
-    work->word = decode_word(word, kind, a_in_tensor_memory);
+                          uint32_t a_scales, uint32_t b_scales, bool accumulate, uint32_t group) {
+    TensorOp *work = start(Op::tcgen05_mma, group);
+    work->word = decode_word(word, kind, a_in_tensor_memory, group);
     const uint32_t k_units = work->word.k / (work->word.bytes ? 16 : 8);
     if (!a_in_tensor_memory) work->a = decode_matrix(a, "descriptor of A");
     work->b = decode_matrix(b, "descriptor of B");
@@ -749,31 +904,32 @@ static void start_product(uint32_t d, uint64_t a, uint32_t a_tensor, bool a_in_t
     enqueue(work, (uint32_t)kind << 24 | work->word.m << 12 | work->word.n);
 }
 
-void op_tcgen05_mma_f16(uint32_t d, uint64_t a, bool a_in_tensor_memory, uint64_t b, uint32_t word, bool accumulate) {
+void op_tcgen05_mma_f16(uint32_t d, uint64_t a, bool a_in_tensor_memory, uint64_t b, uint32_t word, bool accumulate, uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_mma);
-    start_product(d, a, (uint32_t)a, a_in_tensor_memory, b, word, Kind::f16, 0, 0, accumulate);
+    start_product(d, a, (uint32_t)a, a_in_tensor_memory, b, word, Kind::f16, 0, 0, accumulate, group);
 }
 
 void op_tcgen05_mma_f8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, bool accumulate) {
     MACHINE_ENTER(Op::tcgen05_mma);
-    start_product(d, a, 0, false, b, word, Kind::f8f6f4, 0, 0, accumulate);
+    start_product(d, a, 0, false, b, word, Kind::f8f6f4, 0, 0, accumulate, 1);
 }
 
-void op_tcgen05_mma_mxf8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t a_scales, uint32_t b_scales, bool accumulate) {
+void op_tcgen05_mma_mxf8f6f4(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t a_scales, uint32_t b_scales, bool accumulate,
+                             uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_mma);
-    start_product(d, a, 0, false, b, word, Kind::mxf8f6f4, a_scales, b_scales, accumulate);
+    start_product(d, a, 0, false, b, word, Kind::mxf8f6f4, a_scales, b_scales, accumulate, group);
 }
 
-void op_tcgen05_cp(uint32_t address, uint64_t source) {
+void op_tcgen05_cp(uint32_t address, uint64_t source, uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_cp);
-    TensorOp *work = start(Op::tcgen05_cp);
+    TensorOp *work = start(Op::tcgen05_cp, group);
     work->a = decode_matrix(source, "descriptor of the source");
     work->d = address;
     check_lane(address, 128, "the destination");
     enqueue(work, 0);
 }
 
-void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast) {
+void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast, uint32_t group) {
     MACHINE_ENTER(Op::tcgen05_commit);
     Cta *cta = cta_of_address(barrier);
     const Cluster &cluster = *self->of->cluster;
@@ -781,16 +937,16 @@ void op_tcgen05_commit(uint32_t barrier, uint32_t mask, bool multicast) {
         report("multicast", "mask 0x%x in a cluster of %u", mask, cluster.size);
         stop_launch();
     }
-    TensorOp *work = start(Op::tcgen05_commit);
+    TensorOp *work = start(Op::tcgen05_commit, group);
     work->barrier = barrier & ((1u << RANK_SHIFT) - 1);
     for (uint32_t rank = 0; rank < cluster.size; rank++) {
         if (multicast ? !(mask >> rank & 1) : rank != cta->rank) continue;
         find_mbarrier(work->barrier | rank << RANK_SHIFT, false, *self);
         work->targets.push_back(world->cta[cluster.first + rank].get());
     }
-    Slot &slot = take_slot(self->of, *self);
-    work->slot = (uint32_t)(&slot - self->of->slot.data());
     for (Cta *target : work->targets) {
+        const Slot &slot = take_slot(self->of, *self);
+        work->slots.push_back((uint32_t)(&slot - self->of->slot.data()));
         std::vector<Arrival> &arrivals = tensor_memory(target).arrivals;
         arrivals.erase(
             std::remove_if(arrivals.begin(), arrivals.end(), [](const Arrival &a) { return self->seen.at(a.component) >= a.clock; }),
