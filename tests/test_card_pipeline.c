@@ -1,5 +1,6 @@
 /* The command line's pipeline onto GPUs that are not there (tests/fake_cuda.h): rows in order from one and from several, and a card that is
-   lost in the middle: what is done is kept, the rest is named. Meant for ThreadSanitizer, too. */
+   lost in the middle: what is done is kept, the rest is named; the same with engines that are made as pictures of any size come. Meant for
+   ThreadSanitizer, too. */
 #define _GNU_SOURCE /* of tools/megavit_session.c */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_CUDA
@@ -115,38 +116,30 @@ static int take(void *user, const char *name, const mgv_shape *shape, const floa
     return 0;
 }
 
-/* Embeds all pictures; the exit code. What was said is in f->said. */
-static int embed(fixture *f, uint32_t at_once, uint32_t threads, const char *devices) {
-    cli_session_options options;
+/* Encodes all pictures of a folder's; the exit code. What was said is in f->said. */
+static int encode(fixture *f, const cli_session_options *options, void (*name_of)(int, char *), const mgv_output *output, cli_sink *sink,
+                  void (*kernel)(const void *)) {
     cli_list pictures;
-    mgv_output output;
     FILE *file = tmpfile();
     int status, i, kept;
     fake_reset();
     fake.devices = 3;
-    fake.kernel = play;
-    memset(&options, 0, sizeof options);
+    fake.kernel = kernel;
     memset(&pictures, 0, sizeof pictures);
-    memset(&output, 0, sizeof output);
     for (i = 0; i < PICTURES; i++) {
         char name[16], path[128];
-        picture_name(i, name);
+        name_of(i, name);
         path_of(f, name, path);
         assert_int_equal(cli_list_add(&pictures, path), 0);
     }
-    options.model = f->directory;
-    options.backend = MGV_BACKEND_CUDA;
-    options.batch = at_once;
-    options.threads = threads;
-    options.devices = devices;
     f->rows = f->next = 0;
     assert_non_null(file);
     fflush(stderr);
     kept = dup(STDERR_FILENO);
     dup2(fileno(file), STDERR_FILENO);
-    f->session = cli_session_open(&options, &status);
+    f->session = cli_session_open(options, &status);
     if (f->session) {
-        status = cli_session_encode(f->session, &pictures, &output, take, f);
+        status = cli_session_encode(f->session, &pictures, output, sink, f);
         fake.fail_name = NULL; /* so that all can be given back */
         cli_session_close(f->session);
     }
@@ -159,6 +152,18 @@ static int embed(fixture *f, uint32_t at_once, uint32_t threads, const char *dev
     cli_list_free(&pictures);
     assert_int_equal(fake_alive(), 0);
     return status;
+}
+static int embed(fixture *f, uint32_t at_once, uint32_t threads, const char *devices) {
+    cli_session_options options;
+    mgv_output output;
+    memset(&options, 0, sizeof options);
+    memset(&output, 0, sizeof output);
+    options.model = f->directory;
+    options.backend = MGV_BACKEND_CUDA;
+    options.batch = at_once;
+    options.threads = threads;
+    options.devices = devices;
+    return encode(f, &options, picture_name, &output, take, play);
 }
 static int is_named(const fixture *f, int i, const char *with) {
     char name[64];
@@ -218,7 +223,96 @@ static void test_devices(void **state) {
     }
 }
 
+/* ---- pictures of any size, of one colour each ---- */
+
+#define ANY_SIZE_MODEL "tests/golden/qwen3_saved"
+static void colour_name(int i, char *name) { sprintf(name, "c%02d.ppm", i); }
+static uint32_t colour_of(size_t i) { return (uint32_t)(10 * i + 3); }
+
+/* Merged rows are the sums of their patches' colours. */
+static void play_any_size(const void *argument) {
+    const mgv__kernel_arguments *a = (const mgv__kernel_arguments *)argument;
+    const mgv__cuda *cuda;
+    const mgv__config *c;
+    uint32_t i, row, unit;
+    for (i = 0; i < FAKE_ENGINES; i++) fake_engines[i] = i < now->session->device_count ? now->session->engines[i] : NULL;
+    cuda = fake_find_cuda(a);
+    assert_non_null(cuda);
+    c = cuda->plan->config;
+    unit = c->merge * c->merge;
+    for (row = 0; row < a->place_rows / unit; row++) {
+        float *to = a->outputs[0] + (size_t)a->unit_rows[row] * c->out_hidden;
+        uint32_t sum = 0;
+        for (i = 0; i < unit; i++) sum += a->pixels[a->tokens[row * unit + i].pixels];
+        for (i = 0; i < c->out_hidden; i++) to[i] = (float)sum + (float)i / 64;
+    }
+    if (a->next_count) memset(a->aborted + a->next_counters, 0, a->next_count * sizeof *a->counters);
+    *a->aborted = 0;
+}
+static int take_any_size(void *user, const char *name, const mgv_shape *shape, const float *rows) {
+    fixture *f = (fixture *)user;
+    char wanted[16];
+    uint64_t i;
+    colour_name((int)f->next, wanted);
+    assert_string_equal(strrchr(name, '/') + 1, wanted);
+    assert_true(shape->rows > 0);
+    for (i = 0; i < shape->rows; i++) {
+        assert_true(rows[i * shape->columns] == 4 * (float)colour_of(f->next));
+        assert_true(rows[(i + 1) * shape->columns - 1] == 4 * (float)colour_of(f->next) + (float)(shape->columns - 1) / 64);
+    }
+    f->next++;
+    f->rows += (size_t)shape->rows;
+    return 0;
+}
+
+/* The engine is made when the first picture comes: more batches than it holds at once, each while the one before is under way. */
+static void test_engines_as_pictures_come(void **state) {
+    static const uint32_t batches[] = {1, 3, 64}, threads[] = {1, 3};
+    fixture *f = (fixture *)*state;
+    unsigned char *pixels = (unsigned char *)malloc(256 * 256 * 3);
+    size_t b, t, d, rows = 0;
+    int i;
+    for (i = 0; i < PICTURES; i++) {
+        const int width = 64 + 32 * (i % 4), height = 64 + 32 * (i % 3);
+        char name[16], head[32];
+        colour_name(i, name);
+        sprintf(head, "P6 %d %d 255\n", width, height);
+        memset(pixels, (int)colour_of((size_t)i), (size_t)width * (size_t)height * 3);
+        write_file(f, name, head, strlen(head), pixels, (size_t)width * (size_t)height * 3);
+        rows += (size_t)width * (size_t)height / (32 * 32);
+    }
+    free(pixels);
+    for (b = 0; b < COUNT_OF(batches); b++)
+        for (t = 0; t < COUNT_OF(threads); t++)
+            for (d = 0; d < COUNT_OF(device_lists); d++) {
+                cli_session_options options;
+                mgv_output output;
+                memset(&options, 0, sizeof options);
+                memset(&output, 0, sizeof output);
+                output.kind = MGV_OUTPUT_TOKENS;
+                options.model = ANY_SIZE_MODEL;
+                options.backend = MGV_BACKEND_CUDA;
+                options.batch = batches[b];
+                options.threads = threads[t];
+                options.devices = device_lists[d];
+                options.row_outputs = 1;
+                options.output_kinds = 1u << MGV_OUTPUT_TOKENS;
+                expect(f, encode(f, &options, colour_name, &output, take_any_size, play_any_size), 0);
+                assert_int_equal(f->next, PICTURES);
+                assert_int_equal(f->rows, rows);
+                assert_true(fake.launches >= (PICTURES + batches[b] - 1) / batches[b]);
+            }
+    for (i = 0; i < PICTURES; i++) {
+        char name[16], path[128];
+        colour_name(i, name);
+        path_of(f, name, path);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_a_lost_card), cmocka_unit_test(test_devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_a_lost_card),
+                                       cmocka_unit_test(test_devices),
+                                       cmocka_unit_test(test_engines_as_pictures_come)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
