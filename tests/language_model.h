@@ -10,7 +10,7 @@ typedef struct shape {
     uint32_t hidden, intermediate, heads, key_heads, head_dim, vocabulary;
     int tied, sees, bias;
 } shape;
-enum { LAYERS = 2, PLACEHOLDER = 60 };
+enum { LANGUAGE_LAYERS = 2, PLACEHOLDER = 60 };
 static const shape small = {"qwen3", 32, 64, 4, 2, 128, 67, 1, 0, 0}, untied = {"qwen3", 48, 32, 4, 1, 128, 50, 0, 0, 0},
                    seeing = {"qwen3_vl_text", 32, 64, 4, 2, 128, 67, 1, 1, 0};
 
@@ -175,7 +175,7 @@ static inline void open_files(held_model *held) {
     if (mgv_model_open(&held->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
 }
 static inline void open_model(held_model *held, const shape *s) {
-    make_files(held, s, LAYERS, 0);
+    make_files(held, s, LANGUAGE_LAYERS, 0);
     open_files(held);
 }
 static inline void close_model(held_model *held) {

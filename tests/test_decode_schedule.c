@@ -161,7 +161,7 @@ static void test_other_shapes(void **state) {
     for (i = 0; i < COUNT_OF(cases); i++) {
         held_model held;
         schedule s;
-        make_files(&held, &cases[i].shape, LAYERS, 1);
+        make_files(&held, &cases[i].shape, LANGUAGE_LAYERS, 1);
         open_files(&held);
         get(held.model, 0, 0, 7, &s);
         check_sums(&s);

@@ -114,7 +114,7 @@ static void prompt_kernel(const void *argument) {
     assert_int_equal(*a->decode.aborted, 0);
     assert_int_equal(a->decode.status->aborted, 0);
     assert_true(a->rows >= 1 && d->position + a->rows <= d->capacity);
-    for (i = 0; i < MGV__PROMPT_MOST_BLOCKS * (1 + LAYERS * MGV__PROMPT_LAYER_OPS); i++) {
+    for (i = 0; i < MGV__PROMPT_MOST_BLOCKS * (1 + LANGUAGE_LAYERS * MGV__PROMPT_LAYER_OPS); i++) {
         assert_int_equal(a->counters[i], 0);
         a->counters[i] = 9;
     }
@@ -287,7 +287,7 @@ static void test_weights(void **state) {
             memcpy(&value, f.engine->decoder->weights + 2 * i, 2);
             there += (double)mgv__float_of_bf16(value) * mgv__float_of_bf16(value);
         }
-        for (layer = 0; layer < LAYERS; layer++)
+        for (layer = 0; layer < LANGUAGE_LAYERS; layer++)
             for (k = 0; k <= MGV__PRODUCTS; k++) {
                 const mgv__op *op = mgv__decode_product_op(plan->program, k, layer);
                 if (k >= MGV__PRODUCT_HEAD && (layer || (k == MGV__PRODUCTS && shapes[s]->tied))) continue;
@@ -300,7 +300,7 @@ static void test_weights(void **state) {
                 }
             }
         assert_true(fabs(there - expected) < 1e-9 * expected);
-        assert_int_equal(plan->vector_count, (2 * shapes[s]->hidden + 2 * 128) * LAYERS + shapes[s]->hidden);
+        assert_int_equal(plan->vector_count, (2 * shapes[s]->hidden + 2 * 128) * LANGUAGE_LAYERS + shapes[s]->hidden);
         end(&f);
     }
 }
@@ -583,7 +583,7 @@ static void test_bad_ends(void **state) {
     f.session->gpu->arguments.generation = 0x80000000u; /* tags that are used up: words are cleared and they begin anew */
     assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
     check_logits(f.session, kept, 5);
-    assert_int_equal(f.session->gpu->arguments.generation, 1 + LAYERS + 1 + MGV__DECODE_MEETINGS);
+    assert_int_equal(f.session->gpu->arguments.generation, 1 + LANGUAGE_LAYERS + 1 + MGV__DECODE_MEETINGS);
     end(&f);
 }
 

@@ -1,0 +1,119 @@
+/* megavit plan of texts and of Blackwell: what is printed is what the library says, and what cannot be is said. */
+#define MEGAVIT_IMPLEMENTATION
+#define MEGAVIT_TEXT
+#define MEGAVIT_PLAN
+#include "megavit.h"
+
+#include "support.h"
+#include "program.h"
+#include "language_model.h"
+
+static char model_path[64];
+static const shape printed = {"qwen3", 256, 512, 4, 2, 128, 320, 1, 0, 0};
+static held_model held;
+
+static int set_up_model(void **state) {
+    char path[128];
+    FILE *file;
+    if (set_up(state) != 0) return -1;
+    make_files(&held, &printed, 3, 0);
+    open_files(&held);
+    snprintf(model_path, sizeof model_path, "%.40s/language", scratch);
+    assert_int_equal(mkdir(model_path, 0777), 0);
+    snprintf(path, sizeof path, "%s/config.json", model_path);
+    write_all(path, held.config, strlen(held.config));
+    snprintf(path, sizeof path, "%s/model.safetensors", model_path);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(held.file, 1, held.file_bytes, file), held.file_bytes);
+    assert_int_equal(fclose(file), 0);
+    return 0;
+}
+static int tear_down_model(void **state) {
+    close_model(&held);
+    return tear_down(state);
+}
+static void assert_said(const char *text) {
+    if (!strstr(said_out, text)) fail_msg("'%s' is not in: %s%s", text, said_out, said_err);
+}
+
+static void plan_of_texts(void **state) {
+    static const struct {
+        const char *sessions, *position, *sms, *begins;
+        mgv_decode_desc desc;
+    } cases[] = {{"1", "300", NULL, "1 session at position 300, 132 multiprocessors", {0, 1, 300, 0}},
+                 {"3", NULL, "8", "3 sessions at position 0, 8 multiprocessors", {0, 3, 0, 8}},
+                 {NULL, "7", "5", "1 session at position 7, 4 multiprocessors", {0, 0, 7, 5}}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        const char *words[10];
+        int count = 0;
+        mgv_decode_info info;
+        mgv_decode_step steps[16];
+        mgv_error error;
+        char line[200];
+        uint32_t k;
+        words[count++] = "plan";
+        words[count++] = "--model";
+        words[count++] = model_path;
+        if (cases[i].sessions) words[count++] = "--sessions";
+        if (cases[i].sessions) words[count++] = cases[i].sessions;
+        if (cases[i].position) words[count++] = "--position";
+        if (cases[i].position) words[count++] = cases[i].position;
+        if (cases[i].sms) words[count++] = "--sms";
+        if (cases[i].sms) words[count++] = cases[i].sms;
+        assert_int_equal(run_list(NULL, words, count), 0);
+        assert_int_equal(mgv_model_get_decode_schedule(held.model, &cases[i].desc, &info, steps, COUNT_OF(steps), &error), MGV_OK);
+        assert_said(cases[i].begins);
+        assert_said(info.kernel);
+        for (k = 0; k < info.step_count; k++) { /* each step a line of its own */
+            const mgv_decode_step *s = &steps[k];
+            snprintf(line, sizeof line, "\n%-12s %6u %7u %8u %11.3f %9.3f %10.2f %8.2f %8.2f %8.1f\n", s->label, s->times, s->units,
+                     s->busiest, (double)s->weight_bytes * 1e-6, (double)s->cache_bytes * 1e-6, s->stream_us, s->wait_us, s->us,
+                     s->us * s->times);
+            assert_said(line);
+        }
+        snprintf(line, sizeof line, "predicted: %.0f us for an id of each session, %.0f ids a second in sum; memory alone: %.0f us",
+                 info.us, info.ids_per_second, info.floor_us);
+        assert_said(line);
+        assert_int_equal(strstr(said_out, "\njoin ") != NULL, cases[i].desc.position >= 128);
+    }
+}
+static void plans_of_texts_that_cannot_be(void **state) {
+    (void)state;
+    assert_int_equal(run("plan", "--model", model_path, "--sessions", "9"), 1);
+    assert_non_null(strstr(said_err, "9 sessions at 0 on 0 multiprocessors; a launch has up to 8"));
+    assert_int_equal(run("plan", "--model", model_path, "--sessions", "1", "--sms", "1"), 1);
+    assert_bad_file(run("plan", "--model", MODEL, "--sessions", "1"), MODEL);
+    assert_bad_file(run("plan", "--model", "tests/golden/decoder/qwen3", "--position", "4"),
+                    "heads of 128 columns, and this model's have 16");
+    assert_bad_file(run("plan", "--model", in_scratch("nothing"), "--position", "4"), "config.json");
+}
+
+/* Of Blackwell it says that nothing of it is measured, and which precision. */
+static void plan_of_blackwell(void **state) {
+    static const struct {
+        const char *architecture, *precision, *begins;
+    } cases[] = {{"sm_100a", "bf16", "GPU schedule (Blackwell, bf16; predicted from data sheets: the kernel has run on a model of the"},
+                 {"sm_103a", "mixed", "GPU schedule (Blackwell Ultra, mixed; predicted from data sheets"},
+                 {"sm_110a", "mixed", "GPU schedule (Blackwell Thor, mixed; predicted from data sheets"},
+                 {"sm_90a", "bf16", "GPU schedule (Hopper, bf16), "}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(run("plan", "--model", OTHER_MODEL, "--batch", "8", "--arch", cases[i].architecture, "--precision",
+                             cases[i].precision), 0);
+        assert_said(cases[i].begins);
+    }
+    assert_bad_file(run("plan", "--model", OTHER_MODEL, "--backend", "cuda", "--arch", "sm_100a", "--precision", "mxfp8"),
+                    "the GPU kernel has MXFP8 throughout for heads of 64 columns, not of");
+    assert_bad_file(run("plan", "--model", VARIABLE_MODEL, "--backend", "cuda", "--arch", "sm_100a"),
+                    "the kernel for Blackwell runs towers of SigLIP, CLIP and DINOv2 alone");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plan_of_texts), cmocka_unit_test(plans_of_texts_that_cannot_be),
+                                       cmocka_unit_test(plan_of_blackwell)};
+    return cmocka_run_group_tests_name("plans of texts and of Blackwell", tests, set_up_model, tear_down_model);
+}
