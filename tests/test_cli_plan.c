@@ -92,7 +92,7 @@ static void plans_of_texts_that_cannot_be(void **state) {
 }
 
 /* Of Blackwell it says that nothing of it is measured, and which precision. */
-static void plan_of_blackwell(void **state) {
+static void plans_of_machines(void **state) {
     static const struct {
         const char *architecture, *precision, *begins;
     } cases[] = {{"sm_100a", "bf16", "GPU schedule (Blackwell, bf16; predicted from data sheets: the kernel has run on a model of the"},
@@ -108,12 +108,16 @@ static void plan_of_blackwell(void **state) {
     }
     assert_bad_file(run("plan", "--model", OTHER_MODEL, "--backend", "cuda", "--arch", "sm_100a", "--precision", "mxfp8"),
                     "the GPU kernel has MXFP8 throughout for heads of 64 columns, not of");
+    assert_bad_file(run("plan", "--model", "tests/golden/clip_saved", "--backend", "cuda", "--arch", "sm_100a", "--precision", "mixed"),
+                    "the GPU kernel has no MXFP8 for a stream that is normalised where it lies");
+    assert_bad_file(run("plan", "--model", VARIABLE_MODEL, "--backend", "cuda", "--batch", "100000"),
+                    "the pixels of 25600000 tokens are more than one engine's GPU buffers hold");
     assert_bad_file(run("plan", "--model", VARIABLE_MODEL, "--backend", "cuda", "--arch", "sm_100a"),
                     "the kernel for Blackwell runs towers of SigLIP, CLIP and DINOv2 alone");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plan_of_texts), cmocka_unit_test(plans_of_texts_that_cannot_be),
-                                       cmocka_unit_test(plan_of_blackwell)};
+                                       cmocka_unit_test(plans_of_machines)};
     return cmocka_run_group_tests_name("plans of texts and of Blackwell", tests, set_up_model, tear_down_model);
 }

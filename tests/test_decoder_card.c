@@ -18,6 +18,7 @@ enum { MOST_IDS = 200 };
 
 static uint32_t wait_that_ends;   /* how the next launches end, mgv__kernel_status.aborted */
 static int says_nan;              /* their last logit is none */
+static mgv_session *ended;        /* by mgv_session_cancel while the next launches run; NULL: none */
 static int counts_positions;      /* the rotary positions are the ids' places */
 
 /* What a session that has kept these numbers says of id `id`: each other one another number, and they are another for other numbers. */
@@ -139,6 +140,7 @@ static void decoder_kernel(const void *argument) {
         *words[i] = a->generation + a->steps * (a->layers + 1) - 1;
     }
     for (i = 0; i < a->sessions; i++) decode(a, (uint32_t)i);
+    if (ended) mgv_session_cancel(ended);
     a->status->aborted = wait_that_ends;
     if (wait_that_ends) *a->aborted = 1;
 }
@@ -158,6 +160,7 @@ static void make_card(void) {
     mgv__cuda_test_calls = &fake_calls;
     wait_that_ends = 0;
     says_nan = 0;
+    ended = NULL;
     counts_positions = 1;
 }
 
@@ -357,7 +360,7 @@ static void test_generate(void **state) {
 static void test_together(void **state) {
     enum { TEXTS = 10, LENGTH = 70 };
     fixture f;
-    uint32_t ids[MOST_IDS], made[TEXTS][LENGTH], one[LENGTH], counts[TEXTS], count, i;
+    uint32_t ids[MOST_IDS], made[TEXTS][LENGTH], again[TEXTS][LENGTH], one[LENGTH], counts[TEXTS], count, i;
     float kept[MOST_IDS];
     int32_t stopped[TEXTS], stops;
     mgv_session *sessions[TEXTS];
@@ -386,6 +389,19 @@ static void test_together(void **state) {
         assert_int_equal(generate(sessions[i], one, descs[i].id_capacity, NULL, 0, &count, &stops, &f.error), MGV_OK);
         assert_int_equal(count, counts[i]);
         assert_memory_equal(one, made[i], sizeof one[0] * count);
+    }
+    for (i = 0; i < TEXTS; i++) { /* one ends behind the launch under way; the others have all of theirs */
+        assert_int_equal(mgv_session_rollback(sessions[i], 2 + i, &f.error), MGV_OK);
+        assert_int_equal(mgv_session_step(sessions[i], ids[2 + 2 * i], &f.error), MGV_OK);
+        memcpy(again[i], made[i], sizeof again[i]);
+    }
+    ended = sessions[3];
+    assert_int_equal(mgv_sessions_generate(sessions, descs, TEXTS, counts, stopped, &f.error), MGV_ERROR_CANCELLED);
+    assert_string_equal(f.error.message, "session 3: mgv_session_cancel ended the text");
+    ended = NULL;
+    for (i = 0; i < TEXTS; i++) {
+        assert_int_equal(counts[i], i == 3 ? MGV__DECODE_STEPS : descs[i].id_capacity);
+        assert_memory_equal(made[i], again[i], counts[i] * sizeof made[0][0]);
         if (i > 0) mgv_session_destroy(sessions[i]);
     }
     sessions[1] = sessions[0];
