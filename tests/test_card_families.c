@@ -114,8 +114,8 @@ static void refuse(fixture *f, mgv_result expected, const char *sentence) {
 
 /* ---- floats ---- */
 
-/* What the card has of picture `number`: nothing in the rows of the class and the registers, and in each patch what a byte less 128 would be
-   of the CPU's values, rounded to bf16. */
+/* What the card has of picture `number`: nothing in the rows of the class and the registers, and in each patch what a byte less 128 would
+   be of the CPU's values, rounded to bf16. */
 static void check_patches(fixture *f, mgv_engine *cpu, uint32_t number) {
     static const double mean[] = {0.485, 0.456, 0.406}, deviation[] = {0.229, 0.224, 0.225};
     const mgv__plan *plan = f->engine->gpu->cuda->plan;
