@@ -5,6 +5,7 @@ pictures (tools/render_pictures.py). The vision tower stays as tools/make_defaul
     python tools/make_default_text.py train --work W --seconds 150                on one GPU, needs nothing but torch; writes W/text.pt
     python tools/make_default_text.py export --model examples/model --work W      both towers as one SigLIP directory
     python tools/make_default_text.py evaluate --model examples/model             on pictures and sentence forms not trained on
+    python tools/make_default_text.py evaluate --megavit build/megavit            labels alone, with the products of the pictures in MXFP8
 
 The loss of a batch of captions and pictures, from their cosines: SigLIP's (arXiv 2303.15343) with captions that fit several pictures, and
 pictures that several captions fit; the captions' softmax over the pictures; and the pictures' softmax over the 132 labels "red circle" ...
@@ -15,6 +16,8 @@ import json
 import math
 import pathlib
 import random
+import subprocess
+import tempfile
 import time
 
 import torch
@@ -356,6 +359,61 @@ def export(args):
 
 # ---- evaluate ----
 
+def chosen_truth(triples, number):
+    chosen = torch.tensor(triples)[torch.randint(len(triples), (number,))]
+    return torch.cat([chosen, torch.randint(MAX_COUNT, (number, 1))], 1)
+
+
+def tasks_of(truth):
+    return [(i, *row.tolist()) for i, row in enumerate(truth)]
+
+
+def embeds_of(model, pictures):
+    rows = [model.get_image_features(pixel_values=part).pooler_output.float() for part in pictures.split(64)]
+    return F.normalize(torch.cat(rows), dim=-1)
+
+
+def in_precisions(args, model, truth):
+    """Rows of the pictures by transformers in float32 and bfloat16, and by megavit on the CPU in each of its precisions."""
+    import copy
+    import numpy
+    from PIL import Image
+    from make_default_model import draw_one, drawn
+    pictures = drawn(tasks_of(truth))
+    rows = {"float32": embeds_of(model, pictures), "bf16": embeds_of(copy.deepcopy(model).bfloat16(), pictures.bfloat16())}
+    with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile(suffix=".npy") as out:
+        for task in tasks_of(truth):
+            Image.fromarray(draw_one(task)).save(f"{folder}/{task[0]:05}.png")
+        for precision, name in (("auto", "megavit"), ("mxfp8", "MXFP8"), ("mixed", "MXFP8 behind norms")):
+            subprocess.run([args.megavit, "embed", "--model", args.model, "--backend", "cpu", "--precision", precision, "-o", out.name,
+                            folder], check=True)
+            rows[name] = F.normalize(torch.from_numpy(numpy.load(out.name)), dim=-1)
+        pathlib.Path(out.name + ".names").unlink(missing_ok=True)
+    return rows
+
+
+def report_precisions(args, model, read):
+    """Of 132 labels the nearest, by the vectors that come with the model and by three forms of sentences."""
+    from safetensors.torch import load_file
+    names = [f"{COLOUR_NAMES[c]} {SHAPES[s]}" for c, s in LABELS]
+    labels = {"labels.safetensors": load_file(args.model / "labels.safetensors")["embeddings"]}
+    for template in ("{}", "This is a photo of {}.", "Could that be a {}?"):
+        labels[template] = read([captions.with_article(template.format(name).split()) for name in names])
+    for title, triples in (("combinations seen in training", SEEN), ("held-out combinations", HELD_OUT)):
+        truth = chosen_truth(triples, args.pictures)
+        right = truth[:, 0] * len(SHAPES) + truth[:, 1]
+        print(f"\n{args.pictures} pictures, {title}: right, % | " + " | ".join(labels) + " | as float32 | cosine to it: mean | least\n" +
+              "|---" * (len(labels) + 4) + "|")
+        reference = None
+        for name, z in in_precisions(args, model, truth).items():
+            reference = z if reference is None else reference
+            nearest = {form: (z @ vectors.T).argmax(1) for form, vectors in labels.items()}
+            same = torch.cat([nearest[form] == (reference @ vectors.T).argmax(1) for form, vectors in labels.items()])
+            cosine = (z * reference).sum(1)
+            print(f"| {name} | " + " | ".join(f"{100 * (found == right).float().mean():.1f}" for found in nearest.values()) +
+                  f" | {100 * same.float().mean():.1f} | {cosine.mean():.5f} | {cosine.min():.5f} |")
+
+
 @torch.no_grad()
 def evaluate(args):
     from transformers import AutoModel, AutoTokenizer
@@ -368,12 +426,12 @@ def evaluate(args):
         ids = tokenizer(texts, padding="max_length", max_length=LENGTH, truncation=True, return_tensors="pt")["input_ids"]
         return F.normalize(torch.cat([model.get_text_features(input_ids=part).pooler_output for part in ids.split(256)]), dim=-1)
 
+    if args.megavit:
+        return report_precisions(args, model, read)
     names = [f"{COLOUR_NAMES[c]} {SHAPES[s]}" for c, s in LABELS]
     for title, triples in (("combinations seen in training", SEEN), ("held-out combinations", HELD_OUT)):
-        chosen = torch.tensor(triples)[torch.randint(len(triples), (args.pictures,))]
-        truth = torch.cat([chosen, torch.randint(MAX_COUNT, (args.pictures, 1))], 1)
-        pictures = drawn([(i, *row.tolist()) for i, row in enumerate(truth)])
-        z = F.normalize(torch.cat([model.get_image_features(pixel_values=part).pooler_output for part in pictures.split(64)]), dim=-1)
+        truth = chosen_truth(triples, args.pictures)
+        z = embeds_of(model, drawn(tasks_of(truth)))
         print(f"\n{args.pictures} pictures by tools/draw_pictures.py, {title}\n\n| labels as | right |\n|---|---|")
         for template in ("{}", "a {}", "This is a photo of {}.", "Could that be a {}?"):
             label = (z @ read([captions.with_article(template.format(name).split()) for name in names]).T).argmax(1)
@@ -394,6 +452,7 @@ def main():
     parser.add_argument("what", choices=["prepare", "train", "export", "evaluate"])
     parser.add_argument("--model", type=pathlib.Path, default=pathlib.Path("examples/model"))
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/default_text"))
+    parser.add_argument("--megavit", help="evaluate labels in its precisions on the CPU, and in bf16 by transformers")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30000)
     parser.add_argument("--seconds", type=float, default=0, help="make fewer steps if all do not fit into this time")
