@@ -1,6 +1,7 @@
-/* What MXFP8 costs in accuracy, on the CPU's twin of it: cosines of pooled rows (tokens where there are none) and of each patch's row,
-   between float32 and products in MXFP8, for all four products of a layer, each of them alone, and all but one or two. With
-   -DMGV__MX_SCALE=floor_scale the scales are those of OCP's rule, which rounds down. How:
+/* What bf16 and MXFP8 cost in accuracy, on the CPU's twin of the kernel for Blackwell, which rounds what that rounds: cosines of pooled
+   rows (the first token's where there are none) and of each token's row, between float32 and products in bf16, in MXFP8 for all four of a
+   layer, each of them alone, and all but one or two; the others, and all else, in bf16. With -DMGV__MX_SCALE=floor_scale the scales are
+   those of OCP's rule, which rounds down. How:
 
        make build/precision build/precision-floor
        build/precision MODEL_DIR [--crops] [PICTURE ...]
@@ -16,13 +17,13 @@ static inline uint32_t floor_scale(uint32_t largest) { return largest >> 23 > 8 
 
 #include "tools/cli.h"
 
-enum { QKV = 1, OUT = 2, FC1 = 4, FC2 = 8, ALL = 15, MADE = 8 };
+enum { BF16 = 0, QKV = 1, OUT = 2, FC1 = 4, FC2 = 8, ALL = 15, FLOAT32 = 16, MADE = 8 };
 typedef struct choice {
     const char *name;
     uint32_t ops;
 } choice;
 static const choice choices[] = {
-    {"qkv, out, fc1, fc2", ALL}, {"qkv, fc1", QKV | FC1}, {"out, fc2", OUT | FC2}, {"all but fc2", ALL - FC2}, {"all but out", ALL - OUT},
+    {"none: bf16", BF16}, {"qkv, out, fc1, fc2", ALL}, {"qkv, fc1", QKV | FC1}, {"out, fc2", OUT | FC2}, {"all but fc2", ALL - FC2}, {"all but out", ALL - OUT},
     {"all but fc1", ALL - FC1}, {"all but qkv", ALL - QKV}, {"qkv", QKV}, {"out", OUT}, {"fc1", FC1}, {"fc2", FC2}};
 enum { CHOICES = sizeof choices / sizeof choices[0] };
 
@@ -32,16 +33,21 @@ static uint32_t bit_of(const mgv__program *program, uint32_t i) {
     return program->ops[i - 1].kind == MGV__OP_ATTENTION ? OUT : FC2;
 }
 
-/* Operations [first, last] of a picture that begin() has prepared, with the products of `ops` in MXFP8. */
+/* Operations [first, last] of a picture that begin() has prepared, with the products of `ops` in MXFP8; or all in float32. */
 static void run(mgv_engine *engine, uint32_t ops, uint32_t first, uint32_t last) {
     const mgv__program *program = &engine->model->program;
     mgv__cpu_run r;
     mgv__cpu_job job;
     uint32_t i;
     mgv__job_cpu_run(engine, &r);
+    r.precision = ops == FLOAT32 ? MGV_PRECISION_AUTO : MGV_PRECISION_MXFP8;
     for (i = first; i <= last; i++) {
-        r.precision = bit_of(program, i) & ops ? MGV_PRECISION_MXFP8 : MGV_PRECISION_AUTO;
+        const uint32_t bit = bit_of(program, i);
         mgv__cpu_begin(&job, &r, &program->ops[i]);
+        if (bit && ops != FLOAT32 && !(bit & ops)) {
+            job.rounding = MGV__ROUND_BF16;
+            job.norm = NULL;
+        }
         while (!mgv__cpu_step(&job, UINT64_MAX)) {}
     }
 }
@@ -97,7 +103,7 @@ static void compare(mgv_engine *engine, const mgv_image *image, float *reference
     uint32_t c, row, rows;
     begin(engine, image);
     rows = mgv__geometry_rows(&engine->geometry, program->buffers[tokens->buffer].rows);
-    outputs(engine, image, 0, tokens, rows, end, reference + width, reference);
+    outputs(engine, image, FLOAT32, tokens, rows, end, reference + width, reference);
     for (c = 0; c < CHOICES; c++) {
         double one;
         outputs(engine, image, choices[c].ops, tokens, rows, end, seen + width, seen);
@@ -167,7 +173,7 @@ static void compare_made(mgv_engine *engine, uint32_t side, uint8_t *pixels, roo
 
 static void print_table(const sums *s) {
     int i;
-    printf("%-20s %10s %10s %12s   (%u pictures)\n", "in MXFP8", "pooled", "least", "mean patch", (unsigned)s[0].pictures);
+    printf("%-20s %10s %10s %12s   (%u pictures)\n", "in MXFP8", "pooled", "least", "mean token", (unsigned)s[0].pictures);
     for (i = 0; i < CHOICES; i++)
         printf("%-20s %10.6f %10.6f %12.6f\n", choices[i].name, s[i].pooled / (double)s[i].pictures, s[i].least,
                s[i].patches / (double)s[i].rows);
