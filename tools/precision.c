@@ -23,7 +23,8 @@ typedef struct choice {
     uint32_t ops;
 } choice;
 static const choice choices[] = {
-    {"none: bf16", BF16}, {"qkv, out, fc1, fc2", ALL}, {"qkv, fc1", QKV | FC1}, {"out, fc2", OUT | FC2}, {"all but fc2", ALL - FC2}, {"all but out", ALL - OUT},
+    {"none: bf16", BF16}, {"qkv, out, fc1, fc2", ALL}, {"qkv, fc1", QKV | FC1}, {"out, fc2", OUT | FC2},
+    {"all but fc2", ALL - FC2}, {"all but out", ALL - OUT},
     {"all but fc1", ALL - FC1}, {"all but qkv", ALL - QKV}, {"qkv", QKV}, {"out", OUT}, {"fc1", FC1}, {"fc2", FC2}};
 enum { CHOICES = sizeof choices / sizeof choices[0] };
 

@@ -20,6 +20,7 @@ enum {
     TILE_THREADS = 128,
     TILE_STEPS = 32,
     TILE_A_AT = 0, TILE_B_AT = 32 << 10, TILE_SCALES_AT = 96 << 10, /* in the image */
+    TILE_ATOM_BYTES = 512, /* scales of 128 rows and 128 elements along K */
     TILE_IMAGE = 100 << 10,
     TILE_SHARED = TILE_IMAGE + 1024 + 64,
     TILE_WORDS = 128 * 512 /* of tensor memory: [lane][column] */

@@ -83,7 +83,7 @@ static std::vector<TileStep> tile_steps_of(const TileCase &c) {
             if (k && atom == 0) add(TILE_WAIT);
             TileStep *s = add(TILE_COPY);
             s->d = TILE_SCALES_COLUMN + atom * SCALE_ATOM_COLUMNS;
-            s->a = scale_descriptor(TILE_SCALES_AT + (k / 128 * 3 + atom) * SCALE_ATOM_BYTES);
+            s->a = scale_descriptor(TILE_SCALES_AT + (k / 128 * 3 + atom) * TILE_ATOM_BYTES);
         }
         TileStep *s = add(TILE_MULTIPLY);
         s->d = c.d_column;
