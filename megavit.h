@@ -13422,6 +13422,13 @@ static int mgv__plan_wants_merger(const mgv__plan *plan, const mgv__plan_op *op)
     return 1;
 }
 
+/* Columns of the parts that an operation leaves statistics of; 0: it leaves none of the stream. */
+static uint32_t mgv__plan_leaves_parts(const mgv__plan_op *op) {
+    const mgv__kernel_op *k = &op->kernel;
+    if (!(k->flags & MGV__KERNEL_STATS) || op->target != MGV__DEVICE_STREAM || !k->column_tiles) return 0;
+    return mgv__is_split(k->kind) ? mgv__split_columns(k->kind) / (uint32_t)MGV__CLUSTER : 64;
+}
+
 /* Chooses tiles for `images` images, and with them how often each counter is signalled. */
 static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
     const uint32_t of_batch = MGV__KERNEL_WAIT_FIRST | MGV__KERNEL_WAIT_ALL | MGV__KERNEL_SHARE_ROWS | MGV__KERNEL_OTHERS_SIGNAL |
@@ -13442,9 +13449,9 @@ static void mgv__plan_tiles(mgv__plan *plan, uint32_t images) {
         if (!mgv__plan_wants_merger(plan, op) || (plan->patches_given && op->target == MGV__DEVICE_PATCHES)) k->column_tiles = 0;
         source = &plan->buffers[mgv__plan_waits(op)];
         target = &plan->buffers[op->target];
-        if (op->source == MGV__DEVICE_STREAM) k->stats_columns = stats_columns;
-        if (k->flags & MGV__KERNEL_STATS && op->target == MGV__DEVICE_STREAM)
-            stats_columns = mgv__is_split(k->kind) ? mgv__split_columns(k->kind) / (uint32_t)MGV__CLUSTER : 64;
+        /* the sums' tokens are the stream's rows, though they wait for these rows' scores */
+        if (op->source == MGV__DEVICE_STREAM || k->kind == MGV__KERNEL_POOL_SUMS) k->stats_columns = stats_columns;
+        if (mgv__plan_leaves_parts(op)) stats_columns = mgv__plan_leaves_parts(op);
         if (!mgv__plan_is_patches(k->kind)) {
             k->wait_counter = source->counter;
             k->wait_stride = source->counter_stride;
@@ -13685,12 +13692,29 @@ static mgv_result mgv__plan_check_deal(const mgv__plan *plan, mgv_error *error) 
     return MGV_OK;
 }
 
+/* Who reads the stream's statistics takes them for those of the parts that they are of. */
+static mgv_result mgv__plan_check_parts(const mgv__plan *plan, mgv_error *error) {
+    uint32_t i, parts = 64;
+    for (i = 0; i < plan->op_count; i++) {
+        const mgv__plan_op *op = &plan->ops[i];
+        const mgv__kernel_op *k = &op->kernel;
+        const int reads = (op->source == MGV__DEVICE_STREAM && k->flags & MGV__KERNEL_FOLD_NORM) ||
+                          (mgv__plan_is_pool(k->kind) && k->kind != MGV__KERNEL_POOL_JOIN);
+        if (reads && k->column_tiles && k->stats_columns != parts)
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) reads statistics of %u columns each; they are of %u",
+                             op->label, (uint64_t)i, (uint64_t)k->stats_columns, (uint64_t)parts);
+        if (mgv__plan_leaves_parts(op)) parts = mgv__plan_leaves_parts(op);
+    }
+    return MGV_OK;
+}
+
 /* Proves the schedule before it is launched. All CTAs take their tiles from one list in its order, so it cannot deadlock if every tile
    waits only for signals of tiles before it; and every value is whole if it waits for all of them. counts: plan->counter_count words of
    scratch. */
 static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
     uint32_t s, tile, cta;
     mgv_result result = mgv__plan_check_room(plan, error);
+    if (result == MGV_OK) result = mgv__plan_check_parts(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_flags(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_reuse(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_deal(plan, error);

@@ -27,7 +27,7 @@ static inline void plan_model_emit(void *user, const char *name, const uint64_t 
     tensor->rank = rank;
     tensor->bytes = 4;
     for (i = 0; i < rank; i++) {
-        tensor->shape[i] = i == 1 && strstr(name, "patch_embedding.weight") ? m->model.config.channels : dims[i];
+        tensor->shape[i] = i == 1 && rank > 2 && strstr(name, "patch_embedding.weight") ? m->model.config.channels : dims[i];
         tensor->bytes *= tensor->shape[i];
     }
     for (i = m->count; i > 0 && strcmp(m->all[m->by_name[i - 1]].name, tensor->name) > 0; i--) m->by_name[i] = m->by_name[i - 1];

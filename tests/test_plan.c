@@ -309,6 +309,37 @@ static void refused(mgv__plan *plan, const char *word) {
     if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);
 }
 
+/* Statistics of the stream are read as what they are of: of NaFlex's tokens, too, whose sums are pictures' and wait for scores. Tiles that share
+   out K leave them of half of a tile's columns. */
+static void test_parts_of_statistics(void **state) {
+    static const uint32_t tokens[] = {4, 252, 1024, 2824, 4096, 16384};
+    uint32_t i, k, wide = 0;
+    (void)state;
+    for (i = 0; i < COUNT_OF(tokens); i++) {
+        mgv__config config;
+        mgv__plan *plan;
+        config_of(&config, 224, 16, 2);
+        config.family = MGV_FAMILY_SIGLIP2;
+        config.image_size = 0;
+        config.position_side = 16;
+        config.interpolation = MGV__TABLE_LINEAR_AREA;
+        config.pixels.channels_last = 1;
+        plan = plan_of(&config, tokens[i], 0, 1);
+        plan->max_pictures = plan->pictures = 4;
+        assert_true(plan->varlen && plan->pools);
+        mgv__plan_schedule(plan, tokens[i], 66);
+        assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
+        for (k = 0; k < plan->op_count; k++) {
+            if (plan->ops[k].kernel.kind != MGV__KERNEL_POOL_SUMS) continue;
+            wide += plan->ops[k].kernel.stats_columns != 64;
+            plan->ops[k].kernel.stats_columns = plan->ops[k].kernel.stats_columns == 64 ? 96 : 64;
+            refused(plan, "reads statistics of");
+        }
+        plan_free(plan);
+    }
+    assert_true(wide > 0);
+}
+
 static void test_wrong_plans_are_refused(void **state) {
     static const struct {
         uint32_t regime, images, op, kind, flag; /* operations: patches, patch embed, qkv, attention, out, fc1, ...; 15: the head's out */
@@ -1118,6 +1149,7 @@ int main(void) {
         cmocka_unit_test(test_tiles_are_dealt),
         cmocka_unit_test(test_parts_and_ablations),
         cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_parts_of_statistics),
         cmocka_unit_test(test_latency_blocks),
         cmocka_unit_test(test_latency_thin),
         cmocka_unit_test(test_outputs),
