@@ -664,7 +664,7 @@ typedef struct mgv_schedule_info {
     double floor_us;                    /* the longest of the first three, plus the chain */
     double tiles_us;                    /* all tiles, each as soon as its rows and its cluster allow */
     double power_us;                    /* bound: the energy of all tiles' products, at the card's limit */
-    double us;                          /* predicted: the longer of the last two */
+    double us;                          /* predicted: all tiles, at the clock that the card's limit leaves */
 } mgv_schedule_info;
 
 /* One operation of the kernel, over all groups. */
@@ -11174,6 +11174,7 @@ typedef struct mgv__costs {
     double l2_bandwidth;       /* bytes a second to one multiprocessor when all draw */
     double memory_bandwidth, l2_bytes;
     double handoff_us, joules_a_flop, watts;
+    double joules_hz;          /* the clock at which FLOPs take so many joules; 0: at any */
 } mgv__costs;
 /* One architecture: which kernels there are and how tiles are chosen for them. Groups, segments, dealing and the proof ask nothing else. */
 typedef struct mgv__machine {
@@ -13362,7 +13363,7 @@ static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a"
 #define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, precision) \
     {architecture, name, major, minor, mgv__sm100_kernels, 1, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm100_maps, \
      MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, \
-     {multiprocessors, 0, 1.9e9, 8192.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts}, 1, precision}
+     {multiprocessors, 0, 1.9e9, 8192.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts, 0}, 1, precision}
 #define MGV__SM100_ROWS(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
     MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
     MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
@@ -13383,7 +13384,7 @@ MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_
    592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md). */
 static const mgv__machine mgv__machines[] = {
     {"sm_90a", "Hopper", 9, 0, mgv__sm90_kernels, MGV__SM90_KERNELS, mgv__sm90_regimes, mgv__sm90_kinds, mgv__sm90_maps,
-     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0}, 0,
+     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0, 1.4e9}, 0,
      MGV_PRECISION_AUTO},
     MGV__SM100_ROWS("sm_100a", "Blackwell", 10, 0, 148, 7.67e12, 1000.0),
     MGV__SM100_ROWS("sm_103a", "Blackwell Ultra", 10, 3, 148, 7.67e12, 1400.0),
@@ -14155,8 +14156,8 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__tensor *tensors, ui
    its share of the operation's bytes from memory. To that come its start and end, which its own loads and products do not hide. A pass over
    all tiles in the order of the list has each begin when its cluster, which takes tiles in turn or as they are dealt by such a pass
    (mgv__plan_deal), has done the tile before, and one handoff behind the last tile that writes its rows: stores drained, a counter seen on
-   another multiprocessor, the first load. Where that is less than the energy of all products at the card's power limit, the clock falls
-   until it is not, so that is what is predicted.
+   another multiprocessor, the first load. Where the energy of all products in that time is beyond the card's power limit the clock falls
+   until it is not, and the voltage with it (mgv__schedule_at_power): that is what is predicted.
 
    Bytes. L2: boxes that the loaders fetch (a cluster fetches weights once), residuals, statistics, tables, results. Memory: weights once
    for each group (once in all if they fit into L2), pixels, pooled rows, and the activations that an operation reads and writes in a group
@@ -14637,6 +14638,15 @@ static void mgv__schedule_bounds(const mgv__plan *plan, mgv_schedule_info *info)
     info->floor_us = mgv__max_double(mgv__max_double(info->matrix_us, info->l2_us), info->memory_us) + info->chain_us;
 }
 
+/* What tiles that take `tiles_us` at the full clock take at the one that the card's limit leaves; power_us: their products' energy at
+   joules_hz, over the limit. Energy goes with the square of the clock, as the voltage follows it: s times as slow, the products take
+   (clock_hz / joules_hz / s)^2 of that energy, and that is to be no more than s tiles_us give. */
+static double mgv__schedule_at_power(const mgv__costs *costs, double tiles_us, double power_us) {
+    const double clocks = costs->joules_hz > 0 ? costs->clock_hz / costs->joules_hz : 0;
+    if (!(clocks > 0) || !(tiles_us > 0)) return mgv__max_double(tiles_us, power_us);
+    return tiles_us * mgv__max_double(1, cbrt(power_us * clocks * clocks / tiles_us));
+}
+
 /* A scheduled and proved plan -> what it costs. ops: room for as many as the plan has; scratch: as mgv__schedule_run. */
 static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, mgv_schedule_op *ops, double *scratch) {
     double flops = 0, tile_flops = 0, l2 = 0;
@@ -14666,7 +14676,7 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     info->l2_us = l2 / (info->multiprocessors * plan->machine->costs.l2_bandwidth) * 1e6;
     mgv__schedule_bounds(plan, info);
     info->power_us = tile_flops * info->joules_a_flop / info->watts * 1e6;
-    info->us = mgv__max_double(info->tiles_us, info->power_us);
+    info->us = mgv__schedule_at_power(&plan->machine->costs, info->tiles_us, info->power_us);
 }
 
 static void mgv__plan_free(const mgv_allocator *allocator, mgv__plan *plan) {
