@@ -110,7 +110,8 @@ def check(name, o):
             at -= rows
         verdict(same, f'{name}: the same bits in another order')
         del engine
-        engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1, schedule_images=len(pictures), threads=8)
+        engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1,
+                                schedule_images=len(pictures), threads=8)
         together, alone = engine.encode(pictures, 'tokens'), numpy.concatenate([engine.encode([p], 'tokens') for p in pictures])
         verdict(numpy.array_equal(together, alone), f'{name}: with schedule_images the same bits alone and in a mix of {len(pictures)} sizes')
         del engine
@@ -156,7 +157,7 @@ def launches(name, count, layers):
         tokens, outputs = sum(h * w for h, w in SIZES), [('tokens', 0)] + [('deepstack', i) for i in range(deep)]
         opened, want, beside = megavit.Model(place), None, []
         for sms in (0, 22, 66, 66):
-            engine = megavit.Engine(opened, backend='cuda', max_images=len(pictures), max_tokens=tokens, row_outputs=1 + deep, max_sms=sms, threads=8)
+            engine = megavit.Engine(opened, backend='cuda', max_images=len(pictures), max_tokens=tokens, max_sms=sms, threads=8)
             stream = torch.cuda.Stream() if sms == 66 else torch.cuda.current_stream()
             encode = Prepared(engine, pictures, outputs, stream)
             encode.stream, encode.other = stream, torch.zeros((), dtype=torch.int64, device='cuda')
