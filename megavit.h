@@ -13702,8 +13702,9 @@ static mgv_result mgv__plan_check_parts(const mgv__plan *plan, mgv_error *error)
         const int reads = (op->source == MGV__DEVICE_STREAM && k->flags & MGV__KERNEL_FOLD_NORM) ||
                           (mgv__plan_is_pool(k->kind) && k->kind != MGV__KERNEL_POOL_JOIN);
         if (reads && k->column_tiles && k->stats_columns != parts)
-            return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) reads statistics of %u columns each; they are of %u",
-                             op->label, (uint64_t)i, (uint64_t)k->stats_columns, (uint64_t)parts);
+            return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                             "the plan is wrong: %s (operation %u) reads statistics of %u columns each; they are of %u", op->label,
+                             (uint64_t)i, (uint64_t)k->stats_columns, (uint64_t)parts);
         if (mgv__plan_leaves_parts(op)) parts = mgv__plan_leaves_parts(op);
     }
     return MGV_OK;

@@ -309,8 +309,8 @@ static void refused(mgv__plan *plan, const char *word) {
     if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);
 }
 
-/* Statistics of the stream are read as what they are of: of NaFlex's tokens, too, whose sums are pictures' and wait for scores. Tiles that share
-   out K leave them of half of a tile's columns. */
+/* Statistics of the stream are read as what they are of: of NaFlex's tokens, too, whose sums are pictures' and wait for scores. Tiles that
+   share out K leave them of half of a tile's columns. */
 static void test_parts_of_statistics(void **state) {
     static const uint32_t tokens[] = {4, 252, 1024, 2824, 4096, 16384};
     uint32_t i, k, wide = 0;
