@@ -1135,8 +1135,8 @@ MEGAVIT_API mgv_result mgv_session_append(mgv_session *session, const mgv_append
    session is as it was before the append, after FAILED without logits. */
 MEGAVIT_API mgv_status mgv_session_poll(mgv_session *session, mgv_error *error);
 /* Waits until the append is done or has failed, at most timeout_ms and a step longer. MGV_OK: done. MGV_ERROR_BUSY: still under way.
-   MGV_ERROR_MODEL: the logits are no numbers, as weights too large give. MGV_ERROR_DEVICE: a CUDA call failed, or the kernel gave up; the
-   error says what it waited for. */
+   MGV_ERROR_MODEL: the logits are no numbers, as weights too large give. MGV_ERROR_TIMEOUT: the kernel gave up; the error says what it
+   waited for, and the next append goes on from where the session stood. MGV_ERROR_DEVICE: a CUDA call failed. */
 MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_ms, mgv_error *error);
 /* mgv_session_append and mgv_session_wait in one call, in larger steps. */
 MEGAVIT_API mgv_result mgv_session_append_blocking(mgv_session *session, const mgv_append_desc *desc, mgv_error *error);
@@ -1859,7 +1859,7 @@ typedef struct mgv__prompt_arguments {
 /* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one, and a prompt's. */
 enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN,
        MGV__DECODE_BEST, MGV__DECODE_MEETING,
-       MGV__DECODE_WEIGHTS, MGV__PROMPT_TILES, MGV__PROMPT_STAGE, MGV__DECODE_WAITS };
+       MGV__DECODE_WEIGHTS, MGV__PROMPT_TILES, MGV__PROMPT_STAGE, MGV__DECODE_VACANT, MGV__DECODE_WAITS };
 
 /* Where weight (row, column) of 16 x 16 fragments lies, in bytes from the first block on. Lane 4 g + t has of rows g and g + 8 columns 4 t
    to 4 t + 3: a0 and a2 of the one, a1 and a3 of the other (mma_m16n8k16_bf16, whose columns stand in another order). */
@@ -15529,8 +15529,8 @@ enum {
     MGV__ROWS_STEP = 1 << 19,       /* floats of outputs that a step on the CPU copies and looks at, or one row */
     MGV__DESTROY_WAIT_MS = 10000,
     MGV__DIRECT_IMAGES = 8,         /* so many pooled rows the kernel writes into the host's memory itself */
-    MGV__BLOCKING_WAIT_MS = 600000, /* of mgv_encode_blocking on a GPU: longer than any queue before it should be */
-    MGV__SPIN_MS = 2                /* mgv_wait looks at a GPU without pause for so long, then sleeps between looks */
+    MGV__BLOCKING_WAIT_MS = 600000, /* of calls that block on a GPU: longer than any queue before them should be */
+    MGV__SPIN_MS = 2                /* a wait looks at a GPU without pause for so long, then sleeps between looks */
 };
 
 /* A word by which one thread leaves another a mark. Compilers without either kind of atomics get what volatile gives. */
@@ -17488,6 +17488,7 @@ typedef struct mgv__decoder {
     uint32_t prompt_shared_bytes;
     uint8_t *weights;                    /* on the device; behind them the vectors */
     float *turns;                        /* [MGV__DECODE_TURNS, 64, 2]: what mgv__decode_turn says of the first positions of text */
+    uint32_t wait_ms;                    /* MGV__BLOCKING_WAIT_MS */
 } mgv__decoder;
 
 /* What a session has. */
@@ -17513,6 +17514,7 @@ typedef struct mgv__decoder_state {
     uint8_t *prompt_block;               /* device: a prompt's buffers, then its ids, picture rows, rotary */
     uint8_t *prompt_upload, *prompt_pinned; /* of those three: there, and on the host */
     uint32_t prompt_rows;                /* ids of a launch at most */
+    int32_t overdue;                     /* a launch that nobody waits for any more may still be under way */
     mgv__kernel_status *prompt_status;   /* pinned */
     mgv__prompt_arguments prompt;
 } mgv__decoder_state;
@@ -17681,6 +17683,7 @@ static mgv_result mgv__decoder_create(mgv__decoder **out, const mgv__cuda_desc *
     memset(decoder, 0, sizeof *decoder);
     decoder->allocator = desc->allocator;
     decoder->calls = desc->calls ? desc->calls : MGV__CUDA_RUNTIME;
+    decoder->wait_ms = MGV__BLOCKING_WAIT_MS;
     result = mgv__decode_layout(&decoder->plan, config, program, tensors, error);
     if (result == MGV_OK) result = mgv__decoder_make_turns(decoder, error);
     if (result == MGV_OK) result = mgv__decoder_init(decoder, desc, error);
@@ -17871,9 +17874,21 @@ static mgv_result mgv__decoder_launch(mgv__decoder_state *state, cudaKernel_t ke
     return MGV_OK;
 }
 
-/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`, and its stream
-   is used. */
-static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, mgv_error *error) {
+/* The state's pinned memory may be filled in for a launch. */
+static mgv_result mgv__decoder_ready(mgv__decoder_state *state, mgv_error *error) {
+    if (state->overdue && state->decoder->calls->EventQuery(state->done) == cudaErrorNotReady)
+        return mgv__fail(error, MGV_ERROR_BUSY, "the decoder's launch before, which took too long, is still under way");
+    state->overdue = 0;
+    return MGV_OK;
+}
+/* What was enqueued of a launch that could not be started as a whole comes to its end: the next one is not told of it, and fills in what
+   it reads. */
+static mgv_result mgv__decoder_started(mgv__decoder_state *state, mgv_result result) {
+    if (result != MGV_OK) state->decoder->calls->StreamSynchronize(state->stream);
+    return result;
+}
+
+static mgv_result mgv__decoder_enqueue(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, mgv_error *error) {
     const mgv__decoder *decoder = state->decoder;
     const mgv__cuda_calls *calls = decoder->calls;
     mgv__decode_arguments *a = &state->arguments;
@@ -17904,6 +17919,11 @@ static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decod
     MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
     return MGV_OK;
 }
+/* Starts a launch for `count` sessions, whose state->ids and state->rotary are filled in. Words are those of `state`, and its stream
+   is used. After an error nothing of it is under way. */
+static mgv_result mgv__decoder_start(mgv__decoder_state *state, const mgv__decode_session *sessions, uint32_t count, mgv_error *error) {
+    return mgv__decoder_started(state, mgv__decoder_enqueue(state, sessions, count, error));
+}
 
 /* Where the prompt's ids, picture rows or rotary are filled in: part 0, 1, 2. */
 static void *mgv__decoder_prompt_part(mgv__decoder_state *state, uint32_t part) {
@@ -17924,10 +17944,8 @@ static mgv_result mgv__decoder_start_head(mgv__decoder_state *state, mgv_error *
     a->layers = whole.layers;
     return result;
 }
-/* Starts a launch for `rows` ids behind the `position` that the session holds, whose parts are filled in; with_head: and the head for the
-   last one. */
-static mgv_result mgv__decoder_start_prompt(mgv__decoder_state *state, uint32_t position, uint32_t rows, int with_head,
-                                            mgv_error *error) {
+static mgv_result mgv__decoder_enqueue_prompt(mgv__decoder_state *state, uint32_t position, uint32_t rows, int with_head,
+                                              mgv_error *error) {
     const mgv__decoder *decoder = state->decoder;
     const mgv__cuda_calls *calls = decoder->calls;
     mgv__prompt_arguments *a = &state->prompt;
@@ -17949,13 +17967,19 @@ static mgv_result mgv__decoder_start_prompt(mgv__decoder_state *state, uint32_t 
     MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
     return MGV_OK;
 }
+/* Starts a launch for `rows` ids behind the `position` that the session holds, whose parts are filled in; with_head: and the head for the
+   last one. After an error nothing of it is under way. */
+static mgv_result mgv__decoder_start_prompt(mgv__decoder_state *state, uint32_t position, uint32_t rows, int with_head,
+                                            mgv_error *error) {
+    return mgv__decoder_started(state, mgv__decoder_enqueue_prompt(state, position, rows, with_head, error));
+}
 
 /* How the launch stands. MGV_ERROR_BUSY: it is under way. */
 static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error) {
     static const char *const waits[MGV__DECODE_WAITS] = {"", "rows", "sums of squares", "q, k, v", "parts of attention", "attention",
                                                          "hidden values",
                                                          "the other CTAs' best ids", "the other CTAs' sums", "weights",
-                                                         "tiles of the operation before", "a stage of copies"};
+                                                         "tiles of the operation before", "a stage of copies", "room for weights"};
     const cudaError_t code = state->decoder->calls->EventQuery(state->done);
     mgv__kernel_status s;
     const char *counted = "operation";
@@ -17968,7 +17992,7 @@ static mgv_result mgv__decoder_look(mgv__decoder_state *state, mgv_error *error)
         counted = "step";
     }
     if (!s.aborted) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_DEVICE, "the decoder gave up at %s %u, CTA %u, warp %u: %s did not come in %u looks", counted,
+    return mgv__fail(error, MGV_ERROR_TIMEOUT, "the decoder gave up at %s %u, CTA %u, warp %u: %s did not come in %u looks", counted,
                      (uint64_t)s.op, (uint64_t)s.cta, (uint64_t)s.index, s.aborted < MGV__DECODE_WAITS ? waits[s.aborted] : "?",
                      (uint64_t)s.seen);
 }
@@ -18493,9 +18517,9 @@ static void mgv__sleep(void) {
 #endif
 }
 
-/* Between two looks at a GPU. The CPU backend has work to do instead. */
-static void mgv__pause(const mgv_engine *engine, double waited_ms) {
-    if (engine->gpu && waited_ms >= (double)MGV__SPIN_MS) mgv__sleep();
+/* Between two looks at a GPU. */
+static void mgv__gpu_pause(double waited_ms) {
+    if (waited_ms >= (double)MGV__SPIN_MS) mgv__sleep();
 }
 
 MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_error *error) {
@@ -18508,7 +18532,7 @@ MEGAVIT_API mgv_result mgv_wait(mgv_engine *engine, uint32_t timeout_ms, mgv_err
             return mgv__fail(error, MGV_ERROR_BUSY, "still at image %u of %u, operation %u of %u after %u ms",
                              (uint64_t)engine->job.image + 1, (uint64_t)engine->job.image_count, (uint64_t)engine->job.op + 1,
                              (uint64_t)engine->job.op_end, (uint64_t)timeout_ms);
-        mgv__pause(engine, waited);
+        if (engine->gpu) mgv__gpu_pause(waited); /* the CPU backend has work to do instead */
         status = mgv_poll(engine, error);
     }
     if (status == MGV_STATUS_TIMED_OUT && engine->run->replays(engine)) engine->run->told(engine);
@@ -19916,7 +19940,9 @@ static void mgv__session_gpu_work(mgv_session *session) {
         return;
     }
     mgv__session_describe(session);
-    result = append->step ? mgv__session_gpu_step(session, &append->error) : mgv__session_gpu_block(session, &append->error);
+    result = mgv__decoder_ready(session->gpu, &append->error);
+    if (result == MGV_OK)
+        result = append->step ? mgv__session_gpu_step(session, &append->error) : mgv__session_gpu_block(session, &append->error);
     if (result != MGV_OK) {
         mgv__session_gpu_failed(session);
         return;
@@ -19981,6 +20007,7 @@ MEGAVIT_API mgv_result mgv_session_wait(mgv_session *session, uint32_t timeout_m
                              (uint64_t)(session->append.at - session->append.begin),
                              (uint64_t)(session->append.end - session->append.begin), (uint64_t)session->append.op + 1,
                              (uint64_t)session->model->program.op_count, (uint64_t)timeout_ms);
+        if (session->gpu) mgv__gpu_pause(waited);
         status = mgv_session_poll(session, error);
     }
     return status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
@@ -19990,6 +20017,7 @@ static mgv_result mgv__session_take_blocking(mgv_session *session, const mgv_app
     enum { COARSE = 16 }; /* threads wake once a step: nobody waits for its end here but mgv_session_cancel */
     mgv_result result = mgv__session_take(session, desc, chosen, error);
     if (result != MGV_OK) return result;
+    if (session->gpu) return mgv_session_wait(session, MGV__BLOCKING_WAIT_MS, error);
     while (mgv__session_works(session)) mgv__session_work(session, COARSE);
     mgv_session_poll(session, error);
     return session->append.status == MGV_STATUS_DONE ? MGV_OK : session->append.error.code;
@@ -20290,6 +20318,11 @@ static void mgv__generate_take(mgv_session *session, const mgv__decoder_state *s
                               "a logit is NaN or infinite: with these weights the model's arithmetic overflows");
         return;
     }
+    if (steps == 0) { /* else it would be asked for the same again */
+        g->going = session->has_logits = 0;
+        g->result = mgv__fail(&g->error, MGV_ERROR_DEVICE, "a launch of the decoder ended without an id");
+        return;
+    }
     for (i = 0; i < steps; i++) {
         session->ids[session->position] = g->desc.ids[g->count++] = g->next;
         session->next[session->position++] = next + i + 1;
@@ -20297,6 +20330,26 @@ static void mgv__generate_take(mgv_session *session, const mgv__decoder_state *s
         g->fetch = 1;
     }
     mgv__generate_ask(session);
+}
+/* Until the launch has ended, but not forever: a card whose queue stands still does not answer at all. */
+static mgv_result mgv__generate_wait(mgv_session *const *group, uint32_t count, mgv_error *error) {
+    mgv__decoder_state *state = group[0]->gpu;
+    double looked = mgv__now_ms(), waited = 0;
+    mgv_result result;
+    uint32_t i;
+    while ((result = mgv__decoder_look(state, error)) == MGV_ERROR_BUSY) {
+        for (i = 0; i < count; i++) /* those that are not meant go on with the next launch */
+            if (MGV__MARKED(&group[i]->ended)) *(volatile uint32_t *)state->cancel = 1;
+        waited += mgv__lap_ms(&looked);
+        if (waited >= (double)state->decoder->wait_ms) {
+            *(volatile uint32_t *)state->cancel = 1;
+            state->overdue = 1;
+            return mgv__fail(error, MGV_ERROR_TIMEOUT, "the decoder's launch has not ended after %u ms",
+                             (uint64_t)state->decoder->wait_ms);
+        }
+        mgv__gpu_pause(waited);
+    }
+    return result;
 }
 /* One launch for `count` sessions, up to the end of the first MGV__DECODE_STEPS ids. */
 static mgv_result mgv__generate_launch(mgv_session *const *group, uint32_t count, mgv_error *error) {
@@ -20306,13 +20359,10 @@ static mgv_result mgv__generate_launch(mgv_session *const *group, uint32_t count
     mgv__gpu_thread thread;
     uint32_t i;
     mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
-    for (i = 0; i < count; i++) mgv__generate_describe(group[i], state, i, count, &launched[i]);
+    if (result == MGV_OK) result = mgv__decoder_ready(state, error);
+    for (i = 0; i < count && result == MGV_OK; i++) mgv__generate_describe(group[i], state, i, count, &launched[i]);
     if (result == MGV_OK) result = mgv__decoder_start(state, launched, count, error);
-    while (result == MGV_OK && (result = mgv__decoder_look(state, error)) == MGV_ERROR_BUSY) {
-        result = MGV_OK;
-        for (i = 0; i < count; i++) /* those that are not meant go on with the next launch */
-            if (MGV__MARKED(&group[i]->ended)) *(volatile uint32_t *)state->cancel = 1;
-    }
+    if (result == MGV_OK) result = mgv__generate_wait(group, count, error);
     mgv__gpu_leave(&gpu, &thread);
     for (i = 0; i < count && result == MGV_OK; i++) mgv__generate_take(group[i], state, i);
     return result;

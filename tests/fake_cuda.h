@@ -54,6 +54,7 @@ typedef struct fake_cuda {
     int events[FAKE_EVENTS];   /* 1: made and not destroyed */
     int libraries, streams;
     uint32_t launches;
+    int unwatched;             /* launches behind which nothing was recorded or waited for */
     unsigned int grid;         /* blocks of the last launch */
     void (*kernel)(const void *arguments); /* what a launch does */
     /* A second kernel, NULL: there is none, and its description. */
@@ -236,6 +237,7 @@ static cudaError_t fake_EventRecordWithFlags(cudaEvent_t event, cudaStream_t str
     FAKE_CALL("EventRecordWithFlags");
     assert_int_equal(*(int *)(void *)event, 1);
     assert_int_equal(flags, fake_node_of(FAKE_RECORD) ? cudaEventRecordExternal : cudaEventRecordDefault);
+    fake.unwatched = 0;
     return cudaSuccess;
 }
 static cudaError_t fake_PointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory) {
@@ -268,6 +270,7 @@ static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("StreamSynchronize");
     assert_true(!stream || stream == (cudaStream_t)(void *)&fake.streams);
     fake.copying = 0;
+    fake.unwatched = 0;
     return cudaSuccess;
 }
 static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
@@ -338,6 +341,7 @@ static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const 
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
     fake.launches++;
+    fake.unwatched++;
     node = fake_node_of(FAKE_LAUNCH);
     if (node) memcpy(&node->arguments, arguments[0], sizeof node->arguments);
     else if (kernel == (const void *)&fake.second) fake.second_kernel(arguments[0]);

@@ -19,6 +19,7 @@ enum { MOST_IDS = 200 };
 static uint32_t wait_that_ends;   /* how the next launches end, mgv__kernel_status.aborted */
 static int says_nan;              /* their last logit is none */
 static mgv_session *ended;        /* by mgv_session_cancel while the next launches run; NULL: none */
+static int appends_nothing;       /* they end before the first id */
 static int counts_positions;      /* the rotary positions are the ids' places */
 
 /* What a session that has kept these numbers says of id `id`: each other one another number, and they are another for other numbers. */
@@ -90,7 +91,7 @@ static void decode(const mgv__decode_arguments *a, uint32_t session) {
     } else {
         recall(a, d, d->position, kept);
     }
-    for (i = 0; i < d->steps && !d->row; i++) {
+    for (i = 0; i < d->steps && !d->row && !appends_nothing; i++) {
         const uint32_t position = d->position + i;
         id = i < d->given ? a->ids[session * a->ids_pitch + i] : chosen[i - 1];
         assert_true(id < a->vocabulary);
@@ -131,13 +132,14 @@ static void prompt_kernel(const void *argument) {
 /* Words have the generation of the launch that wrote them last, which comes before this one's. */
 static void decoder_kernel(const void *argument) {
     const mgv__decode_arguments *a = (const mgv__decode_arguments *)argument;
-    uint64_t *const words[] = {a->rows[0], a->rows[1], a->squares[0], a->squares[1], a->qkv, a->parts, a->attended, a->hidden, a->best};
+    uint64_t *const words[] = {a->rows[0], a->rows[1], a->squares[0], a->squares[1], a->qkv, a->parts, a->attended, a->hidden, a->best,
+                               a->meetings};
     size_t i;
     assert_int_equal(*a->aborted, 0);
     assert_int_equal(a->status->aborted, 0);
     for (i = 0; i < COUNT_OF(words); i++) {
         assert_true(*words[i] < a->generation);
-        *words[i] = a->generation + a->steps * (a->layers + 1) - 1;
+        *words[i] = a->generation + a->steps * mgv__decode_generations(a) - 1; /* the last one that a launch may write */
     }
     for (i = 0; i < a->sessions; i++) decode(a, (uint32_t)i);
     if (ended) mgv_session_cancel(ended);
@@ -159,7 +161,7 @@ static void make_card(void) {
     fake.second_kernel = prompt_kernel;
     mgv__cuda_test_calls = &fake_calls;
     wait_that_ends = 0;
-    says_nan = 0;
+    says_nan = appends_nothing = 0;
     ended = NULL;
     counts_positions = 1;
 }
@@ -513,6 +515,7 @@ static void test_pictures(void **state) {
             failures++;
             assert_int_equal(strncmp(f.error.message, fake.failed, strlen(fake.failed)), 0);
             assert_int_equal(f.session->position, 0);
+            assert_int_equal(fake.unwatched, 0); /* it may write where the next one looks */
         }
         fake.fail_at = 0;
         assert_true(failures > 12);
@@ -561,6 +564,37 @@ static void test_under_way(void **state) {
     end(&f);
 }
 
+/* A text whose launches come to no end, or to no id, ends all the same, and the session goes on. */
+static void test_no_progress(void **state) {
+    fixture f;
+    uint32_t ids[MOST_IDS], made[8], count;
+    float kept[MOST_IDS];
+    int32_t stopped;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 0);
+    assert_int_equal(append(f.session, ids, 3, &f.error), MGV_OK);
+    appends_nothing = 1;
+    assert_int_equal(generate(f.session, made, 8, NULL, 0, &count, &stopped, &f.error), MGV_ERROR_DEVICE);
+    assert_non_null(strstr(f.error.message, "ended without an id"));
+    assert_int_equal(count, 0);
+    appends_nothing = 0;
+    assert_int_equal(f.engine->decoder->wait_ms, MGV__BLOCKING_WAIT_MS);
+    f.engine->decoder->wait_ms = 3;
+    assert_int_equal(mgv_session_rollback(f.session, 0, &f.error), MGV_OK);
+    assert_int_equal(append(f.session, ids, 3, &f.error), MGV_OK);
+    fake.held = 1;
+    assert_int_equal(generate(f.session, made, 8, NULL, 0, &count, &stopped, &f.error), MGV_ERROR_TIMEOUT);
+    assert_non_null(strstr(f.error.message, "has not ended after 3 ms"));
+    assert_int_equal(*f.session->gpu->cancel, 1);
+    assert_int_equal(mgv_session_step(f.session, ids[3], &f.error), MGV_ERROR_BUSY); /* what the card may still read stays as it is */
+    assert_non_null(strstr(f.error.message, "is still under way"));
+    fake.held = 0;
+    assert_int_equal(mgv_session_step(f.session, ids[3], &f.error), MGV_OK);
+    check_logits(f.session, kept, 4);
+    end(&f);
+}
+
 /* A kernel that gives up names what it waited for; logits that are no numbers are an error; the next launch is right. */
 static void test_bad_ends(void **state) {
     fixture f;
@@ -571,11 +605,11 @@ static void test_bad_ends(void **state) {
     rule_ids(ids, kept, MOST_IDS);
     begin(&f, &small, 100, 0);
     for (wait_that_ends = 1; wait_that_ends <= MGV__DECODE_WAITS; wait_that_ends++) {
-        assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_DEVICE);
+        assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_TIMEOUT); /* as of an encode */
         assert_non_null(strstr(f.error.message, "the decoder gave up"));
-        assert_int_equal(mgv_session_step(f.session, ids[0], &f.error), MGV_ERROR_DEVICE);
+        assert_int_equal(mgv_session_step(f.session, ids[0], &f.error), MGV_ERROR_TIMEOUT);
         assert_non_null(strstr(f.error.message, "gave up at step 0"));
-        assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_DEVICE);
+        assert_int_equal(append(f.session, ids, 3, &f.error), MGV_ERROR_TIMEOUT);
         assert_non_null(strstr(f.error.message, "gave up at operation 0"));
         if (wait_that_ends == MGV__DECODE_BEST) assert_non_null(strstr(f.error.message, "the other CTAs' best ids did not come"));
         if (wait_that_ends == MGV__DECODE_WAITS) assert_non_null(strstr(f.error.message, ": ? did not come"));
@@ -632,6 +666,7 @@ static void test_every_call_fails(void **state) {
             assert_int_equal(result, MGV_ERROR_DEVICE);
             if (strncmp(error.message, fake.failed, strlen(fake.failed)) != 0)
                 fail_msg("%s failed, the error says: %s", fake.failed, error.message);
+            assert_int_equal(fake.unwatched, 0);
         }
         fake.fail_at = 0;
         if (session) { /* it goes on */
@@ -794,7 +829,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_together),
         cmocka_unit_test(test_files),
-        cmocka_unit_test(test_pictures), cmocka_unit_test(test_under_way), cmocka_unit_test(test_bad_ends),
+        cmocka_unit_test(test_pictures), cmocka_unit_test(test_under_way), cmocka_unit_test(test_no_progress),
+        cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
         cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,26 +4,9 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "tokenizer.h"
 
-enum { MOST = 256, MOST_FILES = 3 };
-
-/* name, text, name, text, …; allocator: NULL for malloc. */
-static mgv_result open_said(mgv_tokenizer **tokenizer, const char *const *said, const mgv_allocator *allocator, mgv_error *error) {
-    mgv_memory_file files[MOST_FILES];
-    mgv_model_desc desc;
-    uint32_t count = 0;
-    memset(&desc, 0, sizeof desc);
-    for (; count < MOST_FILES && said[2 * count] != NULL; count++) {
-        files[count].name = said[2 * count];
-        files[count].data = said[2 * count + 1];
-        files[count].bytes = strlen(said[2 * count + 1]);
-    }
-    desc.memory_files = files;
-    desc.memory_file_count = count;
-    if (allocator) desc.allocator = *allocator;
-    *tokenizer = NULL;
-    return mgv_tokenizer_open(tokenizer, &desc, MGV_LOWER_CASE_AUTO, error);
-}
+enum { MOST = 256 };
 
 /* ---- tests/golden/tokenizers/small.golden ---- */
 
@@ -101,8 +84,6 @@ static void parts_do_what_they_do_in_tokenizers(void **state) {
 
 /* ---- what is refused ---- */
 
-#define BPE(vocabulary, merges, more) "{\"model\":{\"type\":\"BPE\",\"vocab\":" vocabulary ",\"merges\":" merges "}" more "}"
-#define ONE(more) BPE("{\"a\":0}", "[]", more)
 #define FLAG(flag) "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]," flag "}}"
 #define UNIGRAM(vocabulary) "{\"model\":{\"type\":\"Unigram\",\"vocab\":" vocabulary "}}"
 #define NORMAL(what) ONE(",\"normalizer\":{\"type\":" what "}")

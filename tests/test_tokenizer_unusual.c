@@ -5,41 +5,21 @@
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
 #include "support.h"
+#include "tokenizer.h"
 
-enum { MOST = 64, MOST_FILES = 3, LONG = 3000 };
+enum { MOST = 64, LONG = 3000 };
 
-/* name, text, name, text, …; allocator: NULL for malloc. */
-static mgv_result open_with(mgv_tokenizer **tokenizer, const char *const *said, mgv_lower_case lower_case, const mgv_allocator *allocator,
-                            const mgv_logger *logger, mgv_error *error) {
-    mgv_memory_file files[MOST_FILES];
-    mgv_model_desc desc;
-    uint32_t count = 0;
-    memset(&desc, 0, sizeof desc);
-    for (; count < MOST_FILES && said[2 * count] != NULL; count++) {
-        files[count].name = said[2 * count];
-        files[count].data = said[2 * count + 1];
-        files[count].bytes = strlen(said[2 * count + 1]);
-    }
-    desc.memory_files = files;
-    desc.memory_file_count = count;
-    if (allocator) desc.allocator = *allocator;
-    if (logger) desc.logger = *logger;
-    *tokenizer = NULL;
-    return mgv_tokenizer_open(tokenizer, &desc, lower_case, error);
-}
 static mgv_tokenizer *open_json(const char *json) {
     const char *said[3] = {"tokenizer.json", NULL, NULL};
     mgv_tokenizer *tokenizer;
     mgv_error error;
     said[1] = json;
-    if (open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error) != MGV_OK) fail_msg("%s: %s", json, error.message);
+    if (open_said(&tokenizer, said, NULL, &error) != MGV_OK) fail_msg("%s: %s", json, error.message);
     return tokenizer;
 }
 
-#define BPE(vocabulary, merges, more) "{\"model\":{\"type\":\"BPE\",\"vocab\":" vocabulary ",\"merges\":" merges "}" more "}"
 #define MODEL(vocabulary, merges, flags, more) \
     "{\"model\":{\"type\":\"BPE\",\"vocab\":" vocabulary ",\"merges\":" merges "," flags "}" more "}"
-#define ONE(more) BPE("{\"a\":0}", "[]", more)
 #define UNIGRAM(vocabulary, more) "{\"model\":{\"type\":\"Unigram\",\"vocab\":" vocabulary more "}}"
 #define NORMAL(vocabulary, what) BPE(vocabulary, "[]", ",\"normalizer\":{\"type\":" what "}")
 #define CUT(vocabulary, what) BPE(vocabulary, "[]", ",\"pre_tokenizer\":{\"type\":" what "}")
@@ -281,7 +261,7 @@ static void what_is_wrong_is_named(void **state) {
         mgv_tokenizer *tokenizer;
         mgv_error error;
         said[1] = bad[i].json;
-        if (open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error) == MGV_OK) fail_msg("case %zu was taken: %s", i,
+        if (open_said(&tokenizer, said, NULL, &error) == MGV_OK) fail_msg("case %zu was taken: %s", i,
             bad[i].json);
         assert_null(tokenizer);
         if (error.code != bad[i].code || strstr(error.message, bad[i].says) == NULL) fail_msg("%s: %s", bad[i].json, error.message);
@@ -296,7 +276,7 @@ static void added_tokens_have_512_bytes_at_most(void **state) {
     (void)state;
     for (bytes = 512; bytes <= 513; bytes++) {
         sprintf(json, BPE("{\"a\":0}", "[]", ",\"added_tokens\":[{\"id\":1,\"content\":\"%0*d\"}]"), bytes, 0);
-        assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error), bytes == 512 ? MGV_OK : MGV_ERROR_FORMAT);
+        assert_int_equal(open_said(&tokenizer, said, NULL, &error), bytes == 512 ? MGV_OK : MGV_ERROR_FORMAT);
         if (bytes == 513) assert_non_null(strstr(error.message, "an added token of more than 512 bytes"));
         mgv_tokenizer_close(tokenizer);
     }
@@ -433,7 +413,7 @@ static void other_files_are_refused_so(void **state) {
     size_t i;
     (void)state;
     for (i = 0; i < COUNT_OF(bad); i++) {
-        if (open_with(&tokenizer, bad[i].said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error) == MGV_OK) fail_msg("case %zu was taken", i);
+        if (open_said(&tokenizer, bad[i].said, NULL, &error) == MGV_OK) fail_msg("case %zu was taken", i);
         if (error.code != bad[i].code || strstr(error.message, bad[i].says) == NULL) fail_msg("case %zu: %s", i, error.message);
     }
     assert_int_equal(mgv_tokenizer_open(&tokenizer, NULL, MGV_LOWER_CASE_AUTO, &error), MGV_ERROR_ARGUMENT);
@@ -457,7 +437,7 @@ static void files_of_clip_are_known_by_their_tokens(void **state) {
         uint32_t ids[8];
         uint64_t count;
         mgv_error error;
-        if (open_with(&tokenizer, said[i], MGV_LOWER_CASE_AUTO, NULL, NULL, &error) != MGV_OK) fail_msg("case %zu: %s", i, error.message);
+        if (open_said(&tokenizer, said[i], NULL, &error) != MGV_OK) fail_msg("case %zu: %s", i, error.message);
         assert_int_equal(mgv_tokenize(tokenizer, "Aa a", 4, 0, ids, COUNT_OF(ids), &count, &error), MGV_OK);
         assert_int_equal(count, 4);
         assert_memory_equal(ids, expected, sizeof expected);
@@ -494,7 +474,7 @@ static void vocabularies_of_qwens_sizes_get_its_special_tokens(void **state) {
         }
         if (!models[i].ranks) *out++ = '}';
         *out = 0;
-        if (open_with(&tokenizer, models[i].ranks ? ranks : vocabulary, MGV_LOWER_CASE_AUTO, NULL, NULL, &error) != MGV_OK)
+        if (open_said(&tokenizer, models[i].ranks ? ranks : vocabulary, NULL, &error) != MGV_OK)
             fail_msg("model %zu: %s", i, error.message);
         assert_int_equal(mgv_tokenizer_get_info(tokenizer, &info), MGV_OK);
         assert_int_equal(info.vocabulary, models[i].tokens + models[i].specials);
@@ -522,7 +502,7 @@ static void classes_take_any_model(void **state) {
     uint64_t count;
     mgv_error error;
     (void)state;
-    assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error), MGV_OK);
+    assert_int_equal(open_said(&tokenizer, said, NULL, &error), MGV_OK);
     assert_int_equal(mgv_tokenize(tokenizer, "a a", 3, 0, ids, COUNT_OF(ids), &count, &error), MGV_OK);
     assert_int_equal(count, 3);
     assert_memory_equal(ids, expected, sizeof expected);
@@ -556,7 +536,7 @@ static void ranks_are_merges(void **state) {
     uint64_t count;
     mgv_error error;
     (void)state;
-    assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error), MGV_OK);
+    assert_int_equal(open_said(&tokenizer, said, NULL, &error), MGV_OK);
     assert_int_equal(mgv_tokenize(tokenizer, "\xC3\xA9" "abba", 6, 0, ids, COUNT_OF(ids), &count, &error), MGV_OK);
     assert_int_equal(count, 3);
     assert_memory_equal(ids, expected, sizeof expected);
@@ -570,7 +550,7 @@ static void names_of_ranks_have_500_bytes_at_most(void **state) {
     (void)state;
     memset(text, 'A', 684);
     strcpy(text + 684, " 0\n");
-    assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, NULL, NULL, &error), MGV_ERROR_FORMAT);
+    assert_int_equal(open_said(&tokenizer, said, NULL, &error), MGV_ERROR_FORMAT);
     assert_non_null(strstr(error.message, "a token of more than 500 bytes"));
 }
 
@@ -621,7 +601,7 @@ static void long_strings_without_memory(void **state) {
             mgv_allocator allocator = counting_allocator_make(&counts);
             mgv_tokenizer *tokenizer;
             counts.fail_at = fail_at;
-            result = open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, &allocator, NULL, &error);
+            result = open_said(&tokenizer, said, &allocator, &error);
             mgv_tokenizer_close(tokenizer);
             assert_int_equal(counts.live_blocks, 0);
         }
@@ -667,7 +647,7 @@ static void long_texts_without_memory(void **state) {
         for (fail_at = 1; result == MGV_ERROR_NOMEM; fail_at++) {
             counting_allocator counts;
             mgv_allocator allocator = counting_allocator_make(&counts);
-            assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, &allocator, NULL, &error), MGV_OK);
+            assert_int_equal(open_said(&tokenizer, said, &allocator, &error), MGV_OK);
             allocations = counts.calls;
             counts.fail_at = allocations + fail_at;
             result = mgv_tokenize(tokenizer, text, bytes, 0, ids, COUNT_OF(ids), &count, &error);
@@ -708,7 +688,7 @@ static void long_ids_without_memory(void **state) {
             mgv_allocator allocator = counting_allocator_make(&counts);
             mgv_tokenizer *tokenizer;
             mgv_error error;
-            assert_int_equal(open_with(&tokenizer, said, MGV_LOWER_CASE_AUTO, &allocator, NULL, &error), MGV_OK);
+            assert_int_equal(open_said(&tokenizer, said, &allocator, &error), MGV_OK);
             counts.fail_at = counts.calls + fail_at;
             result = mgv_detokenize(tokenizer, NULL, ids, TIMES * cases[i].count, 0, text, ROOM, &bytes, &error);
             if (result != MGV_OK && result != MGV_ERROR_NOMEM) fail_msg("case %zu: %s", i, error.message);

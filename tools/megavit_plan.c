@@ -169,7 +169,7 @@ static int run(const cli_command *command, int argc, char **argv) {
          "of the layers' products on Blackwell: bf16, MXFP8, or MXFP8 behind norms (bf16)"},
         {"--sms", CLI_COUNT, &schedule.multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200; of Blackwell 148, Thor 20)"},
         {"--sessions", CLI_COUNT, &decode.sessions, "N", "texts of a language model instead: N sessions in one launch, up to 8"},
-        {"--position", CLI_COUNT, &decode.position, "N", "the same: ids that each session holds (1)"},
+        {"--position", CLI_COUNT, &decode.position, "N", "the same: ids that each session holds (0)"},
         {"--schedule-images", CLI_COUNT, &schedule.schedule_images, "N", "the GPU calculates as it does with N pictures, as embed --batch N does"},
         CLI_LIMIT_OPTIONS(o),
         {NULL, CLI_FLAG, NULL, NULL, NULL},

@@ -9,18 +9,8 @@
      test_decode hold DIRECTORY FATBIN SECONDS SESSIONS  texts from position 1 on, for the card's power
      test_decode dump DIRECTORY FATBIN FILE PROMPTS  logits behind prompts of 8 to 1,000 ids, for tests/gpu/decode_check.py
      test_decode engines DIRECTORY FATBIN   two engines of half the card each, at once */
-#define MEGAVIT_CUDA
-#define MEGAVIT_TEXT
-#define MEGAVIT_IMPLEMENTATION
-#include "megavit.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-
-static void fail(const char *what, const mgv_error *error) {
-    fprintf(stderr, "test_decode: %s: %s\n", what, error ? error->message : "");
-    exit(1);
-}
+#define PROGRAM "test_decode"
+#include "card.h"
 
 /* ---- a model ---- */
 
@@ -125,18 +115,6 @@ static void make(const char *directory, const char *name) {
 
 /* ---- launches ---- */
 
-static char *read_file(const char *path) {
-    FILE *file = fopen(path, "rb");
-    char *data;
-    long bytes = -1;
-    if (!file || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0) fail(path, NULL);
-    rewind(file);
-    data = (char *)malloc((size_t)bytes);
-    if (!data || fread(data, 1, (size_t)bytes, file) != (size_t)bytes) fail(path, NULL);
-    fclose(file);
-    return data;
-}
-
 typedef struct gpu {
     mgv__decoder *decoder;
     mgv__decoder_state state, others[MGV__DECODE_SESSIONS - 1]; /* of the others only the caches are used */
@@ -205,15 +183,6 @@ static uint32_t largest(const float *v, uint32_t count) {
         if (v[i] > v[best]) best = i;
     return best;
 }
-static double relative_l2(const float *a, const float *b, uint32_t count) {
-    double difference = 0, norm = 0;
-    uint32_t i;
-    for (i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / norm);
-}
 /* KL of a's softmax to b's. */
 static double divergence(const float *a, const float *b, uint32_t count) {
     double largest_a = -1e30, largest_b = -1e30, sum_a = 0, sum_b = 0, kl = 0;
@@ -234,12 +203,6 @@ static double divergence(const float *a, const float *b, uint32_t count) {
 }
 
 enum { IDS = 150 };
-static int failures;
-static void ok(int passed, const char *what) {
-    printf("%s %s\n", passed ? "ok" : "not ok", what);
-    if (!passed) failures++;
-}
-
 static void check(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
     const uint32_t vocabulary = model->config.vocabulary;
     uint32_t ids[IDS], chosen[32], i, place;
@@ -594,38 +557,25 @@ static void sessions_of_public(mgv_model *model, const char *kernels, const mgv_
 }
 
 int main(int count, char **arguments) {
-    mgv_model_desc desc;
-    mgv_model *model;
-    mgv_threads *threads;
-    mgv_parallel_for parallel;
-    mgv_error error;
-    char *kernels;
-    if (count < 3) return 2;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (strcmp(arguments[1], "make") == 0) {
+    card c;
+    const char *const what = count > 1 ? arguments[1] : "";
+    if (count > 2 && strcmp(what, "make") == 0) {
         make(arguments[2], count > 3 ? arguments[3] : "0.6b");
         return 0;
     }
     if (count < 4) return 2;
-    kernels = read_file(arguments[3]);
-    memset(&desc, 0, sizeof desc);
-    desc.path = arguments[2];
-    desc.tower = MGV_TOWER_LANGUAGE;
-    if (mgv_threads_create(&threads, 16, NULL, &error) != MGV_OK) fail("threads", &error);
-    parallel = mgv_threads_parallel_for(threads);
-    desc.parallel = parallel;
-    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail("model", &error);
-    if (strcmp(arguments[1], "check") == 0) check(model, kernels, &parallel);
-    else if (strcmp(arguments[1], "public") == 0) sessions_of_public(model, kernels, &parallel);
-    else if (strcmp(arguments[1], "hold") == 0 && count > 5)
-        hold(model, kernels, &parallel, (uint32_t)strtoul(arguments[4], NULL, 10), (uint32_t)strtoul(arguments[5], NULL, 10));
-    else if (strcmp(arguments[1], "dump") == 0 && count > 5) dump(model, kernels, &parallel, arguments[4], (uint32_t)strtoul(arguments[5], NULL, 10));
-    else if (strcmp(arguments[1], "engines") == 0) engines(model, kernels, &parallel);
-    else if (strcmp(arguments[1], "chance") == 0) chance(model, kernels, &parallel);
-    else if (strcmp(arguments[1], "soak") == 0) soak(model, kernels, &parallel, count > 4 ? (uint32_t)strtoul(arguments[4], NULL, 10) : 200000);
-    else timing(model, kernels, &parallel, count - 4, arguments + 4);
-    mgv_model_close(model);
-    mgv_threads_destroy(threads);
-    free(kernels);
-    return failures != 0;
+    c = open_card(arguments[2], arguments[3]);
+    if (strcmp(what, "check") == 0) check(c.model, c.kernels, &c.parallel);
+    else if (strcmp(what, "public") == 0) sessions_of_public(c.model, c.kernels, &c.parallel);
+    else if (strcmp(what, "hold") == 0 && count > 5)
+        hold(c.model, c.kernels, &c.parallel, (uint32_t)strtoul(arguments[4], NULL, 10), (uint32_t)strtoul(arguments[5], NULL, 10));
+    else if (strcmp(what, "dump") == 0 && count > 5)
+        dump(c.model, c.kernels, &c.parallel, arguments[4], (uint32_t)strtoul(arguments[5], NULL, 10));
+    else if (strcmp(what, "engines") == 0) engines(c.model, c.kernels, &c.parallel);
+    else if (strcmp(what, "chance") == 0) chance(c.model, c.kernels, &c.parallel);
+    else if (strcmp(what, "soak") == 0)
+        soak(c.model, c.kernels, &c.parallel, count > 4 ? (uint32_t)strtoul(arguments[4], NULL, 10) : 200000);
+    else if (strcmp(what, "time") == 0) timing(c.model, c.kernels, &c.parallel, count - 4, arguments + 4);
+    else fail("no such part", NULL);
+    return close_card(&c);
 }

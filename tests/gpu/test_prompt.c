@@ -6,38 +6,11 @@
      test_prompt logits DIRECTORY FATBIN FILE  those behind prompts of `lengths` ids, float32, for tests/gpu/prompts.py
 
    DIRECTORY: of test_decode make. Id i is i * 2654435761 mod 2^32, mod the vocabulary. */
-#define MEGAVIT_CUDA
-#define MEGAVIT_TEXT
-#define MEGAVIT_IMPLEMENTATION
-#include "megavit.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-
-static void fail(const char *what, const mgv_error *error) {
-    fprintf(stderr, "test_prompt: %s: %s\n", what, error ? error->message : "");
-    exit(1);
-}
-static char *read_file(const char *path) {
-    FILE *file = fopen(path, "rb");
-    char *data;
-    long bytes = -1;
-    if (!file || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0) fail(path, NULL);
-    rewind(file);
-    data = (char *)malloc((size_t)bytes);
-    if (!data || fread(data, 1, (size_t)bytes, file) != (size_t)bytes) fail(path, NULL);
-    fclose(file);
-    return data;
-}
+#define PROGRAM "test_prompt"
+#include "card.h"
 
 enum { MOST = 8192 };
 static uint32_t ids[MOST];
-static int failures;
-static void ok(int passed, const char *what) {
-    printf("%s %s\n", passed ? "ok" : "not ok", what);
-    if (!passed) failures++;
-}
-
 typedef struct side {
     mgv_engine *engine;
     mgv_session *session;
@@ -79,16 +52,6 @@ static const float *logits_of(const side *s) {
     if (mgv_session_logits(s->session, &logits, &count, &error) != MGV_OK) fail("logits", &error);
     return logits;
 }
-static double relative_l2(const float *a, const float *b, uint32_t count) {
-    double difference = 0, norm = 0;
-    uint32_t i;
-    for (i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / norm);
-}
-
 static void check(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
     static const uint32_t ends[] = {1, 2, 17, 128, 129, 300};
     static const uint32_t cuts[][4] = {{300}, {1, 2, 3, 300}, {64, 130, 300}, {127, 128, 129, 300}, {256, 300}};
@@ -272,30 +235,15 @@ static void write_logits(const mgv_model *model, const char *kernels, const mgv_
 }
 
 int main(int count, char **arguments) {
-    mgv_model_desc desc;
-    mgv_model *model;
-    mgv_threads *threads;
-    mgv_parallel_for parallel;
-    mgv_error error;
-    char *kernels;
+    card c;
     uint32_t i;
     if (count < 4) return 2;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    kernels = read_file(arguments[3]);
-    memset(&desc, 0, sizeof desc);
-    desc.path = arguments[2];
-    desc.tower = MGV_TOWER_LANGUAGE;
-    if (mgv_threads_create(&threads, 16, NULL, &error) != MGV_OK) fail("threads", &error);
-    parallel = mgv_threads_parallel_for(threads);
-    desc.parallel = parallel;
-    if (mgv_model_open(&model, &desc, &error) != MGV_OK) fail("model", &error);
-    for (i = 0; i < MOST; i++) ids[i] = (uint32_t)(i * 2654435761u) % model->config.vocabulary;
-    if (strcmp(arguments[1], "check") == 0) check(model, kernels, &parallel);
-    else if (strcmp(arguments[1], "picture") == 0) picture_timing(model, kernels, &parallel);
-    else if (strcmp(arguments[1], "logits") == 0 && count > 4) write_logits(model, kernels, &parallel, arguments[4]);
-    else timing(model, kernels, &parallel);
-    mgv_model_close(model);
-    mgv_threads_destroy(threads);
-    free(kernels);
-    return failures != 0;
+    c = open_card(arguments[2], arguments[3]);
+    for (i = 0; i < MOST; i++) ids[i] = (uint32_t)(i * 2654435761u) % c.model->config.vocabulary;
+    if (strcmp(arguments[1], "check") == 0) check(c.model, c.kernels, &c.parallel);
+    else if (strcmp(arguments[1], "picture") == 0) picture_timing(c.model, c.kernels, &c.parallel);
+    else if (strcmp(arguments[1], "logits") == 0 && count > 4) write_logits(c.model, c.kernels, &c.parallel, arguments[4]);
+    else if (strcmp(arguments[1], "time") == 0) timing(c.model, c.kernels, &c.parallel);
+    else fail("no such part", NULL);
+    return close_card(&c);
 }
