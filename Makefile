@@ -182,14 +182,14 @@ $(BUILD)/toy/megavit.h: megavit.h $(wildcard tests/toy/*)
 $(BUILD)/tests/test_toy: $(BUILD)/toy/megavit.h
 $(BUILD)/tests/test_toy: CUDA_CFLAGS := -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -I$(BUILD)/toy
 CARD_PIPELINE_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_messages megavit_options megavit_names megavit_pictures pipeline) $(DECODE_OBJECTS)
-$(BUILD)/tests/test_card_pipeline: $(CARD_PIPELINE_OBJECTS)
-$(BUILD)/tests/test_card_pipeline: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
+$(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: $(CARD_PIPELINE_OBJECTS)
+$(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
 $(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_schedule_images \
 $(BUILD)/tests/test_start $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_blackwell_host $(BUILD)/tests/test_decoder_card $(BUILD)/tests/test_card_towers \
-$(BUILD)/tests/test_card_pictures $(BUILD)/tests/test_card_families: \
+$(BUILD)/tests/test_card_pictures $(BUILD)/tests/test_card_families $(BUILD)/tests/test_card_validate: \
   CUDA_CFLAGS := -isystem tests/machine/include
 
 test-header:

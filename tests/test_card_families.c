@@ -248,6 +248,18 @@ static void test_embeds(void **state) {
     assert_memory_equal(rows, f->embeds, 2 * EMBEDS * sizeof(float));
     assert_true(f->embeds[EMBEDS + 3] == embeds_value(1, 3));
     fake_calls.FreeHost(rows);
+    assert_int_equal(mgv_engine_destroy(f->engine), MGV_OK);
+    f->engine = NULL;
+    fake.major = 10; /* Blackwell's kernel projects nothing */
+    assert_int_equal(make_engine(f, MGV_BACKEND_CUDA, 1u << MGV_OUTPUT_EMBEDS, NULL), MGV_ERROR_UNSUPPORTED);
+    assert_string_equal(f->error.message, "the GPU kernel gives no output of kind embeds; use the CPU backend");
+    if (make_engine(f, MGV_BACKEND_CUDA, 0, NULL) != MGV_OK) fail_msg("%s", f->error.message);
+    f->encode.output_count = 1;
+    refuse(f, MGV_ERROR_UNSUPPORTED, "output 0: this GPU gives pooled rows, tokens, layers and DeepStack's; use the CPU backend for others");
+    f->outputs[0].kind = MGV_OUTPUT_POOLED;
+    f->outputs[0].data = f->pooled;
+    f->outputs[0].capacity = COUNT_OF(f->pooled);
+    encode(f);
     end(f);
     free(f);
 }

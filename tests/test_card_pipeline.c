@@ -11,22 +11,12 @@
 #include <unistd.h>
 #include "support.h"
 #include "fake_kernel.h"
+#include "fake_runtime.h"
 #include "micro_siglip.h"
 #include "tools/megavit_backend.c"
 #include "tools/megavit_devices.c"
 #include "tools/megavit_session.c"
 #include "tools/megavit_encode.c"
-
-/* What tools/megavit_devices.c calls itself, also from a thread of its own. */
-cudaError_t cudaGetDeviceCount(int *count) {
-    *count = fake.devices;
-    return fake.devices ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaSetDevice(int device) { return device >= 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaFree(void *memory) { return memory ? cudaErrorInvalidValue : cudaSuccess; }
-cudaError_t cudaMallocHost(void **memory, size_t bytes) { return fake_allocate(memory, bytes, FAKE_PINNED_MEMORY); }
-cudaError_t cudaFreeHost(void *memory) { return fake_release(memory, FAKE_PINNED_MEMORY); }
-const char *cudaGetErrorString(cudaError_t code) { return fake_GetErrorString(code); }
 
 enum { PICTURES = 23, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE };
 
