@@ -14252,9 +14252,10 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.edge = 4000; /* the exchange among it */
     }
     if (k->kind == MGV__KERNEL_ROWS || k->kind == MGV__KERNEL_MERGE) clocks.edge = 2500; /* its stores go on beside the next tile */
-    if (k->kind == MGV__KERNEL_PROJECT) { /* of one row; weights by ordinary loads */
-        *flops = 2.0 * k->columns * k->inner;
-        clocks.feed = 2.0 * k->columns * k->inner / 32;
+    if (k->kind == MGV__KERNEL_PROJECT) { /* of the images that begin in a tile's rows; weights by ordinary loads, for each of them */
+        const double images = mgv__ceil_div(MGV__GEMM_ROWS, plan->tokens);
+        *flops = 2.0 * images * k->columns * k->inner;
+        clocks.feed = 2.0 * images * k->columns * k->inner / 32;
         clocks.edge = 4000;
     }
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;

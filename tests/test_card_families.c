@@ -264,6 +264,50 @@ static void test_embeds(void **state) {
     free(f);
 }
 
+/* What a projection costs where somebody asks for its rows: FLOPs, weights and rows counted by hand; nothing where nobody does. */
+static void test_costs_of_a_projection(void **state) {
+    enum { IMAGES = 5, MOST_OPS = 64 };
+    golden g;
+    mgv_model *model;
+    mgv__plan *plan;
+    mgv__row_outputs outputs;
+    mgv_schedule_info info;
+    mgv_schedule_op ops[MOST_OPS];
+    mgv_error error;
+    mgv_result result;
+    double *scratch, without = 0;
+    uint32_t asked, i;
+    (void)state;
+    golden_open(&g, "clip_base");
+    model = golden_open_model(&g, "", 1);
+    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, IMAGES, IMAGES, &result, &error);
+    if (!plan) fail_msg("%s", error.message);
+    for (asked = 0; asked < 2; asked++) {
+        const mgv_schedule_op *found = NULL;
+        memset(&outputs, 0, sizeof outputs);
+        outputs.count = asked;
+        outputs.layer[0] = MGV__ROWS_EMBEDS_OUTPUT;
+        mgv__plan_want(plan, &outputs);
+        mgv__plan_schedule(plan, IMAGES, 66);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        scratch = (double *)malloc(mgv__schedule_scratch(plan) * sizeof *scratch);
+        assert_true(scratch && plan->op_count <= MOST_OPS);
+        mgv__schedule_fill(plan, &info, ops, scratch);
+        free(scratch);
+        for (i = 0; i < info.op_count; i++)
+            if (plan->ops[i].kernel.kind == MGV__KERNEL_PROJECT) found = &ops[i];
+        assert_non_null(found);
+        assert_true(found->flops == asked * 2.0 * IMAGES * HIDDEN * EMBEDS);
+        assert_true(asked ? found->tile_flops >= found->flops && found->us > 0 : found->tiles == 0 && found->us == 0);
+        if (asked) assert_in_range(found->memory_bytes, 2 * HIDDEN * EMBEDS, 2 * HIDDEN * EMBEDS + 4 * IMAGES * (HIDDEN + EMBEDS));
+        if (asked) assert_true(info.tiles_us > without);
+        without = info.tiles_us;
+    }
+    mgv__plan_free(&model->allocator, plan);
+    mgv_model_close(model);
+    golden_close(&g);
+}
+
 /* ---- pictures of any size that are pooled ---- */
 
 static void test_pooled_of_any_size(void **state) {
@@ -320,7 +364,8 @@ static void test_creation_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_floats), cmocka_unit_test(test_floats_beside_bytes),
-                                       cmocka_unit_test(test_embeds), cmocka_unit_test(test_pooled_of_any_size),
+                                       cmocka_unit_test(test_embeds), cmocka_unit_test(test_costs_of_a_projection),
+                                       cmocka_unit_test(test_pooled_of_any_size),
                                        cmocka_unit_test(test_creation_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
