@@ -255,7 +255,8 @@ static void test_embeds(void **state) {
     assert_string_equal(f->error.message, "the GPU kernel gives no output of kind embeds; use the CPU backend");
     if (make_engine(f, MGV_BACKEND_CUDA, 0, NULL) != MGV_OK) fail_msg("%s", f->error.message);
     f->encode.output_count = 1;
-    refuse(f, MGV_ERROR_UNSUPPORTED, "output 0: this GPU gives pooled rows, tokens, layers and DeepStack's; use the CPU backend for others");
+    refuse(f, MGV_ERROR_UNSUPPORTED,
+           "output 0: this GPU gives pooled rows, tokens, layers and DeepStack's; use the CPU backend for others");
     f->outputs[0].kind = MGV_OUTPUT_POOLED;
     f->outputs[0].data = f->pooled;
     f->outputs[0].capacity = COUNT_OF(f->pooled);

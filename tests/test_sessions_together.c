@@ -148,6 +148,7 @@ static void no_schedules_without_a_plan(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_schedules_without_a_plan), cmocka_unit_test(as_alone), cmocka_unit_test(calls_that_cannot_be)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_schedules_without_a_plan), cmocka_unit_test(as_alone),
+                                       cmocka_unit_test(calls_that_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
