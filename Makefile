@@ -187,7 +187,7 @@ $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: LIBS := $(C
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 # The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
-$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_schedule_images \
+$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_validation_mx $(BUILD)/tests/test_schedule_images \
 $(BUILD)/tests/test_start $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_blackwell_host $(BUILD)/tests/test_decoder_card $(BUILD)/tests/test_card_towers \
 $(BUILD)/tests/test_card_pictures $(BUILD)/tests/test_card_families $(BUILD)/tests/test_card_validate: \
   CUDA_CFLAGS := -isystem tests/machine/include

@@ -181,7 +181,8 @@
 
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There is a kernel for
        Blackwell (sm_100a, sm_103a, sm_110a) that no card has run, only a model of the machine: MGV_BACKEND_CUDA takes it, AUTO does not.
-       mgv_engine_desc.precision: the layers' products in MXFP8, by that kernel, or on the CPU, which says what it costs.
+       mgv_engine_desc.precision: the layers' products in MXFP8, by that kernel, or on the CPU, which rounds all that the kernel rounds
+       (but in SigLIP's pooling head), and says what it costs: layers' rows are the same but for what the order of sums moves.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
@@ -760,12 +761,12 @@ enum {
 
 /* What the products of a tower's layers are calculated from. MXFP8: E4M3 with a scale, a power of two, for 32 values along a row (OCP
    Microscaling Formats 1.0; scales are rounded up, so that nothing is cut off), weights and rows alike; sums in float32. On the CPU that
-   is for accuracy and not for speed: the numbers are those of a GPU that has the format. */
+   is for accuracy and not for speed: the numbers are those of a GPU that has the format, and what is bf16 there is so here. */
 typedef int32_t mgv_precision;
 enum {
     MGV_PRECISION_AUTO = 0,   /* float32 on the CPU, bf16 on a GPU */
     MGV_PRECISION_MXFP8,      /* all four products of a layer */
-    MGV_PRECISION_MXFP8_MIXED /* those behind a norm, qkv and fc1; the others, which write the stream, as AUTO */
+    MGV_PRECISION_MXFP8_MIXED /* those behind a norm, qkv and fc1; the others, which write the stream, in bf16 */
 };
 
 typedef struct mgv_engine_desc {
@@ -932,13 +933,15 @@ typedef struct mgv_validation {
     uint64_t bad_row;           /* of the first of them */
     uint32_t bad_column;
     uint32_t reserved;
+    uint64_t different;         /* with a precision: values with other bits than the CPU's, which rounds as the GPU does. The order of sums
+                                   moves some to the neighbour, which is no fault */
 } mgv_validation;
 typedef void mgv_validation_report(void *user, const mgv_validation *row);
 
 /* Runs the pictures on the GPU one operation further each time, on buffers full of NaN, and calls report (NULL: nobody) with each result.
-   The tolerances come from bf16's rounding, see >>validation. desc as for mgv_engine_create; its backend, max_images, max_tokens and
-   both workspaces are not looked at. failures: operations that were not ok. MGV_OK: all were run, whatever they gave. Allocates, and
-   blocks; minutes for many pictures. */
+   The tolerances come from the formats' rounding, see >>validation; with desc->precision both sides round alike. desc as for
+   mgv_engine_create; its backend, max_images, max_tokens and both workspaces are not looked at. failures: operations that were not ok.
+   MGV_OK: all were run, whatever they gave. Allocates, and blocks; minutes for many pictures. */
 MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_desc *desc, const mgv_image *images, uint32_t image_count,
                                     mgv_validation_report *report, void *user, uint32_t *failures, mgv_error *error);
 
@@ -1493,7 +1496,7 @@ typedef struct mgv__kernel_op {
     uint32_t tokens;            /* of one image */
     uint32_t heads;
     float epsilon;
-    uint32_t stats_in;          /* offset into stats, in floats; from there on as stats_place in kernels/sm_90a/tiles.cuh */
+    uint32_t stats_in;          /* offset into stats, in floats; from there on as mgv__stats_place says */
     uint32_t stats_columns;     /* of a part of a row that has statistics of its own, read or written; the last part has what is left */
     uint32_t rows_total;        /* valid rows over all groups */
     uint32_t rows_per_group;
@@ -1622,6 +1625,13 @@ MGV__SHARED uint32_t mgv__thin_blocks_behind(uint32_t blocks) { return blocks / 
 /* Rows of a group that exist. */
 MGV__SHARED uint32_t mgv__rows_of_group(const mgv__kernel_op *op, uint32_t group) {
     return mgv__min_u32(op->rows_total - group * op->rows_per_group, op->rows_per_group);
+}
+/* Where a row's statistics lie, those of its part `part` (op.stats_columns), in floats. Sixty-four rows of a group lie together, part by
+   part, and in a part row by row: norms are found by a row or two a lane, so what a warp loads or stores of a part lies side by side
+   (kernels/NOTES.md, statistics of rows). columns: of the row. */
+MGV__SHARED size_t mgv__stats_place(const mgv__kernel_op *op, uint32_t columns, uint32_t group, uint32_t row, uint32_t part) {
+    const uint32_t tile = group * MGV__GROUP_TILES(op->rows_per_group) + row / MGV__STATS_ROWS;
+    return (size_t)tile * ((columns + 63) / 64 * (2 * MGV__STATS_ROWS)) + part * (2 * MGV__STATS_ROWS) + row % MGV__STATS_ROWS * 2;
 }
 /* Whether both CTAs of a pair take the rows of this unit: it is the group's last row tile, and has no neighbour. */
 MGV__SHARED uint32_t mgv__shares_rows(const mgv__kernel_op *op, uint32_t group, uint32_t unit) {
@@ -7011,8 +7021,9 @@ static mgv__rounding mgv__op_rounding(const mgv__program *program, uint32_t i, m
     const mgv__op *op = &program->ops[i];
     if (precision == MGV_PRECISION_AUTO) return MGV__ROUND_NOT;
     if (mgv__op_takes_mx(program, i, precision)) return MGV__ROUND_MX;
+    if (op->rows == MGV__ROWS_IMAGES) return MGV__ROUND_NOT;
     if (op->kind == MGV__OP_ATTENTION || op->kind == MGV__OP_NORM) return MGV__ROUND_BF16;
-    if (op->kind != MGV__OP_LINEAR || op->rows == MGV__ROWS_IMAGES || op->gated || op->fold != 1 || op->by_row) return MGV__ROUND_NOT;
+    if (op->kind != MGV__OP_LINEAR || op->gated || op->fold != 1 || op->by_row) return MGV__ROUND_NOT;
     return MGV__ROUND_BF16;
 }
 static void mgv__round_rows(mgv__rounding rounding, float *x, size_t n) {
@@ -18806,7 +18817,13 @@ MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image 
 
    How far the GPU may be off: bf16 has eight bits, so rounding moves a value by 2^-9 of itself at most, f16 by 2^-12. An operation that
    rounds n values on the way to its result (a product: its weights and the result) may be off by n 2^-9 in relative L2; over the whole
-   model, operations add up like independent errors. */
+   model, operations add up like independent errors.
+
+   With a precision the CPU rounds rows and weights as the GPU does, and norms take the GPU's own statistics. What is left is the order of
+   sums: K terms may be off by K 2^-23 of their magnitudes on both sides together, and tanh by 2^-11. That moves few results to the other
+   neighbour: of bf16 a step of 2^-8, at most one in 64 of them in L2; of E4M3 one of 2^-3 at most, one in a hundred. A result that is
+   further off than its neighbour is bad, if its terms do not account for it; so is a scale that those of its block do not. The pooling
+   head, which the CPU does not round, is compared as without a precision. */
 
 /* Bytes are copied or widened, and one fp32 sum stands against another. */
 #define MGV__VALIDATION_EXACT 1e-6
@@ -18815,6 +18832,10 @@ MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image 
 /* A single value is bad that differs by this many times the tolerance, in units of the values' root mean square, and by its own share; of a
    product only if its terms do not account for it either (mgv__validation_terms). */
 #define MGV__VALIDATION_OUTLIER 16.0
+#define MGV__FP32_ORDER (1.0 / 8388608)
+#define MGV__TANH_STEP (1.0 / 2048)
+#define MGV__MX_FLIPS (0.1 / 8) /* one number in a hundred is the neighbour, an eighth away */
+#define MGV__MX_ERROR (1.0 / 32) /* what rounding to E4M3 leaves of a row in L2, on average, is 0.026 */
 
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
 
@@ -18866,6 +18887,7 @@ static mgv_result mgv__cuda_run_to(mgv__cuda *cuda, uint32_t images, const uint8
 /* Rows that an operation reads: where the CPU has them, where the card has them, and a copy of those of all pictures. */
 typedef struct mgv__validation_input {
     uint32_t buffer, device_buffer;
+    int32_t mx;                /* device_buffer has them in MXFP8 */
     uint8_t *rows;
 } mgv__validation_input;
 enum { MGV__VALIDATION_INPUTS = 2 /* its source and its residual */ };
@@ -18879,7 +18901,10 @@ typedef struct mgv__validator {
     uint32_t most_tokens;      /* of a picture */
     mgv__validation_input inputs[MGV__VALIDATION_INPUTS];
     uint32_t input_count;      /* of the operation at hand */
-    uint8_t *result;           /* what it leaves on the card, all pictures */
+    uint8_t *result;           /* what it leaves on the card, all pictures, */
+    uint8_t *result_mx;        /* and what of that is MXFP8 */
+    float *stats, *statistics; /* the card's, of parts of rows; mean and reciprocal deviation of each row of a picture */
+    int32_t takes_statistics;  /* the operation at hand does */
     float *wide, *whole;       /* one picture's rows in float32; what the GPU's whole encode gives, [image_count, rows, hidden] */
     mgv_validation_report *report;
     void *user;
@@ -18966,11 +18991,62 @@ static void mgv__validation_widen(const mgv__validator *v, uint32_t buffer, cons
         }
 }
 
+static mgv_result mgv__validation_fetch_mx(const mgv__validator *v, uint32_t buffer, uint8_t *rows, mgv_error *error) {
+    const mgv__cuda *cuda = v->gpu->gpu->cuda;
+    const mgv__device_buffer *b = &cuda->plan->buffers[buffer];
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (rows, cuda->arena + b->offset, (size_t)b->bytes, cudaMemcpyDeviceToHost), "fetching rows in MXFP8");
+    return MGV_OK;
+}
+/* The numbers of row `number`, of all groups'; the scale of one of its blocks. op: who has rows in the same groups. */
+static const uint8_t *mgv__validation_mx_row(const mgv__device_buffer *b, const uint8_t *rows, size_t number) {
+    return rows + number * b->pitch * b->element_bytes;
+}
+static uint32_t mgv__validation_mx_scale(const mgv__device_buffer *b, const mgv__kernel_op *op, const uint8_t *rows, size_t number,
+                                         uint32_t column) {
+    const uint32_t group = (uint32_t)(number / op->rows_per_group), row = (uint32_t)(number % op->rows_per_group);
+    const size_t atom = (size_t)mgv__mx_row_tile(op, group, row) * (b->pitch * b->element_bytes / 128) + column / 128;
+    return rows[b->scales + atom * MGV__MX_ATOM_BYTES + mgv__mx_atom_byte(row % 128, column % 128 / MGV__MX_BLOCK)];
+}
+/* One picture's share of such a buffer as floats. */
+static void mgv__validation_widen_mx(const mgv__validator *v, const mgv__kernel_op *op, const mgv__validation_input *input, uint32_t image,
+                                     uint32_t columns, float *out) {
+    const mgv__device_buffer *b = &v->gpu->gpu->cuda->plan->buffers[input->device_buffer];
+    size_t row;
+    uint32_t i;
+    for (row = v->first_token[image]; row < v->first_token[image + 1]; row++)
+        for (i = 0; i < columns; i++)
+            *out++ = mgv__float_of_e4m3(mgv__validation_mx_row(b, input->rows, row)[i]) *
+                     mgv__mx_scale_value(mgv__validation_mx_scale(b, op, input->rows, row, i));
+}
+
+/* Means and reciprocal standard deviations of a picture's rows, as row_statistics of the kernels puts them together. */
+static void mgv__validation_find_statistics(const mgv__validator *v, const mgv__kernel_op *op, uint32_t image) {
+    const uint32_t inner = op->inner, first = v->first_token[image];
+    uint32_t row, part;
+    for (row = 0; row < v->first_token[image + 1] - first; row++) {
+        const uint32_t number = first + row;
+        const float *parts = v->stats + op->stats_in +
+                             mgv__stats_place(op, inner, number / op->rows_per_group, number % op->rows_per_group, 0);
+        double mean = 0, squares = 0;
+        for (part = 0; part * op->stats_columns < inner; part++)
+            mean += (double)parts[(size_t)part * 2 * MGV__STATS_ROWS] * mgv__min_u32(op->stats_columns, inner - part * op->stats_columns);
+        mean /= inner;
+        for (part = 0; part * op->stats_columns < inner; part++) {
+            const float *own = parts + (size_t)part * 2 * MGV__STATS_ROWS;
+            const double off = (double)own[0] - mean;
+            squares += (double)own[1] + off * off * mgv__min_u32(op->stats_columns, inner - part * op->stats_columns);
+        }
+        v->statistics[2 * (size_t)row] = (float)mean;
+        v->statistics[2 * (size_t)row + 1] = (float)(1 / sqrt(squares / inner + (double)op->epsilon));
+    }
+}
+
 /* Running sums of one comparison. */
 typedef struct mgv__comparison {
     double difference, norm, largest;
-    uint64_t count, bad, first_bad;
+    uint64_t count, bad, first_bad, different;
     double tolerance, scale;   /* scale: the values' root mean square */
+    double order;              /* with a precision: what sums may be off by, of their terms */
     const mgv__validator *of;  /* whose product `op` has left the values on the CPU, of one picture; NULL: no product */
     const mgv__op *op;
 } mgv__comparison;
@@ -19010,11 +19086,75 @@ static void mgv__comparison_add(mgv__comparison *c, const float *got, const floa
     c->count += count;
 }
 
+/* By how much the order of sums may move value `at` of a picture's, which is so large. */
+static int mgv__comparison_explains(const mgv__comparison *c, uint64_t at, double d, double own) {
+    return d <= c->order * (MGV__VALIDATION_OUTLIER * c->scale + own) || d <= c->order * (mgv__validation_terms(c->of, c->op, at) + own);
+}
+static void mgv__comparison_note(mgv__comparison *c, uint64_t at, float got, float expected, int bad) {
+    const double d = fabs((double)got - (double)expected);
+    if (bad && c->bad++ == 0) c->first_bad = c->count + at;
+    if (c->largest == c->largest && !(d <= c->largest)) c->largest = d;
+    c->different += got != expected;
+    c->difference += d * d;
+    c->norm += (double)expected * (double)expected;
+}
 static double mgv__root_mean_square(const float *values, uint64_t count) {
     double sum = 0;
     uint64_t i;
     for (i = 0; i < count; i++) sum += (double)values[i] * (double)values[i];
     return count ? sqrt(sum / (double)count) : 0;
+}
+
+/* bf16 against bf16. rounded: `expected` is, already. */
+static void mgv__comparison_add_bf16(mgv__comparison *c, const float *got, const float *expected, uint64_t count, int rounded) {
+    uint64_t i;
+    for (i = 0; i < count; i++) {
+        const float want = rounded ? expected[i] : mgv__float_of_bf16(mgv__bf16_round(expected[i]));
+        const double d = fabs((double)got[i] - (double)want), own = fabs((double)want);
+        mgv__comparison_note(c, i, got[i], want, !(d <= 4 * MGV__BF16_STEP * own) && !mgv__comparison_explains(c, i, d, own));
+    }
+    c->count += count;
+}
+static int mgv__e4m3_steps(uint8_t a, uint8_t b) {
+    const int x = a & 0x80 ? -(a & 0x7F) : a, y = b & 0x80 ? -(b & 0x7F) : b;
+    return x > y ? x - y : y - x;
+}
+/* Whether a block's scale is that of numbers which the order of sums may have moved. at: the first of them. */
+static int mgv__comparison_takes_scale(const mgv__comparison *c, uint32_t byte, const float *expected, uint32_t n, uint64_t at) {
+    double largest = 0, moved;
+    uint32_t i, which = 0;
+    for (i = 0; i < n; i++)
+        if (fabs((double)expected[i]) > largest) largest = fabs((double)expected[which = i]);
+    if (byte == MGV__MX_SCALE(mgv__bits_of_float((float)largest))) return 1;
+    moved = c->order * (mgv__validation_terms(c->of, c->op, at + which) + MGV__VALIDATION_OUTLIER * c->scale + largest);
+    return byte >= MGV__MX_SCALE(mgv__bits_of_float((float)fmax(largest - moved, 0))) &&
+           byte <= MGV__MX_SCALE(mgv__bits_of_float((float)(largest + moved)));
+}
+/* MXFP8 against what becomes of float32: rows of one picture, the first of which is number `first` on the card. */
+static void mgv__comparison_add_mx(mgv__comparison *c, const mgv__device_buffer *b, const mgv__kernel_op *op, const uint8_t *rows,
+                                   size_t first, const float *expected, uint64_t row_count, uint32_t columns) {
+    uint8_t codes[MGV__MX_BLOCK];
+    uint64_t row;
+    uint32_t column, i;
+    for (row = 0; row < row_count; row++)
+        for (column = 0; column < columns; column += MGV__MX_BLOCK) {
+            const uint8_t *got = mgv__validation_mx_row(b, rows, first + (size_t)row) + column;
+            const uint32_t n = mgv__min_u32(columns - column, MGV__MX_BLOCK);
+            const uint32_t byte = mgv__validation_mx_scale(b, op, rows, first + (size_t)row, column);
+            const uint64_t at = row * columns + column;
+            const float *e = expected + at, scale = mgv__mx_scale_value(byte);
+            const float own = mgv__mx_scale_value(mgv__mx_block(e, n, codes));
+            const int fits = byte < 255 && mgv__comparison_takes_scale(c, byte, e, n, at);
+            for (i = 0; i < n; i++) {
+                const float value = mgv__float_of_e4m3(got[i]) * scale;
+                const uint8_t nearest = mgv__e4m3_round(e[i] * mgv__float_of_bits(mgv__mx_inverse(byte < 255 ? byte : 0)));
+                const int near = fits && value == value && mgv__e4m3_steps(got[i], nearest) <= 1;
+                const double d = fabs((double)value - (double)e[i]);
+                mgv__comparison_note(c, at + i, value, mgv__float_of_e4m3(codes[i]) * own,
+                                     !near && !(fits && mgv__comparison_explains(c, at + i, d, fabs((double)e[i]))));
+            }
+        }
+    c->count += row_count * columns;
 }
 
 static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t layer, const mgv__comparison *c, uint32_t columns,
@@ -19032,6 +19172,7 @@ static void mgv__validation_tell(mgv__validator *v, const char *label, int32_t l
         row.relative_l2 = c->norm > 0 ? sqrt(c->difference / c->norm) : sqrt(c->difference);
         row.max_error = c->largest;
         row.bad = c->bad;
+        row.different = c->different;
         row.bad_row = c->first_bad / columns;
         row.bad_column = (uint32_t)(c->first_bad % columns);
         row.ok = row.relative_l2 <= tolerance && c->bad == 0;
@@ -19052,7 +19193,8 @@ static double mgv__validation_tolerance(const mgv__plan *plan, const mgv__plan_o
 }
 
 /* Notes what the model's operations [first, last] read that none of them writes, and fetches it from the card. */
-static mgv_result mgv__validation_inputs(mgv__validator *v, uint32_t first, uint32_t last, mgv_error *error) {
+static mgv_result mgv__validation_inputs(mgv__validator *v, const mgv__kernel_op *kernel, uint32_t first, uint32_t last,
+                                         mgv_error *error) {
     const mgv__program *program = &v->model->program;
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
     uint32_t reads = 0, written = 0, i, b, k;
@@ -19075,56 +19217,108 @@ static mgv_result mgv__validation_inputs(mgv__validator *v, uint32_t first, uint
             if (mgv__validation_compares(&plan->ops[k]) && plan->ops[k].end == i + 1) input->device_buffer = plan->ops[k].result;
         if (input->device_buffer == MGV__DEVICE_BUFFER_COUNT)
             return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s reads what the GPU keeps nowhere", program->ops[last].label);
-        result = mgv__validation_fetch(v, input->device_buffer, input->rows, error);
+        input->mx = kernel->flags & MGV__KERNEL_MX && program->ops[first].source == b;
+        if (input->mx) input->device_buffer = MGV__DEVICE_MX + mgv__mx_source(kernel->flags);
+        if (input->mx) result = mgv__validation_fetch_mx(v, input->device_buffer, input->rows, error);
+        else result = mgv__validation_fetch(v, input->device_buffer, input->rows, error);
         v->input_count++;
     }
     return result;
 }
 
 /* The model's operations [first, last] for one picture, on what the GPU had before them; first > last: only the pixels are prepared. */
-static const float *mgv__validation_expect(mgv__validator *v, uint32_t image, uint32_t first, uint32_t last) {
+static const float *mgv__validation_expect(mgv__validator *v, const mgv__kernel_op *kernel, uint32_t image, uint32_t first, uint32_t last) {
     const mgv__program *program = &v->model->program;
     mgv__cpu_run run;
     uint32_t i;
     mgv__take_image(&v->cpu->images[0], v->images, image, NULL); /* checked when all were encoded */
     v->cpu->job.image = 0;
     mgv__validation_prepare(v->cpu);
-    for (i = 0; first <= last && i < v->input_count; i++)
-        mgv__validation_widen(v, v->inputs[i].device_buffer, v->inputs[i].rows, image, program->buffers[v->inputs[i].buffer].columns,
-                              v->cpu->buffers[v->inputs[i].buffer]);
+    for (i = 0; first <= last && i < v->input_count; i++) {
+        const mgv__validation_input *input = &v->inputs[i];
+        const uint32_t columns = program->buffers[input->buffer].columns;
+        float *to = v->cpu->buffers[input->buffer];
+        if (input->mx) mgv__validation_widen_mx(v, kernel, input, image, columns, to);
+        else mgv__validation_widen(v, input->device_buffer, input->rows, image, columns, to);
+    }
     mgv__job_cpu_run(v->cpu, &run);
+    if (v->takes_statistics) {
+        mgv__validation_find_statistics(v, kernel, image);
+        run.statistics = v->statistics;
+    }
     for (i = first; i <= last; i++) mgv__validation_twin(&run, &program->ops[i]);
     return v->cpu->buffers[first <= last ? program->ops[last].target : 0];
 }
 
+/* Whether the CPU rounds as the kernel's operation does. */
+static int mgv__validation_rounds(const mgv__plan *plan, const mgv__plan_op *op) {
+    return plan->machine->precision && op->kernel.kind != MGV__KERNEL_ROWS && !mgv__plan_is_patches(op->kernel.kind) &&
+           (op->result == MGV__DEVICE_STREAM || op->result == MGV__DEVICE_QKV || op->result == MGV__DEVICE_ATTENDED ||
+            op->result == MGV__DEVICE_MLP);
+}
+/* What sums of the model's operations [first, last] may be off by, of their terms: see the head of this section. */
+static double mgv__validation_order(const mgv__validator *v, const mgv__plan_op *op, uint32_t first, uint32_t last) {
+    const double tanh_step = op->kernel.flags & MGV__KERNEL_ACTIVATION ? MGV__TANH_STEP : 0;
+    if (mgv__plan_is_attention(op->kind)) return MGV__BF16_STEP; /* of weights, which fall to their neighbours, too */
+    for (; first < last && v->model->program.ops[first].kind != MGV__OP_LINEAR; first++) {}
+    return v->model->program.ops[first].inner * MGV__FP32_ORDER + tanh_step;
+}
+static double mgv__validation_flips(const mgv__plan_op *op) {
+    if (mgv__plan_is_attention(op->kind)) return MGV__BF16_STEP / 2;
+    return MGV__BF16_STEP / 4 + (op->kernel.flags & MGV__KERNEL_ACTIVATION ? MGV__TANH_STEP : 0);
+}
+
+/* Runs the kernel's list up to and with operation `k`, and fetches what that leaves, and what it knew of its rows. */
+static mgv_result mgv__validation_device(mgv__validator *v, uint32_t k, mgv_error *error) {
+    mgv__cuda *cuda = v->gpu->gpu->cuda;
+    const mgv__plan *plan = cuda->plan;
+    const mgv__plan_op *op = &plan->ops[k];
+    mgv_result result = mgv__cuda_run_to(cuda, mgv__plan_units_of(&v->model->config, v->image_count, v->first_token[v->image_count]),
+                                         cuda->arguments.pixels, k, error);
+    if (result == MGV_OK && !(op->kernel.flags & MGV__KERNEL_MX_ALONE)) result = mgv__validation_fetch(v, op->result, v->result, error);
+    if (result == MGV_OK && op->kernel.flags & MGV__KERNEL_MX_OUT)
+        result = mgv__validation_fetch_mx(v, MGV__DEVICE_MX + mgv__mx_target(op->kernel.flags), v->result_mx, error);
+    v->takes_statistics = plan->machine->precision && op->kernel.flags & MGV__KERNEL_FOLD_NORM && !op->of_images;
+    if (result != MGV_OK || !v->takes_statistics) return result;
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (v->stats, cuda->arena + plan->stats_offset, (size_t)mgv__plan_stream_stats(plan) * sizeof(float),
+                                        cudaMemcpyDeviceToHost), "fetching statistics");
+    return MGV_OK;
+}
+
 /* Operation `k` of the kernel against those of the model in [first, last]. What it reads is on the card. */
 static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t first, uint32_t last, mgv_error *error) {
-    mgv__cuda *cuda = v->gpu->gpu->cuda;
-    const mgv__plan_op *op = &cuda->plan->ops[k];
-    const uint32_t skipped = op->result == MGV__DEVICE_PATCHES ? cuda->plan->prefix : 0;
-    const uint32_t columns = first <= last ? v->model->program.ops[last].columns : cuda->plan->buffers[op->result].columns;
-    const uint32_t folds = mgv__validation_folds(cuda->plan, op->result, columns);
-    const double tolerance = mgv__validation_tolerance(cuda->plan, op);
-    mgv__comparison c;
+    static const char *const mx_names[] = {"stream, MXFP8", "attended, MXFP8", "MLP, MXFP8"};
+    const mgv__plan *plan = v->gpu->gpu->cuda->plan;
+    const mgv__plan_op *op = &plan->ops[k];
+    const uint32_t skipped = op->result == MGV__DEVICE_PATCHES ? plan->prefix : 0, flags = op->kernel.flags;
+    const uint32_t columns = first <= last ? v->model->program.ops[last].columns : plan->buffers[op->result].columns;
+    const uint32_t folds = mgv__validation_folds(plan, op->result, columns), target = mgv__mx_target(flags);
+    const int rounds = mgv__validation_rounds(plan, op), alone = (flags & MGV__KERNEL_MX_ALONE) != 0;
+    mgv__comparison c, mx;
     uint32_t image;
-    mgv_result result = mgv__validation_inputs(v, first, last, error);
+    mgv_result result = mgv__validation_inputs(v, &op->kernel, first, last, error);
     memset(&c, 0, sizeof c);
-    c.tolerance = tolerance;
+    c.tolerance = rounds ? mgv__validation_flips(op) : mgv__validation_tolerance(plan, op);
     c.of = first <= last ? v : NULL;
     c.op = first <= last ? &v->model->program.ops[last] : NULL;
-    if (result == MGV_OK)
-        result = mgv__cuda_run_to(cuda, mgv__plan_units_of(&v->model->config, v->image_count, v->first_token[v->image_count]),
-                                  cuda->arguments.pixels, k, error);
-    if (result == MGV_OK) result = mgv__validation_fetch(v, op->result, v->result, error);
+    if (rounds) c.order = mgv__validation_order(v, op, first, last);
+    mx = c;
+    mx.tolerance = MGV__MX_FLIPS;
+    if (result == MGV_OK) result = mgv__validation_device(v, k, error);
     if (result != MGV_OK) return result;
     for (image = 0; image < v->image_count; image++) {
-        const float *expected = mgv__validation_expect(v, image, first, last);
-        const uint64_t values = ((uint64_t)mgv__validation_own_rows(v, op->result, image) * folds - skipped) * columns;
-        c.scale = mgv__root_mean_square(expected, values);
-        mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
-        mgv__comparison_add(&c, v->wide, expected, values);
+        const float *expected = mgv__validation_expect(v, &op->kernel, image, first, last);
+        const uint64_t rows = (uint64_t)mgv__validation_own_rows(v, op->result, image) * folds - skipped, values = rows * columns;
+        c.scale = mx.scale = mgv__root_mean_square(expected, values);
+        if (!alone) mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
+        if (!alone && rounds) mgv__comparison_add_bf16(&c, v->wide, expected, values, op->result == MGV__DEVICE_QKV);
+        if (!rounds) mgv__comparison_add(&c, v->wide, expected, values);
+        if (flags & MGV__KERNEL_MX_OUT)
+            mgv__comparison_add_mx(&mx, &plan->buffers[MGV__DEVICE_MX + target], &op->kernel, v->result_mx, v->first_token[image], expected,
+                                   rows, columns);
     }
-    mgv__validation_tell(v, op->label, op->layer, &c, columns, tolerance);
+    if (!alone) mgv__validation_tell(v, op->label, op->layer, &c, columns, c.tolerance);
+    if (flags & MGV__KERNEL_MX_OUT) mgv__validation_tell(v, alone ? op->label : mx_names[target], op->layer, &mx, columns, mx.tolerance);
     return MGV_OK;
 }
 
@@ -19167,10 +19361,17 @@ static mgv_result mgv__validation_encode(mgv_engine *engine, const mgv_image *im
     return result == MGV_ERROR_MODEL ? MGV_OK : result; /* rows that are no numbers: there, and the comparison's to count */
 }
 
+/* A row that a neighbour has come into is rounded to others from there on, on both sides. */
+static double mgv__validation_whole_tolerance(const mgv__plan *plan) {
+    uint32_t k, mx = 0;
+    for (k = 0; k < plan->op_count; k++) mx += (plan->ops[k].kernel.flags & MGV__KERNEL_MX) != 0;
+    return mx ? sqrt((double)mx) * MGV__MX_ERROR : sqrt(2.0 * plan->op_count) * MGV__BF16_STEP;
+}
+
 /* Whole encodes, each side by itself. It comes first: pictures are checked by it, and lie on the card afterwards. */
 static mgv_result mgv__validation_whole(mgv__validator *v, mgv_error *error) {
-    const uint32_t columns = mgv__validation_whole_columns(v->model), ops = v->gpu->gpu->cuda->plan->op_count;
-    const double tolerance = sqrt(2.0 * ops) * MGV__BF16_STEP;
+    const uint32_t columns = mgv__validation_whole_columns(v->model);
+    const double tolerance = mgv__validation_whole_tolerance(v->gpu->gpu->cuda->plan);
     mgv__comparison c;
     uint32_t i;
     mgv_result result = mgv__validation_encode(v->gpu, v->images, v->image_count, mgv__validation_whole_rows(v, v->image_count), v->whole,
@@ -19217,30 +19418,51 @@ static mgv_result mgv__validation_count(mgv__validator *v, const mgv_engine_desc
     return MGV_OK;
 }
 
-static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
+/* Room for rows of all pictures as any buffer has them, and as floats for those of one. 0: more than there are bytes. */
+static int mgv__validation_measure(const mgv__validator *v, size_t *bytes, size_t *floats, size_t *whole) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
-    const size_t whole = (size_t)mgv__validation_whole_rows(v, v->image_count) * mgv__validation_whole_columns(v->model);
-    size_t bytes = 0, floats = 0;
+    const uint64_t whole_rows = mgv__validation_whole_rows(v, v->image_count);
     uint32_t i;
+    *bytes = *floats = 0;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const mgv__device_buffer *b = &plan->buffers[i];
-        const size_t one = (size_t)mgv__validation_rows(plan, i, 1, v->most_tokens) * b->pitch;
-        const size_t all = (size_t)mgv__validation_first_row(v, i, v->image_count) * b->pitch * b->element_bytes;
-        if (one > floats) floats = one;
-        if (all > bytes) bytes = all;
+        size_t one, all;
+        if (!mgv__mul(mgv__validation_rows(plan, i, 1, v->most_tokens), b->pitch, &one) || !mgv__mul(one, sizeof(float), &one)) return 0;
+        if (!mgv__mul(mgv__validation_first_row(v, i, v->image_count), b->pitch, &all) || !mgv__mul(all, b->element_bytes, &all)) return 0;
+        if (b->scales) all = (size_t)b->bytes;
+        if (one > *floats) *floats = one;
+        if (all > *bytes) *bytes = all;
     }
+    if (whole_rows > SIZE_MAX) return 0;
+    return mgv__mul((size_t)whole_rows, mgv__validation_whole_columns(v->model), whole) && mgv__mul(*whole, sizeof(float), whole);
+}
+static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
+    const mgv__plan *plan = v->gpu->gpu->cuda->plan;
+    const size_t stats = (size_t)mgv__plan_stream_stats(plan) * sizeof(float); /* which fit into the card's memory */
+    size_t bytes, floats, whole, statistics;
+    uint32_t i;
+    if (!mgv__validation_measure(v, &bytes, &floats, &whole) || !mgv__mul(v->most_tokens, 2 * sizeof(float), &statistics))
+        return mgv__fail_nomem(error, "validation", UINT64_MAX);
     for (i = 0; i < MGV__VALIDATION_INPUTS; i++) v->inputs[i].rows = (uint8_t *)mgv__alloc(&desc->allocator, bytes);
     v->result = (uint8_t *)mgv__alloc(&desc->allocator, bytes);
-    v->wide = (float *)mgv__alloc(&desc->allocator, floats * sizeof(float));
-    v->whole = (float *)mgv__alloc(&desc->allocator, whole * sizeof(float));
-    if (v->inputs[0].rows && v->inputs[1].rows && v->result && v->wide && v->whole) return MGV_OK;
-    return mgv__fail_nomem(error, "validation", (uint64_t)bytes * (MGV__VALIDATION_INPUTS + 1));
+    v->wide = (float *)mgv__alloc(&desc->allocator, floats);
+    v->whole = (float *)mgv__alloc(&desc->allocator, whole);
+    if (!v->inputs[0].rows || !v->inputs[1].rows || !v->result || !v->wide || !v->whole)
+        return mgv__fail_nomem(error, "validation", (uint64_t)bytes * (MGV__VALIDATION_INPUTS + 1));
+    if (!plan->machine->precision) return MGV_OK;
+    v->result_mx = (uint8_t *)mgv__alloc(&desc->allocator, bytes);
+    v->stats = (float *)mgv__alloc(&desc->allocator, stats);
+    v->statistics = (float *)mgv__alloc(&desc->allocator, statistics);
+    return v->result_mx && v->stats && v->statistics ? MGV_OK : mgv__fail_nomem(error, "validation", (uint64_t)bytes + stats);
 }
 
 static void mgv__validation_free(mgv__validator *v, const mgv_engine_desc *desc) {
     uint32_t i;
     for (i = 0; i < MGV__VALIDATION_INPUTS; i++) mgv__free(&desc->allocator, v->inputs[i].rows);
     mgv__free(&desc->allocator, v->result);
+    mgv__free(&desc->allocator, v->result_mx);
+    mgv__free(&desc->allocator, v->stats);
+    mgv__free(&desc->allocator, v->statistics);
     mgv__free(&desc->allocator, v->wide);
     mgv__free(&desc->allocator, v->whole);
     mgv__free(&desc->allocator, v->first_token);

@@ -48,6 +48,7 @@ static void print_row(void *user, const mgv_validation *row) {
     }
     printf("%9llu %7u %12.3e %10.1e %12.3e   %s", (unsigned long long)row->rows, row->columns, row->relative_l2, row->tolerance,
            row->max_error, row->ok ? "ok" : "WRONG");
+    if (row->different) printf(", %llu values differ", (unsigned long long)row->different);
     if (row->bad)
         printf(": %llu bad values, first at row %llu, column %u", (unsigned long long)row->bad, (unsigned long long)row->bad_row,
                row->bad_column);
@@ -153,6 +154,7 @@ const cli_command cli_validate = {
     "validate", "--model DIR [--images PATH...] [--batch N]", "the GPU's operations against the CPU's, one by one",
     "Each operation of the GPU kernel is run on buffers full of NaN and compared with the same on the CPU, given the same input:\n"
     "relative L2, what bf16's rounding allows (the tolerance), the largest difference, and where the first bad value is. Norms are part\n"
-    "of the products behind them. Exit code 0 only if all are within tolerance; 3 if one is not, or without a GPU that the kernel runs\n"
-    "on.\n",
+    "of the products behind them. With --precision the CPU rounds to MXFP8 and bf16 where the kernel does: values differ only where the\n"
+    "order of sums moves one to its neighbour, and what is further off is bad. Exit code 0 only if all are within tolerance; 3 if one is\n"
+    "not, or without a GPU that the kernel runs on.\n",
     run};

@@ -42,13 +42,9 @@ DEVICE uint32_t gemm_first_row(const TileSlot &tile, uint32_t cta) {
     const bool together = mgv__is_split(tile.op.kind) || tile.op.kind == MGV__KERNEL_GEMV || tile.op.flags & MGV__KERNEL_SHARE_ROWS;
     return (together ? tile.unit : tile.unit * MGV__CLUSTER + cta) * MGV__GEMM_ROWS;
 }
-/* Where a row's statistics lie, those of its part `part` (op.stats_columns), in floats. Sixty-four rows of a group lie together, part by
-   part, and in a part row by row: norms are found by a row or two a lane, so what a warp loads or stores of a part lies side by side
-   (kernels/NOTES.md, statistics of rows). columns: of the row. */
-static constexpr uint32_t STATS_PART = 2 * MGV__STATS_ROWS; /* floats from a part to the next */
+static constexpr uint32_t STATS_PART = 2 * MGV__STATS_ROWS; /* floats from a part of a row's statistics to the next */
 DEVICE size_t stats_place(const mgv__kernel_op &op, uint32_t columns, uint32_t group, uint32_t row, uint32_t part) {
-    const uint32_t tile = group * MGV__GROUP_TILES(op.rows_per_group) + row / MGV__STATS_ROWS;
-    return (size_t)tile * ((columns + 63) / 64 * STATS_PART) + part * STATS_PART + row % MGV__STATS_ROWS * 2;
+    return mgv__stats_place(&op, columns, group, row, part);
 }
 static_assert(MGV__STATS_ROWS == 64, "a mean and squared deviations of each row");
 

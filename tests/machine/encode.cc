@@ -670,7 +670,12 @@ MicroValidation micro_validate(MicroEncoder *m, const machine::Options &options,
     mgv_result made;
     mgv__cuda engine; /* validation's, as far as its buffers go: it has rows that no picture has */
     memset((void *)&engine, 0, sizeof engine);
-    engine.plan = mgv__plan_make_for(&allocator, MGV__MACHINE_DEFAULT, &m->model->config, &m->model->program,
+#ifdef MACHINE_BLACKWELL
+    const mgv__machine *machine = m->cuda->machine;
+#else
+    const mgv__machine *machine = MGV__MACHINE_DEFAULT;
+#endif
+    engine.plan = mgv__plan_make_for(&allocator, machine, &m->model->config, &m->model->program,
                                      m->units + (m->pictures.empty() ? 2 : 2 * m->model->config.merge * m->model->config.merge),
                                      m->shape.images + 2, &made, nullptr);
     bool begun = false;
@@ -688,6 +693,7 @@ MicroValidation micro_validate(MicroEncoder *m, const machine::Options &options,
     memset(&desc, 0, sizeof desc);
     memset(&error, 0, sizeof error);
     desc.kernels = "";
+    desc.precision = (mgv_precision)m->shape.precision;
     desc.max_sms = 2 * m->shape.clusters;
     machine::runtime.options = options;
     uint32_t failures = 0;
@@ -695,6 +701,7 @@ MicroValidation micro_validate(MicroEncoder *m, const machine::Options &options,
         MicroValidation *v = (MicroValidation *)user;
         v->compared += row->compared != 0;
         if (!row->ok) v->wrong.insert(row->label);
+        if (row->compared) v->rows.push_back({row->label, row->rows * row->columns, row->different});
     };
     if (mgv_validate(m->model, &desc, images.data(), m->shape.images, report, &validation, &failures, &error) != MGV_OK)
         validation.error = failed("validation", error);

@@ -60,6 +60,11 @@ struct MicroValidation {
     std::string error;
     uint32_t compared = 0;
     std::set<std::string> wrong; /* labels of operations out of tolerance */
+    struct Row {
+        std::string label;
+        uint64_t values, different;
+    };
+    std::vector<Row> rows; /* of those that were compared */
 };
 MicroValidation micro_validate(MicroEncoder *encoder, const machine::Options &options, MicroFault fault, uint32_t token);
 /* The same pictures by an engine of the public API, from host memory into host memory. */

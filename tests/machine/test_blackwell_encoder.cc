@@ -51,6 +51,65 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
                         std::to_string(error) + ", without the head " + std::to_string(rows_error), why);
 }
 
+/* Operation by operation, each on what the kernel had: `megavit validate` finds nothing wrong, so that every value is the CPU's or its
+   neighbour, and every scale the CPU's or one that the order of sums explains. Neighbours are few: of bf16, 2^-8 to 2^-7 apart, one in 256,
+   as sums of K <= 512 terms are off by some 4 sqrt(K) 2^-24 of themselves, and four times that where they cancel; of E4M3, a sixteenth
+   apart or more, one in 1024; of attention in bf16, whose weights fall to neighbours by themselves, one in 16. */
+static void test_operations(const char *name, const MicroShape &shape, uint32_t operations) {
+    std::string why;
+    MicroEncoder *encoder = micro_open(shape, &why);
+    if (!encoder) return ok(false, "the encoder opens", why);
+    machine::Options options = options_of(1, false);
+    options.hardware_sums = false;
+    const MicroValidation v = micro_validate(encoder, options, MicroFault::none, 0);
+    arithmetic_runs++;
+    why = v.error;
+    for (const std::string &label : v.wrong) why += (why.empty() ? "wrong: " : ", ") + label;
+    uint64_t values = 0, different = 0;
+    unsigned rounded = 0;
+    for (const MicroValidation::Row &row : v.rows) {
+        const bool mx = row.label.find("MXFP8") != std::string::npos ||
+                        (shape.precision == 1 && (row.label == "attention" || row.label == "fc1"));
+        if (row.label == "whole encode" || row.label == "patches" || row.label.compare(0, 4, "head") == 0) continue;
+        const uint64_t most = 2 + row.values / (mx ? 1024 : row.label == "attention" ? 16 : 256);
+        if (row.different > most)
+            why += row.label + ": " + std::to_string(row.different) + " of " + std::to_string(row.values) + " differ; ";
+        values += row.values;
+        different += row.different;
+        rounded++;
+    }
+    if (why.empty() && rounded != operations) why = std::to_string(rounded) + " results are compared";
+    ok(why.empty(), std::string("validation of ") + name + ": " + std::to_string(different) + " of " + std::to_string(values) +
+                        " values of " + std::to_string(rounded) + " results are the CPU's neighbours, none is further off", why);
+    micro_close(encoder);
+}
+/* What is wrong in the kernel is found where it is. */
+static void test_operations_find(const MicroShape &shape) {
+    static const struct {
+        machine::Planted fault;
+        const char *wrong;
+    } faults[] = {{machine::Planted::first_scale_of_a, "fc1"},
+                  {machine::Planted::first_scale_of_b, "qkv"},
+                  {machine::Planted::scales_of_a_for_b, "out"}};
+    std::string why;
+    MicroEncoder *encoder = micro_open(shape, &why);
+    if (!encoder) return ok(false, "the encoder opens", why);
+    for (const auto &f : faults) {
+        machine::Options options = options_of(1, false);
+        options.hardware_sums = false;
+        machine::planted = f.fault;
+        const MicroValidation v = micro_validate(encoder, options, MicroFault::none, 0);
+        machine::planted = machine::Planted::nothing;
+        arithmetic_runs++;
+        why += v.error;
+        if (!v.wrong.count(f.wrong)) why += std::string(f.wrong) + " is not wrong; ";
+        for (const char *right : {"patches", "patch embed"}) /* what follows may have such numbers that nothing can be said of it */
+            if (v.wrong.count(right)) why += std::string(right) + " is wrong; ";
+    }
+    ok(why.empty(), "validation finds scales that are others than the rows', and nothing where they are not read", why);
+    micro_close(encoder);
+}
+
 /* Launches in which something is lost: they end, with a verdict where anybody waited for it, and nothing comes that hardware answers with a
    lost context or no answer at all. What is still under way when a CTA ends has had the microseconds of wait_for_copies. */
 static std::string run_with_loss(MicroEncoder *encoder, machine::Options options, uint32_t lost_signal, unsigned *verdicts, unsigned *silent) {
@@ -168,6 +227,13 @@ int main(int argc, char **argv) {
     MicroShape small = {64, 16, 128, 256, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT};
     small.precision = 1;
     if (part.empty() || part == "faults") test_faults(small);
+    MicroShape deep = small; /* K of several stages; groups that end within a row tile */
+    deep.images = deep.max_images = 3;
+    deep.intermediate = 512;
+    if (part.empty() || part == "operations") test_operations("MXFP8", deep, 9);
+    if (part.empty() || part == "operations") test_operations_find(small);
+    deep.precision = 2;
+    if (part.empty() || part == "operations") test_operations("MXFP8 behind norms", deep, 9);
     small.poll_limit = POLL_LIMIT;
     small.clusters = 2;
     if (part.empty() || part == "lost-mx") test_losses(small);
