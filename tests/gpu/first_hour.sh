@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # first_hour.sh [FILE [SECONDS]]: for whoever has a Blackwell card, which nobody here had; it runs on a Hopper card, too. Builds the kernels
-# for the card, records its primitives (Hopper) and compares them with what the machine model was made from, asks the card for every
-# operation of SigLIP2-base against the CPU, in each precision that it has, times the encode, runs the engine's tests and says what MXFP8
-# costs. Goes on where something fails, and leaves one file to send back (first_hour.tar.gz). SECONDS: of all of it; what there is no time
-# for is left out, and said to be.
-# Needs nvcc 13.0 (NVCC=FILE) and the toolkit in CUDA_HOME; a model in GPU_MODEL, or python3 with transformers to make one (PYTHON=FILE).
+# for the card, records its primitives and compares them with what the machine model was made from (copies, barriers, clusters, wgmma: a
+# Hopper card's recording; tcgen05: what NumPy makes of the PTX manual, as the model is), asks the card for every operation of SigLIP2-base
+# against the CPU, in each precision that it has, times the encode in each, runs the engine's tests and says what MXFP8 costs. Goes on
+# where something fails, and leaves one file to send back (first_hour.tar.gz). SECONDS: of all of it; what there is no time for is left
+# out, and said to be.
+# Needs nvcc 13.0 (NVCC=FILE) and the toolkit in CUDA_HOME; a model in GPU_MODEL, or python3 with transformers to make one (PYTHON=FILE);
+# NumPy for the primitives of tcgen05.
 # FATBIN=FILE: kernels that are built already.
 file=$(realpath -m "${1:-first_hour.tar.gz}") until=$((SECONDS + ${2:-7200}))
 cd "$(dirname "$0")/../.." || exit 1
@@ -37,10 +39,10 @@ step() { # name, seconds at most, command
     fi
     echo "$name: $said, $((SECONDS - from)) s" | tee -a "$out/summary.txt"
 }
-# What Hopper's primitives did when the machine model was made from them, case by case, and do here.
-primitives() {
-    tests/machine/record.sh "$out/recorded" && cmp "$out/recorded" tests/machine/recorded/h200.bin &&
-        echo "the same bytes as tests/machine/recorded/h200.bin"
+primitives() { ARCHITECTURE=$architecture tests/machine/record.sh "$out/recorded" tests/machine/recorded/h200.bin; }
+tiles() {
+    ARCHITECTURE=$architecture tests/machine/tile.sh "$out/tiles"
+    "$python" tests/machine/tile.py "$out/tiles"
 }
 kernels() {
     if [ -n "$FATBIN" ]; then
@@ -51,19 +53,21 @@ kernels() {
 costs() {
     make build/precision build/precision-floor && build/precision "$model" && build/precision-floor "$model"
 }
-export -f primitives kernels costs
-export out architecture model
+export -f primitives tiles kernels costs
+export out architecture model python
 
 echo "compute capability $capability, megavit $(sed -n 's/^#define MGV_VERSION "\(.*\)"/\1/p' megavit.h), $(git log -1 --format=%h 2>/dev/null)" | tee "$out/summary.txt"
 step card 60 nvidia-smi -q
 step kernels 1800 bash -c kernels
 step program 900 make -j"$(nproc)" build/cuda/megavit CUDA="$cuda" KERNEL_ARCHITECTURES="$architecture"
 step model 600 make "$model" PYTHON="$python"
-[ "$architecture" = 90a ] && step primitives 300 bash -c primitives
+step primitives 300 bash -c primitives
+[ "$architecture" = 90a ] || step tiles 300 bash -c tiles
 for precision in $precisions; do
     step "validate_$precision" 900 build/cuda/megavit validate --model "$model" --precision "$precision" --threads "$(nproc)"
+    step "bench_$precision" 600 build/cuda/megavit bench --model "$model" --backend cuda --precision "$precision" --batch 1,8,64,592 \
+        --json "$out/bench_$precision.json"
 done
-step bench 900 build/cuda/megavit bench --model "$model" --backend cuda --batch 1,8,64,592 --json "$out/bench.json"
 step test_gpu 1800 make test-gpu KERNEL_ARCHITECTURES="$architecture" GPU_MODEL="$model" PYTHON="$python"
 step precision 1200 bash -c costs
 tar czf "$file" -C "$out" .

@@ -50,6 +50,8 @@ static inline bool record_refused(const RecordCase &c) {
     return c.at[0] * c.element_bytes % 16 != 0 || (c.mode >= RECORD_STORE_3D && (c.at[0] < 0 || c.at[1] < 0 || c.at[2] < 0 || c.at[3] < 0));
 }
 static inline bool record_product(const RecordCase &c) { return c.mode >= RECORD_WGMMA_SS && c.mode <= RECORD_WGMMA_MN_A; }
+/* What only Hopper has. */
+static inline bool record_of_hopper(const RecordCase &c) { return c.mode >= RECORD_WGMMA_SS && c.mode <= RECORD_WGMMA_HALF_ROUNDED; }
 static inline uint32_t record_ctas(const RecordCase &c) { return c.mode >= RECORD_MULTICAST ? (uint32_t)c.n : 1; }
 
 /* Tensors hold bytes by a rule; matrix products small whole numbers, so that no sum is rounded. */

@@ -301,6 +301,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
             cp_async_bulk_commit_group();
             cp_async_bulk_wait_group<0>();
         }
+#ifndef RECORD_WITHOUT_WGMMA
     } else if (mode >= RECORD_WGMMA_SS && mode <= RECORD_WGMMA_HALF_ROUNDED) {
         if (thread == 0) {
             mbarrier_arrive_expect_tx(barrier, arguments.bytes + 8192);
@@ -343,6 +344,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) record_kernel(const __grid_
         else if (arguments.n == 192) record_wgmma<192>(a, b, out);
         else if (arguments.n == 208) record_wgmma<208>(a, b, out);
         else record_wgmma<256>(a, b, out);
+#endif
     } else if (mode == RECORD_MMA) {
         record_mma((float *)arguments.out, arguments.n % 2 == 1, arguments.n >= 2);
     } else if (mode == RECORD_HALF) {
