@@ -299,12 +299,14 @@ def main():
     parser.add_argument("--triton", action="store_true")
     parser.add_argument("--viz", metavar="FOLDER")
     args = parser.parse_args()
+    cases, wrong = read(args.file), 0
+    if not cases:
+        sys.exit(f"{args.file} holds no case")
     oracles = [Manual()] + ([Triton()] if args.triton else []) + ([Viz(args.viz)] if args.viz else [])
-    wrong = 0
     for oracle in oracles:
         print(f"# {oracle.name}")
-        wrong += sum(not check(case, oracle) for case in read(args.file))
-    print(f"# {len(read(args.file))} cases, {len(oracles)} oracles, {wrong} wrong")
+        wrong += sum(not check(case, oracle) for case in cases)
+    print(f"# {len(cases)} cases, {len(oracles)} oracles, {wrong} wrong")
     sys.exit(wrong > 0)
 
 
