@@ -846,7 +846,8 @@ static void test_sizes(unsigned seeds) {
     }
     MicroShape shared = sizes_shape("9x7 11x8", 151); /* behind tiles that share out K, whose statistics are of 96 columns each */
     shared.head = true;
-    shared.split = 2;
+    shared.hidden = shared.intermediate = 512;
+    shared.split = 6;
     test_encoder_arithmetic(shared, 1);
     std::string fifty; /* more pictures than the head has rows of GEMVs for */
     for (int i = 0; i < 50; i++) fifty += i ? " 1x2" : "1x2";
