@@ -328,7 +328,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_planted assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
@@ -356,9 +356,10 @@ $(BUILD)/machine/test_blackwell_encoder: $(BUILD)/machine/test_blackwell_encoder
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_pairs: $(BUILD)/machine/test_pairs.o $(BUILD)/machine/pairs.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_planted_blackwell: $(BUILD)/machine/test_planted_blackwell.o $(BUILD)/machine/encode_blackwell.o $(BUILD)/machine/planted_blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted: $(BUILD)/machine/test_planted.o $(BUILD)/machine/encode.o $(BUILD)/machine/planted.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/tile: $(BUILD)/machine/tile.o $(BUILD)/machine/tile.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/tile:
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell $(BUILD)/machine/tile:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -386,6 +387,11 @@ PLANTED := tests/machine/planted_ranges.txt
 $(BUILD)/machine/planted/kernels/megavit.cu: $(PLANTED) tests/machine/plant $(KERNEL_SOURCES) megavit.h
 	tests/machine/plant $(PLANTED) $(BUILD)/machine/planted
 $(BUILD)/machine/planted.cu.o: MACHINE_CFLAGS += -include tests/machine/planted_ranges.h -Wno-unneeded-internal-declaration -Wno-unused-parameter
+$(BUILD)/machine/planted_blackwell/kernels/megavit_blackwell.cu: tests/machine/planted_blackwell.txt tests/machine/plant $(KERNEL_SOURCES) megavit.h
+	tests/machine/plant $< $(BUILD)/machine/planted_blackwell
+$(BUILD)/machine/planted_blackwell.cu.o: MACHINE_CFLAGS += -include tests/machine/planted_ranges.h
+$(BUILD)/machine/planted_blackwell.cu.o: $(BUILD)/machine/planted_blackwell/kernels/megavit_blackwell.cu tests/machine/ptx.h tests/machine/planted_ranges.h
+	$(MACHINE_KERNEL)
 $(BUILD)/machine/planted.cu.o: $(BUILD)/machine/planted/kernels/megavit.cu tests/machine/ptx.h tests/machine/planted_ranges.h
 	$(MACHINE_KERNEL)
 

@@ -13321,7 +13321,8 @@ static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER) * k->of.attention.parts;
 }
 /* Nothing was measured: products by the tensor cores' rate, for 64 rows half of it, bytes by what benchmarks of others say that L2 delivers
-   to each multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. A WHOLE tile's products wait for its end. */
+   to each multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. That the next products run beside a WHOLE tile's
+   end is not counted. */
 #define MGV__SM100_BYTES_A_CLOCK 58.0
 static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks = mgv__sm90_product_clocks(plan, k, shape);

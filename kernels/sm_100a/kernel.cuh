@@ -92,6 +92,7 @@ DEVICE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_argument
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
             wait_barrier(&memory->shared.tile_ready[self.slot.index], self.slot.parity);
+        if (!(tile.op.flags & MGV__KERNEL_WHOLE)) self.parities &= ~(1u << SUMS_PLACE | 1u << GROUPS_MET);
         tensor_tile(self, tile, kind);
         math_leave_tile(self);
     }

@@ -21,6 +21,9 @@ enum { PRODUCT_BARRIER_BYTES = MGV__SM100_BARRIER_BYTES };
 #include "blackwell.cuh"
 
 enum { TENSOR_GROUP_COLUMNS = TENSOR_COLUMNS / MGV__MATH_GROUPS };
+/* Bits of TensorMath::parities behind those of barriers, for products of 128 rows (rows128.cuh): which of two places has the tile's sums;
+   the math groups have met since the last tile of another kind. */
+enum { SUMS_PLACE = MGV__STAGES + 1, GROUPS_MET };
 
 struct BlackwellMemory {
     SharedMemory shared;       /* first: the roles know no other */
@@ -31,8 +34,11 @@ static_assert(sizeof(BlackwellMemory) == MGV__SM100_SHARED_BYTES, "the budget th
 struct TensorMath : Math {
     uint32_t own;      /* in a tile: the group's first column in this warp's lanes; of the thread that starts products: as these want it */
     uint32_t parities; /* of the phases that end next: of `multiplied`, bit by bit, as not all uses of a stage are a product's; of `done` */
+    /* Products of 128 rows (rows128.cuh), by the warp that starts them: the stage that is multiplied next, counted through two rounds of
+       the ring; how many of the tile, or in its end of the next one, have been, and of these left. */
+    uint32_t place, started, left;
     __device__ __forceinline__ TensorMath(BlackwellMemory *m, const mgv__kernel_arguments &a, uint32_t g)
-        : Math(&m->shared, a, g), own(0), parities(0) {}
+        : Math(&m->shared, a, g), own(0), parities(0), place(0), started(0), left(0) {}
 };
 
 /* The thread that starts all of the group's products. */

@@ -2,8 +2,12 @@
    so a thread has a whole row of what it does with the sums: statistics, the largest of 32 columns, which MXFP8 wants, take no shuffles.
    The math groups share out the columns, in chunks of 128 rows and 32 columns.
 
+   Sums of two tiles have room beside each other: between chunks of a tile's end the warp of that thread starts products of the next tile,
+   where that is of the same kind, with the stages that are there, and leaves stages that have been multiplied. The second place is of
+   columns that group 1 uses in other tiles: behind one of these it is free when the groups have met.
+
    MXFP8: a stage holds 128 columns of K, E4M3, and behind them the scales of both sides, which one thread copies to tensor memory in front
-   of the products. Sums are in the first 192 columns then, two sets of scales behind them: a set is overwritten when the products of two
+   of the products. Two sets of scales lie behind the first tile's 192 columns of sums: a set is overwritten when the products of two
    stages before have ended, as copies are not ordered behind products that read what they overwrite.
 
    Nothing of it has run on a card; all of it runs on the machine model. */
@@ -14,19 +18,32 @@
 #include "../sm_90a/throughput/gemm.cuh"
 
 enum { MX_SCALE_ATOMS = 3 /* of a stage: of A's 128 rows, of B's 192 */ };
-enum { SCALE_COLUMNS = 192, SCALE_SET_COLUMNS = 3 * SCALE_ATOM_COLUMNS /* of A, of two atoms of B */ };
-static_assert(SCALE_COLUMNS + 2 * SCALE_SET_COLUMNS <= TENSOR_GROUP_COLUMNS, "sums and scales lie where group 0 has its sums otherwise");
+enum { SCALE_COLUMN = 192, SCALE_SET_COLUMNS = MX_SCALE_ATOMS * SCALE_ATOM_COLUMNS };
+static_assert(SCALE_SET_COLUMNS * 2 + 192 <= TENSOR_GROUP_COLUMNS, "the first place of sums, and scales, lie in group 0's columns");
+static_assert(MGV__STAGES % 2 == 0, "stages that follow each other have other sets of scales");
 
-/* The first column of the sums, in this warp's lanes. */
-DEVICE uint32_t whole_sums(const TensorMath &self) { return self.own - self.group * TENSOR_GROUP_COLUMNS; }
+/* The first column of the sums in this warp's lanes: of the tile that is worked on, and of the next one. The second place is behind the
+   first one, and the scales. */
+template <int COLUMNS, bool MX> DEVICE uint32_t whole_sums(const TensorMath &self, uint32_t next = 0) {
+    constexpr uint32_t second = MX ? SCALE_COLUMN + 2 * SCALE_SET_COLUMNS : COLUMNS;
+    static_assert(second + COLUMNS <= TENSOR_COLUMNS, "the sums of two tiles fit");
+    return self.own - self.group * TENSOR_GROUP_COLUMNS + ((self.parities >> SUMS_PLACE & 1) ^ next ? second : 0);
+}
+DEVICE uint32_t whole_scales(const TensorMath &self) {
+    return self.own - self.group * TENSOR_GROUP_COLUMNS + SCALE_COLUMN + self.place % 2 * SCALE_SET_COLUMNS;
+}
+/* The stage that is multiplied next, or, `before` that, was. */
+DEVICE uint32_t whole_stage(const TensorMath &self, uint32_t before) { return (self.place - before) % MGV__STAGES; }
+DEVICE uint32_t whole_parity(const TensorMath &self) { return self.place / MGV__STAGES % 2; }
 
-/* By the thread that starts products: those of a stage. */
-template <int COLUMNS, bool MX> DEVICE void start_whole_block(TensorMath &self, uint32_t base, uint32_t step, uint32_t block) {
-    const uint32_t d = whole_sums(self), behind_a = base + gemm_depth(COLUMNS) * GEMM_A_BYTES;
+/* By the thread that starts products: those of a block of a stage at `base`, to columns `d`. first: of a tile. */
+template <int COLUMNS, bool MX>
+DEVICE void start_whole_block(const TensorMath &self, uint32_t d, uint32_t base, uint32_t block, uint32_t first) {
+    const uint32_t behind_a = base + gemm_depth(COLUMNS) * GEMM_A_BYTES;
     const uint64_t a = matrix_descriptor_k_major(base + block * GEMM_A_BYTES, 128, 128),
                    b = matrix_descriptor_k_major(behind_a + block * COLUMNS * 128, COLUMNS, 128);
     if constexpr (MX) {
-        const uint32_t scales = d + SCALE_COLUMNS + step % 2 * SCALE_SET_COLUMNS;
+        const uint32_t scales = whole_scales(self);
 #pragma unroll
         for (uint32_t i = 0; i < MX_SCALE_ATOMS; i++)
             tcgen05_cp_32x128b_warpx4(scales + i * SCALE_ATOM_COLUMNS, scale_descriptor(base + MX_SCALES_AT + i * MGV__MX_ATOM_BYTES));
@@ -34,20 +51,35 @@ template <int COLUMNS, bool MX> DEVICE void start_whole_block(TensorMath &self, 
         for (uint32_t k = 0; k < 4; k++)
             tcgen05_mma_mxf8f6f4_ss(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
                                     instruction_word_scaled(128, COLUMNS, FORMAT_E4M3, FORMAT_E4M3, 0, 0, k, k), scales,
-                                    scales + SCALE_ATOM_COLUMNS, step || block || k);
+                                    scales + SCALE_ATOM_COLUMNS, !first || k);
     } else {
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
             tcgen05_mma_f16_ss(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
-                               instruction_word(128, COLUMNS, FORMAT_BF16, FORMAT_BF16, 0, 0), step || block || k);
+                               instruction_word(128, COLUMNS, FORMAT_BF16, FORMAT_BF16, 0, 0), !first || k);
     }
 }
 
-/* By the warp of that thread: the products with a stage have ended, and it leaves the stage in both CTAs for all math warps: one arrival
+/* By the whole warp of that thread, when the next stage is full: its products are on their way. next: they are the next tile's. */
+template <int COLUMNS, bool MX> DEVICE void start_whole_stage(TensorMath &self, uint32_t next) {
+    if (self.lane == 0) {
+        const uint32_t d = whole_sums<COLUMNS, MX>(self, next), stage = whole_stage(self, 0);
+        const uint32_t base = shared_address(self.shared->stage[stage]);
+#pragma unroll
+        for (uint32_t block = 0; block < gemm_depth(COLUMNS); block++)
+            start_whole_block<COLUMNS, MX>(self, d, base, block, self.started == 0 && block == 0);
+        tcgen05_commit(shared_address(&self.shared->multiplied[0][stage]));
+    }
+    warp_sync();
+    self.place++;
+    self.started++;
+}
+
+/* By the same warp, when the products with the oldest stage have ended: it leaves the stage in both CTAs for all math warps, one arrival
    after the other, as storer_leave_stage does. */
-DEVICE void leave_whole_stage(TensorMath &self, uint32_t stage) {
+DEVICE void leave_whole_stage(TensorMath &self) {
+    const uint32_t stage = whole_stage(self, self.started - self.left);
     const uint32_t empty = shared_address(&self.shared->stage_empty[stage]), peer = self.peer_empty + stage * 8;
-    wait_barrier(&self.shared->multiplied[0][stage], self.parities >> stage & 1);
     tcgen05_fence_after_thread_sync(); /* scales are copied over those of these products */
     warp_sync();
 #pragma unroll
@@ -55,38 +87,67 @@ DEVICE void leave_whole_stage(TensorMath &self, uint32_t stage) {
         if (self.lane == 0) mbarrier_arrive(empty);
         if (self.lane == 1) mbarrier_arrive_cluster(peer);
     }
+    self.parities ^= 1u << stage;
+    self.left++;
+}
+DEVICE void wait_whole_stage(TensorMath &self) {
+    const uint32_t stage = whole_stage(self, self.started - self.left);
+    wait_barrier(&self.shared->multiplied[0][stage], self.parities >> stage & 1);
+    leave_whole_stage(self);
+}
+DEVICE bool test_whole_barrier(const uint64_t &barrier, uint32_t parity) {
+    return vote_all(mbarrier_test_wait_parity(shared_address(&barrier), parity));
 }
 
-/* All products of the tile are on their way when it returns, and all but the last stage is left. */
+/* How many stages the next tile has, if it has been announced and is one of the same kind, whose sums lie beside this one's. */
+template <int COLUMNS, bool MX> DEVICE uint32_t next_whole_steps(const TensorMath &self) {
+    Ring<MGV__SLOTS> next = self.slot;
+    next.advance();
+    if (!test_whole_barrier(self.shared->tile_known[next.index], next.parity)) return 0;
+    const TileSlot &tile = self.shared->slot[next.index];
+    const bool same = mgv__tile_columns(math_announced(self, next)) == COLUMNS && tile.op.flags & MGV__KERNEL_WHOLE &&
+                      MX == !!(tile.op.flags & MGV__KERNEL_MX);
+    return same ? gemm_steps(tile.op) : 0;
+}
+
+/* By the same warp, between other things: leaves stages whose products have ended and starts those of the next tile, as far as that takes
+   no wait. A set of scales is written when the products of two stages before have ended. */
+template <int COLUMNS, bool MX> DEVICE void run_ahead(TensorMath &self) {
+    while (self.left < self.started) {
+        const uint32_t stage = whole_stage(self, self.started - self.left);
+        if (!test_whole_barrier(self.shared->multiplied[0][stage], self.parities >> stage & 1)) break;
+        leave_whole_stage(self);
+    }
+    const uint32_t steps = next_whole_steps<COLUMNS, MX>(self);
+    while (self.started < steps && (!MX || self.started - self.left < 2) &&
+           test_whole_barrier(self.shared->stage_full[whole_stage(self, 0)], whole_parity(self)))
+        start_whole_stage<COLUMNS, MX>(self, 1);
+}
+
+/* What is left of the tile's products, by the warp that starts them: some have been on their way since the tile before. */
+template <int COLUMNS, bool MX> DEVICE void start_whole_products(TensorMath &self, uint32_t steps) {
+    if (self.started == 0) self.place = self.stage.index + self.stage.parity * MGV__STAGES;
+    while (self.started < steps) {
+        while (self.started - self.left > 1) wait_whole_stage(self);
+        wait_barrier(&self.shared->stage_full[whole_stage(self, 0)], whole_parity(self));
+        warp_sync();
+        start_whole_stage<COLUMNS, MX>(self, 0);
+    }
+    if (self.lane == 0) {
+        tcgen05_commit(shared_address(&self.shared->done[0]));
+        tcgen05_commit(shared_address(&self.shared->done[1]));
+    }
+    warp_sync();
+    while (self.left < steps) wait_whole_stage(self);
+    self.started = self.left = 0;
+}
+
+/* All products of the tile are on their way when it returns. */
 template <int COLUMNS, bool MX> DEVICE void whole_products(TensorMath &self, const TileSlot &tile) {
     const uint32_t steps = gemm_steps(tile.op), starts = self.group == 0 && self.warp == 0;
-    uint32_t before = 0;
-    for (uint32_t step = 0; step < steps; step++) {
-        const uint32_t stage = self.stage.index;
-        if (starts) {
-            if (self.lane == 0) {
-                wait_barrier(&self.shared->stage_full[stage], self.stage.parity);
-#pragma unroll
-                for (uint32_t block = 0; block < gemm_depth(COLUMNS); block++)
-                    start_whole_block<COLUMNS, MX>(self, shared_address(self.shared->stage[stage]), step, block);
-                tcgen05_commit(shared_address(&self.shared->multiplied[0][stage]));
-            }
-            warp_sync();
-            if (step) leave_whole_stage(self, before);
-        }
-        if (step && self.group == 0) self.parities ^= 1u << before; /* by those that do not look, too */
-        before = stage;
-        self.stage.advance();
-    }
-    if (starts) {
-        if (self.lane == 0) {
-            tcgen05_commit(shared_address(&self.shared->done[0]));
-            tcgen05_commit(shared_address(&self.shared->done[1]));
-        }
-        warp_sync();
-        leave_whole_stage(self, before);
-    }
-    if (self.group == 0) self.parities ^= 1u << before;
+    if (starts) start_whole_products<COLUMNS, MX>(self, steps);
+    for (uint32_t step = 0; step < steps; step++, self.stage.advance())
+        if (self.group == 0 && !starts) self.parities ^= 1u << self.stage.index; /* by those that do not look, too */
 }
 
 /* What a thread knows of its row. */
@@ -209,11 +270,12 @@ template <int COLUMNS, bool MX> DEVICE void whole_epilogue(TensorMath &self, con
     uint32_t chunk = alone ? math_take_chunk(self) : 0, scales = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < count; i += 32) {
+        if (self.group == 0 && self.warp == 0 && self.parities >> GROUPS_MET & 1) run_ahead<COLUMNS, MX>(self);
         const uint32_t at = begin + i, column = gemm_first_column(tile, self.cta) + at;
         if (!alone) chunk = math_take_chunk(self);
         uint32_t sums[32];
         float v[32];
-        tcgen05_ld_32x32b(sums, whole_sums(self) + at);
+        tcgen05_ld_32x32b(sums, whole_sums<COLUMNS, MX>(self) + at);
         tcgen05_wait_ld();
 #pragma unroll
         for (int j = 0; j < 32; j++) v[j] = __uint_as_float(tcgen05_loaded(sums[j]));
@@ -250,10 +312,11 @@ template <int COLUMNS, bool MX> DEVICE void whole_tile(TensorMath &self, const T
     const WholeRow r = whole_row(self, tile); /* under the products */
     wait_done(self);
     whole_epilogue<COLUMNS, MX>(self, tile, r);
-    /* the next products, of either group, overwrite what both have read */
+    /* products of the tile behind the next one, of either group, overwrite what both have read */
     tcgen05_fence_before_thread_sync();
     bar_sync(MATH_SYNC_ALL, 128 * MGV__MATH_GROUPS);
     tcgen05_fence_after_thread_sync();
+    self.parities = (self.parities ^ 1u << SUMS_PLACE) | 1u << GROUPS_MET;
 }
 
 #endif /* MGV_ROWS128_CUH */

@@ -75,7 +75,8 @@ DEVICE void load_box_3d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
 
 /* Biases for the epilogue, counted with the bytes of stage MGV__STAGES of the tile. That stage is free only after all math warps have left
    the tile's first stage, and with it the epilogue of the tile before: nobody still reads what is overwritten here. In a tile with fewer
-   stages they come with the last, when the tile before has been vacated. By one lane. */
+   stages, and on Blackwell, where stages are left during that epilogue, they come with the last, when the tile before has been vacated. By
+   one lane. */
 DEVICE void load_vectors(Loader &self, uint32_t stage, uint32_t first, uint32_t bytes) {
     fence_proxy_async_shared_cta(); /* behind the math warps' reads of the last tile's */
     cp_async_bulk_load(shared_address(self.shared->vectors), self.arguments.vectors + first, bytes,
@@ -162,7 +163,8 @@ DEVICE constexpr uint32_t split_exchange_bytes(uint32_t columns) { return MGV__G
 
 DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
     const GemmLoads loads = gemm_loads(self, tile);
-    const uint32_t stages = gemm_steps(tile.op), vector_step = stages > MGV__STAGES ? MGV__STAGES : stages - 1;
+    const uint32_t stages = gemm_steps(tile.op),
+                   vector_step = stages > MGV__STAGES && !MGV_BLACKWELL_TILES ? MGV__STAGES : stages - 1;
     const Ring<MGV__STAGES> first = self.stage;
     uint32_t ready = 0;
     if (tile.op.flags & MGV__KERNEL_WAIT_FIRST) {
@@ -173,7 +175,7 @@ DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS>
     for (uint32_t step = 0; step < stages; step++) {
         uint32_t vector_bytes = 0;
         if (step == vector_step) {
-            if (stages <= MGV__STAGES) loader_wait_vacated(self, slot);
+            if (stages <= MGV__STAGES || MGV_BLACKWELL_TILES) loader_wait_vacated(self, slot);
             vector_bytes = loads.bias_bytes;
         }
         loader_wait_stage(self, self.stage);
