@@ -1974,11 +1974,11 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>decode       a language model as the decoder's kernel runs it  < files config ops model cpu order
      >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda decoder tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
-     >>decoder      the decoder's kernel on a GPU  < files config ops model decode cuda
+     >>decoder      the decoder's kernel on a GPU  < files config ops model decode engine cuda
      >>encode       engines made, encode, poll, wait  < config pixels ops geometry model cpu engine cuda decoder tokenizer
      >>patches      the end of a tower for each patch alone; which part of a picture patches show  < pixels ops model cpu
      >>validation   the GPU's operations against the CPU's  < files config pixels ops geometry model cpu plan order engine cuda encode
-     >>session      a language model at work: ids, sampling, files  < config ops geometry model cpu order engine cuda decoder encode
+     >>session      a language model at work: ids, sampling, files  < config ops geometry model cpu engine cuda decoder encode
      >>unicode      code points: what kind they are, lower case, NFC, where clusters end
      >>tokenizer    from text to ids and back  < json files config engine unicode
      >>chat         conversations as the templates of language models write them  < json files config model tokenizer
