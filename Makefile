@@ -328,7 +328,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_talking $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
@@ -356,10 +356,11 @@ $(BUILD)/machine/test_blackwell_encoder: $(BUILD)/machine/test_blackwell_encoder
 $(BUILD)/machine/test_blackwell: $(BUILD)/machine/test_blackwell.o $(BUILD)/machine/blackwell_constants.o $(BUILD)/machine/blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_pairs: $(BUILD)/machine/test_pairs.o $(BUILD)/machine/pairs.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_talking: $(BUILD)/machine/test_talking.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/decode.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted_blackwell: $(BUILD)/machine/test_planted_blackwell.o $(BUILD)/machine/encode_blackwell.o $(BUILD)/machine/planted_blackwell.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted: $(BUILD)/machine/test_planted.o $(BUILD)/machine/encode.o $(BUILD)/machine/planted.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/tile: $(BUILD)/machine/tile.o $(BUILD)/machine/tile.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell $(BUILD)/machine/tile:
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_talking $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell $(BUILD)/machine/tile:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -367,7 +368,7 @@ $(BUILD)/machine/%.o: tests/machine/%.cc
 	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
 
 # gcc 12 takes vector intrinsics of its own for uninitialised.
-$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/test_decode.o $(BUILD)/machine/encode_blackwell.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized -I.
+$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/test_decode.o $(BUILD)/machine/test_talking.o $(BUILD)/machine/encode_blackwell.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized -I.
 # The same with the header that has the toy family.
 $(BUILD)/machine/encode_toy.o: MACHINE_CFLAGS := -I$(BUILD)/toy $(MACHINE_CFLAGS)
 $(BUILD)/machine/encode_toy.o: tests/machine/encode.cc $(BUILD)/toy/megavit.h

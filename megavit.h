@@ -1115,8 +1115,9 @@ typedef struct mgv_picture {
 } mgv_picture;
 
 /* Encodes a still picture for sessions of this engine in one call, as mgv_encode does: *picture says where its rows lie, which are the
-   caller's. rows: room for `capacity` floats; *floats: how many the picture takes, also where MGV_ERROR_CAPACITY says that they did not fit
-   (rows NULL: to ask; only the grid is filled in). */
+   caller's. rows: room for `capacity` floats, in host memory or, where engine and sessions are on a GPU, in that GPU's: then they never
+   leave it (MGV_ERROR_UNSUPPORTED where the vision tower runs on the CPU all the same: it writes host memory alone). *floats: how many the
+   picture takes, also where MGV_ERROR_CAPACITY says that they did not fit (rows NULL: to ask; only the grid is filled in). */
 MEGAVIT_API mgv_result mgv_picture_encode(mgv_engine *engine, const mgv_image *image, float *rows, uint64_t capacity, uint64_t *floats,
                                           mgv_picture *picture, mgv_error *error);
 
@@ -1837,6 +1838,7 @@ enum {
     MGV__PROMPT_REGISTERS = 216, /* of a thread that works, */
     MGV__PROMPT_COPY_REGISTERS = 56, /* and of the others */
     MGV__PROMPT_ROWS = 128,     /* ids of a block */
+    MGV__PROMPT_FEW = 32,       /* of a launch for which there is a smaller kernel */
     MGV__PROMPT_MOST_BLOCKS = 8, /* of a launch */
     MGV__PROMPT_MOST = MGV__PROMPT_ROWS * MGV__PROMPT_MOST_BLOCKS,
     MGV__PROMPT_BLOCKS = 8,     /* blocks of weights of a tile */
@@ -15128,13 +15130,17 @@ typedef struct mgv__decode_plan {
     uint64_t vector_count;
 } mgv__decode_plan;
 
-/* The kernels: for heads of queries that share one of keys, and fragments of a row that a warp has in registers. */
+/* The kernels: for heads of queries that share one of keys, and fragments of a row that a warp has in registers. Of each there are two,
+   with the same bits: for any launch, and a smaller one for up to MGV__DECODE_FEW sessions that take the likeliest ids. */
+enum { MGV__DECODE_FEW = 4 };
 typedef struct mgv__decode_kernel {
-    const char *name;
+    const char *name[2];
     uint32_t group_heads, slices;
 } mgv__decode_kernel;
 static const mgv__decode_kernel mgv__decode_kernels[] = {
-    {"megavit_decode_12_2_sm_90a", 2, 12}, {"megavit_decode_24_2_sm_90a", 2, 24}, {"megavit_decode_32_4_sm_90a", 4, 32}};
+    {{"megavit_decode_12_2_sm_90a", "megavit_decode_few_12_2_sm_90a"}, 2, 12},
+    {{"megavit_decode_24_2_sm_90a", "megavit_decode_few_24_2_sm_90a"}, 2, 24},
+    {{"megavit_decode_32_4_sm_90a", "megavit_decode_few_32_4_sm_90a"}, 4, 32}};
 
 /* Operation `number` of this kind and layer, counted from 0: every language model has those that are asked for. */
 static const mgv__op *mgv__decode_op(const mgv__program *program, mgv__op_kind kind, int32_t layer, uint32_t number) {
@@ -15334,7 +15340,7 @@ static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_
     k.steps = steps;
     k.capacity = steps ? step_capacity : 0;
     k.info = info;
-    info->kernel = mgv__decode_kernel_for(plan.config)->name;
+    info->kernel = mgv__decode_kernel_for(plan.config)->name[info->sessions <= MGV__DECODE_FEW];
     info->launch_ids = MGV__DECODE_LAUNCH_STEPS;
     info->ring_bytes = (uint64_t)k.ctas * MGV__DECODE_STAGES * MGV__DECODE_STAGE_BYTES;
     each = k.ctas * mgv__decode_h200.each;
@@ -17497,7 +17503,7 @@ typedef struct mgv__decoder {
     int32_t device;
     uint32_t ctas, shared_bytes;
     cudaLibrary_t library;
-    cudaKernel_t kernel, prompt_kernel;
+    cudaKernel_t kernel[2], prompt_kernel[2]; /* for any launch, for few sessions or ids */
     uint32_t prompt_shared_bytes;
     uint8_t *weights;                    /* on the device; behind them the vectors */
     float *turns;                        /* [MGV__DECODE_TURNS, 64, 2]: what mgv__decode_turn says of the first positions of text */
@@ -17579,6 +17585,7 @@ static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc 
     const uint32_t residual = MGV__DECODE_RESIDUAL / (8 * MGV__DECODE_SESSIONS); /* blocks of 8 columns that a CTA keeps */
     mgv__cuda card;
     mgv_result result;
+    int few;
     memset((void *)&card, 0, sizeof card);
     card.calls = decoder->calls;
     result = mgv__cuda_check_device(&card, desc, error);
@@ -17593,11 +17600,14 @@ static mgv_result mgv__decoder_load(mgv__decoder *decoder, const mgv__cuda_desc 
                          (uint64_t)decoder->ctas,
                          (uint64_t)decoder->plan.config->hidden, (uint64_t)residual * 8);
     MGV__CUDA_TRY(decoder->calls, LibraryLoadData, (&decoder->library, desc->kernels, NULL, NULL, 0, NULL, NULL, 0), "loading the kernels");
-    result = mgv__decoder_find(decoder, kernel->name, "megavit_decode_description", sizeof(mgv__decode_arguments), card.shared_limit,
-                               &decoder->kernel, &decoder->shared_bytes, error);
-    if (result != MGV_OK) return result;
-    return mgv__decoder_find(decoder, "megavit_prompt_sm_90a", "megavit_prompt_description", sizeof(mgv__prompt_arguments),
-                             card.shared_limit, &decoder->prompt_kernel, &decoder->prompt_shared_bytes, error);
+    for (few = 0; few < 2 && result == MGV_OK; few++)
+        result = mgv__decoder_find(decoder, kernel->name[few], "megavit_decode_description", sizeof(mgv__decode_arguments),
+                                   card.shared_limit, &decoder->kernel[few], &decoder->shared_bytes, error);
+    for (few = 0; few < 2 && result == MGV_OK; few++)
+        result = mgv__decoder_find(decoder, few ? "megavit_prompt_few_sm_90a" : "megavit_prompt_sm_90a", "megavit_prompt_description",
+                                   sizeof(mgv__prompt_arguments), card.shared_limit, &decoder->prompt_kernel[few],
+                                   &decoder->prompt_shared_bytes, error);
+    return result;
 }
 
 /* One product's weights, as many blocks at a time as the window holds. */
@@ -17926,7 +17936,8 @@ static mgv_result mgv__decoder_enqueue(mgv__decoder_state *state, const mgv__dec
     MGV__CUDA_TRY(calls, MemcpyAsync,
                   (state->upload, state->pinned, MGV__DECODE_IDS_BYTES + (size_t)a->steps * count * MGV__DECODE_HEAD_DIM * 4,
                                        cudaMemcpyHostToDevice, state->stream), "sending ids");
-    result = mgv__decoder_launch(state, decoder->kernel, MGV__DECODE_THREADS, decoder->shared_bytes, a, error);
+    result = mgv__decoder_launch(state, decoder->kernel[count <= MGV__DECODE_FEW && tables == 0], MGV__DECODE_THREADS,
+                                 decoder->shared_bytes, a, error);
     if (result != MGV_OK) return result;
     a->generation += a->steps * mgv__decode_generations(a);
     MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
@@ -17974,7 +17985,8 @@ static mgv_result mgv__decoder_enqueue_prompt(mgv__decoder_state *state, uint32_
     MGV__CUDA_TRY(calls, MemsetAsync, (a->counters, 0, (1 + (size_t)a->decode.layers * MGV__PROMPT_LAYER_OPS) * MGV__PROMPT_MOST_BLOCKS * 4,
                                        state->stream), "clearing counters");
     MGV__CUDA_TRY(calls, MemsetAsync, (a->decode.aborted, 0, 4, state->stream), "clearing the abort word");
-    result = mgv__decoder_launch(state, decoder->prompt_kernel, MGV__PROMPT_THREADS, decoder->prompt_shared_bytes, a, error);
+    result = mgv__decoder_launch(state, decoder->prompt_kernel[rows <= MGV__PROMPT_FEW], MGV__PROMPT_THREADS,
+                                 decoder->prompt_shared_bytes, a, error);
     if (result != MGV_OK) return result;
     if (with_head) return mgv__decoder_start_head(state, error);
     MGV__CUDA_TRY(calls, EventRecordWithFlags, (state->done, state->stream, cudaEventRecordDefault), "recording an event");
@@ -19806,11 +19818,26 @@ MEGAVIT_API mgv_result mgv_session_get_info(const mgv_session *session, mgv_sess
 
 /* ---- Pictures ---- */
 
+#ifdef MGV__SESSION_GPU
+/* Where the rows of a picture are to lie, of an engine that decodes on a GPU. */
+static mgv_result mgv__picture_place(const mgv_engine *engine, const float *rows, mgv_place *place, mgv_error *error) {
+    struct cudaPointerAttributes attributes;
+    memset(&attributes, 0, sizeof attributes);
+    MGV__CUDA_TRY(engine->decoder->calls, PointerGetAttributes, (&attributes, rows), "asking where a picture's rows are to lie");
+    if (attributes.type != cudaMemoryTypeDevice) return MGV_OK;
+    *place = MGV_PLACE_DEVICE;
+    if (engine->gpu) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "mgv_picture_encode: this engine's vision tower runs on the CPU, which writes rows in "
+                     "host memory alone");
+}
+#endif
+
 MEGAVIT_API mgv_result mgv_picture_encode(mgv_engine *engine, const mgv_image *image, float *rows, uint64_t capacity, uint64_t *floats,
                                           mgv_picture *picture, mgv_error *error) {
     mgv_output outputs[1 + MGV_MAX_DEEPSTACK];
     mgv_encode_desc desc;
     mgv_model_info info;
+    mgv_place place = MGV_PLACE_HOST;
     uint64_t each;
     uint32_t i, count;
     mgv_result result;
@@ -19831,11 +19858,16 @@ MEGAVIT_API mgv_result mgv_picture_encode(mgv_engine *engine, const mgv_image *i
     *floats = each * count;
     if (!rows || capacity < *floats)
         return mgv__fail(error, MGV_ERROR_CAPACITY, "the picture takes %u floats; there is room for %u", *floats, rows ? capacity : 0);
+#ifdef MGV__SESSION_GPU
+    if (engine->decoder) result = mgv__picture_place(engine, rows, &place, error);
+    if (result != MGV_OK) return result;
+#endif
     memset(outputs, 0, sizeof outputs);
     memset(&desc, 0, sizeof desc);
     for (i = 0; i < count; i++) {
         outputs[i].kind = i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
         outputs[i].index = i ? i - 1 : 0;
+        outputs[i].place = place;
         outputs[i].data = rows + i * each;
         outputs[i].capacity = each;
         if (i) picture->deepstack[i - 1] = rows + i * each;

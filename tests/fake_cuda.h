@@ -57,7 +57,7 @@ typedef struct fake_cuda {
     int unwatched;             /* launches behind which nothing was recorded or waited for */
     unsigned int grid;         /* blocks of the last launch */
     void (*kernel)(const void *arguments); /* what a launch does */
-    /* A second kernel, NULL: there is none, and its description. */
+    /* A second kernel, by how its names begin, NULL: there is none, and its description. */
     const char *second, *second_described;
     uint32_t second_description[3];
     void (*second_kernel)(const void *arguments);
@@ -305,7 +305,8 @@ static cudaError_t fake_LibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t lib
     FAKE_CALL("LibraryGetKernel");
     assert_ptr_equal(library, &fake.libraries);
     if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
-    *kernel = (cudaKernel_t)(void *)(fake.second && strcmp(name, fake.second) == 0 ? (void *)&fake.second : (void *)&fake.launches);
+    const int second = fake.second && strncmp(name, fake.second, strlen(fake.second)) == 0;
+    *kernel = (cudaKernel_t)(second ? (void *)&fake.second : (void *)&fake.launches);
     return cudaSuccess;
 }
 static cudaError_t fake_LibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t library, const char *name) {

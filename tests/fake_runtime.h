@@ -10,7 +10,8 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return fake.devices ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int device) { return device >= 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaFree(void *memory) { return memory ? cudaErrorInvalidValue : cudaSuccess; }
+cudaError_t cudaMalloc(void **memory, size_t bytes) { return fake_allocate(memory, bytes, FAKE_DEVICE_MEMORY); }
+cudaError_t cudaFree(void *memory) { return memory ? fake_release(memory, FAKE_DEVICE_MEMORY) : cudaSuccess; }
 cudaError_t cudaMallocHost(void **memory, size_t bytes) { return fake_allocate(memory, bytes, FAKE_PINNED_MEMORY); }
 cudaError_t cudaFreeHost(void *memory) { return fake_release(memory, FAKE_PINNED_MEMORY); }
 const char *cudaGetErrorString(cudaError_t code) { return fake_GetErrorString(code); }

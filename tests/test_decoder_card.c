@@ -153,7 +153,7 @@ static void make_card(void) {
     fake.description[2] = sizeof(mgv__decode_arguments);
     fake.description_bytes = 3 * sizeof fake.description[0];
     fake.kernel = decoder_kernel;
-    fake.second = "megavit_prompt_sm_90a";
+    fake.second = "megavit_prompt_";
     fake.second_described = "megavit_prompt_description";
     fake.second_description[0] = MGV__KERNEL_VERSION;
     fake.second_description[1] = 100000;
@@ -182,6 +182,7 @@ static mgv_result make_engine(const held_model *held, mgv_backend backend, count
     desc.kernels = "stands for megavit.fatbin";
     desc.max_width = desc.max_height = 128;
     desc.max_tokens = 64;
+    desc.min_pixels = 1024;
     desc.logger.log = hear;
     if (counts) desc.allocator = counting_allocator_make(counts);
     said[0] = 0;
@@ -525,6 +526,41 @@ static void test_pictures(void **state) {
     free(rows);
 }
 
+/* Rows of a picture on the card are not for a tower that runs on the CPU, which says so and writes none; the host's are. */
+static void test_picture_rows(void **state) {
+    static uint8_t pixels[64 * 96 * 3];
+    fixture f;
+    mgv_image image;
+    mgv_picture picture;
+    uint64_t floats = 0;
+    void *card = NULL;
+    float *rows;
+    size_t i;
+    (void)state;
+    begin(&f, &seeing, 40, 0);
+    assert_null(f.engine->gpu);
+    memset(&image, 0, sizeof image);
+    image.pixels = pixels;
+    image.width = 96;
+    image.height = 64;
+    assert_int_equal(mgv_picture_encode(f.engine, &image, NULL, 0, &floats, &picture, &f.error), MGV_ERROR_CAPACITY);
+    assert_int_equal(floats, 3 * 6 * seeing.hidden);
+    rows = (float *)malloc((size_t)floats * sizeof *rows);
+    assert_non_null(rows);
+    assert_int_equal(fake_allocate(&card, (size_t)floats * sizeof(float), FAKE_DEVICE_MEMORY), cudaSuccess);
+    assert_int_equal(mgv_picture_encode(f.engine, &image, (float *)card, floats, &floats, &picture, &f.error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(f.error.message, "vision tower runs on the CPU"));
+    for (i = 0; i < (size_t)floats * sizeof(float); i++) assert_int_equal(((uint8_t *)card)[i], 0xA5); /* as fake_allocate left it */
+    fake.fail_name = "cudaPointerGetAttributes";
+    assert_int_equal(mgv_picture_encode(f.engine, &image, rows, floats, &floats, &picture, &f.error), MGV_ERROR_DEVICE);
+    fake.fail_name = NULL;
+    assert_int_equal(mgv_picture_encode(f.engine, &image, rows, floats, &floats, &picture, &f.error), MGV_OK);
+    assert_ptr_equal(picture.tokens, rows);
+    fake_release(card, FAKE_DEVICE_MEMORY);
+    free(rows);
+    end(&f);
+}
+
 /* A launch that is under way: who polls hears so, a cancelled append ends behind its block, and a session closes at any time. */
 static void test_under_way(void **state) {
     fixture f;
@@ -758,7 +794,13 @@ static void test_refused_cards(void **state) {
     fake.missing = "megavit_decode_12_2_sm_90a";
     refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
     make_card();
+    fake.missing = "megavit_decode_few_12_2_sm_90a";
+    refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
+    make_card();
     fake.missing = "megavit_prompt_sm_90a";
+    refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
+    make_card();
+    fake.missing = "megavit_prompt_few_sm_90a";
     refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
     make_card();
     fake.second_description[2]++;
@@ -829,7 +871,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_together),
         cmocka_unit_test(test_files),
-        cmocka_unit_test(test_pictures), cmocka_unit_test(test_under_way), cmocka_unit_test(test_no_progress),
+        cmocka_unit_test(test_pictures), cmocka_unit_test(test_picture_rows), cmocka_unit_test(test_under_way),
+        cmocka_unit_test(test_no_progress),
         cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
         cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};

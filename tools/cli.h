@@ -241,6 +241,9 @@ int cli_read_devices(const char *text, uint32_t *devices, uint32_t *count);
 /* Page-locked memory, from which every GPU takes pictures without a copy on the host. NULL: there is none. */
 void *cli_card_memory(size_t bytes);
 void cli_card_free(void *memory);
+/* Memory of the GPU that engines of one device use. NULL: there is none. */
+float *cli_card_rows_memory(size_t floats);
+void cli_card_rows_free(float *rows);
 /* Begins what takes long on GPUs that nobody has used yet, on a thread of its own; NULL: it will be done later. */
 typedef struct cli_card_start cli_card_start;
 cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count);

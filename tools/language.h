@@ -37,7 +37,8 @@ typedef struct language {
 typedef struct language_picture {
     cli_picture file;
     mgv_picture encoded;
-    float *rows;
+    float *rows;      /* in host memory, */
+    float *card_rows; /* or, where tower and decoder are on a GPU, there */
 } language_picture;
 
 /* Opens the model. NULL options->model is an error of the caller. 0, or the exit code after saying why; either way it is to be closed. */

@@ -23,6 +23,13 @@ void *cli_card_memory(size_t bytes) {
 void cli_card_free(void *memory) {
     if (memory) cudaFreeHost(memory);
 }
+float *cli_card_rows_memory(size_t floats) {
+    void *memory = NULL;
+    return cudaMalloc(&memory, floats * sizeof(float)) == cudaSuccess ? memory : NULL;
+}
+void cli_card_rows_free(float *rows) {
+    if (rows) cudaFree(rows);
+}
 
 /* A context takes some tenths of a second, in which a model can be read. */
 struct cli_card_start {
@@ -67,6 +74,11 @@ void *cli_card_memory(size_t bytes) {
     return NULL;
 }
 void cli_card_free(void *memory) { (void)memory; }
+float *cli_card_rows_memory(size_t floats) {
+    (void)floats;
+    return NULL;
+}
+void cli_card_rows_free(float *rows) { (void)rows; }
 cli_card_start *cli_card_begin_start(const uint32_t *devices, uint32_t count) {
     (void)devices;
     (void)count;

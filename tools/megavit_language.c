@@ -79,13 +79,21 @@ int language_open_texts(language *l, int plain) {
 
 static int encode(language *l, language_picture *picture) {
     mgv_engine *engine = cli_session_engine(l->vision);
+    const mgv_image *image = &picture->file.image;
     uint64_t floats;
     mgv_error error;
-    mgv_result result = mgv_picture_encode(engine, &picture->file.image, NULL, 0, &floats, &picture->encoded, &error);
+    mgv_result result = mgv_picture_encode(engine, image, NULL, 0, &floats, &picture->encoded, &error);
     if (result == MGV_ERROR_CAPACITY && floats) {
+        if (mgv_engine_backend(engine) == MGV_BACKEND_CUDA) picture->card_rows = cli_card_rows_memory((size_t)floats);
+        if (picture->card_rows) {
+            result = mgv_picture_encode(engine, image, picture->card_rows, floats, &floats, &picture->encoded, &error);
+            if (result != MGV_ERROR_UNSUPPORTED) return result == MGV_OK ? 0 : cli_fail_library(picture->file.name, result, &error);
+            cli_card_rows_free(picture->card_rows);
+            picture->card_rows = NULL;
+        }
         picture->rows = malloc((size_t)floats * sizeof(float));
         if (!picture->rows) return cli_fail(CLI_MACHINE, picture->file.name, "out of memory for its tokens");
-        result = mgv_picture_encode(engine, &picture->file.image, picture->rows, floats, &floats, &picture->encoded, &error);
+        result = mgv_picture_encode(engine, image, picture->rows, floats, &floats, &picture->encoded, &error);
     }
     return result == MGV_OK ? 0 : cli_fail_library(picture->file.name, result, &error);
 }
@@ -146,6 +154,7 @@ void language_free_pictures(language_picture *pictures, size_t count) {
     for (size_t i = 0; i < count; i++) {
         cli_picture_free(&pictures[i].file);
         free(pictures[i].rows);
+        cli_card_rows_free(pictures[i].card_rows);
     }
 }
 

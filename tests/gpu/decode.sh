@@ -1,6 +1,7 @@
 #!/bin/bash
 # The decoder on a card: tests/gpu/decode.sh OUT WHAT..., WHAT of make-SHAPE (0.6b, 1.7b, 4b, 8b, 8b-4 of four layers: a model of random weights for what follows),
-# check, public, engines, time, chance, soak-IDS, hold-SESSIONS (energy), kl-PROMPTS, lean-SESSIONS:POSITION,... Every part has a limit of its own
+# check, public, engines, time, turns (the kernel for few sessions beside that for any), chance,
+# soak-IDS, hold-SESSIONS (energy), kl-PROMPTS, lean-SESSIONS:POSITION,... Every part has a limit of its own
 # and its log in OUT; the table comes last.
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:?where logs go}
@@ -55,7 +56,8 @@ echo "---- table"
 cat "$out/parts.log"
 grep -H "^not ok\|test_decode:" "$out"/*.log | sed 's|.*/||' | cut -c1-200 | head -30
 echo "$(cat "$out"/*.log | grep -c '^ok') ok"
-for log in "$out"/*-public.log "$out"/*-kl-*.log "$out"/*-soak-*.log "$out"/*-hold-*.log "$out"/*-engines.log "$out"/*-lean-*.log "$out"/*-time.log "$out"/*-chance.log; do
+for log in "$out"/*-public.log "$out"/*-kl-*.log "$out"/*-soak-*.log "$out"/*-hold-*.log "$out"/*-engines.log "$out"/*-lean-*.log \
+    "$out"/*-time.log "$out"/*-turns.log "$out"/*-chance.log; do
     [ -s "$log" ] && echo "# $(basename "$log" .log)" && grep -v "^ok" "$log" | tail -n 20 | cut -c1-170
 done
 ! grep -q "^not ok" "$out"/*.log && ! grep -qv ": exit 0," "$out/parts.log"

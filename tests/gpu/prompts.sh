@@ -1,6 +1,7 @@
 #!/bin/bash
-# Prompts on a card: tests/gpu/prompts.sh OUT SHAPE..., SHAPE of test_decode make. Every part has a limit of its own and its log in OUT; the
-# table comes last. KERNELS: a fatbin that is there already; LIMIT: seconds behind which no part begins.
+# Prompts on a card: tests/gpu/prompts.sh OUT SHAPE..., SHAPE of test_decode make, or qwen3-vl-2b, -4b, -8b: a picture and 32 ids beside
+# transformers, which takes KERNELS with the towers'. Every part has a limit of its own and its log in OUT; the table comes last. KERNELS: a
+# fatbin that is there already (without it the decoder's alone is made); LIMIT: seconds behind which no part begins.
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:?where logs go}
 shift
@@ -29,6 +30,12 @@ part() { # NAME LIMIT COMMAND...
 for shape in "$@"; do
     rm -rf "$work/model"
     mkdir -p "$work/model"
+    if [[ $shape == qwen3-vl-* ]]; then
+        part "$shape-make" 150 python3 tests/gpu/pictures.py make "$work/model" "$shape"
+        part "$shape-picture" 60 "$work/test_prompt" picture "$work/model" "$work/kernels.fatbin" "$work/logits"
+        part "$shape-transformers" 180 python3 tests/gpu/pictures.py time "$work/model" "$work/logits"
+        continue
+    fi
     part "$shape-make" 150 "$work/test_decode" make "$work/model" "$shape"
     part "$shape-check" 150 "$work/test_prompt" check "$work/model" "$work/kernels.fatbin"
     part "$shape-time" 60 "$work/test_prompt" time "$work/model" "$work/kernels.fatbin"
@@ -39,7 +46,8 @@ echo "---- table"
 cat "$out/parts.log"
 grep -h "^not ok\|test_prompt:\|Error" "$out"/*.log | head -20
 echo "$(cat "$out"/*-check.log | grep -c '^ok') ok"
-for log in "$out"/*-check.log "$out"/*-time.log "$out"/*-transformers.log; do
+for log in "$out"/*-check.log "$out"/*-time.log "$out"/*-picture.log "$out"/*-transformers.log; do
+    [ -s "$log" ] || continue
     echo "# $(basename "$log" .log)"
     grep -v "^ok.*same bits" "$log" | tail -25 | cut -c1-170
 done

@@ -4,6 +4,7 @@
      test_decode check DIRECTORY FATBIN     logits behind some ids, ids chosen, grids, positions
      test_decode public DIRECTORY FATBIN    sessions: texts by chance as the host chooses, several together as each alone
      test_decode time DIRECTORY FATBIN [POSITION...]  ids a second of 1, 2, 4 and 8 sessions at these positions
+     test_decode turns DIRECTORY FATBIN     the kernel for few sessions beside the one for any, in turns
      test_decode chance DIRECTORY FATBIN    what choosing by chance costs
      test_decode soak DIRECTORY FATBIN IDS  so many ids, each launch twice
      test_decode hold DIRECTORY FATBIN SECONDS SESSIONS  texts from position 1 on, for the card's power
@@ -320,6 +321,41 @@ static void timing(mgv_model *model, const char *kernels, const mgv_parallel_for
         for (i = 0; i < (count ? (uint32_t)count : 5); i++) time_one(&g, count ? (uint32_t)strtoul(positions[i], NULL, 10) : usual[i], sessions);
     close_gpu(&g);
 }
+/* The kernel for few sessions beside the one for any, A B A B: the same ids and logits, and which takes less. */
+static void turns(mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+    static const uint32_t positions[] = {1, 100, 1000, 4000};
+    const uint32_t vocabulary = model->config.vocabulary, first = 1;
+    float *logits[2] = {(float *)malloc(vocabulary * 4), (float *)malloc(vocabulary * 4)};
+    static uint32_t chosen[2][MGV__DECODE_FEW * MGV__DECODE_STEPS];
+    cudaKernel_t both[2];
+    uint32_t i, k, sessions;
+    gpu g;
+    char line[160];
+    if (!logits[0] || !logits[1]) fail("memory", NULL);
+    open_timed(&g, model, kernels, MGV__DECODE_FEW, parallel);
+    memcpy(both, g.decoder->kernel, sizeof both);
+    for (sessions = 1; sessions <= MGV__DECODE_FEW; sessions *= 4)
+        for (i = 0; i < sizeof positions / sizeof positions[0]; i++) {
+            for (k = 0; k < 6; k++) {
+                g.decoder->kernel[1] = both[(k + 1) % 2];
+                printf("%s, ", k % 2 ? "any" : "few");
+                time_one(&g, positions[i], sessions);
+            }
+            for (k = 0; k < 2; k++) {
+                g.decoder->kernel[1] = both[k];
+                start(&g, &first, 1, positions[i], MGV__DECODE_STEPS, sessions);
+                finish(&g);
+                memcpy(chosen[k], g.state.chosen, sizeof chosen[k]);
+                read_logits(&g, logits[k]);
+            }
+            snprintf(line, sizeof line, "%u sessions at %u: both kernels give the same ids and logits", sessions, positions[i]);
+            ok(memcmp(chosen[0], chosen[1], sizeof chosen[0]) == 0 && memcmp(logits[0], logits[1], vocabulary * 4) == 0, line);
+        }
+    g.decoder->kernel[1] = both[1];
+    close_gpu(&g);
+    free(logits[0]);
+    free(logits[1]);
+}
 static const mgv_sample_desc settings[] = {{0, 0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 1}, {0, 50, 1, 0, 0, 0, 2}, {0, 0, 0.7f, 0.9f, 0, 0, 3},
                                            {0, 20, 0.6f, 0.95f, 0.05f, 0, 4}, {0, 0, 30, 0, 0, 0, 5}, {0, 0, 1, 0, 0.2f, 0, 6}};
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
@@ -572,6 +608,7 @@ int main(int count, char **arguments) {
     else if (strcmp(what, "dump") == 0 && count > 5)
         dump(c.model, c.kernels, &c.parallel, arguments[4], (uint32_t)strtoul(arguments[5], NULL, 10));
     else if (strcmp(what, "engines") == 0) engines(c.model, c.kernels, &c.parallel);
+    else if (strcmp(what, "turns") == 0) turns(c.model, c.kernels, &c.parallel);
     else if (strcmp(what, "chance") == 0) chance(c.model, c.kernels, &c.parallel);
     else if (strcmp(what, "soak") == 0)
         soak(c.model, c.kernels, &c.parallel, count > 4 ? (uint32_t)strtoul(arguments[4], NULL, 10) : 200000);

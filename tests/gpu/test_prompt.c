@@ -2,7 +2,8 @@
 
      test_prompt check DIRECTORY FATBIN     logits behind prompts of some lengths, cuts, ids generated behind them
      test_prompt time DIRECTORY FATBIN      prompts of 1 to 8,192 ids, ms, and the time to the first id
-     test_prompt picture DIRECTORY FATBIN   of a Qwen3-VL: ms of a picture of SIDE x SIDE pixels and 32 ids, to the first logits
+     test_prompt picture DIRECTORY FATBIN FILE  of a Qwen3-VL: ms of a picture and 32 ids to the first logits, which go to FILE as
+                                            float32 for tests/gpu/pictures.py; rows never leave the card
      test_prompt logits DIRECTORY FATBIN FILE  those behind prompts of `lengths` ids, float32, for tests/gpu/prompts.py
 
    DIRECTORY: of test_decode make. Id i is i * 2654435761 mod 2^32, mod the vocabulary. */
@@ -130,17 +131,82 @@ static void timing(const mgv_model *model, const char *kernels, const mgv_parall
     close_side(&gpu);
 }
 
-/* A picture and 32 ids behind it, rows on the card between tower and decoder. */
-static void picture_timing(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
+/* A picture and 32 ids behind it, rows on the card between tower and decoder; the logits have the same bits where the rows went through
+   host memory. */
+typedef struct pictured {
+    mgv_engine *engine;
+    mgv_session *session;
+    float *rows, *host;     /* room for `floats`: on the card, on the host */
+    uint64_t floats;
+    uint32_t *prompt;
+} pictured;
+static void append_picture(const pictured *p, const mgv_picture *picture) {
+    mgv_append_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.ids = p->prompt;
+    desc.id_count = picture->grid.merged_tokens + 32;
+    desc.pictures = picture;
+    desc.picture_count = 1;
+    mgv_session_rollback(p->session, 0, &error);
+    if (mgv_session_append_blocking(p->session, &desc, &error) != MGV_OK) fail("append", &error);
+}
+static const float *session_logits(mgv_session *session) {
+    const float *logits;
+    uint32_t count;
+    mgv_error error;
+    if (mgv_session_logits(session, &logits, &count, &error) != MGV_OK) fail("logits", &error);
+    return logits;
+}
+static void time_picture(const mgv_model *model, pictured *p, uint32_t side, FILE *file) {
+    enum { ROUNDS = 9 };
+    const size_t bytes = (size_t)side * side * 3;
+    const uint32_t vocabulary = model->config.vocabulary;
+    uint8_t *pixels = (uint8_t *)malloc(bytes);
+    float *first = (float *)malloc(vocabulary * sizeof *first);
+    double encode[ROUNDS], all[ROUNDS];
+    mgv_image image;
+    mgv_picture picture;
+    mgv_error error;
+    uint64_t floats;
+    uint32_t i, k;
+    if (!pixels || !first) fail("memory", NULL);
+    for (i = 0; i < bytes; i++) pixels[i] = (uint8_t)(i * 2654435761u >> 24);
+    memset(&image, 0, sizeof image);
+    image.pixels = pixels;
+    image.width = image.height = side;
+    for (k = 0; k < ROUNDS; k++) {
+        const double before = mgv__now_ms();
+        if (mgv_picture_encode(p->engine, &image, p->rows, p->floats, &floats, &picture, &error) != MGV_OK) fail("encode", &error);
+        encode[k] = mgv__now_ms() - before;
+        for (i = 0; i < picture.grid.merged_tokens; i++) p->prompt[i] = model->config.image_id;
+        memcpy(p->prompt + i, ids, 32 * sizeof *p->prompt);
+        append_picture(p, &picture);
+        session_logits(p->session);
+        all[k] = mgv__now_ms() - before;
+    }
+    memcpy(first, session_logits(p->session), vocabulary * sizeof *first);
+    if (fwrite(first, 4, vocabulary, file) != vocabulary) fail("writing logits", NULL);
+    qsort(encode, ROUNDS, sizeof encode[0], by_size);
+    qsort(all, ROUNDS, sizeof all[0], by_size);
+    printf("picture of %u x %u, %u rows, and 32 ids: %.3f ms to the logits, %.3f of them the tower\n", side, side,
+           picture.grid.merged_tokens, all[ROUNDS / 2], encode[ROUNDS / 2]);
+    if (mgv_picture_encode(p->engine, &image, p->host, p->floats, &floats, &picture, &error) != MGV_OK) fail("encode", &error);
+    append_picture(p, &picture);
+    ok(memcmp(first, session_logits(p->session), vocabulary * sizeof *first) == 0, "rows through host memory: the same bits");
+    free(pixels);
+    free(first);
+}
+static void picture_timing(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, const char *path) {
     static const uint32_t sides[] = {256, 512, 1024};
     mgv_engine_desc engine_desc;
     mgv_session_desc session_desc;
-    mgv_engine *engine;
-    mgv_session *session;
     mgv_model_info info;
     mgv_error error;
-    float *rows;
-    uint32_t s, i, k;
+    pictured p;
+    FILE *file = fopen(path, "wb");
+    uint32_t s;
+    if (!file) fail(path, NULL);
     memset(&engine_desc, 0, sizeof engine_desc);
     memset(&session_desc, 0, sizeof session_desc);
     engine_desc.backend = MGV_BACKEND_CUDA;
@@ -149,73 +215,21 @@ static void picture_timing(const mgv_model *model, const char *kernels, const mg
     engine_desc.max_width = engine_desc.max_height = 1024;
     engine_desc.max_tokens = 4096;
     session_desc.capacity = 1200;
-    if (mgv_engine_create(&engine, model, &engine_desc, &error) != MGV_OK) fail("engine", &error);
-    if (mgv_session_create(&session, engine, &session_desc, &error) != MGV_OK) fail("session", &error);
+    if (mgv_engine_create(&p.engine, model, &engine_desc, &error) != MGV_OK) fail("engine", &error);
+    if (mgv_session_create(&p.session, p.engine, &session_desc, &error) != MGV_OK) fail("session", &error);
     mgv_model_get_info(model, &info);
-    if (cudaMalloc((void **)&rows, (size_t)(1 + info.deepstack_count) * 1024 * info.token_width * 4) != cudaSuccess) fail("rows", NULL);
-    printf("the tower runs on the %s\n", engine->gpu ? "card" : "CPU");
-    for (s = 0; s < sizeof sides / sizeof sides[0]; s++) {
-        enum { ROUNDS = 9 };
-        double encode[ROUNDS], all[ROUNDS];
-        const size_t bytes = (size_t)sides[s] * sides[s] * 3;
-        uint8_t *pixels = (uint8_t *)malloc(bytes);
-        mgv_image image;
-        mgv_picture picture;
-        mgv_append_desc append_desc;
-        uint32_t *prompt = (uint32_t *)malloc(1200 * sizeof *prompt);
-        memset(&image, 0, sizeof image);
-        memset(&append_desc, 0, sizeof append_desc);
-        if (!pixels || !prompt) fail("memory", NULL);
-        for (i = 0; i < bytes; i++) pixels[i] = (uint8_t)(i * 2654435761u >> 24);
-        image.pixels = pixels;
-        image.width = image.height = sides[s];
-        for (k = 0; k < ROUNDS; k++) {
-            uint64_t floats = 0, capacity = (uint64_t)(1 + info.deepstack_count) * 1024 * info.token_width;
-            mgv_output outputs[1 + MGV_MAX_DEEPSTACK];
-            mgv_encode_desc desc;
-            const double before = mgv__now_ms();
-            memset(outputs, 0, sizeof outputs);
-            memset(&desc, 0, sizeof desc);
-            memset(&picture, 0, sizeof picture);
-            if (mgv_engine_grid(engine, &image, &picture.grid, &error) != MGV_OK) fail("grid", &error);
-            floats = (uint64_t)picture.grid.merged_tokens * info.token_width;
-            if (floats * (1 + info.deepstack_count) > capacity) fail("room", NULL);
-            for (i = 0; i <= info.deepstack_count; i++) {
-                outputs[i].kind = i ? MGV_OUTPUT_DEEPSTACK : MGV_OUTPUT_TOKENS;
-                outputs[i].index = i ? i - 1 : 0;
-                outputs[i].data = rows + i * floats;
-                outputs[i].capacity = floats;
-                outputs[i].place = engine->gpu ? MGV_PLACE_DEVICE : MGV_PLACE_HOST;
-                if (i) picture.deepstack[i - 1] = outputs[i].data;
-            }
-            picture.tokens = rows;
-            picture.deepstack_count = info.deepstack_count;
-            desc.images = &image;
-            desc.image_count = 1;
-            desc.outputs = outputs;
-            desc.output_count = 1 + info.deepstack_count;
-            if (mgv_encode_blocking(engine, &desc, &error) != MGV_OK) fail("encode", &error);
-            encode[k] = mgv__now_ms() - before;
-            for (i = 0; i < picture.grid.merged_tokens; i++) prompt[i] = model->config.image_id;
-            memcpy(prompt + i, ids, 32 * sizeof *prompt);
-            append_desc.ids = prompt;
-            append_desc.id_count = i + 32;
-            append_desc.pictures = &picture;
-            append_desc.picture_count = 1;
-            mgv_session_rollback(session, 0, &error);
-            if (mgv_session_append_blocking(session, &append_desc, &error) != MGV_OK) fail("append", &error);
-            all[k] = mgv__now_ms() - before;
-        }
-        qsort(encode, ROUNDS, sizeof encode[0], by_size);
-        qsort(all, ROUNDS, sizeof all[0], by_size);
-        printf("picture of %u x %u, %u rows, and 32 ids: %.3f ms to the logits, %.3f of them the tower\n", sides[s], sides[s],
-               picture.grid.merged_tokens, all[ROUNDS / 2], encode[ROUNDS / 2]);
-        free(pixels);
-        free(prompt);
-    }
-    cudaFree(rows);
-    mgv_session_destroy(session);
-    mgv_engine_destroy(engine);
+    p.floats = (uint64_t)(1 + info.deepstack_count) * 1024 * info.token_width;
+    p.host = (float *)malloc(p.floats * 4);
+    p.prompt = (uint32_t *)malloc(1200 * sizeof *p.prompt);
+    if (!p.host || !p.prompt || cudaMalloc((void **)&p.rows, p.floats * 4) != cudaSuccess) fail("rows", NULL);
+    ok(p.engine->gpu != NULL, "the tower runs on the card");
+    for (s = 0; s < sizeof sides / sizeof sides[0]; s++) time_picture(model, &p, sides[s], file);
+    if (fclose(file) != 0) fail(path, NULL);
+    cudaFree(p.rows);
+    free(p.host);
+    free(p.prompt);
+    mgv_session_destroy(p.session);
+    mgv_engine_destroy(p.engine);
 }
 
 static void write_logits(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, const char *path) {
@@ -241,7 +255,8 @@ int main(int count, char **arguments) {
     c = open_card(arguments[2], arguments[3]);
     for (i = 0; i < MOST; i++) ids[i] = (uint32_t)(i * 2654435761u) % c.model->config.vocabulary;
     if (strcmp(arguments[1], "check") == 0) check(c.model, c.kernels, &c.parallel);
-    else if (strcmp(arguments[1], "picture") == 0) picture_timing(c.model, c.kernels, &c.parallel);
+    else if (strcmp(arguments[1], "picture") == 0 && count > 4)
+        picture_timing(c.model, c.kernels, &c.parallel, arguments[4]);
     else if (strcmp(arguments[1], "logits") == 0 && count > 4) write_logits(c.model, c.kernels, &c.parallel, arguments[4]);
     else if (strcmp(arguments[1], "time") == 0) timing(c.model, c.kernels, &c.parallel);
     else fail("no such part", NULL);

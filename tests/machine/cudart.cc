@@ -19,6 +19,15 @@ using machine::runtime;
 
 static bool on_device(const void *p) { return (uintptr_t)p - machine::ARENA < machine::ARENA_BYTES; }
 
+static std::map<const char *, size_t> page_locked;
+static bool on_host(const void *p) {
+    if (!on_device(p)) return true;
+    auto next = page_locked.upper_bound((const char *)p);
+    if (next == page_locked.begin()) return false;
+    --next;
+    return (const char *)p < next->first + next->second;
+}
+
 static int token; /* what every stream, event and library points at */
 
 extern "C" {
@@ -50,10 +59,17 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 cudaError_t cudaFree(void *memory) { machine::global_free(memory); return cudaSuccess; }
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     *memory = machine::global_allocate(bytes, "page-locked memory"); /* kernels write there, too */
+    if (*memory) page_locked[(const char *)*memory] = bytes;
     return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaFreeHost(void *memory) { machine::global_free(memory); return cudaSuccess; }
+cudaError_t cudaFreeHost(void *memory) {
+    page_locked.erase((const char *)memory);
+    machine::global_free(memory);
+    return cudaSuccess;
+}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+    if (on_host(to) && !on_host(from)) runtime.to_host += bytes;
+    if (!on_host(to) && on_host(from)) runtime.from_host += bytes;
     if (on_device(to)) machine::global_copy(to, from, bytes);
     else memcpy(to, from, bytes);
     return cudaSuccess;
@@ -72,6 +88,7 @@ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *memory) {
     attributes->type = on_device(memory) ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    attributes->devicePointer = on_device(memory) ? (void *)memory : nullptr;
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }

@@ -26,6 +26,7 @@ struct Runtime {
     std::function<void(void **arguments)> before; /* a launch, on the host */
     Result last;      /* of the last launch */
     unsigned launches = 0;
+    uint64_t to_host = 0, from_host = 0; /* bytes that were copied from the card to the host, and to it */
 };
 extern Runtime runtime;
 

@@ -148,7 +148,7 @@ DEVICE void decode_put_best(Decoder &self) {
 }
 
 /* Warp s takes session s: the best of all CTAs. */
-DEVICE void decode_gather_best(Decoder &self) {
+template <bool CHANCE> DEVICE void decode_gather_best(Decoder &self) {
     const mgv__decode_arguments &a = self.arguments;
     const uint32_t session = self.warp, tag = decode_tag(self, a.layers);
     if (session >= a.sessions) return;
@@ -183,9 +183,10 @@ DEVICE void decode_gather_best(Decoder &self) {
         decode_take_better(best, key, id);
     }
     const uint32_t failed = best.key == 0xFFFFFFFFu;
-    if (!self.gone && !failed && a.session[session].sampling.scale > 0 && (self.alive >> session & 1) &&
-        self.step + 1 >= a.session[session].given)
-        best.id = decode_choose(self, session, best.key);
+    if constexpr (CHANCE)
+        if (!self.gone && !failed && a.session[session].sampling.scale > 0 && (self.alive >> session & 1) &&
+            self.step + 1 >= a.session[session].given)
+            best.id = decode_choose(self, session, best.key);
     if (self.lane == 0) {
         self.shared->token[session][0] = best.id;
         self.shared->token[session][1] = failed;
@@ -247,16 +248,14 @@ template <class Work> DEVICE uint32_t decode_each_product(Decoder &self, const W
     return 0;
 }
 
-/* Step after step, until no session goes on or a warp gives up: then it says so where all meet. */
-template <class Work> DEVICE void decode_each_step(Decoder &self, const Work &work) {
+/* Step after step, until no session goes on or a warp gives up: then it says so where all meet. meet: what is done in between, by the
+   warps of sessions. */
+template <class Work, class Meet> DEVICE void decode_each_step(Decoder &self, const Work &work, const Meet &meet) {
 #pragma unroll 1
     for (; self.alive; self.step++, self.generation += mgv__decode_generations(&self.arguments)) {
         work();
         if (decode_sync_step(self)) break;
-        if (threadIdx.x < 32 * MGV__DECODE_SESSIONS) {
-            decode_put_best(self);
-            decode_gather_best(self);
-        }
+        meet();
         if (decode_sync_step(self)) break;
         decode_next(self);
     }
@@ -264,38 +263,51 @@ template <class Work> DEVICE void decode_each_step(Decoder &self, const Work &wo
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->ended));
 }
 
-template <uint32_t SLICES> DEVICE void decode_product_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
+static_assert(MGV__DECODE_SESSIONS <= MGV__DECODE_WARPS, "a session has a warp that multiplies");
+template <uint32_t SLICES, bool MANY, bool CHANCE>
+DEVICE void decode_product_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, 0);
-    decode_each_step(self, [&]() {
-        DecodeBest best[DECODE_HALVES] = {{0, DECODE_NO_ID}, {0, DECODE_NO_ID}};
-        decode_embed(self, 0);
-        if (arguments.sessions > MGV__DECODE_SESSIONS / DECODE_HALVES) decode_embed(self, 1);
-        if (decode_each_product(self, [&](const DecodeProduct &product) { return decode_product<SLICES>(self, product, best); })) return;
-        decode_leave_best(self, 0, best[0]);
-        decode_leave_best(self, 1, best[1]);
+    const auto work = [&]() {
+        DecodeBest best[MANY ? DECODE_HALVES : 1];
+#pragma unroll
+        for (uint32_t half = 0; half < (MANY ? DECODE_HALVES : 1); half++) {
+            best[half] = {0, DECODE_NO_ID};
+            if (half == 0 || arguments.sessions > MGV__DECODE_SESSIONS / DECODE_HALVES) decode_embed(self, half);
+        }
+        const auto multiply = [&](const DecodeProduct &product) { return decode_product<SLICES, MANY>(self, product, best); };
+        if (decode_each_product(self, multiply)) return;
+#pragma unroll
+        for (uint32_t half = 0; half < (MANY ? DECODE_HALVES : 1); half++) decode_leave_best(self, half, best[half]);
+    };
+    decode_each_step(self, work, [&]() {
+        decode_put_best(self);
+        decode_gather_best<CHANCE>(self);
     });
 }
 
 DEVICE void decode_norm_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, DECODE_NORM_WARP);
-    decode_each_step(self, [&]() {
+    const auto work = [&]() {
         decode_each_product(self, [&](const DecodeProduct &product) { return decode_product_norm(self, product); });
-    });
+    };
+    decode_each_step(self, work, []() {});
 }
 
 template <int HEADS> DEVICE void decode_attention_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, DECODE_FIRST_ATTENTION_WARP);
-    decode_each_step(self, [&]() {
+    const auto work = [&]() {
         /* asked for where it need not be waited for */
         const uint32_t cancelled = blockIdx.x == 0 && self.thread == 0 ? ld_relaxed_sys(arguments.cancelled) : 0;
 #pragma unroll 1
         for (uint32_t layer = 0; layer < arguments.layers; layer++)
             if (decode_attention<HEADS>(self, layer) || decode_join(self, layer)) break;
         if (blockIdx.x == 0 && self.thread == 0) self.shared->cancelled = cancelled;
-    });
+    };
+    decode_each_step(self, work, []() {});
 }
 
-template <uint32_t SLICES, int HEADS> DEVICE void decode_kernel(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
+template <uint32_t SLICES, int HEADS, bool MANY, bool CHANCE>
+DEVICE void decode_kernel(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     const uint32_t warp = threadIdx.x / 32;
     if (threadIdx.x == 0) {
 #pragma unroll 1
@@ -316,21 +328,25 @@ template <uint32_t SLICES, int HEADS> DEVICE void decode_kernel(DecodeMemory *sh
         decode_attention_role<HEADS>(shared, arguments);
     } else {
         setmaxnreg_inc<MGV__DECODE_PRODUCT_REGISTERS>();
-        decode_product_role<SLICES>(shared, arguments);
+        decode_product_role<SLICES, MANY, CHANCE>(shared, arguments);
     }
 }
 
 /* For so many fragments of a row a warp, and heads of queries for one of keys: the smaller, the more registers are left for what comes
-   ahead. The host chooses (mgv__decode_kernels). */
-#define DECODE_KERNEL(slices, heads) \
+   ahead. few: for up to four sessions that take the likeliest ids, whose loop over layers is half the code and spills least. The host
+   chooses (mgv__decode_kernels). */
+#define DECODE_KERNEL(slices, heads, which, many, chance) \
     extern "C" __global__ void __launch_bounds__(MGV__DECODE_THREADS, 1) \
-        megavit_decode_##slices##_##heads##_sm_90a(const __grid_constant__ mgv__decode_arguments arguments) { \
+        megavit_decode_##which##slices##_##heads##_sm_90a(const __grid_constant__ mgv__decode_arguments arguments) { \
         extern __shared__ __align__(1024) uint8_t shared_bytes[]; \
-        decode_kernel<slices, heads>((DecodeMemory *)shared_bytes, arguments); \
+        decode_kernel<slices, heads, many, chance>((DecodeMemory *)shared_bytes, arguments); \
     }
-DECODE_KERNEL(12, 2)
-DECODE_KERNEL(24, 2)
-DECODE_KERNEL(32, 4)
+DECODE_KERNEL(12, 2, , true, true)
+DECODE_KERNEL(24, 2, , true, true)
+DECODE_KERNEL(32, 4, , true, true)
+DECODE_KERNEL(12, 2, few_, false, false)
+DECODE_KERNEL(24, 2, few_, false, false)
+DECODE_KERNEL(32, 4, few_, false, false)
 #undef DECODE_KERNEL
 
 /* What the host checks before it trusts this file. */

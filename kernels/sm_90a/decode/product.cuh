@@ -244,11 +244,13 @@ DEVICE const float *decode_gamma(const mgv__decode_arguments &a, uint32_t kind, 
     return a.vectors + (layer + 1) * mgv__decode_vectors(&a);
 }
 
-/* 1: the CTA gives up. Of more than four sessions a split product has two sets: registers hold half as much of a row then. */
-template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, DecodeBest (&best)[DECODE_HALVES]) {
+/* 1: the CTA gives up. MANY: there may be more than four sessions, of which a split product has two sets: registers hold half as much of a
+   row then. */
+template <uint32_t SLICES, bool MANY>
+DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, DecodeBest (&best)[MANY ? DECODE_HALVES : 1]) {
     enum { HALF = SLICES == 12 ? 8 : SLICES / 2 }; /* whole stages */
     const mgv__decode_product &shape = self.arguments.product[product.kind];
-    const uint32_t sets = shape.split && self.arguments.sessions > 4 ? 2 : 1;
+    const uint32_t sets = MANY && shape.split && self.arguments.sessions > 4 ? 2 : 1;
     uint32_t b[1][SLICES][2];
     if (product.first == product.end) return 0;
     if (!shape.split) self.scales ^= 1;
@@ -260,7 +262,7 @@ template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const D
         float gamma = 0;
         if (shape.split && block < product.end)
             gamma = ld_global_nc_f32(decode_gamma(self.arguments, product.kind, product.layer) + block * 8 + self.lane % 8);
-        if (sets == 1) {
+        if (!MANY || sets == 1) {
             decode_blocks<SLICES, 1>(self, product, shape, blocks, b);
         } else {
             uint32_t both[2][HALF][2];
@@ -271,11 +273,15 @@ template <uint32_t SLICES> DEVICE uint32_t decode_product(Decoder &self, const D
             decode_blocks<HALF, 2>(self, product, shape, blocks, both);
         }
         if (decode_sync_product(self)) return 1;
+        if constexpr (MANY) {
 #pragma unroll 1
-        for (uint32_t half = 0; half * (MGV__DECODE_SESSIONS / DECODE_HALVES) < self.arguments.sessions; half++) {
-            DecodeBest of = half ? best[1] : best[0];
-            decode_finish(self, product, group, blocks, gamma, half, of);
-            (half ? best[1] : best[0]) = of;
+            for (uint32_t half = 0; half * (MGV__DECODE_SESSIONS / DECODE_HALVES) < self.arguments.sessions; half++) {
+                DecodeBest of = half ? best[1] : best[0];
+                decode_finish(self, product, group, blocks, gamma, half, of);
+                (half ? best[1] : best[0]) = of;
+            }
+        } else {
+            decode_finish(self, product, group, blocks, gamma, 0, best[0]);
         }
         self.sums ^= 1;
     }

@@ -6,6 +6,8 @@
    B are apart, K goes in one order, keys are taken in blocks of 64 from the first one on, and a block of which a row has nothing leaves it
    as it was.
 
+   A second kernel is for few ids; which of the two a row goes through, it does not know either.
+
    Eight warps work, one copies ahead of them: weights and rows, keys and values. Rows that products read lie in fragments of B, eight ids
    by 16 columns (prompt_place). Read in this order: prompt_tiles, prompt_product, prompt_attention, this file. */
 #ifndef MGV_PROMPT_CUH
@@ -22,20 +24,17 @@ DEVICE uint32_t prompt_signal(Prompter &self, const PromptTile &tile) {
     if (threadIdx.x == 0 && self.a.lost_signal != 1 + counter) red_release_gpu_add(self.a.counters + counter, 1);
     return 0;
 }
-DEVICE void prompt_math_role(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
+template <uint32_t J> DEVICE void prompt_math_role(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
     Prompter self(shared, arguments);
     prompt_each_tile(self, [&](const PromptTile &tile) {
         if (tile.kind == MGV__PROMPT_EMBED) prompt_embed(self, tile);
         else if (tile.kind == MGV__PROMPT_ATTENTION) prompt_attention(self, tile);
-        else if (prompt_product(self, tile)) return 1u;
+        else if (prompt_product<J>(self, tile)) return 1u;
         return prompt_signal(self, tile);
     });
 }
 
-extern "C" __global__ void __launch_bounds__(MGV__PROMPT_THREADS, 1)
-    megavit_prompt_sm_90a(const __grid_constant__ mgv__prompt_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    PromptMemory *const shared = (PromptMemory *)shared_bytes;
+template <uint32_t J> DEVICE void prompt_kernel(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
     if (threadIdx.x == 0) {
 #pragma unroll 1
         for (uint32_t i = 0; i < MGV__PROMPT_STAGES; i++) {
@@ -47,11 +46,22 @@ extern "C" __global__ void __launch_bounds__(MGV__PROMPT_THREADS, 1)
     bar_sync_all();
     if (threadIdx.x / 32 >= MGV__PROMPT_WARPS) {
         setmaxnreg_dec<MGV__PROMPT_COPY_REGISTERS>();
-        if (threadIdx.x / 32 == MGV__PROMPT_WARPS) prompt_loader_role(shared, arguments);
+        if (threadIdx.x / 32 == MGV__PROMPT_WARPS) prompt_loader_role<J>(shared, arguments);
     } else {
         setmaxnreg_inc<MGV__PROMPT_REGISTERS>();
-        prompt_math_role(shared, arguments);
+        prompt_math_role<J>(shared, arguments);
     }
+}
+extern "C" __global__ void __launch_bounds__(MGV__PROMPT_THREADS, 1)
+    megavit_prompt_sm_90a(const __grid_constant__ mgv__prompt_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    prompt_kernel<4>((PromptMemory *)shared_bytes, arguments);
+}
+/* For up to MGV__PROMPT_FEW ids. */
+extern "C" __global__ void __launch_bounds__(MGV__PROMPT_THREADS, 1)
+    megavit_prompt_few_sm_90a(const __grid_constant__ mgv__prompt_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    prompt_kernel<1>((PromptMemory *)shared_bytes, arguments);
 }
 
 /* What the host checks before it trusts this file. */

@@ -1,10 +1,13 @@
-/* megavit: prompts, products by tiles of 128 ids and what becomes of their sums; embeddings. */
+/* megavit: prompts, products by tiles of 128 ids and what becomes of their sums; embeddings.
+
+   J: columns of eight ids that a warp has, 4; or 1 in the kernel for few ids, whose code is a quarter: where a tile comes once an operation
+   every instruction is fetched from far away. A row's sums are the same in both. */
 #ifndef MGV_PROMPT_PRODUCT_CUH
 #define MGV_PROMPT_PRODUCT_CUH
 
 #include "prompt_tiles.cuh"
 
-/* Warp 4 m + n of a tile: of its blocks of weights those that prompt_block says, of its ids 32 n to 32 n + 31, in four columns of eight. */
+/* Warp 4 m + n of a tile: of its blocks of weights those that prompt_block says, of its ids J columns of eight from 8 J n on. */
 struct PromptWarp {
     uint32_t m, n, g, t;
 };
@@ -15,13 +18,13 @@ DEVICE PromptWarp prompt_warp(const Prompter &self) {
 /* Fragment i's block: of the 128 columns of a head a warp has those that rotary positions turn together, 64 apart. */
 DEVICE uint32_t prompt_block(const PromptWarp &w, uint32_t i) { return w.m * 2 + i % 2 + i / 2 * 4; }
 /* The first of an id's two, as a fragment of sums has them: of eight ids number j. */
-DEVICE uint32_t prompt_row(const PromptWarp &w, uint32_t j) { return w.n * 32 + j * 8 + w.t * 2; }
+template <uint32_t J> DEVICE uint32_t prompt_row(const PromptWarp &w, uint32_t j) { return w.n * (8 * J) + j * 8 + w.t * 2; }
 
-DEVICE void prompt_load_rows(uint32_t (&b)[4][2], uint32_t from, const PromptWarp &w, uint32_t fragment) {
+template <uint32_t J> DEVICE void prompt_load_rows(uint32_t (&b)[J][2], uint32_t from, const PromptWarp &w, uint32_t fragment) {
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++) {
+    for (uint32_t j = 0; j < J; j++) {
         float x, y;
-        shared_load_v2f32(from + ((w.n * 4 + j) * PROMPT_STEP_FRAGMENTS + fragment) * 256 + (w.g * 4 + w.t) * 8, x, y);
+        shared_load_v2f32(from + ((w.n * J + j) * PROMPT_STEP_FRAGMENTS + fragment) * 256 + (w.g * 4 + w.t) * 8, x, y);
         b[j][0] = __float_as_uint(x);
         b[j][1] = __float_as_uint(y);
     }
@@ -31,34 +34,34 @@ DEVICE void prompt_load_weights(uint32_t (&a)[4], uint32_t from, const PromptWar
 }
 
 /* One stage: adds four fragments of K. */
-DEVICE void prompt_multiply(float (&sum)[4][4][4], uint32_t stage, const PromptWarp &w, uint32_t columns) {
+template <uint32_t J> DEVICE void prompt_multiply(float (&sum)[4][J][4], uint32_t stage, const PromptWarp &w, uint32_t columns) {
 #pragma unroll
     for (uint32_t k = 0; k < PROMPT_STEP_FRAGMENTS; k++) {
-        uint32_t a[4][4], b[4][2];
-        prompt_load_rows(b, stage + PROMPT_PART, w, k);
+        uint32_t a[4][4], b[J][2];
+        prompt_load_rows<J>(b, stage + PROMPT_PART, w, k);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) prompt_load_weights(a[i], stage, w, prompt_block(w, i), k);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
 #pragma unroll
-            for (uint32_t j = 0; j < 4; j++)
+            for (uint32_t j = 0; j < J; j++)
                 if (j < columns) mma_m16n8k16_bf16(sum[i][j], a[i][0], a[i][1], a[i][2], a[i][3], b[j][0], b[j][1]);
     }
 }
 /* The same of a split product: a block is 8 rows by both halves of K, and two of them are a fragment of 16 rows for each half. */
-DEVICE void prompt_multiply_split(float (&sum)[4][4][4], uint32_t stage, const PromptWarp &w, uint32_t columns) {
+template <uint32_t J> DEVICE void prompt_multiply_split(float (&sum)[4][J][4], uint32_t stage, const PromptWarp &w, uint32_t columns) {
 #pragma unroll
     for (uint32_t k = 0; k < PROMPT_STEP_FRAGMENTS; k++) {
-        uint32_t b[4][2], c[4][2];
-        prompt_load_rows(b, stage + PROMPT_PART, w, k);
-        prompt_load_rows(c, stage + 2 * PROMPT_PART, w, k);
+        uint32_t b[J][2], c[J][2];
+        prompt_load_rows<J>(b, stage + PROMPT_PART, w, k);
+        prompt_load_rows<J>(c, stage + 2 * PROMPT_PART, w, k);
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
             uint32_t p[4], q[4];
             prompt_load_weights(p, stage, w, w.m * 4 + i * 2, k);
             prompt_load_weights(q, stage, w, w.m * 4 + i * 2 + 1, k);
 #pragma unroll
-            for (uint32_t j = 0; j < 4; j++) {
+            for (uint32_t j = 0; j < J; j++) {
                 if (j >= columns) continue;
                 mma_m16n8k16_bf16(sum[i][j], p[0], q[0], p[2], q[2], b[j][0], b[j][1]);
                 mma_m16n8k16_bf16(sum[i][j], p[1], q[1], p[3], q[3], c[j][0], c[j][1]);
@@ -98,25 +101,26 @@ DEVICE float prompt_add_lanes(float value) { /* those of one id */
 /* ---- what becomes of sums ---- */
 
 /* Of a head of queries or keys: RMSNorm over its columns, rotary positions. Two warps have a head's columns. 1: the launch is given up. */
-DEVICE uint32_t prompt_turn(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][4][4], uint32_t keys) {
+template <uint32_t J>
+DEVICE uint32_t prompt_turn(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][J][4], uint32_t keys) {
     const mgv__decode_arguments &d = self.d;
     const float *const gamma = d.vectors + tile.layer * mgv__decode_vectors(&d) + 2 * d.width + (keys ? MGV__DECODE_HEAD_DIM : 0);
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++)
+    for (uint32_t j = 0; j < J; j++)
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
             float square = 0;
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) square += v[i][j][r] * v[i][j][r] + v[i][j][2 + r] * v[i][j][2 + r];
             square = prompt_add_lanes(square);
-            if (w.g == 0) self.shared->heads[w.m][prompt_row(w, j) + r] = square;
+            if (w.g == 0) self.shared->heads[w.m][prompt_row<J>(w, j) + r] = square;
         }
     if (prompt_sync(self)) return 1;
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++)
+    for (uint32_t j = 0; j < J; j++)
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
-            const uint32_t row = prompt_row(w, j) + r, number = tile.block * MGV__PROMPT_ROWS + row;
+            const uint32_t row = prompt_row<J>(w, j) + r, number = tile.block * MGV__PROMPT_ROWS + row;
             const float mean = (self.shared->heads[0][row] + self.shared->heads[1][row]) / (float)MGV__DECODE_HEAD_DIM;
             const float scale = 1 / sqrtf(mean + d.epsilon);
             const float *const turns = d.rotary + (uint64_t)mgv__min_u32(number, self.a.rows - 1) * MGV__DECODE_HEAD_DIM;
@@ -135,15 +139,16 @@ DEVICE uint32_t prompt_turn(Prompter &self, const PromptTile &tile, const Prompt
     return 0;
 }
 
-DEVICE uint32_t prompt_finish_qkv(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][4][4], uint32_t columns) {
+template <uint32_t J>
+DEVICE uint32_t prompt_finish_qkv(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][J][4], uint32_t columns) {
     const mgv__decode_arguments &d = self.d;
     const mgv__decode_session &session = d.session[0];
     const uint32_t part = tile.unit < d.heads ? 0 : tile.unit < d.heads + d.key_heads ? 1 : 2; /* queries, keys, values */
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++)
+    for (uint32_t j = 0; j < J; j++)
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
-            const float scale = prompt_scale(self, prompt_row(w, j) + r);
+            const float scale = prompt_scale(self, prompt_row<J>(w, j) + r);
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) {
                 v[i][j][r] *= scale;
@@ -157,9 +162,9 @@ DEVICE uint32_t prompt_finish_qkv(Prompter &self, const PromptTile &tile, const 
                                    : (part == 1 ? session.keys : session.values) + kept * MGV__DECODE_HEAD_DIM;
     const float scale = part == 0 ? d.scale : 1;
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++) {
+    for (uint32_t j = 0; j < J; j++) {
         if (j >= columns) continue;
-        const uint32_t row = prompt_row(w, j) + w.g % 2;
+        const uint32_t row = prompt_row<J>(w, j) + w.g % 2;
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
 #pragma unroll
@@ -172,12 +177,13 @@ DEVICE uint32_t prompt_finish_qkv(Prompter &self, const PromptTile &tile, const 
     return 0;
 }
 
-DEVICE void prompt_finish_gate_up(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][4][4], uint32_t columns) {
+template <uint32_t J>
+DEVICE void prompt_finish_gate_up(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][J][4], uint32_t columns) {
     const mgv__decode_product &shape = self.d.product[MGV__PRODUCT_GATE_UP], &next = self.d.product[MGV__PRODUCT_DOWN];
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++) {
+    for (uint32_t j = 0; j < J; j++) {
         if (j >= columns) continue;
-        const uint32_t row = prompt_row(w, j);
+        const uint32_t row = prompt_row<J>(w, j);
         const float scale[2] = {prompt_scale(self, row), prompt_scale(self, row + 1)};
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
@@ -232,12 +238,13 @@ DEVICE void prompt_add_residual(const Prompter &self, const PromptTile &tile, co
     const mgv__decode_product &next = d.product[down ? MGV__PRODUCT_QKV : MGV__PRODUCT_GATE_UP];
     if (valid) st_global_u32(self.a.x[!down] + prompt_place(next, tile.block, row + w.g % 2, column / 2 * 2), pair);
 }
-DEVICE void prompt_finish_stream(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][4][4], uint32_t columns) {
+template <uint32_t J>
+DEVICE void prompt_finish_stream(Prompter &self, const PromptTile &tile, const PromptWarp &w, float (&v)[4][J][4], uint32_t columns) {
     const uint32_t parts = mgv__ceil_div(self.d.width, MGV__PROMPT_SQUARES), part = tile.unit * 2 + w.m;
 #pragma unroll
-    for (uint32_t j = 0; j < 4; j++) {
+    for (uint32_t j = 0; j < J; j++) {
         if (j >= columns) continue;
-        const uint32_t row = prompt_row(w, j);
+        const uint32_t row = prompt_row<J>(w, j);
         float square[2] = {0, 0};
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) /* blocks of eight columns */
@@ -252,11 +259,12 @@ DEVICE void prompt_finish_stream(Prompter &self, const PromptTile &tile, const P
 }
 
 /* 1: the launch is given up. */
-DEVICE uint32_t prompt_product(Prompter &self, const PromptTile &tile) {
+template <uint32_t J> DEVICE uint32_t prompt_product(Prompter &self, const PromptTile &tile) {
     const mgv__decode_product &shape = prompt_shape(self, tile.kind);
     const PromptWarp w = prompt_warp(self);
-    const uint32_t columns = tile.live > w.n * 32 ? mgv__min_u32(mgv__ceil_div(tile.live - w.n * 32, 8), 4) : 0; /* of ids */
-    float sum[4][4][4] = {};
+    const uint32_t before = w.n * (8 * J); /* ids of warps before it */
+    const uint32_t columns = tile.live > before ? mgv__min_u32(mgv__ceil_div(tile.live - before, 8), J) : 0; /* of ids */
+    float sum[4][J][4] = {};
 #pragma unroll 1
     for (uint32_t step = 0; step < shape.slices * 2; step++) {
         prompt_wait_stage(self, tile);
@@ -264,7 +272,8 @@ DEVICE uint32_t prompt_product(Prompter &self, const PromptTile &tile) {
         if (self.gone) break;
         const uint32_t stage = shared_address(self.shared->ring[self.stage]);
         if (step == 0 && !shape.split) prompt_add_squares(self, tile);
-        if (shape.split) prompt_multiply_split(sum, stage, w, columns);
+        if (J == 1 && columns == 0) {} /* its rows are not copied */
+        else if (shape.split) prompt_multiply_split(sum, stage, w, columns);
         else prompt_multiply(sum, stage, w, columns);
         prompt_leave_stage(self);
     }

@@ -174,8 +174,9 @@ DEVICE uint32_t prompt_wait_for(Prompter &self, const PromptTile &tile) {
     return 1;
 }
 
-/* Weights come before the wait. 1: the launch is given up. */
-DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile) {
+/* Weights come before the wait. J: see prompt_product.cuh; where a warp has one column of ids only those that live are copied. 1: the
+   launch is given up. */
+template <uint32_t J> DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile) {
     Prompter &self = loader.self;
     const mgv__decode_product &shape = prompt_shape(self, tile.kind);
     const uint32_t first = tile.unit * MGV__PROMPT_BLOCKS, blocks = mgv__min_u32(shape.blocks - first, MGV__PROMPT_BLOCKS);
@@ -184,6 +185,7 @@ DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile
     const uint8_t *const weights = self.d.weights + shape.weights + tile.layer * self.d.layer_bytes +
                                    (uint64_t)first * shape.slices * MGV__DECODE_SLICE_BYTES;
     const uint8_t *const rows = (const uint8_t *)x + (uint64_t)tile.block * (1 + shape.split) * steps * PROMPT_PART;
+    const uint32_t part = J == 1 ? mgv__ceil_div(tile.live, 8) * (PROMPT_STEP_FRAGMENTS * 256) : PROMPT_PART; /* bytes of rows */
 #pragma unroll 1
     for (uint32_t step = 0; step < steps; step++) {
         if (!prompt_take_stage(loader, tile)) return 1;
@@ -197,10 +199,9 @@ DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile
         const uint32_t there = step > 0 || prompt_wait_for(self, tile);
         if (self.lane == 0) {
             if (step == 0) self.shared->given_up[self.stage] = !there;
-            mbarrier_arrive_expect_tx(full, there ? (1 + shape.split) * PROMPT_PART : 0);
-            if (there) cp_async_bulk_load(to + PROMPT_PART, rows + (uint64_t)step * PROMPT_PART, PROMPT_PART, full);
-            if (there && shape.split)
-                cp_async_bulk_load(to + 2 * PROMPT_PART, rows + (uint64_t)(steps + step) * PROMPT_PART, PROMPT_PART, full);
+            mbarrier_arrive_expect_tx(full, there ? (1 + shape.split) * part : 0);
+            if (there) cp_async_bulk_load(to + PROMPT_PART, rows + (uint64_t)step * PROMPT_PART, part, full);
+            if (there && shape.split) cp_async_bulk_load(to + 2 * PROMPT_PART, rows + (uint64_t)(steps + step) * PROMPT_PART, part, full);
         }
         warp_sync();
         prompt_next_stage(self);
@@ -235,12 +236,12 @@ DEVICE uint32_t prompt_load_attention(PromptLoader &loader, const PromptTile &ti
 }
 
 /* What is on its way when all is done or given up lands before shared memory goes away. */
-DEVICE void prompt_loader_role(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
+template <uint32_t J> DEVICE void prompt_loader_role(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
     PromptLoader loader = {Prompter(shared, arguments), 0};
     Prompter &self = loader.self;
     prompt_each_tile(self, [&](const PromptTile &tile) {
         if (tile.kind == MGV__PROMPT_EMBED) return 0u;
-        return tile.kind == MGV__PROMPT_ATTENTION ? prompt_load_attention(loader, tile) : prompt_load_product(loader, tile);
+        return tile.kind == MGV__PROMPT_ATTENTION ? prompt_load_attention(loader, tile) : prompt_load_product<J>(loader, tile);
     });
 #pragma unroll 1
     for (uint32_t left = loader.used; left > 0; left--) {
